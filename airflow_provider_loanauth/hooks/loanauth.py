@@ -1,0 +1,209 @@
+"""The hook: a Connection in, an answer of the service or a sealed credential out. Knows no field of the wire."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pendulum
+
+from airflow_provider_loanauth import protocol
+from airflow_provider_loanauth._compat import AirflowException, BaseHook
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.get_provider_info import CONN_TYPE, DEFAULT_CONN_ID, HOOK_NAME, METHOD_NAMES
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+from airflow_provider_loanauth.sealing import mask, require_seal
+from airflow_provider_loanauth.settings import ApiKeyPair, Settings, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from airflow_provider_loanauth.protocol import WireAnswer, WireRequest
+
+R = TypeVar("R", TokenResponse, ApiSecretResponse)
+
+
+class LoanAuthHook(BaseHook):
+    """
+    Authenticates to the loan pricing service by one of its three methods (``service-interface.md`` §4).
+
+    :param loanauth_conn_id: the :ref:`connection <howto/connection:loanauth>` to use
+    :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
+    :param max_attempts: requests at the most while the service is unavailable; refusals are never tried again
+    """
+
+    conn_name_attr = "loanauth_conn_id"
+    default_conn_name = DEFAULT_CONN_ID
+    conn_type = CONN_TYPE
+    hook_name = HOOK_NAME
+
+    def __init__(
+        self, loanauth_conn_id: str = DEFAULT_CONN_ID, method: str | None = None, *, max_attempts: int = 3
+    ) -> None:
+        super().__init__()
+        self.loanauth_conn_id = loanauth_conn_id
+        self.method = method
+        self.max_attempts = max_attempts
+
+    def authen_jwt(self) -> TokenResponse:
+        """
+        Exchange username and password for a token, with the company's client credentials (§4.1).
+
+        :raises SettingsError: the Connection is incomplete or wrong; no request was sent
+        :raises RejectedError: the service refused the credentials; they are not sent again
+        :raises UnavailableError: the service could not serve, also not after the attempts that are allowed
+        :raises ResponseError: the answer is not what the interface says
+        """
+        return self._authenticate(self._settings("jwt"), protocol.read_token)[0]
+
+    def authen_los(self) -> TokenResponse:
+        """Exchange the same with the client credentials of the LOS integration (§4.2); raises as :meth:`authen_jwt`."""
+        return self._authenticate(self._settings("los"), protocol.read_token)[0]
+
+    def ppe_api_secret(self) -> ApiSecretResponse:
+        """Exchange API key and user id for an API secret (§4.3); raises as :meth:`authen_jwt`."""
+        return self._authenticate(self._settings("ppe"), protocol.read_secret)[0]
+
+    def authenticate(self, method: str | None = None) -> TokenResponse | ApiSecretResponse:
+        """
+        Authenticate by a method; raises as :meth:`authen_jwt`.
+
+        :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
+        :return: the answer, in clear; keep it out of XCom
+        """
+        return self._answer(self._settings(method))[0]
+
+    def get_credential(self, method: str | None = None) -> AccessToken | ApiSecret:
+        """
+        Authenticate and return a sealed credential, fit for XCom; raises as :meth:`authen_jwt`.
+
+        :param method: as in :meth:`authenticate`
+        :raises SealError: Airflow has no usable Fernet key; no request was sent
+        """
+        require_seal()
+        settings = self._settings(method)
+        response, requested_at = self._answer(settings)
+        common: dict[str, Any] = {"method": settings.method, "conn_id": settings.conn_id, "issued_at": requested_at}
+        if isinstance(response, ApiSecretResponse):
+            return ApiSecret.seal(response.secret, valid=response.valid, **common)
+        expires_at = protocol.expires_at(response, requested_at=requested_at)
+        return AccessToken.seal(response.access_token, expires_at=expires_at, **common)
+
+    def get_plain(self, method: str | None = None) -> str:
+        """
+        Authenticate and return the access token or the API secret in clear; raises as :meth:`authen_jwt`.
+
+        :param method: as in :meth:`authenticate`
+        """
+        return _secrets_of(self.authenticate(method))[0]
+
+    def test_connection(self) -> tuple[bool, str]:
+        """
+        Really authenticate, once (the Test button of the Connection form).
+
+        :return: whether it worked, and a sentence: who, by which method, until when; or what is wrong
+        """
+        try:
+            settings = self._settings(None)
+            response, requested_at = self._answer(settings)
+        except LoanAuthError as error:
+            return False, str(error)
+        return True, _who_until(settings, response, requested_at)
+
+    def _answer(self, settings: Settings) -> tuple[TokenResponse | ApiSecretResponse, datetime]:
+        if settings.method == "ppe":
+            return self._authenticate(settings, protocol.read_secret)
+        return self._authenticate(settings, protocol.read_token)
+
+    def _authenticate(self, settings: Settings, read: Callable[..., R]) -> tuple[R, datetime]:
+        """Send, read, mask, log; return the answer and when it was asked for."""
+        request = _request(settings)
+        failure = None
+        try:
+            response, requested_at = self._attempts(settings, request, read)
+        except LoanAuthError as error:
+            failure = error
+        if failure is not None:
+            # Told here, where both are known; raised outside the handler, so that nothing foreign is its context.
+            failure.conn_id, failure.method = settings.conn_id, settings.method
+            raise failure
+        self.log.info("%s", _who_until(settings, response, requested_at))
+        return response, requested_at
+
+    def _attempts(self, settings: Settings, request: WireRequest, read: Callable[..., R]) -> tuple[R, datetime]:
+        # HTTP and retrying load when a task runs, not when a DAG is parsed.
+        from airflow_provider_loanauth.retrying import retrying  # noqa: PLC0415
+        from airflow_provider_loanauth.transport import Transport  # noqa: PLC0415
+
+        with Transport(timeout=settings.timeout, verify=settings.verify) as transport:
+
+            def attempt() -> tuple[R, datetime]:
+                requested_at = self.now()
+                answer: WireAnswer = transport.send(request)
+                response = read(request, answer, now=self.now())
+                mask(_secrets_of(response))
+                return response, requested_at
+
+            return retrying(attempt, warn=self.log.warning, max_attempts=self.max_attempts)
+
+    @staticmethod
+    def now() -> datetime:
+        """Return the time (UTC)."""
+        return pendulum.now("UTC")
+
+    @cached_property
+    def _connection(self) -> Any:
+        """The Connection, read once."""
+        problem = None
+        try:
+            return self.get_connection(self.loanauth_conn_id)
+        except (AirflowException, ValueError) as error:
+            # Airflow repeats an unreadable URI, password and all, in this error.
+            problem = type(error).__name__
+        raise SettingsError(
+            f"Airflow has no readable connection of this id ({problem}): define it in the UI, by AIRFLOW_CONN_..., or "
+            "in a secrets backend.",
+            conn_id=self.loanauth_conn_id,
+        )
+
+    def _settings(self, method: str | None) -> Settings:
+        settings = load(self._connection, method or self.method)
+        mask(settings.secrets)
+        for warning in settings.warnings:
+            self.log.warning("%s (connection id %r)", warning, settings.conn_id)
+        return settings
+
+
+def _request(settings: Settings) -> WireRequest:
+    sent = settings.sent
+    if isinstance(sent, ApiKeyPair):
+        return protocol.secret_request(
+            settings.auth_url, api_key=sent.api_key, user_id=sent.user_id, in_headers=sent.in_headers
+        )
+    return protocol.token_request(
+        settings.auth_url,
+        username=sent.username,
+        password=sent.password,
+        origin=sent.origin,
+        client_id=sent.client_id,
+        client_secret=sent.client_secret,
+    )
+
+
+def _secrets_of(response: TokenResponse | ApiSecretResponse) -> list[str]:
+    if isinstance(response, ApiSecretResponse):
+        return [response.secret]
+    return [response.access_token] + ([response.refresh_token] if response.refresh_token else [])
+
+
+def _who_until(settings: Settings, response: TokenResponse | ApiSecretResponse, requested_at: datetime) -> str:
+    """Say who was authenticated, by which method, until when, and nothing more."""
+    who = f"Authenticated {settings.who!r} by {METHOD_NAMES[settings.method]}"
+    if isinstance(response, ApiSecretResponse):
+        return f"{who}; the service does not say how long the API secret lasts."
+    until = protocol.expires_at(response, requested_at=requested_at)
+    if until is None:
+        return f"{who}; the service does not say how long the access token lasts."
+    return f"{who}; the access token lasts until {until:%Y-%m-%d %H:%M:%S} UTC."

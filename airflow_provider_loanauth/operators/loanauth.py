@@ -1,0 +1,62 @@
+"""The operator: authenticate once, hand the credential to the tasks after it. Knows nothing of HTTP."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_loanauth._compat import BaseOperator
+from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_loanauth._compat import Context
+    from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+
+
+class LoanAuthOperator(BaseOperator):
+    """
+    Authenticate to the loan pricing service once, and return the credential as XCom.
+
+    Tasks after it pull an :class:`~airflow_provider_loanauth.credentials.AccessToken` (methods ``jwt``, ``los``) or an
+    :class:`~airflow_provider_loanauth.credentials.ApiSecret` (``ppe``). It lies in XCom encrypted; ``.value`` opens it.
+
+    A refusal fails the task at once, whatever ``retries`` says: a wrong password is sent once.
+
+    :param loanauth_conn_id: the connection to use (templated)
+    :param method: ``jwt``, ``los`` or ``ppe``; None: the connection's own, else ``jwt`` (templated)
+    :param seal: encrypt the credential for XCom; False pushes the plain string, which then stands in clear in the
+        metadata database and the UI
+    """
+
+    template_fields: Sequence[str] = ("loanauth_conn_id", "method")
+    ui_color = "#d9e8f5"
+
+    def __init__(
+        self,
+        *,
+        loanauth_conn_id: str = DEFAULT_CONN_ID,
+        method: str | None = None,
+        seal: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.loanauth_conn_id = loanauth_conn_id
+        self.method = method
+        self.seal = seal
+
+    @cached_property
+    def hook(self) -> LoanAuthHook:
+        """The hook of this task's connection and method."""
+        return LoanAuthHook(self.loanauth_conn_id, self.method)
+
+    def execute(self, context: Context) -> AccessToken | ApiSecret | str:  # noqa: ARG002 - Airflow's signature
+        """
+        Authenticate.
+
+        :return: the sealed credential, or the plain string with ``seal=False``
+        :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
+        """
+        return self.hook.get_credential() if self.seal else self.hook.get_plain()

@@ -1,0 +1,131 @@
+"""
+How a request is sent: one ``requests`` session, bounded answers, nothing said of secrets.
+
+Loaded when a task runs, never at DAG parse. Knows no field of the wire and no Airflow.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from http.cookiejar import DefaultCookiePolicy
+from typing import TYPE_CHECKING
+
+import requests
+from requests.auth import HTTPBasicAuth
+
+from airflow_provider_loanauth import __version__
+from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
+from airflow_provider_loanauth.failures import FOREIGN, explain
+from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME
+from airflow_provider_loanauth.protocol import WireAnswer, WireRequest
+from airflow_provider_loanauth.redaction import derived_forms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typing_extensions import Self
+
+USER_AGENT = f"{PACKAGE_NAME}/{__version__}"
+#: An answer longer than this, decoded, is refused: both answers of the interface are a few KiB.
+MAX_ANSWER_BYTES = 1024 * 1024
+_CHUNK = 64 * 1024
+
+# Loggers of urllib3 that write addresses. The address of the secret call holds the API key.
+_LOGGERS = [f"urllib3.{name}" for name in ("connectionpool", "connection", "util.retry", "response", "poolmanager")]
+
+
+class Transport:
+    """
+    Sends requests over one session; close it, or use it by ``with``.
+
+    :param timeout: seconds to wait for a connection, and for each part of an answer
+    :param verify: check TLS certificates: yes, no, or by the CA bundle at this path
+    """
+
+    def __init__(self, *, timeout: float, verify: bool | str) -> None:
+        self._timeout = timeout
+        self._verify = verify
+        self._session = requests.Session()
+        self._session.headers["User-Agent"] = USER_AGENT
+        # A cookie would be one more credential on the next request.
+        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._session.close()
+
+    def send(self, request: WireRequest) -> WireAnswer:
+        """
+        Send a request once.
+
+        :param request: what to send
+        :return: the answer, whatever its status
+        :raises UnavailableError: no answer, or a broken one
+        :raises SettingsError: the certificate, the CA bundle or the address is wrong
+        :raises ResponseError: the answer is too long
+        """
+        problem: LoanAuthError
+        with _quiet_about(request):
+            try:
+                return self._exchange(request)
+            except LoanAuthError:
+                raise
+            except FOREIGN as error:
+                problem = explain(error, request)
+        # Raised out here, so that the foreign error, whose text has the full address, is not even its context.
+        raise problem
+
+    def _exchange(self, request: WireRequest) -> WireAnswer:
+        # Each value as octets: requests would encode a pair of strings as Latin-1 (RFC 7617 §2.1 has UTF-8).
+        # A callable that does nothing keeps a .netrc entry from adding credentials.
+        basic = request.basic and HTTPBasicAuth(*(part.encode() for part in request.basic))
+        with self._session.request(
+            request.verb,
+            request.url,
+            headers=dict(request.headers),
+            # No file name: these are text parts of a multipart form.
+            files=[(name, (None, value)) for name, value in request.form] if request.form else None,
+            auth=basic or (lambda prepared: prepared),
+            timeout=self._timeout,
+            verify=self._verify,
+            # A 307 would post the password to wherever it points.
+            allow_redirects=False,
+            stream=True,
+        ) as response:
+            body = bytearray()
+            for chunk in response.iter_content(_CHUNK):
+                body += chunk
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise ResponseError(
+                        f"The answer of the service is longer than {MAX_ANSWER_BYTES // 1024} KiB. It was not read to "
+                        "its end; the answers of the interface are a few KiB.",
+                        status=response.status_code,
+                    )
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            return WireAnswer(status=response.status_code, headers=headers, body=bytes(body))
+
+
+@contextmanager
+def _quiet_about(request: WireRequest) -> Iterator[None]:
+    """Keep the address of this request out of urllib3's own log records while it is sent, at any level."""
+    secrets = [form for secret in request.secrets for form in derived_forms(secret)]
+
+    def redact(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if any(form in message for form in secrets):
+            for form in secrets:
+                message = message.replace(form, "***")
+            record.msg, record.args = message, ()
+        return True
+
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    for logger in loggers:
+        logger.addFilter(redact)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(redact)
