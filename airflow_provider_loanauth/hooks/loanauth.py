@@ -56,15 +56,15 @@ class LoanAuthHook(BaseHook):
         :raises UnavailableError: the service could not serve, also not after the attempts that are allowed
         :raises ResponseError: the answer is not what the interface says
         """
-        return self._authenticate(self._settings("jwt"), protocol.read_token)[0]
+        return _revealed(self._authenticate(self._settings("jwt"), protocol.read_token)[0])
 
     def authen_los(self) -> TokenResponse:
         """Exchange the same with the client credentials of the LOS integration (§4.2); raises as :meth:`authen_jwt`."""
-        return self._authenticate(self._settings("los"), protocol.read_token)[0]
+        return _revealed(self._authenticate(self._settings("los"), protocol.read_token)[0])
 
     def ppe_api_secret(self) -> ApiSecretResponse:
         """Exchange API key and user id for an API secret (§4.3); raises as :meth:`authen_jwt`."""
-        return self._authenticate(self._settings("ppe"), protocol.read_secret)[0]
+        return _revealed(self._authenticate(self._settings("ppe"), protocol.read_secret)[0])
 
     def authenticate(self, method: str | None = None) -> TokenResponse | ApiSecretResponse:
         """
@@ -73,7 +73,7 @@ class LoanAuthHook(BaseHook):
         :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
         :return: the answer, in clear; keep it out of XCom
         """
-        return self._answer(self._settings(method))[0]
+        return _revealed(self._answer(self._settings(method))[0])
 
     def get_credential(self, method: str | None = None) -> AccessToken | ApiSecret:
         """
@@ -118,7 +118,7 @@ class LoanAuthHook(BaseHook):
         return self._authenticate(settings, protocol.read_token)
 
     def _authenticate(self, settings: Settings, read: Callable[..., R]) -> tuple[R, datetime]:
-        """Send, read, mask, log; return the answer and when it was asked for."""
+        """Send, read, log; return the answer and when it was asked for."""
         request = _request(settings)
         failure = None
         try:
@@ -142,9 +142,7 @@ class LoanAuthHook(BaseHook):
             def attempt() -> tuple[R, datetime]:
                 requested_at = self.now()
                 answer: WireAnswer = transport.send(request)
-                response = read(request, answer, now=self.now())
-                mask(_secrets_of(response))
-                return response, requested_at
+                return read(request, answer, now=self.now()), requested_at
 
             return retrying(attempt, warn=self.log.warning, max_attempts=self.max_attempts)
 
@@ -190,6 +188,17 @@ def _request(settings: Settings) -> WireRequest:
         client_id=sent.client_id,
         client_secret=sent.client_secret,
     )
+
+
+def _revealed(response: R) -> R:
+    """
+    Mask an answer that is about to be handed out in clear.
+
+    A sealed credential is masked where it is opened: Airflow's masker compiles all its patterns again for each new one,
+    which costs more than the whole authentication.
+    """
+    mask(_secrets_of(response))
+    return response
 
 
 def _secrets_of(response: TokenResponse | ApiSecretResponse) -> list[str]:
