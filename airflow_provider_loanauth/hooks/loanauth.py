@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.protocol import WireAnswer, WireRequest
 
-R = TypeVar("R", TokenResponse, ApiSecretResponse)
+R = TypeVar("R", bound="TokenResponse | ApiSecretResponse")
 
 
 class LoanAuthHook(BaseHook):
