@@ -10,15 +10,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseHook, BaseOperator, Context, conf
+    from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator, Context, PokeReturnValue, conf
     from airflow.sdk.crypto import get_fernet
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+    from airflow.sdk.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowSensorTimeout,
+        AirflowSkipException,
+        TaskDeferralTimeout,
+    )
     from airflow.sdk.log import mask_secret
 else:
     try:  # 3.0
-        from airflow.sdk import BaseOperator, Context
+        from airflow.sdk import BaseOperator, BaseSensorOperator, Context, PokeReturnValue
     except ImportError:  # 2.11
         from airflow.models import BaseOperator
+        from airflow.sensors.base import BaseSensorOperator, PokeReturnValue
         from airflow.utils.context import Context
 
     try:  # 3.1
@@ -29,10 +36,22 @@ else:
     try:  # 3.2
         from airflow.sdk import conf
         from airflow.sdk.crypto import get_fernet
-        from airflow.sdk.exceptions import AirflowException, AirflowFailException
+        from airflow.sdk.exceptions import (
+            AirflowException,
+            AirflowFailException,
+            AirflowSensorTimeout,
+            AirflowSkipException,
+            TaskDeferralTimeout,
+        )
     except ImportError:  # 2.11 to 3.1
         from airflow.configuration import conf
-        from airflow.exceptions import AirflowException, AirflowFailException
+        from airflow.exceptions import (
+            AirflowException,
+            AirflowFailException,
+            AirflowSensorTimeout,
+            AirflowSkipException,
+            TaskDeferralTimeout,
+        )
         from airflow.models.crypto import get_fernet
 
     try:  # 3.1
@@ -63,9 +82,14 @@ def allow_in_xcom(cls: type[Any]) -> None:
 __all__ = [
     "AirflowException",
     "AirflowFailException",
+    "AirflowSensorTimeout",
+    "AirflowSkipException",
     "BaseHook",
     "BaseOperator",
+    "BaseSensorOperator",
     "Context",
+    "PokeReturnValue",
+    "TaskDeferralTimeout",
     "allow_in_xcom",
     "conf",
     "get_fernet",

@@ -75,16 +75,17 @@ def get_provider_info() -> dict[str, Any]:
     :return: what ``provider_info.schema.json`` of Airflow 2.11 to 3.3 allows
     """
     integration = "Loan Pricing Service"
+
+    def modules(kind: str) -> list[dict[str, Any]]:
+        return [{"integration-name": integration, "python-modules": [f"airflow_provider_loanauth.{kind}.loanauth"]}]
+
     return {
         "package-name": PACKAGE_NAME,
         "name": "Loan Pricing Authentication",
         "description": "Authenticates to a loan pricing service and hands sealed credentials to pricing tasks.",
         "versions": [__version__],
         "integrations": [{"integration-name": integration, "tags": ["service"]}],
-        "hooks": [{"integration-name": integration, "python-modules": ["airflow_provider_loanauth.hooks.loanauth"]}],
-        "operators": [
-            {"integration-name": integration, "python-modules": ["airflow_provider_loanauth.operators.loanauth"]}
-        ],
+        **{kind: modules(kind) for kind in ("hooks", "operators", "sensors", "triggers")},
         "connection-types": [
             {
                 "connection-type": CONN_TYPE,

@@ -46,6 +46,16 @@ class LoanAuthHook(BaseHook):
         self.loanauth_conn_id = loanauth_conn_id
         self.method = method
         self.max_attempts = max_attempts
+        self._warned: set[str] = set()
+
+    @property
+    def auth_url(self) -> str:
+        """
+        The address of the service; no secret in it.
+
+        :raises SettingsError: the Connection is incomplete or wrong
+        """
+        return self._settings(None).auth_url
 
     def authen_jwt(self) -> TokenResponse:
         """
@@ -170,7 +180,9 @@ class LoanAuthHook(BaseHook):
         settings = load(self._connection, method or self.method)
         mask(settings.secrets)
         for warning in settings.warnings:
-            self.log.warning("%s (connection id %r)", warning, settings.conn_id)
+            if warning not in self._warned:
+                self.log.warning("%s (connection id %r)", warning, settings.conn_id)
+                self._warned.add(warning)
         return settings
 
 
