@@ -10,21 +10,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator, Context, PokeReturnValue, conf
+    from airflow.sdk import (
+        BaseHook,
+        BaseOperator,
+        BaseSensorOperator,
+        Context,
+        PokeReturnValue,
+        conf,
+        get_current_context,
+    )
     from airflow.sdk.crypto import get_fernet
     from airflow.sdk.exceptions import (
         AirflowException,
         AirflowFailException,
         AirflowSensorTimeout,
         AirflowSkipException,
-        TaskDeferralTimeout,
     )
     from airflow.sdk.log import mask_secret
 else:
     try:  # 3.0
-        from airflow.sdk import BaseOperator, BaseSensorOperator, Context, PokeReturnValue
+        from airflow.sdk import BaseOperator, BaseSensorOperator, Context, PokeReturnValue, get_current_context
     except ImportError:  # 2.11
         from airflow.models import BaseOperator
+        from airflow.operators.python import get_current_context
         from airflow.sensors.base import BaseSensorOperator, PokeReturnValue
         from airflow.utils.context import Context
 
@@ -41,7 +49,6 @@ else:
             AirflowFailException,
             AirflowSensorTimeout,
             AirflowSkipException,
-            TaskDeferralTimeout,
         )
     except ImportError:  # 2.11 to 3.1
         from airflow.configuration import conf
@@ -50,7 +57,6 @@ else:
             AirflowFailException,
             AirflowSensorTimeout,
             AirflowSkipException,
-            TaskDeferralTimeout,
         )
         from airflow.models.crypto import get_fernet
 
@@ -79,6 +85,22 @@ def allow_in_xcom(cls: type[Any]) -> None:
         serde._extra_allowed.add(f"{cls.__module__}.{cls.__qualname__}")  # noqa: SLF001 - no other way before 3.3
 
 
+def forget_xcom(*, dag_id: str, run_id: str, task_id: str) -> None:
+    """
+    Delete what a task of a DAG run has returned; nothing happens where nothing is stored.
+
+    :param dag_id: DAG id
+    :param run_id: DAG run id
+    :param task_id: task id
+    """
+    try:  # 3.0
+        xcom = import_module("airflow.sdk.execution_time.xcom").XCom
+    except ImportError:  # 2.11
+        import_module("airflow.models.xcom").XCom.clear(dag_id=dag_id, task_id=task_id, run_id=run_id)
+    else:
+        xcom.delete(key="return_value", task_id=task_id, dag_id=dag_id, run_id=run_id)
+
+
 __all__ = [
     "AirflowException",
     "AirflowFailException",
@@ -89,9 +111,10 @@ __all__ = [
     "BaseSensorOperator",
     "Context",
     "PokeReturnValue",
-    "TaskDeferralTimeout",
     "allow_in_xcom",
     "conf",
+    "forget_xcom",
+    "get_current_context",
     "get_fernet",
     "mask_secret",
 ]

@@ -39,6 +39,9 @@ def explain(error: Exception, request: WireRequest) -> LoanAuthError:
             f"The certificate of the service is not trusted ({certificate.verify_message}) at {asked}. Check "
             f"{LABELS['host']}; for a private authority, give the path of its CA bundle in {LABELS['verify']}."
         )
+    # requests says ConnectionError for this too; but who breaks off was reached.
+    if type(error) is requests.exceptions.ConnectionError and _cause_of(error, urllib3.exceptions.ProtocolError):
+        return UnavailableError(f"{_BROKEN} ({asked})")
     for types, make, sentence in _EXPLANATIONS:
         if isinstance(error, types):
             return make(f"{sentence} ({asked})")

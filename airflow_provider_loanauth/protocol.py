@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -21,6 +20,7 @@ from airflow_provider_loanauth.refusals import raise_for_status, retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 #: Path of Authen JWT and Authen LOS (§4.1, §4.2), and the first segment of PPE API secret (§4.3).
 TOKEN_PATH = "/oauth/token"  # noqa: S105 - a path, not a secret
@@ -211,32 +211,3 @@ def parse_json(body: bytes) -> Any:
     # RecursionError: deep nesting. The service's octets are the only input, so nothing else is hidden here.
     except (ValueError, RecursionError):
         return None
-
-
-def expires_at(response: models.TokenResponse, *, requested_at: datetime) -> datetime | None:
-    """
-    Tell when the access token ends.
-
-    The token's own ``exp`` claim comes first: seconds since the epoch, no guess (RFC 7519 §4.1.4). Then ``expires_in``
-    read as seconds (RFC 6749 §5.1; the interface states no unit), counted from before the request was sent.
-
-    :param response: the answer
-    :param requested_at: when the request was sent (UTC)
-    :return: the instant (UTC), or None where neither says
-    """
-    import jwt  # noqa: PLC0415 - loads a crypto stack that DAG parsing must not pay for
-
-    try:
-        # The service's signing key is not published; the token is only read here, and the service verifies it.
-        claims = jwt.decode(response.access_token, options={"verify_signature": False, "verify_exp": False})
-    except (jwt.PyJWTError, ValueError, RecursionError):
-        claims = {}
-    seconds = claims.get("exp") if isinstance(claims, dict) else None
-    try:
-        if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
-            return datetime.fromtimestamp(seconds, tz=timezone.utc)
-        if response.expires_in is not None:
-            return datetime.fromtimestamp(requested_at.timestamp() + response.expires_in, tz=timezone.utc)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return None

@@ -6,6 +6,10 @@ What a Connection must hold for each method, checked and frozen. Knows nothing o
 
 from __future__ import annotations
 
+import dataclasses
+import hmac
+import json
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +27,9 @@ NEEDED = {
     "los": ("login", "password", "origin", "los_client_id", "los_client_secret"),
     "ppe": ("api_key", "user_id"),
 }
+
+
+_DIGEST_KEY = secrets.token_bytes(32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +80,15 @@ class Settings:
     def who(self) -> str:
         """Whom these settings authenticate: the username, or the user id."""
         return self.sent.username if isinstance(self.sent, PasswordGrant) else self.sent.user_id
+
+    def digest(self) -> bytes:
+        """
+        Return what tells these settings from all others in this process, and says nothing of them outside it.
+
+        Cached credentials are found by it, so that a changed Connection, or another tenant's, finds nothing old.
+        """
+        content = dataclasses.asdict(self) | {"warnings": None}
+        return hmac.digest(_DIGEST_KEY, json.dumps(content, sort_keys=True).encode(), "sha256")
 
     @property
     def secrets(self) -> tuple[str, ...]:

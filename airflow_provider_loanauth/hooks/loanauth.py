@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pendulum
@@ -12,7 +11,10 @@ from airflow_provider_loanauth._compat import AirflowException, BaseHook
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import CONN_TYPE, DEFAULT_CONN_ID, HOOK_NAME, METHOD_NAMES
+from airflow_provider_loanauth.lifetimes import lifetime
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+from airflow_provider_loanauth.renewal import DEFAULT_MIN_TTL, Issued, Keyring
+from airflow_provider_loanauth.requests_auth import CredentialAuth
 from airflow_provider_loanauth.sealing import mask, require_seal
 from airflow_provider_loanauth.settings import ApiKeyPair, Settings, load
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow_provider_loanauth.protocol import WireAnswer, WireRequest
+    from airflow_provider_loanauth.sessions import PricingSession
 
 R = TypeVar("R", bound="TokenResponse | ApiSecretResponse")
 
@@ -48,14 +51,20 @@ class LoanAuthHook(BaseHook):
         self.max_attempts = max_attempts
         self._warned: set[str] = set()
 
-    @property
-    def auth_url(self) -> str:
+    def settings(self, method: str | None = None) -> Settings:
         """
-        The address of the service; no secret in it.
+        Read and check the Connection.
 
+        :param method: as in :meth:`authenticate`
         :raises SettingsError: the Connection is incomplete or wrong
         """
-        return self._settings(None).auth_url
+        settings = load(self._connection(), method or self.method)
+        mask(settings.secrets)
+        for warning in settings.warnings:
+            if warning not in self._warned:
+                self.log.warning("%s (connection id %r)", warning, settings.conn_id)
+                self._warned.add(warning)
+        return settings
 
     def authen_jwt(self) -> TokenResponse:
         """
@@ -66,15 +75,15 @@ class LoanAuthHook(BaseHook):
         :raises UnavailableError: the service could not serve, also not after the attempts that are allowed
         :raises ResponseError: the answer is not what the interface says
         """
-        return _revealed(self._authenticate(self._settings("jwt"), protocol.read_token)[0])
+        return _revealed(self._authenticate(self.settings("jwt"), protocol.read_token)[0])
 
     def authen_los(self) -> TokenResponse:
         """Exchange the same with the client credentials of the LOS integration (§4.2); raises as :meth:`authen_jwt`."""
-        return _revealed(self._authenticate(self._settings("los"), protocol.read_token)[0])
+        return _revealed(self._authenticate(self.settings("los"), protocol.read_token)[0])
 
     def ppe_api_secret(self) -> ApiSecretResponse:
         """Exchange API key and user id for an API secret (§4.3); raises as :meth:`authen_jwt`."""
-        return _revealed(self._authenticate(self._settings("ppe"), protocol.read_secret)[0])
+        return _revealed(self._authenticate(self.settings("ppe"), protocol.read_secret)[0])
 
     def authenticate(self, method: str | None = None) -> TokenResponse | ApiSecretResponse:
         """
@@ -83,7 +92,7 @@ class LoanAuthHook(BaseHook):
         :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
         :return: the answer, in clear; keep it out of XCom
         """
-        return _revealed(self._answer(self._settings(method))[0])
+        return _revealed(self._answer(self.settings(method))[0])
 
     def get_credential(self, method: str | None = None) -> AccessToken | ApiSecret:
         """
@@ -93,12 +102,12 @@ class LoanAuthHook(BaseHook):
         :raises SealError: Airflow has no usable Fernet key; no request was sent
         """
         require_seal()
-        settings = self._settings(method)
+        settings = self.settings(method)
         response, requested_at = self._answer(settings)
         common: dict[str, Any] = {"method": settings.method, "conn_id": settings.conn_id, "issued_at": requested_at}
         if isinstance(response, ApiSecretResponse):
             return ApiSecret.seal(response.secret, valid=response.valid, **common)
-        expires_at = protocol.expires_at(response, requested_at=requested_at)
+        expires_at, _ = lifetime(response, requested_at=requested_at)
         return AccessToken.seal(response.access_token, expires_at=expires_at, **common)
 
     def get_plain(self, method: str | None = None) -> str:
@@ -109,6 +118,35 @@ class LoanAuthHook(BaseHook):
         """
         return _secrets_of(self.authenticate(method))[0]
 
+    def issue(self, settings: Settings) -> Issued:
+        """
+        Authenticate with settings that were read before, for :class:`LoanAuth`; raises as :meth:`authen_jwt`.
+
+        :param settings: of :meth:`settings`
+        :return: the credential in clear, masked in this task's logs
+        """
+        response, requested_at = self._answer(settings)
+        seconds = None
+        if isinstance(response, TokenResponse):
+            _, seconds = lifetime(response, requested_at=requested_at)
+        value = _secrets_of(response)[0]
+        mask([value])
+        return Issued(value=value, lifetime=seconds)
+
+    def get_conn(self) -> PricingSession:
+        """
+        Return a session for calls to pricing: it authenticates by :class:`LoanAuth`, keeps connections alive, and has
+        the TLS and time-out settings of the Connection. Threads may share it; close it by ``with``.
+
+        :raises SettingsError: the Connection is incomplete or wrong
+        """
+        from airflow_provider_loanauth.sessions import PricingSession  # noqa: PLC0415 - as in _attempts
+
+        settings = self.settings()
+        return PricingSession(
+            auth=CredentialAuth(Keyring(self, None, DEFAULT_MIN_TTL)), timeout=settings.timeout, verify=settings.verify
+        )
+
     def test_connection(self) -> tuple[bool, str]:
         """
         Really authenticate, once (the Test button of the Connection form).
@@ -116,7 +154,7 @@ class LoanAuthHook(BaseHook):
         :return: whether it worked, and a sentence: who, by which method, until when; or what is wrong
         """
         try:
-            settings = self._settings(None)
+            settings = self.settings()
             response, requested_at = self._answer(settings)
         except LoanAuthError as error:
             return False, str(error)
@@ -161,9 +199,8 @@ class LoanAuthHook(BaseHook):
         """Return the time (UTC)."""
         return pendulum.now("UTC")
 
-    @cached_property
     def _connection(self) -> Any:
-        """The Connection, read once."""
+        """Read the Connection each time, so that a renewal picks up what was changed meanwhile."""
         problem = None
         try:
             return self.get_connection(self.loanauth_conn_id)
@@ -175,15 +212,6 @@ class LoanAuthHook(BaseHook):
             "in a secrets backend.",
             conn_id=self.loanauth_conn_id,
         )
-
-    def _settings(self, method: str | None) -> Settings:
-        settings = load(self._connection, method or self.method)
-        mask(settings.secrets)
-        for warning in settings.warnings:
-            if warning not in self._warned:
-                self.log.warning("%s (connection id %r)", warning, settings.conn_id)
-                self._warned.add(warning)
-        return settings
 
 
 def _request(settings: Settings) -> WireRequest:
@@ -224,7 +252,7 @@ def _who_until(settings: Settings, response: TokenResponse | ApiSecretResponse, 
     who = f"Authenticated {settings.who!r} by {METHOD_NAMES[settings.method]}"
     if isinstance(response, ApiSecretResponse):
         return f"{who}; the service does not say how long the API secret lasts."
-    until = protocol.expires_at(response, requested_at=requested_at)
+    until, _ = lifetime(response, requested_at=requested_at)
     if until is None:
         return f"{who}; the service does not say how long the access token lasts."
     return f"{who}; the access token lasts until {until:%Y-%m-%d %H:%M:%S} UTC."

@@ -1,11 +1,11 @@
-"""The operator: authenticate once, hand the credential to the tasks after it. Knows nothing of HTTP."""
+"""The operators: authenticate once for the tasks after it, and clean up behind them. Know nothing of HTTP."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import BaseOperator
+from airflow_provider_loanauth._compat import BaseOperator, forget_xcom
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
@@ -60,3 +60,26 @@ class LoanAuthOperator(BaseOperator):
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
         return self.hook.get_credential() if self.seal else self.hook.get_plain()
+
+
+class LoanAuthForgetOperator(BaseOperator):
+    """
+    Remove a credential from XCom when the batch is over; fit to be a teardown.
+
+    The credential itself lives on at the service until it runs out: the interface shows no way to end it.
+
+    :param credential_task_id: the task that returned the credential, in the same DAG run (templated)
+    """
+
+    template_fields: Sequence[str] = ("credential_task_id",)
+    ui_color = "#d9e8f5"
+
+    def __init__(self, *, credential_task_id: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.credential_task_id = credential_task_id
+
+    def execute(self, context: Context) -> None:
+        """Remove it; done as well when there is nothing to remove."""
+        run = context["dag_run"]
+        forget_xcom(dag_id=run.dag_id, run_id=run.run_id, task_id=self.credential_task_id)
+        self.log.info("Removed what task %r returned from XCom.", self.credential_task_id)

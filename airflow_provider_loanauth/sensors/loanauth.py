@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_loanauth._compat import (
+    AirflowException,
+    AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
     BaseSensorOperator,
     PokeReturnValue,
-    TaskDeferralTimeout,
     conf,
 )
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 #: What Airflow allows beyond the sensor's own time-out before it gives up on the trigger, in seconds. The trigger says
 #: "timeout" itself; this is for a triggerer that is gone.
 _GRACE = 60.0
+#: What Airflow says when it gives up on a trigger after that: 2.11; 3.0 and later.
+_GIVEN_UP = frozenset({"Trigger/execution timeout", "Trigger timeout"})
 
 
 class LoanAuthSensor(BaseSensorOperator):
@@ -93,23 +96,23 @@ class LoanAuthSensor(BaseSensorOperator):
         :raises AirflowSensorTimeout: the service did not let us in within ``timeout``
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
-        if self.deferrable:
-            return self._look_or_defer(context, deadline=time.time() + self.timeout)
         try:
+            if self.deferrable:
+                return self._look_or_defer(context, deadline=time.time() + self.timeout)
             credential: AccessToken | ApiSecret | str = super().execute(context)
-        except AirflowSkipException as skip:
-            raise self._hidden_by(skip) from None
+        except AirflowException as error:
+            self._judge(error)
         return credential
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Go on after the trigger, without letting ``soft_fail`` hide more than a time-out."""
+        """Go on after the trigger, by the same rules as in the other modes."""
         try:
-            return super().resume_execution(next_method, next_kwargs, context)
-        except TaskDeferralTimeout as error:
-            # As in the other modes, and as Airflow 3.3 does: a time-out is not retried.
-            raise AirflowSensorTimeout(*error.args) from None
-        except AirflowSkipException as skip:
-            raise self._hidden_by(skip) from None
+            if next_method == "__fail__" and (next_kwargs or {}).get("error") in _GIVEN_UP:
+                self._time_out()
+            # Not the sensor's own: there soft_fail hides any error, and a time-out means another thing in each release.
+            return super(BaseSensorOperator, self).resume_execution(next_method, next_kwargs, context)
+        except AirflowException as error:
+            self._judge(error)
 
     def execute_complete(
         self, context: Context, event: Any = None, *, deadline: float
@@ -138,18 +141,19 @@ class LoanAuthSensor(BaseSensorOperator):
         """Look once; when the service is unavailable, leave the worker and wait in the triggerer."""
         from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger  # noqa: PLC0415
 
-        credential: AccessToken | ApiSecret | str | None = self.poke(context).xcom_value
+        credential = self._look(context)
         if credential is not None:
             return credential
         left = deadline - time.time()
         if left <= 0:
             self._time_out()
-        ceiling = self.max_wait.total_seconds() if self.max_wait else self.timeout
+        interval, ceiling = self.poke_interval, None
+        if self.exponential_backoff:
+            ceiling = self.max_wait.total_seconds() if self.max_wait else self.timeout
+            # Intervals that double add up to the next one less the first, so the time waited so far tells the next.
+            interval = min(interval + self.timeout - left, max(interval, ceiling))
         trigger = ServiceReadyTrigger(
-            address=self.hook.auth_url,
-            poke_interval=self.poke_interval,
-            deadline=deadline,
-            max_interval=ceiling if self.exponential_backoff else None,
+            address=self.hook.settings().auth_url, poke_interval=interval, deadline=deadline, max_interval=ceiling
         )
         self.defer(
             trigger=trigger,
@@ -158,15 +162,31 @@ class LoanAuthSensor(BaseSensorOperator):
             timeout=timedelta(seconds=left + _GRACE),
         )
 
+    def _look(self, context: Context) -> AccessToken | ApiSecret | str | None:
+        """Look once; None: wait on."""
+        try:
+            credential: AccessToken | ApiSecret | str | None = self.poke(context).xcom_value
+        except AirflowFailException:
+            raise
+        except LoanAuthError as error:
+            # As Airflow's own loop does in the other modes.
+            if not self.silent_fail:
+                raise
+            self.log.error("Sensor poke failed: %s", error)  # noqa: TRY400 - the message says it all
+            return None
+        return credential
+
     def _time_out(self) -> NoReturn:
         message = f"The service did not let us in within {self.timeout:.0f} s."
-        if self.soft_fail or self.never_fail:
+        if self.soft_fail:
             raise AirflowSkipException(message)
         raise AirflowSensorTimeout(message)
 
-    def _hidden_by(self, skip: AirflowSkipException) -> BaseException:
-        """Return what a skip was made of, unless that was a time-out, or the user asked never to fail."""
-        hidden = skip.__cause__
-        if hidden is None or self.never_fail or isinstance(hidden, (AirflowSensorTimeout, TaskDeferralTimeout)):
-            return skip
-        return hidden
+    def _judge(self, error: AirflowException) -> NoReturn:
+        """Raise an error, or what a skip was made of: soft_fail may hide a time-out, only never_fail hides the rest."""
+        if isinstance(error, AirflowSkipException):
+            if isinstance(error.__cause__, LoanAuthError) and not self.never_fail:
+                raise error.__cause__ from None
+        elif self.never_fail and self.deferrable:  # in the other modes Airflow has seen to it
+            raise AirflowSkipException(f"Skipped, because never_fail is set: {error}") from None
+        raise error

@@ -1,0 +1,113 @@
+"""``LoanAuth``: a pulled credential, or a connection, as the ``auth=`` of ``requests``. Loads no HTTP library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_loanauth._compat import get_current_context
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.placement import Placement
+from airflow_provider_loanauth.renewal import DEFAULT_MIN_TTL, Keyring
+from airflow_provider_loanauth.requests_auth import CredentialAuth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Airflow's own limit for connection ids; access tokens are longer, and none begins in another way (RFC 7515 §3.1).
+_LONGEST_CONN_ID = 250
+_TOKEN_BEGINS = "eyJ"  # noqa: S105 - Base64 of '{"'
+
+
+def keyring(credential_or_conn_id: AccessToken | ApiSecret | str, method: str | None, min_ttl: float) -> Keyring:
+    """
+    Make a keyring of what a user has: a credential pulled from XCom, or a connection id.
+
+    :raises LoanAuthError: it is neither; the message does not repeat it
+    """
+    if isinstance(credential_or_conn_id, (AccessToken, ApiSecret)):
+        credential = credential_or_conn_id
+        return Keyring(LoanAuthHook(credential.conn_id, credential.method), credential, min_ttl)
+    if not isinstance(credential_or_conn_id, str) or not credential_or_conn_id:
+        raise LoanAuthError(
+            f"LoanAuth was given {type(credential_or_conn_id).__name__} instead of a credential or a connection id: "
+            "did the authenticating task run, and is its task id right in xcom_pull?"
+        )
+    if len(credential_or_conn_id) > _LONGEST_CONN_ID or credential_or_conn_id.startswith(_TOKEN_BEGINS):
+        raise LoanAuthError(
+            "LoanAuth was given a plain token, which it could not renew. Pull a sealed credential (seal=True, the "
+            "default of operator and sensor), or give a connection id."
+        )
+    return Keyring(LoanAuthHook(credential_or_conn_id, method), None, min_ttl)
+
+
+class LoanAuth(CredentialAuth):
+    """
+    Authenticates requests to the pricing service, and keeps doing so when the credential runs out.
+
+    .. code-block:: python
+
+        requests.post(url, json=loan, auth=LoanAuth(token), timeout=30)
+
+    Sets ``Authorization: Bearer ...`` (RFC 6750), or for an API secret the headers ``secret`` and ``companyid``. Renews
+    the credential before it runs out and once after a 401: once per process, however many threads ask, and never again
+    with credentials that were refused. The credential goes to the host of first use alone, over https alone (http on
+    loopback), and does not survive a redirect elsewhere. Threads may share one object.
+
+    :param credential_or_conn_id: a credential pulled from XCom, or a connection id
+    :param method: ``jwt``, ``los`` or ``ppe``, for a connection id; None: the connection's own, else ``jwt``
+    :param min_ttl: renew when fewer seconds than this are left, or less than a tenth of the lifetime
+    :param secret_header: header for an API secret
+    :param company_header: header for the company id that goes with it
+    :raises LoanAuthError: the first argument is neither
+    """
+
+    def __init__(
+        self,
+        credential_or_conn_id: AccessToken | ApiSecret | str,
+        method: str | None = None,
+        min_ttl: float = DEFAULT_MIN_TTL,
+        *,
+        secret_header: str = Placement.secret_header,
+        company_header: str = Placement.company_header,
+    ) -> None:
+        super().__init__(
+            keyring(credential_or_conn_id, method, min_ttl),
+            Placement(secret_header=secret_header, company_header=company_header),
+        )
+        self._made_of = (credential_or_conn_id, method, min_ttl)
+        self._headers = {"secret_header": secret_header, "company_header": company_header}
+
+    @classmethod
+    def of_task(cls, task_id: str, **kwargs: Any) -> Callable[..., LoanAuth]:
+        """
+        Return an ``auth_type`` for the HTTP hook and operator of Airflow: it pulls a task's credential when it is
+        called.
+
+        :param task_id: the authenticating task, of the same DAG run
+        :param kwargs: parameters of :class:`LoanAuth`
+        """
+        return _OfTask(task_id, kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Locks do not pickle; what it was made of does, sealed.
+        return _remade, (self._made_of, self._headers)
+
+
+def _remade(made_of: tuple[Any, ...], headers: dict[str, Any]) -> LoanAuth:
+    return LoanAuth(*made_of, **headers)
+
+
+class _OfTask:
+    """An ``auth_type``: called without arguments, or with a connection's login and password, which it ignores."""
+
+    def __init__(self, task_id: str, kwargs: dict[str, Any]) -> None:
+        self.task_id = task_id
+        self.kwargs = kwargs
+
+    def __call__(self, *_: Any) -> LoanAuth:
+        return LoanAuth(get_current_context()["ti"].xcom_pull(task_ids=self.task_id), **self.kwargs)
+
+    def __repr__(self) -> str:
+        return f"LoanAuth.of_task({self.task_id!r})"

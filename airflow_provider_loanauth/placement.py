@@ -1,0 +1,116 @@
+"""
+Where a credential goes on a request, and where it must never go. Knows neither Airflow nor an HTTP library.
+
+Bearer use is RFC 6750 §2.1; the headers of an API secret are those of public samples (``service-notes.md``), which is
+why their names can be set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
+
+from airflow_provider_loanauth.addresses import is_loopback
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.get_provider_info import LABELS
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from airflow_provider_loanauth.renewal import Grant
+
+_DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+def origin_of(url: str) -> tuple[str, str, int]:
+    """
+    Return scheme, host and port of an address (RFC 6454 §4).
+
+    :param url: an absolute address
+    :raises ValueError: it is none
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        raise ValueError("not an http or https address")
+    return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]
+
+
+@dataclass(kw_only=True)
+class Placement:
+    """
+    Puts a credential on requests to one service, and takes it off before a redirect leads elsewhere.
+
+    :param secret_header: header for an API secret
+    :param company_header: header for the company id that goes with it
+    """
+
+    secret_header: str = "secret"  # noqa: S105 - a header's name
+    company_header: str = "companyid"
+    _bound: tuple[str, str, int] | None = None
+
+    def bind(self, url: str) -> None:
+        """
+        Hold on to the first service that is asked.
+
+        :raises LoanAuthError: the address is another service's, or is not encrypted
+        """
+        try:
+            origin = origin_of(url)
+        except ValueError:
+            raise LoanAuthError("A credential is sent to http and https addresses only.") from None
+        scheme, host, _ = origin
+        if scheme == "http" and not is_loopback(host):
+            raise LoanAuthError(
+                f"The address of {host} begins with http, which would send the credential in clear (RFC 6750 §5.3): "
+                "use https. Plain http is for loopback addresses only."
+            )
+        # Two threads that race here bind the same service or meet the error below.
+        self._bound = self._bound or origin
+        if self._bound != origin:
+            raise LoanAuthError(
+                f"This LoanAuth was first used for {self._bound[1]}, port {self._bound[2]}, and sends its credential "
+                f"nowhere else; it was asked to send it to {host}, port {origin[2]}. Use one LoanAuth for each service."
+            )
+
+    def is_bound_to(self, url: str) -> bool:
+        """Tell whether an address is the service's."""
+        try:
+            return origin_of(url) == self._bound
+        except ValueError:
+            return False
+
+    def leads_elsewhere(self, url: str, location: str) -> bool:
+        """
+        Tell whether a redirect leads to another service.
+
+        :param url: the address that answered
+        :param location: the ``Location`` of the answer
+        """
+        try:
+            return not self.is_bound_to(urljoin(url, location))
+        except ValueError:
+            return True
+
+    def put(self, headers: MutableMapping[str, str], grant: Grant) -> None:
+        """
+        Put a credential on a request.
+
+        :raises SettingsError: an API secret needs a company id, and the Connection has none
+        """
+        if grant.settings.method != "ppe":
+            headers["Authorization"] = f"Bearer {grant.value}"
+            return
+        if grant.settings.company_id is None:
+            raise SettingsError(
+                f"{LABELS['company_id']} is missing: calls with an API secret need it.",
+                conn_id=grant.settings.conn_id,
+                method=grant.settings.method,
+            )
+        headers[self.secret_header] = str(grant.value)
+        headers[self.company_header] = grant.settings.company_id
+
+    def take_off(self, headers: MutableMapping[str, str]) -> None:
+        """Take every credential off a request."""
+        for name in ("Authorization", self.secret_header, self.company_header):
+            headers.pop(name, None)

@@ -1,0 +1,207 @@
+"""
+A credential that does not run out: when it is too old, who renews it, and how often. Knows no HTTP library and no hook.
+
+One renewal at a time per process and Connection, however many threads ask; a refused one is not repeated. What is
+shared is found by a digest of the settings, never by the connection id alone: after a change of the Connection, or for
+another tenant, nothing old is found.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
+
+if TYPE_CHECKING:
+    from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+    from airflow_provider_loanauth.settings import Settings
+
+#: Seconds that must be left of a credential before it is used.
+DEFAULT_MIN_TTL = 60.0
+#: The window before the end in which a credential is renewed is never more than this share of its lifetime: with a
+# fixed
+#: one, a token that lives shorter than the window would be renewed for every request.
+LARGEST_SHARE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Issued:
+    """
+    A credential in clear, as the service has just issued it.
+
+    :param value: access token or API secret
+    :param lifetime: seconds from the request to its end; None where nobody knows
+    """
+
+    value: str
+    lifetime: float | None
+
+
+class Source(Protocol):
+    """What renewals are made of; the hook is one."""
+
+    def settings(self) -> Settings:
+        """Read and check the Connection."""
+
+    def issue(self, settings: Settings) -> Issued:
+        """Authenticate."""
+
+
+@dataclass(eq=False)
+class Grant:
+    """
+    A credential in use in this process.
+
+    :param value: in clear
+    :param settings: of the Connection that it belongs to
+    :param lifetime: seconds from issue to end; None where nobody knows
+    :param ends: reading of the monotonic clock, which no step of the wall clock moves; None where nobody knows
+    :param renewed: whether this process has asked the service for it
+    :param accepted: whether the service has accepted it on a request
+    """
+
+    value: str = field(repr=False)
+    settings: Settings = field(repr=False)
+    lifetime: float | None
+    ends: float | None
+    renewed: bool
+    accepted: bool = False
+
+    def is_fresh(self, min_ttl: float) -> bool:
+        """
+        Tell whether enough of it is left.
+
+        :param min_ttl: seconds that must be left, at most a tenth of the lifetime
+        """
+        if self.ends is None or self.lifetime is None:
+            return True
+        return self.ends - time.monotonic() > min(min_ttl, self.lifetime * LARGEST_SHARE)
+
+    def may_be_replaced(self) -> bool:
+        """
+        Tell whether a 401 is a reason to renew.
+
+        Not for one that the service has just issued and never accepted: another would be refused as well, once for each
+        request.
+        """
+        return self.accepted or not self.renewed
+
+
+@dataclass(eq=False)
+class _Line:
+    """Where those who need the same renewal stand in line."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    grant: Grant | None = None
+    failure: LoanAuthError | None = None
+    failures: int = 0
+
+
+class Renewals:
+    """Renewals of this process; :data:`RENEWALS` is the one that is used."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew: a forked process shares neither locks nor credentials."""
+        self._lines: dict[bytes, _Line] = {}
+        # Airflow's channel to its supervisor takes one question at a time on some versions.
+        self._reading = threading.Lock()
+
+    def settings(self, source: Source) -> Settings:
+        """Read the Connection, one thread at a time."""
+        with self._reading:
+            return source.settings()
+
+    def renewed(self, source: Source, stale: Grant | None, min_ttl: float) -> Grant:
+        """
+        Return a credential that is not the stale one: what another thread has fetched meanwhile, or a new one.
+
+        :param source: what to authenticate with
+        :param stale: the credential that has run out or was refused; None where there was none
+        :param min_ttl: seconds that must be left
+        :raises RejectedError: the service refused the renewal, now or before; it is not repeated while the Connection
+            stays as it is
+        :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`; who waited for a renewal that failed does not repeat
+            it
+        """
+        settings = self.settings(source)
+        line = self._lines.setdefault(settings.digest(), _Line())
+        failures = line.failures
+        with line.lock:
+            if line.failure is not None and (isinstance(line.failure, RejectedError) or line.failures > failures):
+                # A copy: one exception raised in many threads would collect all their tracebacks.
+                raise copy.copy(line.failure)
+            if line.grant is None or line.grant is stale or not line.grant.is_fresh(min_ttl):
+                line.grant = self._fetch(source, settings, line)
+            return line.grant
+
+    @staticmethod
+    def _fetch(source: Source, settings: Settings, line: _Line) -> Grant:
+        asked_at = time.monotonic()
+        try:
+            issued = source.issue(settings)
+        except LoanAuthError as error:
+            line.failure = error
+            line.failures += 1
+            raise
+        ends = None if issued.lifetime is None else asked_at + issued.lifetime
+        return Grant(issued.value, settings, issued.lifetime, ends, renewed=True)
+
+
+RENEWALS = Renewals()
+os.register_at_fork(after_in_child=RENEWALS.forget)
+
+
+class Keyring:
+    """
+    Hands out the credential to use now; threads may share it.
+
+    :param source: what to authenticate with
+    :param credential: the credential to begin with; None: the first is fetched
+    :param min_ttl: seconds that must be left
+    """
+
+    def __init__(self, source: Source, credential: AccessToken | ApiSecret | None, min_ttl: float) -> None:
+        self._source = source
+        self._credential = credential
+        self._min_ttl = min_ttl
+        self._grant: Grant | None = None
+        self._opening = threading.Lock()
+
+    def current(self) -> Grant:
+        """
+        Return a credential that is fresh, renewed if need be; raises as :meth:`Renewals.renewed`.
+
+        :raises SealError: the credential to begin with cannot be opened
+        """
+        with self._opening:
+            if self._grant is None and self._credential is not None:
+                self._grant = self._opened(self._credential)
+            grant = self._grant
+        return self.at_hand() or self.another_than(grant)
+
+    def at_hand(self) -> Grant | None:
+        """Return the credential where it is open and fresh: what needs no waiting."""
+        grant = self._grant
+        return grant if grant is not None and grant.is_fresh(self._min_ttl) else None
+
+    def another_than(self, stale: Grant | None) -> Grant:
+        """Return another credential than the one that was refused; raises as :meth:`Renewals.renewed`."""
+        self._grant = RENEWALS.renewed(self._source, stale, self._min_ttl)
+        return self._grant
+
+    def _opened(self, credential: AccessToken | ApiSecret) -> Grant:
+        settings = RENEWALS.settings(self._source)
+        lifetime = ends = None
+        if credential.expires_at is not None:
+            lifetime = max((credential.expires_at - credential.issued_at).total_seconds(), 0.0)
+            # The one look at the wall clock: the credential comes from another host.
+            ends = time.monotonic() + credential.expires_at.timestamp() - time.time()
+        return Grant(credential.value, settings, lifetime, ends, renewed=False)
