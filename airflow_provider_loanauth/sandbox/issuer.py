@@ -1,0 +1,150 @@
+"""Issuing and checking credentials: signed JSON web tokens (RFC 7519, RS256) and encoded API secrets.
+
+What may live here: keys, tokens, secrets and whether one is still good. What may not: HTTP, refusals.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import secrets
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+if TYPE_CHECKING:
+    from airflow_provider_loanauth.sandbox.accounts import Company, User
+
+ISSUER = "urn:example:loanauth-sandbox"
+
+
+@functools.lru_cache(maxsize=1)
+def signing_key() -> rsa.RSAPrivateKey:
+    """Return the key that signs every token of this process; made once, for it takes a while."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+@dataclass(frozen=True)
+class Issued:
+    """What the sandbox remembers of a credential that it gave out.
+
+    :param expires_at: seconds since the epoch.
+    """
+
+    company_id: str
+    user_label: str
+    expires_at: float
+
+
+@dataclass
+class Issuer:
+    """Gives out credentials and knows them again."""
+
+    _tokens: dict[str, Issued] = field(default_factory=dict)
+    _secrets: dict[str, Issued] = field(default_factory=dict)
+    _seen: dict[str, Issued] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Make every credential given out so far worthless."""
+        self._tokens.clear()
+        self._secrets.clear()
+        self._seen.clear()
+
+    def token(
+        self, company: Company, user: User, *, los: bool, now: float, lifetime: int, with_exp: bool = True
+    ) -> dict[str, Any]:
+        """Issue a token: the 22 fields of ``service-interface.md`` §2.1.
+
+        :param now: seconds since the epoch.
+        :param lifetime: of the access token, in seconds; also ``expires_in``, read as RFC 6749 §5.1 does.
+        :param with_exp: whether the token itself says when it ends (RFC 7519 §4.1.4).
+        """
+        jti = str(uuid.uuid4())
+        claims: dict[str, Any] = {
+            "iss": ISSUER,
+            "sub": user.user_id,
+            "iat": int(now),
+            "jti": jti,
+            "client_id": company.los_client_id if los else company.client_id,
+            "companyId": company.company_id,
+            "scope": ["openId"],
+        }
+        access = {**claims, "exp": int(now) + lifetime} if with_exp else claims
+        refresh = {**claims, "jti": str(uuid.uuid4()), "ati": jti, "exp": int(now) + 30 * 86_400}
+        self._tokens[jti] = Issued(company.company_id, f"{company.label}/{user.label}", int(now) + lifetime)
+        return {
+            "access_token": jwt.encode(access, signing_key(), "RS256"),
+            "token_type": "bearer",
+            "refresh_token": jwt.encode(refresh, signing_key(), "RS256"),
+            "expires_in": lifetime,
+            "scope": "openId",
+            "temporary": False,
+            "fromLP": False,
+            "loanOfficerNmlsId": user.loan_officer_nmls_id,
+            "userId": user.user_id,
+            "deviceId": user.device_id,
+            "loanAppSessionPolicy": {"limitOneLoanAppPerSession": False, "limitOneSessionPerLoanApp": False},
+            "enabled": True,
+            "companyUserType": "COMPANY_USER",
+            "companyId": company.company_id,
+            "registrationIncomplete": False,
+            "employeeLoanEligible": False,
+            "person": {
+                "firstname": user.firstname,
+                "middlename": user.middlename,
+                "lastname": user.lastname,
+            },
+            "userType": "CompanyUser",
+            "email": user.email,
+            "companyNmlsId": company.los_company_nmls_id if los else company.company_nmls_id,
+            "resetPasswordRequired": False,
+            "jti": jti,
+        }
+
+    def secret(self, company: Company, user: User, *, now: float, lifetime: int) -> dict[str, Any]:
+        """Issue an API secret: the two fields of §2.2.
+
+        ``valid`` is the instant of issue in epoch milliseconds: what the integer means is not stated, and a
+        client must not interpret it (``service-notes.md``).
+
+        :param lifetime: how long pricing takes the secret, in seconds; not in the answer.
+        """
+        secret = base64.b64encode(secrets.token_bytes(48)).decode("ascii")
+        self._secrets[secret] = Issued(company.company_id, f"{company.label}/{user.label}", now + lifetime)
+        return {"valid": int(now * 1000), "secret": secret}
+
+    def check_token(self, token: str, *, now: float) -> str | None:
+        """Return why pricing refuses this access token, or None when it is good.
+
+        The signature is checked once per token: pricing a batch then costs a look-up per loan.
+        """
+        issued = self._seen.get(token)
+        if issued is None:
+            try:
+                claims = jwt.decode(
+                    token,
+                    signing_key().public_key(),
+                    algorithms=["RS256"],
+                    issuer=ISSUER,
+                    options={"verify_exp": False, "verify_iat": False, "verify_aud": False},
+                )
+            except jwt.InvalidTokenError:
+                return "The access token is malformed or its signature is wrong"
+            # A refresh token is signed too, but its identifier is not among those of access tokens.
+            issued = self._tokens.get(str(claims.get("jti")))
+            if issued is None:
+                return "The access token was revoked or is none"
+            self._seen[token] = issued
+        return None if now < issued.expires_at else "The access token expired"
+
+    def check_secret(self, secret: str, company_id: str, *, now: float) -> str | None:
+        """Return why pricing refuses this API secret with this company id, or None when it is good."""
+        issued = self._secrets.get(secret)
+        if issued is None:
+            return "The API secret is unknown"
+        if issued.company_id != company_id:
+            return "The API secret belongs to another company"
+        return None if now < issued.expires_at else "The API secret expired"

@@ -1,0 +1,60 @@
+"""The price of a loan, the sandbox's own invention: ``service-interface.md`` §1 shows no pricing.
+
+What may live here: a made-up, deterministic rate. What may not: anything that claims to be the service's.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+LIMITS: dict[str, tuple[float, float]] = {
+    "amount": (1_000, 50_000_000),
+    "fico": (300, 850),
+    "ltv": (1, 125),
+    "term_months": (12, 480),
+}
+"""Smallest and largest value of each number: dollars, score, percent, months."""
+
+BASE_RATE = 5.5
+STEP = 0.125
+
+
+class LoanError(ValueError):
+    """The loan cannot be priced. The message names the field."""
+
+
+def price(body: bytes) -> dict[str, Any]:
+    """Price a loan: ``{"loan_id", "amount", "fico", "ltv", "term_months"}`` to ``{"loan_id", "rate"}``.
+
+    The rate is in percent a year, in steps of 0.125. More members are allowed and ignored.
+
+    :raises LoanError: when the body is no such JSON.
+    """
+    try:
+        loan = json.loads(body)
+    except ValueError:
+        raise LoanError("the body is not JSON") from None
+    if not isinstance(loan, dict):
+        raise LoanError("the body is not a JSON object")
+    loan_id = loan.get("loan_id")
+    if not isinstance(loan_id, str | int) or isinstance(loan_id, bool):
+        raise LoanError("loan_id must be a string or an integer")
+    numbers = {name: _number(loan.get(name), name) for name in LIMITS}
+    return {"loan_id": loan_id, "rate": _rate(**numbers), "invented_by": "sandbox"}
+
+
+def _number(value: object, name: str) -> float:
+    low, high = LIMITS[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise LoanError(f"{name} must be a number from {low:,.0f} to {high:,.0f}")
+    return value
+
+
+def _rate(*, amount: float, fico: float, ltv: float, term_months: float) -> float:
+    rate = BASE_RATE
+    rate += max(0.0, 780 - fico) * 0.005
+    rate += max(0.0, ltv - 60) * 0.015
+    rate += (term_months - 180) / 180 * 0.5
+    rate += 0.25 if amount > 800_000 else 0.0  # noqa: PLR2004 - the whole formula is made up
+    return round(rate / STEP) * STEP

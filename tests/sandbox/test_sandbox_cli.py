@@ -1,0 +1,128 @@
+"""`cli.py`: the command as a person and as a script runs it, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+import raw_http
+import requests
+from raw_http import send, token_request
+
+from airflow_provider_loanauth.sandbox import cli
+from airflow_provider_loanauth.sandbox.accounts import default_accounts, dump_accounts
+from airflow_provider_loanauth.sandbox.faults import KINDS
+
+COMPANY = default_accounts()[0]
+USER = COMPANY.users[0]
+TOKEN = token_request(COMPANY, USER)
+
+
+@contextlib.contextmanager
+def started(tmp_path, *arguments):
+    ready = tmp_path / "ready.json"
+    command = [sys.executable, "-W", "error", "-m", "airflow_provider_loanauth.sandbox", "--ready-file", str(ready)]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while not ready.exists():
+                assert process.poll() is None, process.stderr.read()
+                time.sleep(0.01)
+            yield SimpleNamespace(process=process, path=ready, **json.loads(ready.read_text()))
+        finally:
+            process.kill()
+
+
+def finished(running, number):
+    running.process.send_signal(number)
+    stdout, stderr = running.process.communicate(timeout=10)
+    assert running.process.returncode == 0
+    assert "Traceback" not in stderr
+    assert not running.path.exists()
+    return stdout, stderr
+
+
+def test_a_person_reads_what_it_is_and_pastes_the_connections(tmp_path):
+    with started(tmp_path) as running:
+        assert stat.S_IMODE(running.path.stat().st_mode) == 0o600
+        assert running.pid == running.process.pid
+        assert running.ca_path is None
+        assert send(running, TOKEN).status == 200
+        assert send(running, token_request(COMPANY, USER, password="hush-hush")).status == 400
+        send(running, raw_http.secret_request(COMPANY, USER))
+        stdout, stderr = finished(running, signal.SIGINT)
+    assert "stand-in of the loan pricing service" in stdout
+    assert "Its own inventions:" in stdout
+    assert running.url in stdout
+    assert running.control_url in stdout
+    pasted = re.findall(r"^export (AIRFLOW_CONN_LOANAUTH_(?:JWT|LOS|PPE))='(.*)'$", stdout, re.MULTILINE)
+    assert {name: json.loads(value) for name, value in pasted} == running.connections
+    assert stdout.endswith("sandbox: stopped\n")
+    assert stderr.count("POST /oauth/token -> ") == 2
+    secrets = (USER.password, "hush-hush", COMPANY.client_secret, COMPANY.api_key, USER.user_id, USER.username)
+    assert not [one for one in secrets if one in stderr]
+    assert "hush-hush" not in stdout
+
+
+def test_everything_can_be_set(tmp_path):
+    company = {**dump_accounts(default_accounts())["companies"][1], "api_key": "it's/mine"}
+    accounts = tmp_path / "accounts.json"
+    accounts.write_text(json.dumps({"companies": [company]}))
+    fault = json.dumps([{"kind": "status", "status": 503, "times": 1}, {"kind": "hang", "where": "probe"}])
+    with started(
+        tmp_path,
+        *("--tls", "--tls-dir", str(tmp_path / "tls"), "--path-prefix", "/tenant1", "--accounts", str(accounts)),
+        *("--token-lifetime", "7", "--lockout-after", "1", "--fault", fault),
+    ) as running:
+        assert running.ca_path == str(tmp_path / "tls" / "ca.pem")
+        assert running.url.endswith("/tenant1")
+        broker = default_accounts()[1]
+        raw = token_request(broker, broker.users[0], "/tenant1")
+        assert send(running, raw).status == 503
+        assert send(running, raw).json()["expires_in"] == 7
+        send(running, token_request(broker, broker.users[0], "/tenant1", password="nope1"))
+        assert "locked" in send(running, raw).json()["error_description"]
+        counters = requests.get(running.control_url + "/counters", timeout=10).json()
+        assert counters["token"] == 4
+        with raw_http.connect(running) as hanging:
+            hanging.sendall(raw_http.request("GET", "/", {"Host": "h"}))
+            while requests.get(running.control_url + "/counters", timeout=10).json()["probe"] == 0:
+                time.sleep(0.01)
+            start = time.monotonic()
+            stdout, _ = finished(running, signal.SIGTERM)
+            assert time.monotonic() - start < 5
+    assert '\'{"conn_type": "loanauth", "host": "https://' in stdout
+    assert "it'\\''s/mine" in stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--fault", "{"], "argument --fault"),
+        (["--fault", '{"kind": "nonsense"}'], "no such kind"),
+        (["--host", "0.0.0.0"], "loopback addresses only"),
+        (["--accounts", "nowhere.json"], "accounts file cannot be read"),
+        (["--tls", "bad"], "invalid choice"),
+        (["--fault", '{"kind": "certificate"}'], "started with TLS"),
+        (["--token-lifetime", "-1"], "token_lifetime must be"),
+    ],
+)
+def test_a_wrong_argument(arguments, told, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_help_lists_the_faults(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    shown = capsys.readouterr().out
+    assert all(f"\n  {name}: " in shown for name in KINDS)

@@ -1,0 +1,376 @@
+"""`faults.py` and `sabotage.py`: each fault as a client sees it on its socket, and how faults are switched."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+import zlib
+from email.utils import parsedate_to_datetime
+
+import jwt
+import pytest
+import raw_http
+from raw_http import ended, price_request, request, secret_request, send, token_request
+
+from airflow_provider_loanauth.sandbox import sabotage
+from airflow_provider_loanauth.sandbox.accounts import default_accounts
+from airflow_provider_loanauth.sandbox.faults import KINDS, FaultError, describe, load_faults, make_fault
+from airflow_provider_loanauth.sandbox.server import running_sandbox
+
+COMPANY = default_accounts()[0]
+USER = COMPANY.users[0]
+TOKEN = token_request(COMPANY, USER)
+SECRET = secret_request(COMPANY, USER, {"Host": "h", "Accept-Encoding": "gzip"})
+PROBE = request("GET", "/", {"Host": "h"})
+
+
+@pytest.fixture(params=[None, "good"], ids=["http", "https"], scope="module")
+def either(request):
+    with running_sandbox(tls=request.param) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def spoiled(either):
+    yield either
+    either.clear_faults()
+    either.reset()
+
+
+def test_every_fault_of_the_table_is_played_somewhere():
+    played = {name for name, kind in KINDS.items() if kind.scope == "request"}
+    assert played == set(sabotage.BEFORE) | set(sabotage.AFTER)
+    assert not set(sabotage.BEFORE) & set(sabotage.AFTER)
+    assert {name for name in KINDS if name not in played} == {"refuse", "stall", "certificate", "lockout"}
+
+
+def test_the_table_can_be_listed():
+    text = describe()
+    assert all(f"  {name}: {kind.doc}" in text for name, kind in KINDS.items())
+    assert all(kind.doc.endswith(".") and param.doc for kind in KINDS.values() for param in kind.params.values())
+
+
+def test_hang(spoiled):
+    spoiled.set_fault("hang")
+    with raw_http.connect(spoiled, timeout=0.2) as connection:
+        connection.sendall(TOKEN)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+    assert spoiled.counters().token == 1
+    assert spoiled.counters().authentications.succeeded == 0
+
+
+def test_hang_ends_after_its_seconds(spoiled):
+    spoiled.set_fault("hang", seconds=0.05)
+    with raw_http.connect(spoiled) as connection:
+        connection.sendall(TOKEN)
+        assert ended(connection) == b""
+
+
+def test_latency(spoiled):
+    spoiled.set_fault("latency", seconds=0.1)
+    start = time.monotonic()
+    assert send(spoiled, TOKEN).status == 200
+    assert time.monotonic() - start >= 0.1
+
+
+def test_reset(sandbox):
+    sandbox.set_fault("reset")
+    with raw_http.connect(sandbox) as connection:
+        connection.sendall(TOKEN)
+        head = raw_http.read_head(connection)
+        with pytest.raises(ConnectionResetError):
+            list(iter(lambda: connection.recv(65_536), b""))
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert sandbox.counters().authentications.succeeded == 1
+
+
+def test_cut_body(spoiled):
+    spoiled.set_fault("cut-body")
+    with pytest.raises(http.client.IncompleteRead) as caught:
+        send(spoiled, TOKEN)
+    assert b"access_token" in caught.value.partial or caught.value.partial == b""
+
+
+def test_cut_body_ends_without_a_reset(sandbox):
+    sandbox.set_fault("cut-body")
+    with raw_http.connect(sandbox) as connection:
+        connection.sendall(TOKEN)
+        raw = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert b"access_token" in raw
+    assert not raw.endswith(b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("raw", [TOKEN, SECRET], ids=["token", "secret"])
+@pytest.mark.parametrize("delta", [100, -10])
+def test_wrong_content_length(spoiled, raw, delta):
+    spoiled.set_fault("wrong-content-length", delta=delta)
+    with raw_http.connect(spoiled) as connection:
+        connection.sendall(raw)
+        head, _, body = ended(connection).partition(b"\r\n\r\n")
+    assert b"Transfer-Encoding" not in head
+    assert b"Content-Length: %d" % (len(body) + delta) in head
+    assert head.count(b"Connection: ") == 1
+
+
+def test_invalid_json(spoiled):
+    spoiled.set_fault("invalid-json")
+    answer = send(spoiled, TOKEN)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/json;charset=UTF-8"
+    with pytest.raises(ValueError, match="Unterminated"):
+        answer.json()
+
+
+@pytest.mark.parametrize(
+    ("shape", "check"),
+    [
+        ("list", lambda value: value == [1, 2]),
+        ("string", lambda value: value == "text"),
+        ("number", lambda value: value == 7),
+        ("null", lambda value: value is None),
+        ("empty", lambda value: value == {}),
+        ("missing", lambda value: "token_type" in value and "access_token" not in value),
+        ("wrong-type", lambda value: value["access_token"] == 12345),
+    ],
+)
+def test_wrong_shape(spoiled, shape, check):
+    spoiled.set_fault("wrong-shape", shape=shape)
+    answer = send(spoiled, TOKEN)
+    assert answer.status == 200
+    assert check(answer.json())
+
+
+def test_wrong_shape_of_others(sandbox):
+    sandbox.set_fault("wrong-shape", shape="missing")
+    answer = send(sandbox, SECRET)
+    assert "Content-Encoding" not in answer.headers
+    assert list(answer.json()) == ["valid"]
+    assert list(send(sandbox, PROBE).json()) == ["invented_by"]
+    assert send(sandbox, token_request(COMPANY, USER, password="nope1")).json()["error"] == "invalid_grant"
+
+
+def test_html_200(spoiled):
+    spoiled.set_fault("html-200")
+    answer = send(spoiled, TOKEN)
+    assert (answer.status, answer.headers.get_content_type()) == (200, "text/html")
+    assert b"<form" in answer.body
+
+
+@pytest.mark.parametrize(("raw", "name"), [(TOKEN, "access_token"), (SECRET, "secret")])
+def test_wrong_content_type(sandbox, raw, name):
+    sandbox.set_fault("wrong-content-type")
+    answer = send(sandbox, raw)
+    assert answer.headers.get_all("Content-Type") == ["text/plain"]
+    body = zlib.decompress(answer.body, 31) if answer.headers["Content-Encoding"] else answer.body
+    assert name in json.loads(body)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirect(sandbox, status):
+    sandbox.set_fault("redirect", status=status, location="http://127.0.0.1:9/elsewhere")
+    answer = send(sandbox, TOKEN)
+    assert (answer.status, answer.headers["Location"]) == (status, "http://127.0.0.1:9/elsewhere")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 429, 500, 502, 503, 504, 599])
+@pytest.mark.parametrize("shape", ["spring", "oauth", "html", "empty"])
+def test_status(sandbox, status, shape):
+    sandbox.set_fault("status", status=status, shape=shape)
+    answer = send(sandbox, TOKEN)
+    assert answer.status == status
+    assert "Retry-After" not in answer.headers
+    if shape == "spring":
+        assert answer.json()["status"] == status
+    elif shape == "oauth":
+        assert answer.json() == {"error": "invalid_grant", "error_description": "Bad credentials"}
+    else:
+        assert (b"<h1>" in answer.body) == (shape == "html")
+
+
+@pytest.mark.parametrize(("given", "sent"), [(3, "3"), (0, "0"), ("soon", "soon")])
+def test_retry_after(sandbox, given, sent):
+    sandbox.set_fault("status", status=429, retry_after=given)
+    assert send(sandbox, TOKEN).headers["Retry-After"] == sent
+
+
+def test_retry_after_as_a_date(sandbox):
+    sandbox.set_fault("status", retry_at=60)
+    date = parsedate_to_datetime(send(sandbox, TOKEN).headers["Retry-After"])
+    assert 50 < date.timestamp() - time.time() < 70
+
+
+def test_gzip_bomb(sandbox):
+    sandbox.set_fault("gzip-bomb", size=5_000_000)
+    answer = send(sandbox, SECRET)
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert len(answer.body) < 10_000
+    assert zlib.decompress(answer.body, 31) == bytes(5_000_000)
+
+
+def test_huge_body(spoiled):
+    spoiled.set_fault("huge-body")
+    answer = send(spoiled, TOKEN)
+    assert len(answer.json()["padding"]) == 10_485_760
+
+
+@pytest.mark.parametrize("kind", ["huge-body", "endless-headers"])
+def test_a_client_that_leaves_ends_the_flood(spoiled, kind):
+    spoiled.set_fault(kind, size=1_000_000_000)
+    with raw_http.connect(spoiled) as connection:
+        connection.sendall(TOKEN)
+        assert len(connection.recv(100)) > 0
+    spoiled.clear_faults()
+    assert send(spoiled, TOKEN).status == 200
+
+
+def test_endless_headers(sandbox):
+    sandbox.set_fault("endless-headers")
+    with pytest.raises(http.client.HTTPException, match="100 headers"):
+        send(sandbox, TOKEN)
+
+
+def test_endless_headers_end(sandbox):
+    sandbox.set_fault("endless-headers", size=100_000)
+    with raw_http.connect(sandbox) as connection:
+        connection.sendall(TOKEN)
+        raw = ended(connection)
+    assert 50_000 < len(raw) < 200_000
+    assert b"\r\n\r\n" not in raw
+
+
+def claims(token):
+    return jwt.decode(token["access_token"], options={"verify_signature": False})
+
+
+def test_short_lived_token(sandbox):
+    sandbox.set_fault("short-lived-token", lifetime=2)
+    token = raw_http.get_token(sandbox)
+    assert token["expires_in"] == 2
+    assert claims(token)["exp"] - claims(token)["iat"] == 2
+
+
+def test_short_lived_secret(sandbox):
+    sandbox.set_fault("short-lived-token", lifetime=0, where="secret")
+    secret = zlib.decompress(send(sandbox, SECRET).body, 31)
+    headers = {"secret": json.loads(secret)["secret"], "companyid": COMPANY.company_id}
+    assert send(sandbox, price_request(headers)).status == 401
+
+
+def test_no_exp(sandbox):
+    sandbox.set_fault("no-exp")
+    token = raw_http.get_token(sandbox)
+    assert "exp" not in claims(token)
+    assert token["expires_in"] == 3600
+    bearer = {"Authorization": "Bearer " + token["access_token"]}
+    sandbox.clear_faults()
+    assert send(sandbox, price_request(bearer)).status == 200
+
+
+def test_expires_in_as_a_string_and_missing(sandbox):
+    sandbox.set_fault("string-expires-in")
+    assert raw_http.get_token(sandbox)["expires_in"] == "3600"
+    sandbox.set_fault("no-expires-in")
+    assert "expires_in" not in raw_http.get_token(sandbox)
+
+
+def test_lockout(sandbox):
+    sandbox.set_fault("lockout", after=1)
+    assert send(sandbox, token_request(COMPANY, USER, password="nope1")).status == 400
+    assert send(sandbox, TOKEN).json()["error_description"] == "User account is locked"
+    sandbox.clear_faults()
+    assert send(sandbox, TOKEN).status == 200
+
+
+def test_faults_are_used_up_in_order(sandbox):
+    sandbox.set_fault("status", status=503, times=2)
+    sandbox.add_fault("status", status=429, times=1)
+    sandbox.add_fault("html-200", where="secret")
+    assert [send(sandbox, TOKEN).status for _ in range(4)] == [503, 503, 429, 200]
+    assert b"<form" in send(sandbox, SECRET).body
+    assert sandbox.counters().faults == {"status": 3, "html-200": 1}
+    assert [entry.fault for entry in sandbox.requests()] == ["status"] * 3 + [None, "html-200"]
+
+
+@pytest.mark.parametrize("where", ["token", "secret", "price", "probe"])
+def test_a_fault_meets_its_endpoint_only(sandbox, where):
+    sandbox.set_fault("status", status=418, where=where)
+    raws = {"token": TOKEN, "secret": SECRET, "price": price_request({}), "probe": PROBE}
+    assert [name for name, raw in raws.items() if send(sandbox, raw).status == 418] == [where]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ({"kind": "nonsense"}, "no such kind"),
+        ({"kind": "hang", "where": "here"}, "where must be one of"),
+        ({"kind": "hang", "times": 0}, "times must be"),
+        ({"kind": "hang", "times": True}, "times must be"),
+        ({"kind": "hang", "minutes": 1}, "hang has no parameter minutes; it has seconds"),
+        ({"kind": "hang", "seconds": "1"}, "seconds must be int or float"),
+        ({"kind": "hang", "seconds": True}, "seconds must be int or float"),
+        ({"kind": "hang", "seconds": -1}, "seconds must not be negative"),
+        ({"kind": "status", "status": 200}, "status must be from 400 to 599"),
+        ({"kind": "redirect", "status": 304}, "status must be one of 301"),
+        ({"kind": "redirect", "location": "a\r\nb"}, "location must be printable ASCII"),
+        ({"kind": "refuse", "times": 1}, "holds for the whole service"),
+        ({"kind": "reset", "x": 1}, "it has none"),
+        ({}, "a member kind"),
+        (7, "a member kind"),
+        ([{"kind": "hang"}, None], "a member kind"),
+    ],
+)
+def test_a_wrong_fault_is_refused(fault, told):
+    with pytest.raises(FaultError, match=told):
+        load_faults(fault)
+
+
+def test_the_certificate_fault_needs_tls(sandbox):
+    with pytest.raises(FaultError, match="started with TLS"):
+        sandbox.set_fault("certificate")
+
+
+def test_faults_travel_as_json():
+    fault = make_fault("status", where="token", times=2, status=429, retry_after=1)
+    assert load_faults(fault.to_json()) == [fault]
+
+
+def test_refuse_and_open_again(spoiled):
+    with raw_http.connect(spoiled) as idle:
+        for _ in range(2):
+            spoiled.set_fault("refuse")
+            with pytest.raises(ConnectionRefusedError):
+                raw_http.connect(spoiled)
+        assert ended(idle) == b""
+    spoiled.clear_faults()
+    assert send(spoiled, TOKEN).status == 200
+    spoiled.stop_listening()
+    with pytest.raises(ConnectionRefusedError):
+        raw_http.connect(spoiled)
+    spoiled.start_listening()
+    assert send(spoiled, TOKEN).status == 200
+
+
+def test_stall(sandbox):
+    sandbox.set_fault("stall")
+    with raw_http.connect(sandbox, timeout=0.2) as connection:
+        connection.sendall(TOKEN)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        assert sandbox.counters().connections_accepted == 0
+        sandbox.set_fault("stall")
+        sandbox.clear_faults()
+        connection.settimeout(10)
+        assert raw_http.read(connection).status == 200
+
+
+def test_stall_hangs_a_tls_handshake():
+    with running_sandbox(tls="good") as sandbox:
+        sandbox.set_fault("stall")
+        with pytest.raises(socket.timeout):
+            raw_http.connect(sandbox, timeout=0.2)
+        sandbox.set_fault("refuse")
+        with pytest.raises(ConnectionRefusedError):
+            raw_http.connect(sandbox)

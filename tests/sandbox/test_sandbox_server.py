@@ -1,0 +1,182 @@
+"""`server.py`, `core.py`, `listener.py` and `framing.py`: starting, stopping, threads, logs, and failing well."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import pathlib
+import socket
+import threading
+import time
+
+import pytest
+import raw_http
+from raw_http import connect, send, token_request
+
+import airflow_provider_loanauth.sandbox as package
+from airflow_provider_loanauth.sandbox import framing
+from airflow_provider_loanauth.sandbox.accounts import default_accounts
+from airflow_provider_loanauth.sandbox.server import running_sandbox
+
+COMPANY = default_accounts()[0]
+USER = COMPANY.users[0]
+TOKEN = token_request(COMPANY, USER)
+
+
+@pytest.mark.parametrize("tls", [None, "good"])
+@pytest.mark.parametrize("kind", ["hang", "latency", "endless-headers", "huge-body"])
+def test_it_stops_in_the_middle_of_a_fault(tls, kind):
+    params = {"seconds": 3600.0} if kind in {"hang", "latency"} else {"size": 1_000_000_000}
+    with running_sandbox(tls=tls) as sandbox:
+        sandbox.set_fault(kind, **params)
+        connection = connect(sandbox)
+        connection.sendall(TOKEN)
+        while sandbox.counters().token == 0:
+            time.sleep(0.001)
+        start = time.monotonic()
+    assert time.monotonic() - start < 2
+    connection.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "loanauth-sandbox"]
+
+
+def test_it_stops_with_idle_connections():
+    with running_sandbox() as sandbox:
+        connections = [connect(sandbox) for _ in range(5)]
+    for connection in connections:
+        with connection:
+            assert raw_http.ended(connection) == b""
+
+
+def test_a_taken_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="in use"), running_sandbox(port=port):
+            pass
+        with pytest.raises(OSError, match="in use"), running_sandbox(control_port=port, tls="good"):
+            pass
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "example.com"])
+def test_only_loopback(host):
+    with pytest.raises(ValueError, match=r"loopback|does not appear"), running_sandbox(host=host):
+        pass
+
+
+@pytest.mark.parametrize("prefix", ["tenant", "/tenant/", "/"])
+def test_a_path_prefix_begins_and_does_not_end_with_a_slash(prefix):
+    with pytest.raises(ValueError, match="path prefix"), running_sandbox(path_prefix=prefix):
+        pass
+
+
+def test_the_other_loopback():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with running_sandbox(host="::1", tls="good") as sandbox:
+        assert sandbox.url.startswith("https://[::1]:")
+        assert send(sandbox, TOKEN).status == 200
+
+
+def test_two_at_once_are_strangers():
+    with running_sandbox() as one, running_sandbox() as other:
+        token = raw_http.get_token(one)["access_token"]
+        bearer = {"Authorization": f"Bearer {token}"}
+        assert send(one, raw_http.price_request(bearer)).status == 200
+        assert send(other, raw_http.price_request(bearer)).status == 401
+        assert (other.counters().token, one.counters().token) == (0, 1)
+
+
+def test_connections(sandbox):
+    for company in (0, 1):
+        hosts = {value["host"] for value in sandbox.connections(company).values()}
+        assert hosts == {sandbox.url}
+
+
+def test_many_clients(sandbox):
+    def work():
+        for _ in range(5):
+            assert send(sandbox, TOKEN).status == 200
+        done.append(True)
+
+    done = []
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 8
+    assert sandbox.counters().authentications.succeeded == 40
+
+
+def test_logs_tell_what_happened_and_no_credential(sandbox, caplog):
+    caplog.set_level(logging.DEBUG)
+    sandbox.add_fault("hang", seconds=0.01, times=1)
+    raws = [
+        TOKEN,
+        TOKEN,
+        token_request(COMPANY, USER, password="hush-hush"),
+        raw_http.secret_request(COMPANY, USER),
+        raw_http.request("GET", f"/{COMPANY.api_key}", {"Host": "h"}),
+    ]
+    for raw in raws:
+        with connect(sandbox) as connection:
+            connection.sendall(raw)
+            connection.recv(1)
+
+    def lines():
+        return [record.getMessage() for record in caplog.records if record.name == framing.log.name]
+
+    # The last line may be written just after its answer has arrived.
+    while len(lines()) < len(raws):
+        time.sleep(0.001)
+    assert lines() == [
+        "POST /oauth/token -> no answer, fault hang",
+        "POST /oauth/token -> 200",
+        "POST /oauth/token -> 400, refused: wrong password",
+        "GET /encodeAES128/***/*** -> 200",
+        "GET /*** -> 404, refused: unknown path",
+    ]
+    secrets = (USER.password, "hush-hush", COMPANY.client_secret, COMPANY.api_key, USER.user_id, USER.username)
+    assert not [one for one in secrets if one in caplog.text]
+
+
+def test_a_failure_of_the_sandbox_is_told_without_its_text(sandbox, caplog, monkeypatch):
+    def fail(_):
+        raise RuntimeError("hush-hush")
+
+    monkeypatch.setattr(framing, "decide", fail)
+    with connect(sandbox) as connection:
+        connection.sendall(TOKEN)
+        assert raw_http.ended(connection) == b""
+    while "RuntimeError" not in caplog.text:
+        time.sleep(0.001)
+    assert "hush" not in caplog.text
+
+
+def test_what_is_no_http(sandbox):
+    with connect(sandbox) as connection:
+        connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        assert raw_http.read(connection).status == 400
+    with connect(sandbox) as connection:
+        connection.sendall(TOKEN[:-20])
+    assert send(sandbox, TOKEN).status == 200
+    assert sandbox.counters().token == 1
+
+
+def test_the_sandbox_imports_nothing_of_the_client():
+    for path in pathlib.Path(package.__file__).parent.glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            ours = [name for name in names if name.startswith("airflow")]
+            assert all(name.startswith(package.__name__) for name in ours), path.name
+            assert not (isinstance(node, ast.ImportFrom) and node.level), path.name
+
+
+def test_modules_are_short_and_say_what_may_live_in_them():
+    for path in pathlib.Path(package.__file__).parent.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) < 250, path.name
+        assert "may live" in text[:400], path.name
