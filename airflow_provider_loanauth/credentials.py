@@ -86,7 +86,7 @@ class Credential:
                 conn_id=self.conn_id,
                 method=self.method,
             )
-        return content
+        return content | {"value": Secret(content["value"])}
 
     @property
     def value(self) -> str:
@@ -96,7 +96,8 @@ class Credential:
         :return: the secret in clear
         :raises SealError: no Fernet key, another one, or a damaged value
         """
-        return Secret(self._content()["value"])
+        value: str = self._content()["value"]
+        return value
 
     def serialize(self) -> dict[str, Any]:
         """Return what XCom stores: metadata in clear, the rest sealed."""

@@ -115,12 +115,12 @@ def secret_request(auth_url: str, *, api_key: str, user_id: str, in_headers: boo
     :param auth_url: address without a slash at its end
     :param api_key: one path segment, whatever characters it holds
     :param user_id: one path segment, whatever characters it holds
-    :param in_headers: send both as the headers ``apiKey`` and ``userId`` too, percent-encoded where they are not ASCII;
+    :param in_headers: send both as the headers ``apiKey`` and ``userId`` too, which takes ASCII values;
         the reference lists these headers, its sample does not send them
     """
     headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
     if in_headers:
-        headers |= {"apiKey": Secret(_header_value(api_key)), "userId": _header_value(user_id)}
+        headers |= {"apiKey": Secret(api_key), "userId": user_id}
     return WireRequest(
         verb="GET",
         url=Secret(f"{auth_url}{SECRET_PATH}/{quote(api_key, safe='')}/{quote(user_id, safe='')}"),
@@ -128,10 +128,6 @@ def secret_request(auth_url: str, *, api_key: str, user_id: str, in_headers: boo
         headers=headers,
         secrets=(Secret(api_key),),
     )
-
-
-def _header_value(value: str) -> str:
-    return value if value.isascii() else quote(value, safe="")
 
 
 def read_token(request: WireRequest, answer: WireAnswer, *, now: datetime) -> models.TokenResponse:

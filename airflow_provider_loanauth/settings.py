@@ -29,6 +29,7 @@ NEEDED = {
 }
 
 
+_NO_HEADER = "holds a space at an end or a character that is not ASCII, which no header can carry"
 _DIGEST_KEY = secrets.token_bytes(32)
 
 
@@ -111,18 +112,27 @@ def load(conn: ConnectionLike, method: str | None = None) -> Settings:
     chosen = reader.method(method)
     auth_url = reader.auth_url()
     values: dict[str, Any] = {name: reader.text(name, needed_by=chosen) for name in NEEDED[chosen]}
+    company_id = None
     sent: PasswordGrant | ApiKeyPair
     if chosen == "ppe":
+        company_id = reader.text("company_id")
+        if company_id is not None and not _fits_a_header(company_id):
+            reader.problems.append(f"{LABELS['company_id']} {_NO_HEADER}: correct it.")
+        in_headers = reader.switch("api_key_in_headers", default=False)
         for name, value in values.items():
             if value in (".", ".."):
                 reader.problems.append(f"{LABELS[name]} is a dot segment, which no address can carry: correct it.")
-        sent = ApiKeyPair(**values, in_headers=reader.switch("api_key_in_headers", default=False))
+            if in_headers and value is not None and not _fits_a_header(value):
+                reader.problems.append(
+                    f"{LABELS[name]} {_NO_HEADER}: correct it, or set {LABELS['api_key_in_headers']} to false."
+                )
+        sent = ApiKeyPair(**values, in_headers=in_headers)
     else:
         username, password, origin, client_id, client_secret = values.values()
-        if origin is not None and (not origin.isascii() or origin != origin.strip()):
+        if origin is not None and not _fits_a_header(origin):
             reader.problems.append(
-                f"{LABELS['origin']} holds a space at an end or a character that is not ASCII: give the domain as the "
-                "company settings show it, an international one in its xn-- form."
+                f"{LABELS['origin']} {_NO_HEADER}: give the domain as the company settings show it, an international "
+                "one in its xn-- form."
             )
         if client_id is not None and ":" in client_id:
             label = LABELS["client_id" if chosen == "jwt" else "los_client_id"]
@@ -130,7 +140,7 @@ def load(conn: ConnectionLike, method: str | None = None) -> Settings:
         sent = PasswordGrant(
             username=username, password=password, origin=origin, client_id=client_id, client_secret=client_secret
         )
-    timeout, verify, company_id = reader.timeout(), reader.verify(), reader.text("company_id")
+    timeout, verify = reader.timeout(), reader.verify()
     if reader.problems:
         raise SettingsError(
             "The Connection cannot be used: " + " ".join(reader.problems), conn_id=conn.conn_id, method=chosen
@@ -145,3 +155,8 @@ def load(conn: ConnectionLike, method: str | None = None) -> Settings:
         verify=verify,
         warnings=tuple(reader.warnings),
     )
+
+
+def _fits_a_header(value: str) -> bool:
+    """Tell whether a header can carry a value as it is (RFC 9110 §5.5); control characters were refused before."""
+    return value.isascii() and value == value.strip()

@@ -35,6 +35,13 @@ _CHUNK = 64 * 1024
 _LOGGERS = [f"urllib3.{name}" for name in ("connectionpool", "connection", "util.retry", "response", "poolmanager")]
 
 
+class _Session(requests.Session):
+    """A session that knows no redirects: even where it follows none, requests reads their body, however long."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002 - the library's signature
+        return None
+
+
 class Transport:
     """
     Sends requests over one session; close it, or use it by ``with``.
@@ -46,7 +53,7 @@ class Transport:
     def __init__(self, *, timeout: float, verify: bool | str) -> None:
         self._timeout = timeout
         self._verify = verify
-        self._session = requests.Session()
+        self._session = _Session()
         self._session.headers["User-Agent"] = USER_AGENT
         # A cookie would be one more credential on the next request.
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
