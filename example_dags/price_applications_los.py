@@ -1,0 +1,114 @@
+"""
+Price the applications that came in overnight (method Authen LOS).
+
+Scenario: a loan origination system (LOS) exports its new applications every night. This DAG prices them with the client
+credentials that were set up for the LOS integration, and prints the rate and the monthly payment that go back into the
+LOS.
+
+Set-up:
+
+1. The Connection ``loanauth_los`` of type *Loan Pricing Authentication*, with Auth URL, Username, Password, Origin,
+   LOS client ID and LOS client secret.
+2. The Variable ``loan_pricing_url``: the address that prices one loan. ``make demo`` sets it to the sandbox's
+   ``/sandbox/price``, which is this project's own invention: put the address, the fields and the answer of your service
+   in its place.
+"""
+
+from __future__ import annotations
+
+import csv
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pendulum
+from airflow.sdk import Variable, dag, task
+
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+
+if TYPE_CHECKING:
+    from airflow_provider_loanauth.credentials import AccessToken
+
+CONN_ID = "loanauth_los"
+PRICING_URL = "loan_pricing_url"  # a Variable: pricing may live on another host than authentication
+APPLICATIONS = Path(__file__).parent / "data" / "loans.csv"
+
+# A task costs Airflow more time than a rate costs the service, so a task prices a batch of loans, over one connection.
+# A batch is also what is tried again after a failure. Five suit forty loans; take fifty or more for thousands.
+BATCH_SIZE = 5
+# The service publishes no limits, so be a polite caller.
+BATCHES_AT_ONCE = 4
+TIMEOUT = 30  # seconds a loan
+
+
+def monthly_payment(amount: float, rate: float, months: int) -> float:
+    """Return principal and interest of a fully amortising loan; ``rate`` in percent a year."""
+    monthly = rate / 1200
+    return amount * monthly / (1 - (1 + monthly) ** -months) if monthly else amount / months
+
+
+@dag(
+    schedule="30 4 * * *",
+    start_date=pendulum.datetime(2026, 1, 1, tz="America/New_York"),
+    catchup=False,  # the export holds what is new since yesterday: an old run would price today's file again
+    # Asking for a rate changes nothing, so it may be repeated. A refused password is not: the operator then fails at
+    # once, whatever is said here, because repeating it can lock the user.
+    default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
+    tags=["loanauth", "example"],
+)
+def price_applications_los() -> None:
+    """Log in once as the LOS integration, price every batch with that one token, print what goes back."""
+    # The one login of a run, whatever the number of loans. XCom holds its token encrypted.
+    token = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID, method="los").output
+
+    @task
+    def read_applications() -> list[list[dict[str, Any]]]:
+        """Read the export, in batches."""
+        with APPLICATIONS.open(encoding="utf-8", newline="") as file:
+            loans = [
+                {
+                    "loan_id": row["loan_id"],
+                    "purpose": row["purpose"],
+                    "amount": int(row["amount"]),
+                    "fico": int(row["fico"]),
+                    "ltv": int(row["ltv"]),
+                    "term_months": int(row["term_months"]),
+                }
+                for row in csv.DictReader(file)
+            ]
+        return [loans[start : start + BATCH_SIZE] for start in range(0, len(loans), BATCH_SIZE)]
+
+    @task(max_active_tis_per_dagrun=BATCHES_AT_ONCE)
+    def price(token: AccessToken, loans: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Price one batch."""
+        import requests  # here and not above: Airflow parses this file again and again
+
+        url = Variable.get(PRICING_URL)
+        with requests.Session() as session:
+            # Puts the token on each request to this host, and to no other; renews it, should it run out on the way.
+            session.auth = LoanAuth(token)
+            priced = []
+            for loan in loans:
+                answer = session.post(url, json=loan, timeout=TIMEOUT)
+                answer.raise_for_status()
+                rate = answer.json()["rate"]
+                payment = round(monthly_payment(loan["amount"], rate, loan["term_months"]), 2)
+                # What a task returns is stored in clear: hand on the rate, never a secret.
+                priced.append({**loan, "rate": rate, "payment": payment})
+        return priced
+
+    @task
+    def summarise(batches: list[list[dict[str, Any]]]) -> None:
+        """Print a table, in the order of the export."""
+        loans = [loan for batch in batches for loan in batch]
+        print(f"{'loan':8} {'purpose':10} {'amount':>10} {'months':>7} {'rate':>7} {'payment':>10}")
+        for loan in loans:
+            amount, months, rate, payment = (loan[name] for name in ("amount", "term_months", "rate", "payment"))
+            print(f"{loan['loan_id']:8} {loan['purpose']:10} {amount:>10,} {months:>7} {rate:>7.3f} {payment:>10,.2f}")
+        print(f"{len(loans)} loans priced")
+
+    summarise(price.partial(token=token).expand(loans=read_applications()))
+
+
+price_applications_los()

@@ -1,0 +1,104 @@
+"""
+Refresh the quotes of a broker portal (method PPE API secret).
+
+Scenario: a wholesale lender shows its brokers a rate for each of their loans. Once a day, before they log in, this DAG
+asks for all rates anew and prints the quotes, the best first. The portal has an API key and no user's password.
+
+Set-up:
+
+1. The Connection ``loanauth_ppe`` of type *Loan Pricing Authentication*, with Auth URL, API key, User ID and Company
+   ID.
+2. The Variable ``loan_pricing_url``: the address that prices one loan. ``make demo`` sets it to the sandbox's
+   ``/sandbox/price``, which is this project's own invention: put the address, the fields and the answer of your service
+   in its place.
+"""
+
+from __future__ import annotations
+
+import csv
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pendulum
+from airflow.sdk import Variable, dag, task
+
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+
+if TYPE_CHECKING:
+    from airflow_provider_loanauth.credentials import ApiSecret
+
+CONN_ID = "loanauth_ppe"
+PRICING_URL = "loan_pricing_url"  # a Variable: pricing may live on another host than authentication
+LOANS = Path(__file__).parent / "data" / "loans.csv"
+
+# A task costs Airflow more time than a rate costs the service, so a task prices a batch of loans, over one connection.
+# A batch is also what is tried again after a failure. Five suit forty loans; take fifty or more for thousands.
+BATCH_SIZE = 5
+# The service publishes no limits, so be a polite caller.
+BATCHES_AT_ONCE = 4
+TIMEOUT = 30  # seconds a loan
+
+
+@dag(
+    schedule="15 5 * * *",
+    start_date=pendulum.datetime(2026, 1, 1, tz="America/New_York"),
+    catchup=False,  # a quote of yesterday must not replace one of today
+    # Asking for a rate changes nothing, so it may be repeated. A refused API key is not: the operator then fails at
+    # once, whatever is said here.
+    default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
+    tags=["loanauth", "example"],
+)
+def refresh_quotes_ppe() -> None:
+    """Fetch the API secret once, price every batch with it, print the quotes."""
+    # Sends the API key once a run, whatever the number of loans. XCom holds the secret encrypted.
+    secret = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID, method="ppe").output
+
+    @task
+    def read_loans() -> list[list[dict[str, Any]]]:
+        """Read the brokers' loans, in batches."""
+        with LOANS.open(encoding="utf-8", newline="") as file:
+            loans = [
+                {
+                    "loan_id": row["loan_id"],
+                    "amount": int(row["amount"]),
+                    "fico": int(row["fico"]),
+                    "ltv": int(row["ltv"]),
+                    "term_months": int(row["term_months"]),
+                }
+                for row in csv.DictReader(file)
+            ]
+        return [loans[start : start + BATCH_SIZE] for start in range(0, len(loans), BATCH_SIZE)]
+
+    @task(max_active_tis_per_dagrun=BATCHES_AT_ONCE)
+    def price(secret: ApiSecret, loans: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Price one batch."""
+        import requests  # here and not above: Airflow parses this file again and again
+
+        url = Variable.get(PRICING_URL)
+        with requests.Session() as session:
+            # Sends the headers secret and companyid (the Company ID of the Connection) to this host, and to no other.
+            session.auth = LoanAuth(secret)
+            priced = []
+            for loan in loans:
+                answer = session.post(url, json=loan, timeout=TIMEOUT)
+                answer.raise_for_status()
+                # What a task returns is stored in clear: hand on the rate, never a secret.
+                priced.append({**loan, "rate": answer.json()["rate"]})
+        return priced
+
+    @task
+    def summarise(batches: list[list[dict[str, Any]]]) -> None:
+        """Print a table, the best rates first."""
+        loans = [loan for batch in batches for loan in batch]
+        print(f"{'loan':8} {'amount':>10} {'score':>6} {'ltv':>5} {'months':>7} {'rate':>7}")
+        for loan in sorted(loans, key=lambda loan: (loan["rate"], loan["loan_id"])):
+            amount, score, ltv, months, rate = (loan[name] for name in ("amount", "fico", "ltv", "term_months", "rate"))
+            print(f"{loan['loan_id']:8} {amount:>10,} {score:>6} {ltv:>4}% {months:>7} {rate:>7.3f}")
+        print(f"{len(loans)} loans priced")
+
+    summarise(price.partial(secret=secret).expand(loans=read_loans()))
+
+
+refresh_quotes_ppe()
