@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import get_current_context
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.placement import Placement
 from airflow_provider_loanauth.renewal import DEFAULT_MIN_TTL, Keyring
 from airflow_provider_loanauth.requests_auth import CredentialAuth
@@ -15,9 +15,9 @@ from airflow_provider_loanauth.requests_auth import CredentialAuth
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Airflow's own limit for connection ids; access tokens are longer, and none begins in another way (RFC 7515 §3.1).
-_LONGEST_CONN_ID = 250
-_TOKEN_BEGINS = "eyJ"  # noqa: S105 - Base64 of '{"'
+# What Airflow takes as a connection id (250 characters of these), and what no person has ever called one: a JSON web
+# token begins with the Base64 of '{"' (RFC 7515 §3.1), other secrets are long and without any separator.
+_CONN_ID = re.compile(r"(?!eyJ)(?![0-9A-Za-z+/=]{40})[\w#!()\-.:/\\]{1,250}")
 
 
 def keyring(credential_or_conn_id: AccessToken | ApiSecret | str, method: str | None, min_ttl: float) -> Keyring:
@@ -26,6 +26,9 @@ def keyring(credential_or_conn_id: AccessToken | ApiSecret | str, method: str | 
 
     :raises LoanAuthError: it is neither; the message does not repeat it
     """
+    # Loaded when a task runs: a DAG file that imports LoanAuth does not pay for it.
+    from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook  # noqa: PLC0415
+
     if isinstance(credential_or_conn_id, (AccessToken, ApiSecret)):
         credential = credential_or_conn_id
         return Keyring(LoanAuthHook(credential.conn_id, credential.method), credential, min_ttl)
@@ -34,10 +37,12 @@ def keyring(credential_or_conn_id: AccessToken | ApiSecret | str, method: str | 
             f"LoanAuth was given {type(credential_or_conn_id).__name__} instead of a credential or a connection id: "
             "did the authenticating task run, and is its task id right in xcom_pull?"
         )
-    if len(credential_or_conn_id) > _LONGEST_CONN_ID or credential_or_conn_id.startswith(_TOKEN_BEGINS):
+    # Before anything looks for a connection of this name: Airflow writes that name into logs.
+    if not _CONN_ID.fullmatch(credential_or_conn_id):
         raise LoanAuthError(
-            "LoanAuth was given a plain token, which it could not renew. Pull a sealed credential (seal=True, the "
-            "default of operator and sensor), or give a connection id."
+            "LoanAuth was given text that is not a connection id, perhaps a token or secret in clear, which it could "
+            "not renew. Pull a sealed credential (seal=True, the default of operator and sensor), or give a connection "
+            "id."
         )
     return Keyring(LoanAuthHook(credential_or_conn_id, method), None, min_ttl)
 
@@ -92,11 +97,11 @@ class LoanAuth(CredentialAuth):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Locks do not pickle; what it was made of does, sealed.
-        return _remade, (self._made_of, self._headers)
+        return _remade, (type(self), self._made_of, self._headers)
 
 
-def _remade(made_of: tuple[Any, ...], headers: dict[str, Any]) -> LoanAuth:
-    return LoanAuth(*made_of, **headers)
+def _remade(cls: type[LoanAuth], made_of: tuple[Any, ...], headers: dict[str, Any]) -> LoanAuth:
+    return cls(*made_of, **headers)
 
 
 class _OfTask:

@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from contextlib import suppress
+import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import httpx
 
 from airflow_provider_loanauth.auth import keyring
 from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.grants import CANNOT_SEND_AGAIN, UNAUTHORIZED
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.off_the_loop import off_the_loop
 from airflow_provider_loanauth.placement import Placement
 from airflow_provider_loanauth.renewal import DEFAULT_MIN_TTL
 
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-    from airflow_provider_loanauth.renewal import Grant
-
-R = TypeVar("R")
+    from airflow_provider_loanauth.grants import Grant
 
 
 class LoanAuth(httpx.Auth):
@@ -55,56 +54,72 @@ class LoanAuth(httpx.Auth):
     ) -> None:
         self._keyring = keyring(credential_or_conn_id, method, min_ttl)
         self._placement = Placement(secret_header=secret_header, company_header=company_header)
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self._renewals: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Grant]] = WeakKeyDictionary()
+        self._made_of = (credential_or_conn_id, method, min_ttl)
+        self._headers = {"secret_header": secret_header, "company_header": company_header}
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Put the credential on a request; once more after a 401 (the protocol of ``httpx``)."""
         self._placement.bind(str(request.url))
         grant = self._keyring.current()
         self._guard(request)
+        rewind = _rewinder(request.stream)
         response = yield self._prepared(request, grant)
-        if self._may_renew(request, response, grant):
+        if _may_renew(grant, response):
             other = self._keyring.another_than(grant)
+            rewind()
             response = yield self._prepared(request, other)
-            _judge(other, response)
+            other.answered_again(response.status_code)
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Do the same without blocking the event loop."""
         self._placement.bind(str(request.url))
+        grant = self._keyring.at_hand() or await self._another_than(None)
         self._guard_async(request)
-        grant = self._keyring.at_hand()
-        if grant is None:
-            grant = await self._another_than(None)
+        rewind = _rewinder(request.stream)
         response = yield self._prepared(request, grant)
-        if self._may_renew(request, response, grant):
+        if _may_renew(grant, response):
             other = await self._another_than(grant)
+            rewind()
             response = yield self._prepared(request, other)
-            _judge(other, response)
+            other.answered_again(response.status_code)
 
     async def _another_than(self, stale: Grant | None) -> Grant:
         """Have one thread fetch what all coroutines of this loop wait for: a thread each would be a thousand."""
         loop = asyncio.get_running_loop()
-        async with self._lines.setdefault(loop, asyncio.Lock()):
+        while True:
             found = self._keyring.at_hand()
             if found is not None and found is not stale:
                 return found
-            work = self._keyring.current if stale is None else partial(self._keyring.another_than, stale)
-            return await off_the_loop(work)
+            renewal = self._renewals.get(loop)
+            if renewal is None:
+                work = self._keyring.current if stale is None else partial(self._keyring.another_than, stale)
+                renewal = self._renewals[loop] = loop.create_task(off_the_loop(work))
+                renewal.add_done_callback(partial(self._ended, loop))
+            # Not awaited itself: who is cancelled here must not end what the others wait for.
+            await asyncio.wait([renewal])
+            if renewal.cancelled():
+                raise asyncio.CancelledError
+            error = renewal.exception()
+            if error is not None:
+                # A copy: one exception raised in a thousand coroutines would collect all their tracebacks.
+                raise copy.copy(error) if isinstance(error, LoanAuthError) else error
+            if renewal.result() is not stale:
+                return renewal.result()
+
+    def _ended(self, loop: asyncio.AbstractEventLoop, renewal: asyncio.Task[Grant]) -> None:
+        del self._renewals[loop]
+        if not renewal.cancelled():
+            # Seen, also where everybody who waited for it was cancelled.
+            renewal.exception()
 
     def _prepared(self, request: httpx.Request, grant: Grant) -> httpx.Request:
         self._placement.put(request.headers, grant)
         return request
 
-    def _may_renew(self, request: httpx.Request, response: httpx.Response, grant: Grant) -> bool:
-        _judge(grant, response)
-        if response.status_code != httpx.codes.UNAUTHORIZED or not grant.may_be_replaced():
-            return False
-        if not isinstance(request.stream, httpx.ByteStream):
-            raise LoanAuthError(
-                "The service refused the credential (401), and the body of the request cannot be sent again with the "
-                "renewed one, because it is a stream. Send bytes."
-            )
-        return True
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Locks and loops do not pickle; what it was made of does, sealed.
+        return _remade, (type(self), self._made_of, self._headers)
 
     def _guard(self, request: httpx.Request) -> None:
         """
@@ -153,9 +168,41 @@ class LoanAuth(httpx.Auth):
             )
 
 
-def _judge(grant: Grant, response: httpx.Response) -> None:
-    if response.status_code < httpx.codes.INTERNAL_SERVER_ERROR and response.status_code != httpx.codes.UNAUTHORIZED:
-        grant.accepted = True
+def _remade(cls: type[LoanAuth], made_of: tuple[Any, ...], headers: dict[str, Any]) -> LoanAuth:
+    return cls(*made_of, **headers)
+
+
+def _may_renew(grant: Grant, response: httpx.Response) -> bool:
+    grant.answered(response.status_code)
+    return response.status_code == UNAUTHORIZED and grant.may_be_replaced()
+
+
+def _rewinder(stream: Any) -> Callable[[], Any]:
+    """Return what makes a body ready to be sent again; asked before it is sent the first time."""
+    if isinstance(stream, httpx.ByteStream):
+        return lambda: None
+    # Forms with files: httpx goes back to their beginnings itself, where they can.
+    fields = getattr(stream, "fields", None)
+    if fields is not None:
+        files = [field.file for field in fields if hasattr(field, "file")]
+        if all(isinstance(file, (str, bytes)) or _can_seek(file) for file in files):
+            return lambda: None
+    # httpx wraps a file, and does not go back in it.
+    file: Any = getattr(stream, "_stream", None)
+    if _can_seek(file):
+        return partial(file.seek, file.tell())
+    return _cannot_rewind
+
+
+def _can_seek(file: Any) -> bool:
+    try:
+        return bool(file.seekable())
+    except AttributeError:
+        return False
+
+
+def _cannot_rewind() -> None:
+    raise LoanAuthError(CANNOT_SEND_AGAIN)
 
 
 async def get_credential(conn_id: str, method: str | None = None) -> AccessToken | ApiSecret:
@@ -167,35 +214,3 @@ async def get_credential(conn_id: str, method: str | None = None) -> AccessToken
     :param method: ``jwt``, ``los`` or ``ppe``; None: the connection's own, else ``jwt``
     """
     return await off_the_loop(LoanAuthHook(conn_id, method).get_credential)
-
-
-async def off_the_loop(work: Callable[[], R]) -> R:
-    """
-    Run blocking work in a thread of its own: not in the default pool, where what hangs would starve others.
-
-    :param work: what to run
-    :return: what it returns; raises what it raises
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[R] = loop.create_future()
-
-    def deliver(result: Any, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(result)
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except BaseException as caught:  # noqa: BLE001 - handed to the coroutine that waits
-            error = caught
-        # A closed loop: nobody waits any more.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(deliver, result, error)
-
-    threading.Thread(target=run, name="loanauth", daemon=True).start()
-    return await done

@@ -117,7 +117,7 @@ class Credential:
                 "the component that reads it."
             )
         restored = None
-        with suppress(KeyError, TypeError, ValueError):
+        with suppress(KeyError, TypeError, ValueError, OverflowError):
             ends = data["expires_at"]
             texts = {name: data[name] for name in ("method", "conn_id", "sealed")}
             if all(isinstance(text, str) for text in texts.values()):

@@ -40,7 +40,8 @@ def explain(error: Exception, request: WireRequest) -> LoanAuthError:
             f"{LABELS['host']}; for a private authority, give the path of its CA bundle in {LABELS['verify']}."
         )
     # requests says ConnectionError for this too; but who breaks off was reached.
-    if type(error) is requests.exceptions.ConnectionError and _cause_of(error, urllib3.exceptions.ProtocolError):
+    broke_off = _cause_of(error, urllib3.exceptions.ProtocolError)
+    if type(error) is requests.exceptions.ConnectionError and broke_off is not None:
         return UnavailableError(f"{_BROKEN} ({asked})")
     for types, make, sentence in _EXPLANATIONS:
         if isinstance(error, types):
@@ -84,6 +85,7 @@ _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str
             requests.exceptions.InvalidSchema,
             requests.exceptions.InvalidURL,
             requests.exceptions.URLRequired,
+            urllib3.exceptions.LocationValueError,
         ),
         SettingsError,
         _ADDRESS,

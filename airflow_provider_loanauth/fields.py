@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_loanauth.addresses import AddressError, base_address
 from airflow_provider_loanauth.exceptions import SettingsError
+from airflow_provider_loanauth.form import KEPT_SECRET
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, CONN_TYPE, LABELS, METHOD_NAMES
 from airflow_provider_loanauth.redaction import MASKABLE_LENGTH, Secret
 
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 
 DEFAULT_METHOD = "jwt"
 DEFAULT_TIMEOUT = 30.0
+# Sockets refuse much longer ones, and nobody means them.
+LONGEST_TIMEOUT = 86_400
 
 #: Fields whose values nobody may see.
 SECRET_FIELDS = frozenset({"password", "client_secret", "los_client_secret", "api_key"})
 
-_TRUE = frozenset({"true", "1", "yes", "on"})
-_FALSE = frozenset({"false", "0", "no", "off"})
+# A ticked box arrives as "y" when the form of Airflow 2.11 is tested.
+_TRUE = frozenset({"true", "1", "yes", "y", "on"})
+_FALSE = frozenset({"false", "0", "no", "n", "off"})
 
 
 class ConnectionLike(Protocol):
@@ -88,7 +92,12 @@ class FieldReader:
         if not isinstance(value, str):
             self.problems.append(f"{label} is not text: put it in quotes.")
             return None
-        if value == "***":
+        if value == KEPT_SECRET:
+            self.problems.append(
+                f"{label} was not typed: the form of Airflow 2.11 keeps a stored secret from a test. Type it again to "
+                "test it; saved without it, the stored one stays."
+            )
+        elif value == "***":
             self.problems.append(
                 f"{label} is literally '***': a form or an export put this in place of the value. Type the value again."
             )
@@ -133,10 +142,12 @@ class FieldReader:
             return DEFAULT_TIMEOUT
         try:
             seconds = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             seconds = math.nan
-        if not 0 < seconds < math.inf:
-            self.problems.append(f"{LABELS['timeout']} is not a number of seconds above 0.")
+        if not 0 < seconds <= LONGEST_TIMEOUT:
+            self.problems.append(
+                f"{LABELS['timeout']} is not a number of seconds above 0 and up to {LONGEST_TIMEOUT} (a day)."
+            )
             return DEFAULT_TIMEOUT
         return seconds
 
@@ -161,7 +172,8 @@ class FieldReader:
             self.problems.append(f"{LABELS['host']} is missing: every method needs it.")
             return ""
         try:
-            return base_address(host.strip(), schema=self.conn.schema, port=self.conn.port)
+            # Forms of Airflow send 0 where the port is empty.
+            return base_address(host.strip(), schema=self.conn.schema, port=self.conn.port or None)
         except AddressError as error:
             self.problems.append(f"{LABELS['host']} {error}")
             return ""

@@ -35,35 +35,50 @@ def _secret(label: str, description: str) -> dict[str, Any]:
 CONN_FIELDS: dict[str, dict[str, Any]] = {
     "method": _field(
         "Method",
-        "How sessions are opened: jwt (Authen JWT), los (Authen LOS) or ppe (PPE API secret). Empty: jwt. "
-        "A task may name another.",
+        "How to authenticate: jwt is Authen JWT, los is Authen LOS (loan origination system), ppe is PPE API secret. "
+        "Empty: jwt. A task may ask for another one.",
         enum=[*METHOD_NAMES],
+        values_display={method: f"{name} ({method})" for method, name in METHOD_NAMES.items()},
     ),
-    "origin": _field("Origin", "jwt, los: the domain in your company settings, for example https://lender.example"),
-    "client_id": _field("Client ID", "jwt: the company client id"),
-    "client_secret": _secret("Client secret", "jwt: the company client secret"),
-    "los_client_id": _field("LOS client ID", "los: the client id of the loan origination system integration"),
-    "los_client_secret": _secret("LOS client secret", "los: its client secret"),
-    "api_key": _secret("API key", "ppe: the API key"),
-    "user_id": _field("User ID", "ppe: the user id that belongs to the API key"),
-    "company_id": _field("Company ID", "ppe: sent beside the API secret on later calls"),
-    "timeout": _field("Timeout", "Seconds to wait for a connection and for an answer. Empty: 30", kind="number"),
-    "verify": _field("Verify TLS", "true, false, or the path of a CA bundle. Empty: true"),
+    "origin": _field(
+        "Origin", "For Authen JWT and Authen LOS. The domain in your company settings, such as https://lender.example"
+    ),
+    "client_id": _field("Client ID", "For Authen JWT. From the company client credentials."),
+    "client_secret": _secret("Client secret", "For Authen JWT. From the company client credentials."),
+    "los_client_id": _field(
+        "LOS client ID", "For Authen LOS. From the client credentials of the loan origination system integration."
+    ),
+    "los_client_secret": _secret("LOS client secret", "For Authen LOS. It belongs to the LOS client ID."),
+    "api_key": _secret("API key", "For PPE API secret."),
+    "user_id": _field("User ID", "For PPE API secret. The id of the user that the API key is used for."),
+    "company_id": _field("Company ID", "For PPE API secret. Goes with the secret on calls to pricing."),
+    "timeout": _field("Timeout", "Seconds to wait for a connection and for an answer. Empty: 30.", kind="number"),
+    "verify": _field(
+        "Verify TLS",
+        "Whether to check the certificate of the service: true, false, or the path of a CA bundle on the workers. "
+        "Empty: true.",
+    ),
     "api_key_in_headers": _field(
-        "API key in headers", "ppe: send API key and User ID as headers too. Empty: no", kind="boolean"
+        "API key in headers",
+        "For PPE API secret. Send API key and User ID also as headers, not in the path alone. Usually off.",
+        kind="boolean",
     ),
 }
 
 #: Form label of every field, by attribute of the Connection or name in its extra.
 LABELS = RELABELING | {name: declared["label"] for name, declared in CONN_FIELDS.items()}
 
+#: The schema has its place in Auth URL. The raw extra is hidden where Airflow can (2.11): each of its fields has its
+#: own, and there it shows stand-ins for secrets. The port is shown because the form of Airflow 3.3.2 sends 0 for an
+#: empty one when it tests, and its server then refuses to test what was stored (apache/airflow #73298).
 UI_FIELD_BEHAVIOUR: dict[str, Any] = {
-    "hidden-fields": ["schema", "port"],
+    "hidden-fields": ["schema", "extra"],
     "relabeling": RELABELING,
     "placeholders": {
-        "host": "https://company.example (the authentication address in your company settings)",
-        "login": "jwt, los: the user that was created for this client",
-        "password": "jwt, los",
+        "host": "https://company.example, the authentication address",
+        "login": "For Authen JWT and Authen LOS",
+        "password": "For Authen JWT and Authen LOS",
+        "port": "443, or the port in Auth URL; the Test button of Airflow 3.3 needs it",
     },
 }
 

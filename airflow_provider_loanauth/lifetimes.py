@@ -43,8 +43,9 @@ def lifetime(response: TokenResponse, *, requested_at: datetime) -> tuple[dateti
     claims = claims_of(response.access_token)
     ends, begins = (_seconds(claims.get(name)) for name in ("exp", "iat"))
     asked = requested_at.timestamp()
-    if ends is None and response.expires_in is not None:
-        ends, begins = asked + response.expires_in, asked
+    counted = _seconds(response.expires_in)
+    if ends is None and counted is not None:
+        ends, begins = asked + counted, asked
     if ends is None:
         return None, None
     try:
@@ -57,7 +58,7 @@ def lifetime(response: TokenResponse, *, requested_at: datetime) -> tuple[dateti
 
 
 def _seconds(claim: Any) -> float | None:
-    """Read a NumericDate (RFC 7519 §2)."""
+    """Read a NumericDate (RFC 7519 §2), or None where it is no number or one that no clock has."""
     if isinstance(claim, bool) or not isinstance(claim, (int, float)):
         return None
     try:

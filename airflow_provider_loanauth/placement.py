@@ -7,7 +7,8 @@ why their names can be set.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
@@ -16,9 +17,9 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Mapping, MutableMapping
 
-    from airflow_provider_loanauth.renewal import Grant
+    from airflow_provider_loanauth.grants import Grant
 
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
@@ -47,7 +48,8 @@ class Placement:
 
     secret_header: str = "secret"  # noqa: S105 - a header's name
     company_header: str = "companyid"
-    _bound: tuple[str, str, int] | None = None
+    _bound: tuple[str, str, int] | None = field(default=None, init=False)
+    _binding: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     def bind(self, url: str) -> None:
         """
@@ -65,8 +67,9 @@ class Placement:
                 f"The address of {host} begins with http, which would send the credential in clear (RFC 6750 §5.3): "
                 "use https. Plain http is for loopback addresses only."
             )
-        # Two threads that race here bind the same service or meet the error below.
-        self._bound = self._bound or origin
+        # Of two threads that race here with two services, one must meet the error below.
+        with self._binding:
+            self._bound = self._bound or origin
         if self._bound != origin:
             raise LoanAuthError(
                 f"This LoanAuth was first used for {self._bound[1]}, port {self._bound[2]}, and sends its credential "
@@ -98,17 +101,23 @@ class Placement:
 
         :raises SettingsError: an API secret needs a company id, and the Connection has none
         """
-        if grant.settings.method != "ppe":
+        if grant.method != "ppe":
             headers["Authorization"] = f"Bearer {grant.value}"
             return
-        if grant.settings.company_id is None:
+        if grant.company_id is None:
             raise SettingsError(
                 f"{LABELS['company_id']} is missing: calls with an API secret need it.",
-                conn_id=grant.settings.conn_id,
-                method=grant.settings.method,
+                conn_id=grant.conn_id,
+                method=grant.method,
             )
         headers[self.secret_header] = str(grant.value)
-        headers[self.company_header] = grant.settings.company_id
+        headers[self.company_header] = grant.company_id
+
+    def is_on(self, headers: Mapping[str, str], grant: Grant) -> bool:
+        """Tell whether a request carries this credential, so that a refusal is one of the credential."""
+        if grant.method != "ppe":
+            return headers.get("Authorization") == f"Bearer {grant.value}"
+        return headers.get(self.secret_header) == grant.value
 
     def take_off(self, headers: MutableMapping[str, str]) -> None:
         """Take every credential off a request."""

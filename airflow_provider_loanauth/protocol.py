@@ -104,7 +104,8 @@ def token_request(
             ("client_id", client_id),
         ),
         basic=(client_id, Secret(client_secret)),
-        secrets=(Secret(password), Secret(client_secret)),
+        # The pair is what the service sees in Base64, and may repeat.
+        secrets=(Secret(password), Secret(client_secret), Secret(f"{client_id}:{client_secret}")),
     )
 
 

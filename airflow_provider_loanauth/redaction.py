@@ -7,9 +7,10 @@ A leaf: knows neither Airflow nor HTTP.
 from __future__ import annotations
 
 import base64
+import html
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,4 +62,6 @@ def holds_any(text: str, secrets: Iterable[str]) -> bool:
     :param text: what somebody is about to show
     :param secrets: values in clear; empty ones are passed over
     """
-    return any(form in text for secret in secrets if secret for form in derived_forms(secret))
+    # Error pages and gateways escape what they repeat of a request, each in its own way.
+    texts = {text, html.unescape(text), unquote(text), unquote_plus(text)}
+    return any(form in seen for secret in secrets if secret for form in derived_forms(secret) for seen in texts)

@@ -1,5 +1,5 @@
 """
-A credential that does not run out: when it is too old, who renews it, and how often. Knows no HTTP library and no hook.
+A credential that does not run out: who renews it, and how often. Knows no HTTP library and no hook.
 
 One renewal at a time per process and Connection, however many threads ask; a refused one is not repeated. What is
 shared is found by a digest of the settings, never by the connection id alone: after a change of the Connection, or for
@@ -15,7 +15,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_provider_loanauth._compat import one_question_at_a_time
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
+from airflow_provider_loanauth.grants import Grant
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
@@ -23,10 +25,6 @@ if TYPE_CHECKING:
 
 #: Seconds that must be left of a credential before it is used.
 DEFAULT_MIN_TTL = 60.0
-#: The window before the end in which a credential is renewed is never more than this share of its lifetime: with a
-# fixed
-#: one, a token that lives shorter than the window would be renewed for every request.
-LARGEST_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +36,7 @@ class Issued:
     :param lifetime: seconds from the request to its end; None where nobody knows
     """
 
-    value: str
+    value: str = field(repr=False)
     lifetime: float | None
 
 
@@ -50,46 +48,6 @@ class Source(Protocol):
 
     def issue(self, settings: Settings) -> Issued:
         """Authenticate."""
-
-
-@dataclass(eq=False)
-class Grant:
-    """
-    A credential in use in this process.
-
-    :param value: in clear
-    :param settings: of the Connection that it belongs to
-    :param lifetime: seconds from issue to end; None where nobody knows
-    :param ends: reading of the monotonic clock, which no step of the wall clock moves; None where nobody knows
-    :param renewed: whether this process has asked the service for it
-    :param accepted: whether the service has accepted it on a request
-    """
-
-    value: str = field(repr=False)
-    settings: Settings = field(repr=False)
-    lifetime: float | None
-    ends: float | None
-    renewed: bool
-    accepted: bool = False
-
-    def is_fresh(self, min_ttl: float) -> bool:
-        """
-        Tell whether enough of it is left.
-
-        :param min_ttl: seconds that must be left, at most a tenth of the lifetime
-        """
-        if self.ends is None or self.lifetime is None:
-            return True
-        return self.ends - time.monotonic() > min(min_ttl, self.lifetime * LARGEST_SHARE)
-
-    def may_be_replaced(self) -> bool:
-        """
-        Tell whether a 401 is a reason to renew.
-
-        Not for one that the service has just issued and never accepted: another would be refused as well, once for each
-        request.
-        """
-        return self.accepted or not self.renewed
 
 
 @dataclass(eq=False)
@@ -111,12 +69,11 @@ class Renewals:
     def forget(self) -> None:
         """Start anew: a forked process shares neither locks nor credentials."""
         self._lines: dict[bytes, _Line] = {}
-        # Airflow's channel to its supervisor takes one question at a time on some versions.
-        self._reading = threading.Lock()
 
-    def settings(self, source: Source) -> Settings:
+    @staticmethod
+    def settings(source: Source) -> Settings:
         """Read the Connection, one thread at a time."""
-        with self._reading:
+        with one_question_at_a_time():
             return source.settings()
 
     def renewed(self, source: Source, stale: Grant | None, min_ttl: float) -> Grant:
@@ -148,11 +105,20 @@ class Renewals:
         try:
             issued = source.issue(settings)
         except LoanAuthError as error:
-            line.failure = error
+            # A copy, here as above: the original has a traceback, which keeps everything on it alive.
+            line.failure = copy.copy(error)
             line.failures += 1
             raise
-        ends = None if issued.lifetime is None else asked_at + issued.lifetime
-        return Grant(issued.value, settings, issued.lifetime, ends, renewed=True)
+        line.failure = None
+        return Grant(
+            value=issued.value,
+            conn_id=settings.conn_id,
+            method=settings.method,
+            company_id=settings.company_id,
+            lifetime=issued.lifetime,
+            ends=None if issued.lifetime is None else asked_at + issued.lifetime,
+            renewed=True,
+        )
 
 
 RENEWALS = Renewals()
@@ -181,11 +147,14 @@ class Keyring:
 
         :raises SealError: the credential to begin with cannot be opened
         """
+        found = self.at_hand()
+        if found is not None:
+            return found
         with self._opening:
             if self._grant is None and self._credential is not None:
                 self._grant = self._opened(self._credential)
-            grant = self._grant
-        return self.at_hand() or self.another_than(grant)
+            stale = self._grant
+        return self.at_hand() or self.another_than(stale)
 
     def at_hand(self) -> Grant | None:
         """Return the credential where it is open and fresh: what needs no waiting."""
@@ -198,10 +167,23 @@ class Keyring:
         return self._grant
 
     def _opened(self, credential: AccessToken | ApiSecret) -> Grant:
-        settings = RENEWALS.settings(self._source)
-        lifetime = ends = None
+        lifetime = ends = company_id = None
         if credential.expires_at is not None:
-            lifetime = max((credential.expires_at - credential.issued_at).total_seconds(), 0.0)
+            lifetime = (credential.expires_at - credential.issued_at).total_seconds()
             # The one look at the wall clock: the credential comes from another host.
             ends = time.monotonic() + credential.expires_at.timestamp() - time.time()
-        return Grant(credential.value, settings, lifetime, ends, renewed=False)
+        if lifetime is not None and lifetime <= 0:
+            # No service issues what has ended: one of two clocks is wrong, and then nobody knows. A 401 will tell.
+            lifetime = ends = None
+        if credential.method == "ppe":
+            # Only an API secret needs the Connection while it is good.
+            company_id = RENEWALS.settings(self._source).company_id
+        return Grant(
+            value=credential.value,
+            conn_id=credential.conn_id,
+            method=credential.method,
+            company_id=company_id,
+            lifetime=lifetime,
+            ends=ends,
+            renewed=False,
+        )

@@ -5,19 +5,23 @@ this loads no HTTP library, and a DAG file may import it.
 
 from __future__ import annotations
 
-from functools import partial
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.grants import CANNOT_SEND_AGAIN, UNAUTHORIZED
 from airflow_provider_loanauth.placement import Placement
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from requests import PreparedRequest, Response
 
-    from airflow_provider_loanauth.renewal import Grant, Keyring
+    from airflow_provider_loanauth.grants import Grant
+    from airflow_provider_loanauth.renewal import Keyring
 
-_UNAUTHORIZED = 401
-_SERVER_ERRORS = 500
+#: Octets of a refusal that are read to free the connection for the next request; with a longer one it is closed.
+_SHORT = 64 * 1024
 
 
 class CredentialAuth:
@@ -41,47 +45,87 @@ class CredentialAuth:
         self._placement.bind(request.url or "")
         grant = self._keyring.current()
         self._placement.put(request.headers, grant)
-        request.register_hook("response", partial(self._answered, grant=grant, rewind=_rewinder(request.body)))
+        watch = _Watch(self._keyring, self._placement, grant, _position(request.body))
+        request.register_hook("response", watch)  # type: ignore[no-untyped-call]
         return request
 
-    def _answered(self, response: Response, *, grant: Grant, rewind: Any, **sent_with: Any) -> Response:
-        request = response.request
-        if response.is_redirect and self._placement.leads_elsewhere(response.url, response.headers["location"]):
-            # requests itself takes off nothing but Authorization; the request it makes next is a copy of this one.
-            self._placement.take_off(request.headers)
-        if not self._placement.is_bound_to(request.url or ""):
-            return response
-        if response.status_code != _UNAUTHORIZED:
-            grant.accepted = grant.accepted or response.status_code < _SERVER_ERRORS
-            return response
-        if not grant.may_be_replaced():
-            return response
-        other = self._keyring.another_than(grant)
-        replay = request.copy()
-        rewind()
-        self._placement.put(replay.headers, other)
-        response.close()
+
+class _Watch:
+    """What comes back for one request, and for those that it is redirected to: ``requests`` copies hooks to them."""
+
+    def __init__(self, keyring: Keyring, placement: Placement, grant: Grant, begin: int | None) -> None:
+        self._keyring = keyring
+        self._placement = placement
+        self._grant = grant
+        self._begin = begin
+
+    def __call__(self, response: Response, **sent_with: Any) -> Response:
+        """Take an answer, and return it or the one to the request sent again (a hook of ``requests``)."""
+        sent = response.request
+        answer = response
+        if self._placement.is_bound_to(sent.url or "") and self._placement.is_on(sent.headers, self._grant):
+            self._grant.answered(response.status_code)
+            if response.status_code == UNAUTHORIZED and self._grant.may_be_replaced():
+                answer = self._sent_again(response, sent_with)
+        if answer.is_redirect and self._placement.leads_elsewhere(answer.url, answer.headers["location"]):
+            # requests itself takes off nothing but Authorization. What it sends next is a copy of this request.
+            self._placement.take_off(sent.headers)
+        return answer
+
+    def _sent_again(self, response: Response, sent_with: dict[str, Any]) -> Response:
+        """Renew, and send again."""
+        _let_go(response)
+        self._grant = self._keyring.another_than(self._grant)
+        sent = response.request
+        # On the first request as well: a redirect copies that one.
+        self._placement.put(sent.headers, self._grant)
+        _rewind(sent.body, self._begin)
         # The way that requests' own digest authentication sends again: same adapter, same settings, no new redirects.
-        again: Response = response.connection.send(replay, **sent_with)  # type: ignore[attr-defined]
-        again.history.append(response)
-        again.request = replay
-        other.accepted = other.accepted or (again.status_code < _SERVER_ERRORS and again.status_code != _UNAUTHORIZED)
-        return again
+        answer: Response = response.connection.send(sent.copy(), **sent_with)
+        answer.history.append(response)
+        self._grant.answered_again(answer.status_code)
+        return answer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An answer can be copied and pickled. It takes its request along, but needs this no more.
+        return _watched, ()
 
 
-def _rewinder(body: Any) -> Any:
-    """Return what makes a body ready to be sent again; looked up before it is sent the first time."""
-    if body is None or isinstance(body, (bytes, bytearray, str)):
-        return lambda: None
+def _watched() -> Callable[..., Response]:
+    return _as_it_is
+
+
+def _as_it_is(response: Response, **_: Any) -> Response:
+    return response
+
+
+def _let_go(response: Response) -> None:
+    left = _SHORT
+    # What broke off here is not what the caller will get.
+    with suppress(OSError):
+        for part in response.iter_content(_SHORT):
+            left -= len(part)
+            if left <= 0:
+                break
+    response.close()
+
+
+def _position(body: Any) -> int | None:
+    """Return where a body that is a stream begins, None where it cannot tell; asked before it is sent."""
     try:
-        begin = body.tell()
+        return int(body.tell()) if body.seekable() else None
     except (AttributeError, OSError):
-        return _cannot_rewind
-    return lambda: body.seek(begin)
+        return None
 
 
-def _cannot_rewind() -> None:
-    raise LoanAuthError(
-        "The service refused the credential (401), and the body of the request cannot be sent again with the renewed "
-        "one, because it is a stream that cannot go back. Send bytes or a file that can seek."
-    )
+def _rewind(body: Any, begin: int | None) -> None:
+    """
+    Make a body ready to be sent again.
+
+    :raises LoanAuthError: it is a stream that cannot go back
+    """
+    if body is None or isinstance(body, (bytes, bytearray, str)):
+        return
+    if begin is None:
+        raise LoanAuthError(CANNOT_SEND_AGAIN)
+    body.seek(begin)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cryptography.fernet import InvalidToken
 
-from airflow_provider_loanauth._compat import AirflowException, get_fernet, mask_secret
+from airflow_provider_loanauth._compat import AirflowException, get_fernet, mask_secret, one_question_at_a_time
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import derived_forms
 
@@ -29,7 +29,8 @@ def mask(secrets: Iterable[str]) -> None:
     # One call for all: on Airflow 3 each one is a message to the supervisor. Longest first, so that the masker never
     # leaves the tail of a longer form behind.
     forms = {str(form) for secret in secrets for form in derived_forms(secret)}
-    mask_secret([*sorted(forms, key=len, reverse=True)])
+    with one_question_at_a_time():
+        mask_secret([*sorted(forms, key=len, reverse=True)])
 
 
 def require_seal() -> Any:

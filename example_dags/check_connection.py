@@ -18,7 +18,9 @@ from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
     schedule=None,  # by hand only: each run is a login
     params={
         "conn_id": Param("loanauth_default", type="string", title="Connection id"),
-        "method": Param(None, type=["null", "string"], enum=[None, "jwt", "los", "ppe"], title="Method, if another one"),
+        "method": Param(
+            None, type=["null", "string"], enum=[None, "jwt", "los", "ppe"], title="Method, if another one"
+        ),
     },
     tags=["loanauth", "example"],
 )

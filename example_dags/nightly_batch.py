@@ -36,8 +36,8 @@ LOANS = 1000
 # A task costs Airflow a second or so, a rate some milliseconds: 1,000 tasks of one loan would spend the night starting
 # tasks. A batch is also what is tried again, so not all 1,000 in one. Fifty is some seconds of work.
 BATCH_SIZE = 50
-# The service publishes no limits, so be a polite caller. A pool holds for all DAGs that price together, unlike a limit of
-# this DAG.
+# The service publishes no limits, so be a polite caller. A pool holds for all DAGs that price together, a limit of this
+# DAG would not.
 POOL = "loan_pricing"
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pendulum
 
 from airflow_provider_loanauth import protocol
 from airflow_provider_loanauth._compat import AirflowException, BaseHook
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
-from airflow_provider_loanauth.get_provider_info import CONN_TYPE, DEFAULT_CONN_ID, HOOK_NAME, METHOD_NAMES
+from airflow_provider_loanauth.form import form_behaviour, form_widgets
+from airflow_provider_loanauth.get_provider_info import (
+    CONN_FIELDS,
+    CONN_TYPE,
+    DEFAULT_CONN_ID,
+    HOOK_NAME,
+    METHOD_NAMES,
+    UI_FIELD_BEHAVIOUR,
+)
 from airflow_provider_loanauth.lifetimes import lifetime
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.renewal import DEFAULT_MIN_TTL, Issued, Keyring
@@ -50,6 +59,16 @@ class LoanAuthHook(BaseHook):
         self.method = method
         self.max_attempts = max_attempts
         self._warned: set[str] = set()
+
+    @staticmethod
+    def get_connection_form_widgets() -> dict[str, Any]:
+        """Return the fields of the connection form, for Airflow before 3.2; later ones read the metadata."""
+        return form_widgets(CONN_FIELDS)
+
+    @staticmethod
+    def get_ui_field_behaviour() -> dict[str, Any]:
+        """Return how the standard fields of the connection form behave; for whom, see above."""
+        return form_behaviour(UI_FIELD_BEHAVIOUR)
 
     def settings(self, method: str | None = None) -> Settings:
         """
@@ -133,31 +152,48 @@ class LoanAuthHook(BaseHook):
         mask([value])
         return Issued(value=value, lifetime=seconds)
 
-    def get_conn(self) -> PricingSession:
+    def get_conn(self, credential: AccessToken | ApiSecret | None = None) -> PricingSession:
         """
-        Return a session for calls to pricing: it authenticates by :class:`LoanAuth`, keeps connections alive, and has
-        the TLS and time-out settings of the Connection. Threads may share it; close it by ``with``.
+        Return a session for calls to pricing: it authenticates as :class:`LoanAuth` does, keeps connections alive, and
+        has the TLS and time-out settings of the Connection. Threads may share it; close it by ``with``.
 
+        :param credential: a credential of this connection, pulled from XCom, to begin with; None: the first request
+            authenticates
         :raises SettingsError: the Connection is incomplete or wrong
+        :raises LoanAuthError: the credential is none, or another connection's
         """
         from airflow_provider_loanauth.sessions import PricingSession  # noqa: PLC0415 - as in _attempts
 
-        settings = self.settings()
+        source = self
+        if credential is not None:
+            if not isinstance(credential, Credential) or credential.conn_id != self.loanauth_conn_id:
+                raise LoanAuthError(
+                    "get_conn was given something else than a credential of its own connection.",
+                    conn_id=self.loanauth_conn_id,
+                )
+            source = type(self)(credential.conn_id, credential.method, max_attempts=self.max_attempts)
+        settings = source.settings()
         return PricingSession(
-            auth=CredentialAuth(Keyring(self, None, DEFAULT_MIN_TTL)), timeout=settings.timeout, verify=settings.verify
+            auth=CredentialAuth(Keyring(source, credential, DEFAULT_MIN_TTL)),
+            timeout=settings.timeout,
+            verify=settings.verify,
         )
 
     def test_connection(self) -> tuple[bool, str]:
         """
         Really authenticate, once (the Test button of the Connection form).
 
-        :return: whether it worked, and a sentence: who, by which method, until when; or what is wrong
+        :return: whether it worked, and sentences: who, by which method, until when; or what is wrong
         """
+        hint = ""
         try:
             settings = self.settings()
+            hint = f" {_elsewhere()}"
             response, requested_at = self._answer(settings)
         except LoanAuthError as error:
-            return False, str(error)
+            # Airflow tests under an id that it has just made up.
+            error.conn_id = None
+            return False, f"{error}{hint}"
         return True, _who_until(settings, response, requested_at)
 
     def _answer(self, settings: Settings) -> tuple[TokenResponse | ApiSecretResponse, datetime]:
@@ -239,6 +275,14 @@ def _revealed(response: R) -> R:
     """
     mask(_secrets_of(response))
     return response
+
+
+def _elsewhere() -> str:
+    """Say what a failed test does not tell of tasks, which mostly run on other machines."""
+    return (
+        f"This test ran on {socket.gethostname()}. Tasks run on the workers, where the outcome may differ: the service "
+        "lets in only the addresses on its allow-list, and network, proxy and CA bundle are those of each machine."
+    )
 
 
 def _secrets_of(response: TokenResponse | ApiSecretResponse) -> list[str]:

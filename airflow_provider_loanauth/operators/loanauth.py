@@ -6,14 +6,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import BaseOperator, forget_xcom
+
+# Not for the types alone: who imports this module can read the credentials from XCom.
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_loanauth._compat import Context
-    from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+    from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 
 class LoanAuthOperator(BaseOperator):
@@ -50,6 +52,9 @@ class LoanAuthOperator(BaseOperator):
     @cached_property
     def hook(self) -> LoanAuthHook:
         """The hook of this task's connection and method."""
+        # Loaded when a task runs: it is most of what a DAG file would pay for importing this module.
+        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook  # noqa: PLC0415
+
         return LoanAuthHook(self.loanauth_conn_id, self.method)
 
     def execute(self, context: Context) -> AccessToken | ApiSecret | str:  # noqa: ARG002 - Airflow's signature

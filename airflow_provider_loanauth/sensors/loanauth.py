@@ -16,15 +16,17 @@ from airflow_provider_loanauth._compat import (
     PokeReturnValue,
     conf,
 )
+
+# Not for the types alone: who imports this module can read the credentials from XCom.
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_loanauth._compat import Context
-    from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+    from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 #: What Airflow allows beyond the sensor's own time-out before it gives up on the trigger, in seconds. The trigger says
 #: "timeout" itself; this is for a triggerer that is gone.
@@ -72,6 +74,9 @@ class LoanAuthSensor(BaseSensorOperator):
     @cached_property
     def hook(self) -> LoanAuthHook:
         """The hook of this task's connection and method; one attempt a look, because the interval is the retry."""
+        # Loaded when a task runs: it is most of what a DAG file would pay for importing this module.
+        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook  # noqa: PLC0415
+
         return LoanAuthHook(self.loanauth_conn_id, self.method, max_attempts=1)
 
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
@@ -115,13 +120,14 @@ class LoanAuthSensor(BaseSensorOperator):
             self._judge(error)
 
     def execute_complete(
-        self, context: Context, event: Any = None, *, deadline: float
+        self, context: Context, event: Any = None, *, deadline: float | None = None
     ) -> AccessToken | ApiSecret | str:
         """
         Go on when the trigger has fired: authenticate, or wait on.
 
         :param event: the word of the trigger
-        :param deadline: when the sensor times out, in seconds since the epoch (UTC)
+        :param deadline: when the sensor times out, in seconds since the epoch (UTC); None: it counts anew, because
+            ``airflow dags test`` (2.11 to 3.3) hands on the event alone
         :raises LoanAuthError: the event is none that this release knows
         """
         # Loaded here, as in _look_or_defer: DAG parsing does not pay for triggers.
@@ -135,7 +141,7 @@ class LoanAuthSensor(BaseSensorOperator):
                 "release of this provider: upgrade and restart them, then clear the task.",
                 conn_id=self.loanauth_conn_id,
             )
-        return self._look_or_defer(context, deadline=deadline)
+        return self._look_or_defer(context, deadline=time.time() + self.timeout if deadline is None else deadline)
 
     def _look_or_defer(self, context: Context, *, deadline: float) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
         """Look once; when the service is unavailable, leave the worker and wait in the triggerer."""

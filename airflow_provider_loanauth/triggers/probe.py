@@ -138,20 +138,31 @@ class Probe:
         seconds = min(ASK_SECONDS, *(waiter.interval for waiter in self._waiters))
         answer: Future[bool] = self._loop.create_future()
 
-        def deliver(ready: bool) -> None:
-            if not answer.done():
+        def deliver(ready: bool, error: Exception | None) -> None:
+            if answer.done():
+                return
+            if error is None:
                 answer.set_result(ready)
+            else:
+                answer.set_exception(error)
 
         def work() -> None:
-            ready = ask(self._address, seconds)
+            ready, failure = False, None
+            try:
+                ready = ask(self._address, seconds)
+            except Exception as error:  # noqa: BLE001 - an address that cannot be asked: those who wait must hear of it
+                failure = error
             # A closed loop: nobody waits any more.
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(deliver, ready)
+                self._loop.call_soon_threadsafe(deliver, ready, failure)
 
         threading.Thread(target=work, name=f"probe of {self._address}", daemon=True).start()
         # A service that drips its answer may keep the thread, but not those who wait.
         await asyncio.wait([answer], timeout=seconds)
-        return answer.done() and answer.result()
+        if not answer.done():
+            answer.cancel()
+            return False
+        return answer.result()
 
 
 _PROBES: WeakKeyDictionary[AbstractEventLoop, dict[str, Probe]] = WeakKeyDictionary()

@@ -1,0 +1,63 @@
+"""Everything that the REST API tells of DAG runs and connections, on any version. Knows no secret."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflows import Airflow
+
+
+def answers(airflow: Airflow, runs: list[tuple[str, str]]) -> dict[str, str]:
+    """
+    Ask for everything.
+
+    :param runs: pairs of DAG id and run id
+    :return: the text of each answer, by what was asked
+    """
+    asked = {}
+    for path in [*_general(airflow), *(path for run in runs for path in _of_run(airflow, *run))]:
+        status, text = airflow.ask("GET", path, text=True)
+        asked[f"{path} ({status})"] = text
+    return asked
+
+
+def _general(airflow: Airflow) -> Iterator[str]:
+    yield "/connections"
+    for connection in airflow.get("/connections")[1]["connections"]:
+        yield f"/connections/{connection['connection_id']}"
+    yield from ("/eventLogs?limit=1000", "/variables", "/importErrors", "/providers", "/plugins", "/config")
+    if not airflow.old:
+        yield from ("/dagWarnings", "/jobs", f"{airflow.url}/ui/config", f"{airflow.url}/ui/connections/hook_meta")
+
+
+def _of_run(airflow: Airflow, dag_id: str, run_id: str) -> Iterator[str]:
+    run = f"/dags/{dag_id}/dagRuns/{quote(run_id)}"
+    yield from (f"/dags/{dag_id}", f"/dags/{dag_id}/details", f"/dags/{dag_id}/tasks", run, f"{run}/taskInstances")
+    if airflow.old:
+        yield f"/dags/{dag_id}/dagRuns"
+    else:
+        yield from (f"/dagSources/{dag_id}", f"{airflow.url}/ui/grid/runs/{dag_id}", f"{airflow.url}/ui/dags")
+        yield f"{run}/taskInstances/~/xcomEntries"
+    for instance in airflow.get(f"{run}/taskInstances")[1]["task_instances"]:
+        yield from _of_task(run, instance)
+
+
+def _of_task(run: str, instance: dict[str, Any]) -> Iterator[str]:
+    task = f"{run}/taskInstances/{instance['task_id']}"
+    index = instance["map_index"]
+    mapped = f"?map_index={index}"
+    yield f"{task}/{index}" if index >= 0 else task
+    yield f"{task}/links{mapped}"
+    yield f"{task}/{index}/tries" if index >= 0 else f"{task}/tries"
+    yield f"{task}/xcomEntries{mapped}"
+    entry = f"{task}/xcomEntries/return_value{mapped}"
+    yield entry
+    for deserialize in ("true", "false"):
+        for stringify in ("true", "false"):
+            yield f"{entry}&deserialize={deserialize}&stringify={stringify}"
+    for number in range(1, (instance.get("try_number") or 1) + 1):
+        yield f"{task}/logs/{number}{mapped}&full_content=true"

@@ -1,0 +1,69 @@
+"""
+DAGs of the end-to-end run, for Airflow 2.11 to 3.3, which is why this file asks where things are.
+
+``price_by_template`` puts the token into a template, as users do. ``print_the_secret`` does what nobody should.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pendulum
+
+try:
+    from airflow.providers.standard.operators.python import PythonOperator
+    from airflow.sdk import DAG
+except ImportError:  # Airflow 2.11
+    from airflow import DAG
+    from airflow.operators.python import PythonOperator
+
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+
+PRICING_URL = "{{ var.value.loan_pricing_url }}"
+OPENED = "{{ ti.xcom_pull('authenticate').value }}"
+LOAN = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
+SETTINGS: dict[str, Any] = {"start_date": pendulum.datetime(2026, 1, 1, tz="UTC"), "tags": ["e2e"]}
+
+
+def price_with_header(url: str, header: str) -> float:
+    """Price with a header that a template has made."""
+    import requests
+
+    answer = requests.post(url, json=LOAN, headers={"Authorization": header}, timeout=30)
+    answer.raise_for_status()
+    return float(answer.json()["rate"])
+
+
+def show(text: str) -> None:
+    """Print, which nobody should with a credential."""
+    print(text)
+
+
+def price_with_credential(url: str, **context: Any) -> float:
+    """Price with the credential itself."""
+    import requests
+
+    credential = context["ti"].xcom_pull(task_ids="authenticate")
+    answer = requests.post(url, json=LOAN, auth=LoanAuth(credential), timeout=30)
+    answer.raise_for_status()
+    return float(answer.json()["rate"])
+
+
+with DAG("price_by_template", schedule=None, **SETTINGS):
+    authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt")
+    authenticate >> [
+        PythonOperator(
+            task_id="price_with_header",
+            python_callable=price_with_header,
+            op_kwargs={"url": PRICING_URL, "header": f"Bearer {OPENED}"},
+        ),
+        PythonOperator(
+            task_id="price_with_credential", python_callable=price_with_credential, op_kwargs={"url": PRICING_URL}
+        ),
+    ]
+
+with DAG("print_the_secret", schedule=None, **SETTINGS):
+    LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_ppe") >> PythonOperator(
+        task_id="print_it", python_callable=show, op_args=[f"the secret is {OPENED}"]
+    )

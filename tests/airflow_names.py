@@ -1,0 +1,10 @@
+"""Names that the tests need of Airflow, where each version has them."""
+
+from __future__ import annotations
+
+try:  # 3.2
+    from airflow.sdk.exceptions import AirflowRescheduleException, AirflowTaskTimeout, TaskDeferred
+except ImportError:  # 2.11 to 3.1
+    from airflow.exceptions import AirflowRescheduleException, AirflowTaskTimeout, TaskDeferred
+
+__all__ = ["AirflowRescheduleException", "AirflowTaskTimeout", "TaskDeferred"]

@@ -1,0 +1,59 @@
+"""What the tests need to know of the Airflow under them: environment variables, key caches, a migrated database."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+
+def conn_variable(conn_id, value):
+    """Return the environment variable that defines a Connection, and its value."""
+    return f"AIRFLOW_CONN_{conn_id.upper()}", value if isinstance(value, str) else json.dumps(value)
+
+
+def use_fernet_key():
+    """Make Airflow read its Fernet key again from the environment."""
+    for name in ("airflow.sdk.crypto", "airflow.models.crypto"):
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        if hasattr(module.get_fernet, "cache_clear"):
+            module.get_fernet.cache_clear()
+        if hasattr(module, "_fernet"):
+            module._fernet = None
+
+
+def migrated(directory):
+    """Return a directory with a migrated ``airflow.db``, made by the first process that asks."""
+    database, lock = directory / "airflow.db", directory.with_suffix(".lock")
+    deadline = time.monotonic() + 120
+    try:
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        while not (directory / "ready").exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError("another worker did not migrate the metadata database") from None
+            time.sleep(0.1)
+        return database
+    directory.mkdir()
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(directory),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{database}",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "airflow", "db", "migrate"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    if done.returncode:
+        raise RuntimeError(f"airflow db migrate failed:\n{done.stdout}\n{done.stderr}")
+    (directory / "ready").touch()
+    return database

@@ -1,0 +1,72 @@
+"""Everything that is logged, at DEBUG: by the standard library's loggers, and by structlog, which Airflow 3 uses."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+try:
+    import structlog
+    import structlog.testing
+except ImportError:  # Airflow 2.11
+    structlog = None
+
+
+class Captured(logging.Handler):
+    """Log lines as (logger, level, text), in order."""
+
+    def __init__(self):
+        super().__init__(logging.DEBUG)
+        self.entries = []
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record):
+        self.entries.append((record.name, record.levelname.lower(), self.format(record)))
+
+    def __call__(self, logger, method, event):
+        """Take an event of structlog, as a processor."""
+        text = event.pop("event", "")
+        args = event.pop("positional_args", ())
+        text = text % args if args else text
+        self.entries.append(("structlog", method, f"{text} {event}" if event else text))
+        raise structlog.DropEvent
+
+    @property
+    def text(self):
+        return "\n".join(text for _, _, text in self.entries)
+
+    def at(self, *levels):
+        """Return the texts of these levels that speak of this provider's work, in order."""
+        own = ("structlog", "airflow")
+        return [text for name, level, text in self.entries if level in levels and name.startswith(own)]
+
+
+@contextlib.contextmanager
+def capture():
+    """Collect while the block runs; loggers that keep their records to themselves are listened to as well."""
+    captured = Captured()
+    loggers = [one for one in logging.Logger.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    root = logging.getLogger()
+    listened = [root, *(logger for logger in loggers if not logger.propagate)]
+    before = [(logger, logger.level, logger.disabled) for logger in [root, *loggers]]
+    for logger in listened:
+        logger.addHandler(captured)
+    for logger, _, _ in before:
+        logger.setLevel(logging.DEBUG)
+        logger.disabled = False
+    old_processors = None
+    if structlog is not None:
+        processors = structlog.get_config()["processors"]
+        old_processors = list(processors)
+        # In place, as structlog's own capture_logs does: loggers that exist already hold this list.
+        processors[:] = [captured]
+    try:
+        yield captured
+    finally:
+        if structlog is not None:
+            processors[:] = old_processors
+        for logger in listened:
+            logger.removeHandler(captured)
+        for logger, level, disabled in before:
+            logger.setLevel(level)
+            logger.disabled = disabled

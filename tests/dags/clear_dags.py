@@ -1,0 +1,52 @@
+"""DAGs in which a user takes the credential out of its seal."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+
+try:
+    from airflow.providers.standard.operators.bash import BashOperator
+except ImportError:
+    from airflow.operators.bash import BashOperator
+try:
+    from airflow.sdk import DAG, task
+except ImportError:
+    from airflow import DAG
+    from airflow.decorators import task
+
+COMMON = {"start_date": datetime(2026, 1, 1, tzinfo=timezone.utc), "catchup": False}
+HASH = 'printf %s "$TOKEN" | sha256sum | cut -c 1-64 > "$PROOFS/'
+
+
+@task
+def keep(value, name):
+    Path(os.environ["PROOFS"], name).write_text(f"{type(value).__name__} {value}")
+
+
+@task
+def keep_hidden(token):
+    Path(os.environ["PROOFS"], "value").write_text(token.value)
+
+
+with DAG("template", schedule=None, **COMMON) as template_dag:
+    authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="canary_jwt")
+    in_command = BashOperator(
+        task_id="in_command",
+        bash_command="TOKEN='{{ ti.xcom_pull(\"authenticate\").value }}'; " + HASH + 'in_command"',
+    )
+    in_environment = BashOperator(
+        task_id="in_environment",
+        bash_command=HASH + 'in_environment"',
+        env={"TOKEN": "{{ ti.xcom_pull('authenticate').value }}"},
+        append_env=True,
+    )
+    authenticate >> [in_command, in_environment]
+    keep_hidden(authenticate.output)
+
+with DAG("plain", schedule=None, **COMMON) as plain_dag:
+    keep(LoanAuthOperator(task_id="token", loanauth_conn_id="canary_jwt", seal=False).output, "token")
+    keep(LoanAuthOperator(task_id="secret", loanauth_conn_id="canary_ppe", seal=False).output, "secret")

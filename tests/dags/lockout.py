@@ -1,0 +1,70 @@
+"""
+Every way to send a wrong password, each with a user of its own and with ``retries=5``. Run by ``test_lockout.py``.
+
+``LOCKOUT_TASKS`` says which: names of :data:`WAYS`; a name that begins with ``late`` meets 503 at its first look.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+
+try:
+    from airflow.sdk import DAG, task
+except ImportError:
+    from airflow import DAG
+    from airflow.decorators import task
+
+from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+
+
+def operator(name):
+    LoanAuthOperator(task_id=name, loanauth_conn_id=name)
+
+
+def hook(name):
+    @task(task_id=name)
+    def price():
+        LoanAuthHook(name).get_credential()
+
+    price()
+
+
+def without_guard(name):
+    """Show that Airflow does try again in this run, when nothing tells it not to."""
+
+    @task(task_id=name)
+    def price():
+        try:
+            LoanAuthHook(name).get_credential()
+        except RejectedError:
+            raise RuntimeError("an error like any other") from None
+
+    price()
+
+
+def sensor(name):
+    LoanAuthSensor(
+        task_id=name,
+        loanauth_conn_id=name,
+        poke_interval=0.2,
+        timeout=300,
+        mode="reschedule" if "reschedule" in name else "poke",
+        deferrable="deferrable" in name,
+        soft_fail="soft" in name,
+    )
+
+
+WAYS = {"operator": operator, "hook": hook, "without": without_guard, "sensor": sensor}
+
+with DAG(
+    "lockout",
+    start_date=dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc),
+    schedule=None,
+    default_args={"retries": 5, "retry_delay": dt.timedelta(0)},
+) as dag:
+    for one in os.environ["LOCKOUT_TASKS"].split(","):
+        WAYS[one.removeprefix("late_").partition("_")[0]](one)

@@ -1,0 +1,33 @@
+"""A DAG file that imports nothing of this provider, and pulls what another DAG left."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+try:
+    from airflow.sdk import DAG, task
+except ImportError:
+    from airflow import DAG
+    from airflow.decorators import task
+
+PACKAGE = "airflow_provider_loanauth"
+IMPORTED_BY_PARSING = [name for name in sys.modules if name.startswith((f"{PACKAGE}.operators.", f"{PACKAGE}.hooks."))]
+
+
+@task
+def pull(ti=None):
+    which = {"run_id": os.environ["PRODUCER_RUN"]}
+    if "run_id" not in inspect.signature(ti.xcom_pull).parameters:  # 2.11
+        which = {"include_prior_dates": True}
+    found = ti.xcom_pull(dag_id="sealed_journey", task_ids="authenticate", **which)
+    assert not IMPORTED_BY_PARSING
+    Path(os.environ["PROOFS"], "type").write_text(type(found).__qualname__)
+    Path(os.environ["PROOFS"], "value").write_text(found.value)
+
+
+with DAG("puller", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), catchup=False) as puller_dag:
+    pull()

@@ -1,0 +1,58 @@
+"""Sensors in every mode, whose credential a task then uses. Run by ``test_sensor_runs.py``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+
+try:
+    from airflow.sdk import DAG, task
+except ImportError:
+    from airflow import DAG
+    from airflow.decorators import task
+
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+
+MODES = {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}
+LOAN = {"loan_id": "L-1", "amount": 250_000, "fico": 740, "ltv": 80.0, "term_months": 360}
+
+
+@task
+def price(token, address):
+    import requests
+
+    bearer = getattr(token, "value", token)
+    answer = requests.post(
+        f"{address}/sandbox/price", json=LOAN, headers={"Authorization": f"Bearer {bearer}"}, timeout=10
+    )
+    answer.raise_for_status()
+    return type(token).__name__
+
+
+with DAG(
+    "waits",
+    start_date=dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc),
+    schedule=None,
+    default_args={"retries": 3, "retry_delay": dt.timedelta(0)},
+) as dag:
+    for mode, parameters in MODES.items():
+        for when in ("open", "late", "late_plain"):
+            name = f"{mode}_{when}"
+            sensor = LoanAuthSensor(
+                task_id=name,
+                loanauth_conn_id=name,
+                poke_interval=0.2,
+                timeout=120,
+                seal=not when.endswith("plain"),
+                **parameters,
+            )
+            price.override(task_id=f"use_{name}")(sensor.output, os.environ[f"ADDRESS_OF_{name.upper()}"])
+        for soft in ("", "_soft"):
+            LoanAuthSensor(
+                task_id=f"{mode}_down{soft}",
+                loanauth_conn_id="down",
+                poke_interval=0.2,
+                timeout=0.5,
+                soft_fail=bool(soft),
+                **parameters,
+            )

@@ -1,0 +1,298 @@
+"""
+The fault table: what goes wrong, and what comes of it. A literal table, checked against reality by ``test_faults.py``.
+
+``docs/faults.md`` is generated from it: ``python tests/fault_table.py docs/faults.md``.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# What a task does: the operator, or any task that calls the hook.
+SUCCEEDS = "succeeds"
+FAILS_AT_ONCE = "fails at once, whatever `retries` says"
+FAILS = "fails; `retries` apply"
+
+# What the sensor does. The last differs only when it is deferred.
+WAITS = "waits"
+LOOKS_AGAIN = "waits; deferred, it looks again after each interval"
+
+
+@dataclass(frozen=True)
+class Row:
+    """
+    One fault.
+
+    :param what: in words
+    :param kind: the sandbox's name of it
+    :param params: the sandbox's parameters
+    :param exception: name of the exception that the hook raises; None: it succeeds
+    :param attempts: requests that the hook sends before that
+    :param says: part of what the log says
+    :param task: what a task does
+    :param sensor: what the sensor does
+    :param tls: whether the fault is one of TLS
+    :param seen: whether the sandbox gets to see a request
+    :param methods: the methods that can meet it
+    :param wrong_password: whether the Connection holds a wrong password
+    :param locked: whether the user is locked already
+    """
+
+    what: str
+    kind: str
+    params: dict[str, Any] = field(default_factory=dict)
+    exception: str | None = None
+    attempts: int = 1
+    says: str = ""
+    task: str = SUCCEEDS
+    sensor: str = SUCCEEDS
+    tls: bool = False
+    seen: bool = True
+    methods: tuple[str, ...] = ("jwt", "los", "ppe")
+    wrong_password: bool = False
+    locked: bool = False
+
+    @property
+    def id(self) -> str:
+        """The name of a test."""
+        return "-".join([self.kind, *map(str, self.params.values()), *(["locked"] if self.locked else [])])
+
+
+def unavailable(what: str, kind: str, says: str, *, sensor: str = WAITS, attempts: int = 3, **rest: Any) -> Row:
+    """Return a row of what may pass."""
+    params = {name: rest.pop(name) for name in [*rest] if name not in Row.__dataclass_fields__}
+    return Row(what, kind, params, "UnavailableError", attempts, says, FAILS, sensor, **rest)
+
+
+def refused(what: str, kind: str, says: str, **rest: Any) -> Row:
+    """Return a row of what nobody but a person can mend."""
+    params = {name: rest.pop(name) for name in [*rest] if name not in Row.__dataclass_fields__}
+    exception = rest.pop("exception", "RejectedError")
+    return Row(what, kind, params, exception, 1, says, FAILS_AT_ONCE, FAILS_AT_ONCE, **rest)
+
+
+def unexpected(what: str, kind: str, says: str, **rest: Any) -> Row:
+    """Return a row of an answer that is not the interface's."""
+    params = {name: rest.pop(name) for name in [*rest] if name not in Row.__dataclass_fields__}
+    return Row(what, kind, params, "ResponseError", 1, says, FAILS, FAILS, **rest)
+
+
+_NOT_REACHED = "The service could not be reached: it is down, its name is unknown here, or a firewall is between"
+_TOO_LATE = "The service did not answer within the time that Timeout allows"
+_BROKEN = "The answer of the service broke off or cannot be decoded"
+_OVERLOADED = "The service, or a gateway before it, has a fault or is overloaded."
+_NOT_JSON = "with something that is not JSON"
+_NO_OBJECT = "The service answered 200 with JSON that is not an object."
+_TOO_LONG = "The answer of the service is longer than 1024 KiB."
+_UNTRUSTED = "The certificate of the service is not trusted"
+_LASTS = "the access token lasts until"
+_TOKEN = ("jwt", "los")
+
+_REDIRECTED = (
+    "a redirect to elsewhere.invalid. It is not followed, because that could send the credentials elsewhere: check the "
+    "Auth URL in the Connection."
+)
+_CREDENTIALS = (
+    "The service answered 401 (Unauthorized: No message available). The service refused the client credentials: check "
+    "Client ID and Client secret (method jwt), LOS client ID and LOS client secret (method los), or API key and User "
+    "ID (method ppe) in the Connection."
+)
+_NOT_LET_IN = (
+    "The service answered 403 (Forbidden: No message available). The service knows the caller but does not let it in. "
+    "Likely causes: the Group of the user does not allow it; Origin is not the domain in the company settings; the "
+    "address of this machine is not allow-listed."
+)
+_WRONG_PASSWORD = (
+    "Wrong Username or Password, or a locked user. The password is not sent again, because repeating it can lock the "
+    "account: correct the Connection, or have the user unlocked, then clear the task."
+)
+_HTML = (
+    "The service answered 200 with an HTML page instead of JSON: a proxy or a login page stands between this machine "
+    "and the service, or the Auth URL is not the address of its API."
+)
+
+ROWS = (
+    # --- no connection ---
+    unavailable("The connection is refused", "refuse", _NOT_REACHED, seen=False),
+    unavailable("The TLS handshake hangs", "stall", _TOO_LATE, tls=True, seen=False),
+    refused(
+        "TLS: the certificate is of an unknown authority",
+        "certificate",
+        f"{_UNTRUSTED} (unable to get local issuer certificate)",
+        name="unknown-ca",
+        exception="SettingsError",
+        tls=True,
+        seen=False,
+    ),
+    refused(
+        "TLS: the certificate is for another name",
+        "certificate",
+        f"{_UNTRUSTED} (IP address mismatch",
+        name="wrong-name",
+        exception="SettingsError",
+        tls=True,
+        seen=False,
+    ),
+    # --- no whole answer ---
+    unavailable("The request is accepted and never answered", "hang", _TOO_LATE),
+    Row("The answer comes late, but within Timeout", "latency", {"seconds": 0.05}, says=_LASTS),
+    unavailable("The connection is reset in the middle of the answer", "reset", _BROKEN, sensor=LOOKS_AGAIN),
+    unavailable("The chunked body breaks off", "cut-body", _BROKEN, sensor=LOOKS_AGAIN),
+    unavailable(
+        "`Content-Length` is larger than the body", "wrong-content-length", _BROKEN, sensor=LOOKS_AGAIN, delta=100
+    ),
+    unexpected("`Content-Length` is smaller than the body", "wrong-content-length", _NOT_JSON, delta=-10),
+    unavailable("The headers never end", "endless-headers", _BROKEN),
+    # --- another answer than the interface's ---
+    unexpected("200 and a body that is no JSON", "invalid-json", _NOT_JSON),
+    unexpected("200 and a JSON list", "wrong-shape", _NO_OBJECT, shape="list"),
+    unexpected("200 and a JSON string", "wrong-shape", _NO_OBJECT, shape="string"),
+    unexpected("200 and a JSON number", "wrong-shape", _NO_OBJECT, shape="number"),
+    unexpected("200 and JSON null", "wrong-shape", _NO_OBJECT, shape="null"),
+    unexpected("200 and an empty JSON object", "wrong-shape", "The answer lacks the field ", shape="empty"),
+    unexpected("200 without the token", "wrong-shape", "The answer lacks the field access_token.", shape="missing"),
+    unexpected(
+        "200 and a number for the token",
+        "wrong-shape",
+        "The field access_token of the answer is an integer; the interface says a string.",
+        shape="wrong-type",
+    ),
+    unexpected("200 and an HTML page", "html-200", _HTML),
+    Row("The right body under another content type", "wrong-content-type", says=_LASTS),
+    unexpected("A gzip body that becomes 16 MiB", "gzip-bomb", _TOO_LONG, size=16_777_216),
+    unexpected("A body of 10 MiB", "huge-body", _TOO_LONG),
+    unexpected("301 to another host", "redirect", f"The service answered 301, {_REDIRECTED}", status=301),
+    unexpected("302 to another host", "redirect", f"The service answered 302, {_REDIRECTED}", status=302),
+    unexpected("303 to another host", "redirect", f"The service answered 303, {_REDIRECTED}", status=303),
+    unexpected("307 to another host", "redirect", f"The service answered 307, {_REDIRECTED}", status=307),
+    unexpected("308 to another host", "redirect", f"The service answered 308, {_REDIRECTED}", status=308),
+    # --- refusals ---
+    refused(
+        "400, not `invalid_grant`",
+        "status",
+        "The service did not accept the request. Check Origin and the client credentials of the method in the "
+        "Connection.",
+        status=400,
+    ),
+    refused(
+        "400 `invalid_grant`",
+        "status",
+        f"The service answered 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}",
+        status=400,
+        shape="oauth",
+    ),
+    refused(
+        "A wrong password, where the service locks a user after three",
+        "lockout",
+        f"The service answered 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}",
+        after=3,
+        methods=_TOKEN,
+        wrong_password=True,
+    ),
+    refused(
+        "A locked user",
+        "lockout",
+        f"The service answered 400 (invalid_grant: User account is locked). {_WRONG_PASSWORD}",
+        after=1,
+        methods=_TOKEN,
+        locked=True,
+    ),
+    refused("401", "status", _CREDENTIALS, status=401),
+    refused("403", "status", _NOT_LET_IN, status=403),
+    refused(
+        "404",
+        "status",
+        "Nothing is at this address: check the Auth URL in the Connection (host and path prefix).",
+        status=404,
+    ),
+    # --- not now ---
+    unavailable("408", "status", "The service gave up waiting for the request.", sensor=LOOKS_AGAIN, status=408),
+    unavailable("429", "status", "The service says that it is asked too often.", status=429),
+    unavailable(
+        "429, `Retry-After: 2`",
+        "status",
+        "It was still so after 3 attempts, and asks to wait 2 s.",
+        status=429,
+        retry_after=2,
+    ),
+    unavailable(
+        "429, `Retry-After` a date 20 s from now",
+        "status",
+        "It was still so after 3 attempts, and asks to wait ",
+        status=429,
+        retry_at=20,
+    ),
+    unavailable(
+        "429, `Retry-After: 120`, longer than the hook waits",
+        "status",
+        "It was still so after 1 attempt, and asks to wait 120 s.",
+        attempts=1,
+        status=429,
+        retry_after=120,
+    ),
+    unavailable(
+        "500",
+        "status",
+        f"The service answered 500 (Internal Server Error: No message available). {_OVERLOADED}",
+        status=500,
+    ),
+    unavailable(
+        "502, an HTML page of a gateway", "status", f"The service answered 502. {_OVERLOADED}", status=502, shape="html"
+    ),
+    unavailable(
+        "503",
+        "status",
+        f"The service answered 503 (Service Unavailable: No message available). {_OVERLOADED}",
+        status=503,
+    ),
+    unavailable("504, without a body", "status", f"The service answered 504. {_OVERLOADED}", status=504, shape="empty"),
+    # --- a token that is not the usual one ---
+    Row("A token that lasts 5 s", "short-lived-token", says=_LASTS),
+    Row("A token without `exp`", "no-exp", says=_LASTS, methods=_TOKEN),
+    Row("`expires_in` is missing", "no-expires-in", says=_LASTS, methods=_TOKEN),
+    unexpected(
+        "`expires_in` is a string",
+        "string-expires-in",
+        "The field expires_in of the answer is a string; the interface says an integer.",
+        methods=_TOKEN,
+    ),
+)
+
+_HEAD = """\
+# What happens when the service does not answer as it should
+
+Generated from `tests/fault_table.py`, and checked by `tests/test_faults.py` against a server that plays each fault over
+real sockets: for the hook, the operator, and the sensor in its three modes. Change the table there, then run
+`python tests/fault_table.py docs/faults.md`.
+
+* **Attempts**: requests that the hook or the operator sends for one authentication. The sensor sends one a look. The
+  waits between them are random, up to 1 s and then up to 2 s, or what the service asks for in `Retry-After`.
+* **Log says**: part of the message, as method `jwt` shows it. Every message also names the connection id and the
+  method. Each further attempt is a line before it: which attempt, its cause, and the wait. No message holds a secret.
+* **Task**: the operator, or a task that calls the hook. *Fails at once* means that Airflow does not try again: a
+  refused password is sent once.
+* **Sensor**: *waits* means that the next look comes after `poke_interval`, in every mode, until `timeout`. A deferred
+  sensor leaves that to the triggerer, which asks the Auth URL without credentials, and needs the worker again when
+  anything but an error of the network, 429 or 5xx answers. With `soft_fail`, a time-out skips and a failure still
+  fails.
+
+| Fault | Exception | Attempts | Log says | Task | Sensor |
+|---|---|---|---|---|---|
+"""
+
+
+def document() -> str:
+    """Return the text of ``docs/faults.md``."""
+    lines = [
+        f"| {row.what} | {f'`{row.exception}`' if row.exception else 'none'} | {row.attempts} | {row.says.strip()} "
+        f"| {row.task} | {row.sensor} |"
+        for row in ROWS
+    ]
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(document(), encoding="utf-8")

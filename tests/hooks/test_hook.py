@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import pickle
+import re
+from datetime import datetime, timezone
+from unittest.mock import patch
+
+import pendulum
+import pytest
+from canaries import SECRETS, SENT, canary_connections, with_wrong_password, without
+from leaks import leaks, told
+from loopback import json_answer
+from masking import redact
+
+from airflow_provider_loanauth._compat import AirflowFailException
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.exceptions import (
+    LoanAuthError,
+    RejectedError,
+    ResponseError,
+    SealError,
+    SettingsError,
+    UnavailableError,
+)
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+from airflow_provider_loanauth.sandbox.accounts import default_accounts
+
+LENDER = default_accounts()[0]
+KINDS = {
+    "jwt": (TokenResponse, AccessToken),
+    "los": (TokenResponse, AccessToken),
+    "ppe": (ApiSecretResponse, ApiSecret),
+}
+each_method = pytest.mark.parametrize("method", KINDS)
+
+
+@pytest.fixture
+def all_methods(sandbox, define):
+    """One Connection that serves all three methods."""
+    parts = list(sandbox.connections().values())
+    merged = {name: value for part in parts for name, value in part.items() if name != "extra"}
+    merged["extra"] = {name: value for part in parts for name, value in part["extra"].items() if name != "method"}
+    define("tenant_a", merged)
+    return merged
+
+
+def test_defaults():
+    hook = LoanAuthHook()
+    assert (hook.loanauth_conn_id, hook.method, hook.max_attempts) == ("loanauth_default", None, 3)
+    assert (LoanAuthHook.conn_name_attr, LoanAuthHook.default_conn_name) == ("loanauth_conn_id", "loanauth_default")
+    assert (LoanAuthHook.conn_type, LoanAuthHook.hook_name) == ("loanauth", "Loan Pricing Authentication")
+
+
+def test_nothing_happens_before_it_is_asked():
+    """A hook may be made where a DAG is parsed: no Connection is read, nothing is sent."""
+    with patch.object(LoanAuthHook, "get_connection", side_effect=AssertionError):
+        LoanAuthHook("tenant_a", "ppe")
+
+
+# --- which method
+
+
+@each_method
+def test_each_method(method, all_methods, sandbox):
+    response = LoanAuthHook("tenant_a").authenticate(method)
+    assert type(response) is KINDS[method][0]
+    assert {name: tally.succeeded for name, tally in sandbox.counters().by_method.items()} == {method: 1}
+
+
+def test_methods_by_name(all_methods, sandbox):
+    hook = LoanAuthHook("tenant_a", method="ppe")
+    assert hook.authen_jwt().company_nmls_id == LENDER.company_nmls_id
+    assert hook.authen_los().company_nmls_id == LENDER.los_company_nmls_id
+    assert hook.ppe_api_secret().secret
+    assert set(sandbox.counters().by_method) == {"jwt", "los", "ppe"}
+
+
+@pytest.mark.parametrize(
+    ("of_connection", "of_hook", "of_call", "expected"),
+    [
+        (None, None, None, "jwt"),
+        ("ppe", None, None, "ppe"),
+        ("ppe", "los", None, "los"),
+        ("ppe", "los", "jwt", "jwt"),
+        (None, None, "los", "los"),
+    ],
+)
+def test_who_decides_on_the_method(of_connection, of_hook, of_call, expected, all_methods, sandbox, define):
+    if of_connection:
+        define("tenant_a", all_methods | {"extra": all_methods["extra"] | {"method": of_connection}})
+    LoanAuthHook("tenant_a", of_hook).authenticate(of_call)
+    assert set(sandbox.counters().by_method) == {expected}
+
+
+# --- what comes back
+
+
+@each_method
+def test_credential(method, all_methods, sandbox):
+    asked = pendulum.now("UTC")
+    credential = LoanAuthHook("tenant_a").get_credential(method)
+    assert type(credential) is KINDS[method][1]
+    assert (credential.method, credential.conn_id) == (method, "tenant_a")
+    assert asked <= credential.issued_at <= pendulum.now("UTC")
+    if method == "ppe":
+        assert credential.expires_at is None
+        assert isinstance(credential.valid, int)
+    else:
+        # The token's own `exp` is in whole seconds.
+        assert abs((credential.expires_at - asked).total_seconds() - 3600) < 5
+        assert credential.value.count(".") == 2
+
+
+def test_the_clock_is_that_of_the_hook(all_methods, sandbox, monkeypatch):
+    """Counted from before the request was sent, where the token itself does not say."""
+    moments = iter([datetime(2026, 11, 21, 9, tzinfo=timezone.utc), datetime(2026, 11, 21, 10, tzinfo=timezone.utc)])
+    monkeypatch.setattr(LoanAuthHook, "now", staticmethod(lambda: next(moments)))
+    sandbox.set_fault("no-exp")
+    credential = LoanAuthHook("tenant_a").get_credential()
+    assert credential.issued_at == pendulum.datetime(2026, 11, 21, 9)
+    assert credential.expires_at == pendulum.datetime(2026, 11, 21, 10)
+
+
+@each_method
+def test_plain(method, all_methods, sandbox):
+    value = LoanAuthHook("tenant_a").get_plain(method)
+    assert isinstance(value, str)
+    assert redact(f"Bearer {value}") == "Bearer ***"
+
+
+@each_method
+def test_what_comes_back_in_clear_is_masked(method, all_methods, sandbox):
+    response = LoanAuthHook("tenant_a").authenticate(method)
+    for secret in [response.secret] if method == "ppe" else [response.access_token, response.refresh_token]:
+        assert redact(f"a {secret} b") == "a *** b"
+
+
+@each_method
+def test_what_was_sent_is_masked(method, define, loopback):
+    url_of = canary_connections(loopback.url)
+    define("canary", url_of[method])
+    loopback.answers = [json_answer(b'{"access_token": "made-up.token", "valid": 1, "secret": "made-up"}')]
+    LoanAuthHook("canary").get_credential()
+    for name in SENT[method]:
+        assert "CANARY" not in redact(f"before {SECRETS[name]} after")
+
+
+# --- what is said
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("jwt", r"Authenticated 'pat@lender.example' by Authen JWT; the access token lasts until 20\d\d-"),
+        ("los", r"Authenticated 'pat@lender.example' by Authen LOS; the access token lasts until 20\d\d-"),
+        ("ppe", r"Authenticated 'lender-user-1001' by PPE API secret; the service does not say how long"),
+    ],
+)
+def test_one_line_at_info(method, said, all_methods, sandbox, logs):
+    LoanAuthHook("tenant_a").authenticate(method)
+    [line] = [line for line in logs.at("info") if "Authenticated" in line]
+    assert re.match(said, line)
+    assert logs.at("warning", "error", "critical") == []
+
+
+def test_no_known_end(all_methods, sandbox, logs):
+    sandbox.set_fault("no-exp")
+    with patch("airflow_provider_loanauth.hooks.loanauth.lifetime", return_value=(None, None)):
+        assert LoanAuthHook("tenant_a").get_credential().expires_at is None
+    assert "the service does not say how long the access token lasts." in logs.text
+
+
+def test_warnings_of_the_connection_once(all_methods, sandbox, define, logs):
+    define("tenant_a", all_methods | {"extra": all_methods["extra"] | {"verify": "false", "X-Header": "CANARY"}})
+    hook = LoanAuthHook("tenant_a")
+    hook.authenticate()
+    hook.authenticate()
+    said = logs.at("warning")
+    [line] = [line for line in said if "Verify TLS is false" in line]
+    assert line.endswith("can read the password. (connection id 'tenant_a')")
+    assert len([line for line in said if "does not know: X-Header." in line]) == 1
+    assert "CANARY" not in logs.text
+
+
+def test_each_retry_is_one_line(all_methods, sandbox, logs, monkeypatch):
+    monkeypatch.setattr("airflow_provider_loanauth.retrying.random.uniform", lambda low, high: low)
+    sandbox.set_fault("status", status=503, retry_after=0, times=2)
+    LoanAuthHook("tenant_a").authenticate()
+    retries = [line for line in logs.at("warning") if "Trying again" in line]
+    assert len(retries) == 2
+    assert retries[0].startswith("Attempt 1 of 3: The service answered 503")
+    assert sandbox.counters().token == 3
+
+
+# --- what fails
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_a_refusal_is_sent_once(status, all_methods, sandbox):
+    sandbox.set_fault("status", status=status)
+    with pytest.raises(RejectedError) as caught:
+        LoanAuthHook("tenant_a").authenticate()
+    assert isinstance(caught.value, AirflowFailException)
+    assert caught.value.status == status
+    assert sandbox.counters().token == 1
+
+
+def test_a_wrong_password_is_sent_once(all_methods, sandbox, define):
+    define("tenant_a", with_wrong_password(all_methods))
+    with pytest.raises(RejectedError, match="Wrong Username or Password, or a locked user"):
+        LoanAuthHook("tenant_a").authenticate()
+    assert sandbox.counters().token == 1
+
+
+def test_an_answer_of_another_shape_is_asked_for_once(all_methods, sandbox):
+    sandbox.set_fault("html-200")
+    with pytest.raises(ResponseError):
+        LoanAuthHook("tenant_a").authenticate()
+    assert sandbox.counters().token == 1
+
+
+def test_unavailable_for_long(all_methods, sandbox):
+    sandbox.set_fault("status", status=429, retry_after=3600)
+    with pytest.raises(UnavailableError, match="asks to wait 3600 s") as caught:
+        LoanAuthHook("tenant_a").authenticate()
+    assert caught.value.retry_after == 3600
+    assert sandbox.counters().token == 1
+
+
+def test_max_attempts(all_methods, sandbox):
+    sandbox.set_fault("status", status=500)
+    with pytest.raises(UnavailableError):
+        LoanAuthHook("tenant_a", max_attempts=1).authenticate()
+    assert sandbox.counters().token == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"kind": "status", "status": 403}, {"kind": "html-200"}, {"kind": "status", "status": 500}],
+    ids=lambda fault: str(fault.get("status", fault["kind"])),
+)
+def test_errors_say_where(fault, all_methods, sandbox):
+    sandbox.set_fault(**fault)
+    with pytest.raises(LoanAuthError) as caught:
+        LoanAuthHook("tenant_a", max_attempts=1).authenticate("los")
+    assert (caught.value.conn_id, caught.value.method) == ("tenant_a", "los")
+    assert str(caught.value).endswith("(connection id 'tenant_a', method 'los')")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_an_incomplete_connection_sends_nothing(all_methods, sandbox, define):
+    define("tenant_a", without(all_methods, "origin"))
+    with pytest.raises(SettingsError, match="Origin is missing: method jwt needs it"):
+        LoanAuthHook("tenant_a").authenticate()
+    assert sandbox.requests() == []
+
+
+def test_no_fernet_key_sends_nothing(all_methods, sandbox, fernet):
+    fernet("")
+    with pytest.raises(SealError):
+        LoanAuthHook("tenant_a").get_credential()
+    assert sandbox.requests() == []
+    # What needs no key works.
+    assert LoanAuthHook("tenant_a").get_plain()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "loanauth://pat:CANARY-password@host:not-a-port/",
+        "loanauth://pat:CANARY-password@[broken/",
+        '{"conn_type": "loanauth", "password": "CANARY-password", "hots": "x"}',
+        '{"conn_type": "loanauth", "password": "CANARY-password", "port": "nine"}',
+        '{"conn_type": "loanauth", "password": "CANARY-password"',
+    ],
+    ids=["absent", "port", "bracket", "unknown field", "port in JSON", "broken JSON"],
+)
+def test_no_readable_connection(value, define, logs):
+    if value:
+        define("unreadable", value)
+    with pytest.raises(SettingsError, match="Airflow has no readable connection of this id") as caught:
+        LoanAuthHook("unreadable").authenticate()
+    assert caught.value.conn_id == "unreadable"
+    assert "connection id 'unreadable'" in str(caught.value)
+    assert leaks(told(caught.value), ["CANARY-password"]) == []
+
+
+def test_a_changed_connection_is_read_again(all_methods, sandbox, define):
+    hook = LoanAuthHook("tenant_a")
+    define("tenant_a", with_wrong_password(all_methods))
+    with pytest.raises(RejectedError):
+        hook.authenticate()
+    define("tenant_a", all_methods)
+    assert hook.authenticate()
+
+
+# --- the Test button
+
+
+@each_method
+def test_the_test_button(method, all_methods, sandbox, define):
+    define("tenant_a", all_methods | {"extra": all_methods["extra"] | {"method": method}})
+    worked, said = LoanAuthHook("tenant_a").test_connection()
+    assert worked is True
+    assert said.startswith("Authenticated '")
+    assert sandbox.counters().authentications.succeeded == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ({"kind": "status", "status": 403}, "not allow-listed"),
+        ({"kind": "html-200"}, "an HTML page instead of JSON"),
+        ({"kind": "status", "status": 503, "retry_after": 3600}, "asks to wait 3600 s"),
+    ],
+    ids=["403", "html", "503"],
+)
+def test_the_test_button_says_what_is_wrong(fault, sentence, all_methods, sandbox):
+    sandbox.set_fault(**fault)
+    worked, said = LoanAuthHook("tenant_a").test_connection()
+    assert worked is False
+    assert sentence in said
+    assert sandbox.counters().token == 1
+
+
+def test_the_test_button_names_what_is_missing(define):
+    define("tenant_a", {"conn_type": "loanauth", "host": "https://auth.example"})
+    worked, said = LoanAuthHook("tenant_a").test_connection()
+    assert worked is False
+    for label in ("Username", "Password", "Origin", "Client ID", "Client secret"):
+        assert f"{label} is missing" in said

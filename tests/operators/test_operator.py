@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from unittest.mock import patch
+
+import pytest
+
+from airflow_provider_loanauth.credentials import AccessToken
+from airflow_provider_loanauth.exceptions import RejectedError, SealError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+
+try:
+    from airflow.sdk import DAG
+except ImportError:
+    from airflow import DAG
+
+
+def operator(**options):
+    with DAG("a_dag", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)):
+        return LoanAuthOperator(task_id="authenticate", **options)
+
+
+@pytest.fixture
+def connection(sandbox, define):
+    [jwt, _, _] = sandbox.connections().values()
+    define("loanauth_default", jwt)
+    define("tenant_a", jwt)
+    return jwt
+
+
+def test_defaults():
+    task = operator()
+    assert (task.loanauth_conn_id, task.method, task.seal) == ("loanauth_default", None, True)
+
+
+def test_making_one_reads_and_asks_nothing():
+    """It is made whenever the DAG is parsed."""
+    with patch.object(LoanAuthHook, "__init__", side_effect=AssertionError):
+        operator(loanauth_conn_id="tenant_a", method="los")
+
+
+def test_template_fields():
+    assert set(LoanAuthOperator.template_fields) == {"loanauth_conn_id", "method"}
+    task = operator(loanauth_conn_id="{{ params.c }}", method="{{ params.m }}")
+    task.render_template_fields({"params": {"c": "tenant_a", "m": "los"}})
+    assert (task.loanauth_conn_id, task.method) == ("tenant_a", "los")
+    assert (task.hook.loanauth_conn_id, task.hook.method) == ("tenant_a", "los")
+
+
+def test_it_returns_the_sealed_credential(connection, sandbox):
+    credential = operator(loanauth_conn_id="tenant_a").execute({})
+    assert isinstance(credential, AccessToken)
+    assert credential.conn_id == "tenant_a"
+    assert sandbox.counters().authentications.succeeded == 1
+
+
+def test_or_the_plain_string(connection, sandbox):
+    value = operator(seal=False).execute({})
+    assert value.count(".") == 2
+    assert sandbox.counters().authentications.succeeded == 1
+
+
+def test_without_a_key_the_plain_string_only(connection, sandbox, fernet):
+    fernet("")
+    with pytest.raises(SealError):
+        operator().execute({})
+    assert sandbox.requests() == []
+    assert operator(seal=False).execute({})
+
+
+def test_a_refusal_is_not_softened(connection, sandbox):
+    sandbox.set_fault("status", status=400, shape="oauth")
+    with pytest.raises(RejectedError):
+        operator().execute({})
+    assert sandbox.counters().token == 1
+
+
+def test_the_method_of_the_task_wins(connection, sandbox, define):
+    [_, los, _] = sandbox.connections().values()
+    define("tenant_a", los)
+    assert operator(loanauth_conn_id="tenant_a", method="los").execute({}).method == "los"

@@ -1,0 +1,214 @@
+"""
+What the tests of LoanAuth share: a sandbox whose clock they move together with this process's, and a pricing service
+that answers what it is told and keeps what it was sent. Its fixtures are everybody's by conftest.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_provider_loanauth import grants, renewal
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.sandbox.server import running_sandbox
+
+SECRET_HEADERS = ("authorization", "secret", "companyid")
+
+
+def loan(number=1):
+    return {"loan_id": f"L-{number}", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
+
+
+class World:
+    """The sandbox and time."""
+
+    def __init__(self, sandbox):
+        self.sandbox = sandbox
+        self.url = f"{sandbox.url}/sandbox/price"
+        self.passed = 0.0
+
+    def pass_time(self, seconds):
+        """Let time pass, here and there, without waiting for it."""
+        self.passed += seconds
+        self.sandbox.state.clock = lambda: time.time() + self.passed
+
+    @property
+    def logins(self):
+        return self.sandbox.counters().authentications.succeeded
+
+    @property
+    def refused_logins(self):
+        return self.sandbox.counters().authentications.refused
+
+    @property
+    def asked(self):
+        """How many requests for a credential arrived, answered or not."""
+        counters = self.sandbox.counters()
+        return counters.token + counters.secret
+
+    @property
+    def prices(self):
+        return self.sandbox.counters().prices
+
+
+@pytest.fixture(scope="session")
+def _timed_sandbox():
+    with running_sandbox() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def world(_timed_sandbox, monkeypatch, define):
+    """A healthy sandbox, its Connections ``loanauth_jwt``, ``_los`` and ``_ppe``, no credential in this process."""
+    accounts = _timed_sandbox.state.accounts
+    _timed_sandbox.clear_faults()
+    _timed_sandbox.set_settings(token_lifetime=3600, secret_lifetime=86_400, lockout_after=0)
+    _timed_sandbox.reset()
+    here = World(_timed_sandbox)
+    here.pass_time(0)
+    moved = SimpleNamespace(monotonic=lambda: time.monotonic() + here.passed, time=lambda: time.time() + here.passed)
+    for module in (grants, renewal):
+        monkeypatch.setattr(module, "time", moved)
+    for name, value in _timed_sandbox.connections().items():
+        define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
+    renewal.RENEWALS.forget()
+    yield here
+    renewal.RENEWALS.forget()
+    _timed_sandbox.set_accounts(accounts)
+    _timed_sandbox.clear_faults()
+    here.passed = 0.0
+
+
+@pytest.fixture
+def pulled(world):
+    """Authenticate as the operator does, and forget that: what a later task has is the credential alone."""
+
+    def pull(conn_id="loanauth_jwt"):
+        credential = LoanAuthHook(conn_id).get_credential()
+        fresh = type(credential).deserialize(credential.serialize(), type(credential).__version__)
+        world.sandbox.state.counters.authentications.succeeded -= 1
+        return fresh
+
+    return pull
+
+
+class Pricing:
+    """
+    A pricing service on a free port. ``answer`` takes a request and returns status, headers and body.
+
+    :ivar seen: requests, each with ``path``, ``headers`` (lower case) and ``body``
+    :ivar connections: how many were accepted
+    """
+
+    def __init__(self):
+        self.seen = []
+        self.connections = 0
+        self.answer = lambda request: (200, {}, b"{}")
+        self._lock = threading.Lock()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            timeout = 5
+            # A small answer goes out at once, not after the client's delayed acknowledgement.
+            wbufsize = -1
+            disable_nagle_algorithm = True
+
+            def setup(self):
+                with outer._lock:
+                    outer.connections += 1
+                super().setup()
+
+            def do_GET(self):
+                outer._serve(self)
+
+            do_POST = do_GET  # noqa: N815 - the library's name
+
+            def log_message(self, *_):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def _serve(self, handler):
+        body = self._body(handler)
+        request = SimpleNamespace(
+            path=handler.path, headers={name.lower(): value for name, value in handler.headers.items()}, body=body
+        )
+        with self._lock:
+            self.seen.append(request)
+        status, headers, answer = self.answer(request)
+        with contextlib.suppress(OSError):
+            handler.send_response(status)
+            for name, value in headers.items():
+                handler.send_header(name, value)
+            handler.send_header("Content-Length", str(len(answer)))
+            handler.end_headers()
+            handler.wfile.write(answer)
+            handler.wfile.flush()
+
+    @staticmethod
+    def _body(handler):
+        if handler.headers.get("Transfer-Encoding") != "chunked":
+            return handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        body = b""
+        while size := int(handler.rfile.readline(), 16):
+            body += handler.rfile.read(size)
+            handler.rfile.readline()
+        handler.rfile.readline()
+        return body
+
+    def __enter__(self):
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._thread.join(5)
+        self._server.server_close()
+
+    @property
+    def credentials(self):
+        """What of each request is a credential."""
+        return [{name: one.headers[name] for name in SECRET_HEADERS if name in one.headers} for one in self.seen]
+
+
+@pytest.fixture
+def pricing():
+    with Pricing() as server:
+        yield server
+
+
+@pytest.fixture
+def elsewhere():
+    with Pricing() as server:
+        yield server
+
+
+def in_threads(number, work):
+    """Run work(i) in as many threads at once; return results or exceptions, in order."""
+    start = threading.Barrier(number)
+    results = [None] * number
+
+    def run(index):
+        start.wait(10)
+        try:
+            results[index] = work(index)
+        except Exception as error:  # noqa: BLE001 - a result like any other
+            results[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    return results

@@ -1,0 +1,116 @@
+"""The sensor in real DAG runs: its XCom in every mode, up at the first look or later, and its time-outs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from airflow_scratch import conn_variable
+from leaks import leaks
+
+from airflow_provider_loanauth.sandbox.accounts import default_accounts
+from airflow_provider_loanauth.sandbox.server import running_sandbox
+
+ROOT = Path(__file__).parents[2]
+DAG_FILE = ROOT / "tests" / "dags" / "waits.py"
+EXAMPLE = ROOT / "example_dags" / "price_when_open.py"
+MODES = ["poke", "reschedule", "deferrable"]
+WAITS = [f"{mode}_{when}" for mode in MODES for when in ("open", "late", "late_plain")]
+COMPANY = default_accounts()[0]
+
+
+def scratch(home, metadata_template):
+    """Return the environment of an Airflow in a home of its own, with an empty DAG folder."""
+    shutil.copy(metadata_template, home / "airflow.db")
+    (home / "dags").mkdir()
+    return {
+        **os.environ,
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+    }
+
+
+def dags_test(dag_id, environment):
+    return subprocess.run(
+        [sys.executable, "-m", "airflow", "dags", "test", dag_id],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_every_mode_returns_its_credential_and_times_out_as_it_should(metadata_template, tmp_path):
+    """One test, because one DAG run shows it all, and takes its time."""
+    environment = scratch(tmp_path, metadata_template)
+    shutil.copy(DAG_FILE, tmp_path / "dags")
+    with contextlib.ExitStack() as stack:
+        sandboxes = {name: stack.enter_context(running_sandbox()) for name in [*WAITS, "down"]}
+        for name, sandbox in sandboxes.items():
+            environment |= dict([conn_variable(name, sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])])
+            environment[f"ADDRESS_OF_{name.upper()}"] = sandbox.url
+            if "late" in name:
+                sandbox.set_fault("status", status=503, where="token", times=1)
+        sandboxes["down"].set_fault("status", status=503)
+        done = dags_test("waits", environment)
+        counters = {name: sandbox.counters() for name, sandbox in sandboxes.items()}
+    output = done.stdout + done.stderr
+    with contextlib.closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
+        rows = database.execute("SELECT task_id, state, try_number FROM task_instance WHERE dag_id = 'waits'")
+        states = {task: (state, tries) for task, state, tries in rows}
+        rows = database.execute("SELECT task_id, value FROM xcom WHERE dag_id = 'waits' AND key = 'return_value'")
+        returned = {task: value if isinstance(value, str) else bytes(value).decode() for task, value in rows}
+
+    # With retries=3, everything at the first try: Airflow does not try again after a time-out of a sensor either.
+    expected = {task: ("success", 1) for name in WAITS for task in (name, f"use_{name}")}
+    expected |= {f"{mode}_down": ("failed", 1) for mode in MODES}
+    expected |= {f"{mode}_down_soft": ("skipped", 1) for mode in MODES}
+    assert states == expected, output[-5000:]
+
+    for name in WAITS:
+        plain, late = name.endswith("plain"), "late" in name
+        # The task after it got the credential, and could use it.
+        assert ("str" if plain else "AccessToken") in returned[f"use_{name}"]
+        assert ("credentials.AccessToken" in returned[name]) != plain
+        assert counters[name].prices.succeeded == 1
+        # One authentication, one look for each time that it was turned away.
+        assert counters[name].authentications.succeeded == 1
+        assert counters[name].token == 1 + late
+        assert counters[name].probe == (late and name.startswith("deferrable"))
+
+    secrets = [COMPANY.users[0].password, COMPANY.client_secret]
+    assert leaks(output, secrets) == []
+    stored = (tmp_path / "airflow.db").read_bytes()
+    assert not any(secret.encode() in stored for secret in secrets)
+
+
+def test_the_example_waits_until_the_service_opens_then_prices(metadata_template, tmp_path):
+    pytest.importorskip("airflow.sdk", reason="the examples are written for Airflow 3")
+    environment = scratch(tmp_path, metadata_template)
+    text = EXAMPLE.read_text(encoding="utf-8")
+    assert text.count("poke_interval=60,") == 1
+    # A minute a question is too long for a test.
+    (tmp_path / "dags" / EXAMPLE.name).write_text(text.replace("poke_interval=60,", "poke_interval=0.3,"), "utf-8")
+    shutil.copytree(EXAMPLE.parent / "data", tmp_path / "dags" / "data")
+    with running_sandbox() as sandbox:
+        sandbox.set_fault("status", status=503, times=3)
+        connections = sandbox.connections()
+        environment |= {
+            "AIRFLOW_CONN_LOANAUTH_JWT": conn_variable("x", connections["AIRFLOW_CONN_LOANAUTH_JWT"])[1],
+            "AIRFLOW_VAR_LOAN_PRICING_URL": f"{sandbox.url}/sandbox/price",
+        }
+        done = dags_test("price_when_open", environment)
+        counters = sandbox.counters()
+    assert "40 loans priced" in done.stdout, done.stdout[-5000:] + done.stderr[-5000:]
+    assert (counters.authentications.succeeded, counters.authentications.refused) == (1, 0)
+    # Turned away once at the first look, twice in the trigger; then the trigger's answer, then the look that is let in.
+    assert (counters.token, counters.probe) == (2, 3)
+    assert (counters.prices.succeeded, counters.prices.refused) == (40, 0)

@@ -1,0 +1,86 @@
+"""``_compat`` has one name for what Airflow has in several places, and it is the right one on this version."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from airflow_provider_loanauth import _compat
+
+#: Where each name was, newest first (COMPAT.md).
+PLACES = {
+    "BaseOperator": ["airflow.sdk", "airflow.models"],
+    "BaseHook": ["airflow.sdk", "airflow.hooks.base"],
+    "AirflowException": ["airflow.sdk.exceptions", "airflow.exceptions"],
+    "AirflowFailException": ["airflow.sdk.exceptions", "airflow.exceptions"],
+    "get_fernet": ["airflow.sdk.crypto", "airflow.models.crypto"],
+    "mask_secret": [
+        "airflow.sdk.log",
+        "airflow.sdk.execution_time.secrets_masker",
+        "airflow.utils.log.secrets_masker",
+    ],
+}
+
+
+def newest(name):
+    for place in PLACES[name]:
+        try:
+            module = importlib.import_module(place)
+        except ImportError:
+            continue
+        if name in dir(module) and hasattr(module, name):
+            return getattr(module, name)
+    raise LookupError(name)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_the_newest_place(name):
+    assert getattr(_compat, name) is newest(name)
+
+
+def test_all_is_whole():
+    assert all(hasattr(_compat, name) for name in _compat.__all__)
+    assert list(_compat.__all__) == sorted(_compat.__all__, key=lambda name: (name[0].islower(), name))
+
+
+MODULES = ("get_provider_info", "plugin", "credentials", "hooks.loanauth", "operators.loanauth", "sensors.loanauth")
+
+
+def test_no_deprecation_warning():
+    """Of ours: in a fresh process, where each warning is an error once Airflow itself is loaded."""
+    code = (
+        "import warnings, airflow\n"
+        "try:\n    import airflow.sdk\nexcept ImportError:\n    import airflow.models, airflow.sensors.base\n"
+        "import airflow.plugins_manager\n"
+        "warnings.simplefilter('error')\n"
+        + "".join(f"import airflow_provider_loanauth.{module}\n" for module in MODULES)
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+class Kept:
+    def __init__(self, value):
+        self.value = value
+
+    def serialize(self):
+        return {"value": self.value}
+
+    @staticmethod
+    def deserialize(data, version):
+        return Kept(data["value"])
+
+
+def test_allow_in_xcom():
+    try:
+        from airflow.sdk import serde
+    except ImportError:
+        from airflow.serialization import serde
+    stored = serde.serialize(Kept("a"))
+    with pytest.raises(ImportError, match="allow list"):
+        serde.deserialize(stored)
+    _compat.allow_in_xcom(Kept)
+    assert serde.deserialize(stored).value == "a"

@@ -1,0 +1,170 @@
+"""
+What Airflow's versions do differently, where users meet it: each row of the table in ``docs/compatibility.md``, asked
+of the Airflow that is installed. A row that no longer holds is news for the docs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import warnings
+from contextlib import closing
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CONSTRAINTS = ROOT / "constraints"
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from matrix import ONE_PYTHON, PAIRS  # noqa: E402 - from scripts/
+
+VERSION = ".".join(metadata.version("apache-airflow").split(".")[:2])
+
+
+def table(heading):
+    """Return a table of the docs: cells by first column and by head."""
+    text = (ROOT / "docs" / "compatibility.md").read_text()
+    lines = re.search(rf"^## {heading}\n.*?\n(\|.*?)\n\n", text + "\n\n", re.MULTILINE | re.DOTALL)[1].splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows}
+
+
+# --- each row of the table
+
+
+def source_of_the_form():
+    from airflow.providers_manager import ProvidersManager
+
+    return "metadata" if hasattr(ProvidersManager, "_load_ui_metadata") else "hook"
+
+
+def routes_of_connections():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Airflow's libraries say of each other
+        try:
+            return import_module("airflow.api_fastapi.core_api.routes.public.connections")
+        except ImportError:  # Airflow 2.11
+            return None
+
+
+def test_with_an_empty_port():
+    routes = routes_of_connections()
+    same = getattr(routes, "_same_endpoint", None)
+    return "works" if same is None or same(0, None) else "Bad Request"
+
+
+def test_of_a_stored_connection():
+    routes = routes_of_connections()
+    merges = routes is not None and "update_orm_from_pydantic" in inspect.getsource(routes.test_connection)
+    return "uses the stored secrets" if merges else "type secrets again"
+
+
+def number_in_a_uri():
+    from airflow.models import Connection
+
+    value = Connection(conn_id="any", uri="loanauth://auth.example/?user_id=12e4").extra_dejson["user_id"]
+    return "text" if value == "12e4" else "number"
+
+
+def class_in_xcom():
+    try:
+        serde = import_module("airflow.sdk.serde")
+    except ImportError:
+        serde = import_module("airflow.serialization.serde")
+    return "public call" if hasattr(serde, "allow_class") else "private set"
+
+
+def imports_of_dags():
+    return "airflow.sdk" if find_spec("airflow.sdk") else "airflow.decorators"
+
+
+ROWS = {
+    "The form comes from": source_of_the_form,
+    "Test with an empty Port": test_with_an_empty_port,
+    "Test of a stored connection": test_of_a_stored_connection,
+    "`user_id=12e4` in a connection URI": number_in_a_uri,
+    "A class of ours in XCom is allowed by": class_in_xcom,
+    "DAG files import `dag`, `task` from": imports_of_dags,
+}
+for _function in ROWS.values():
+    _function.__test__ = False
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_this_version_is_as_the_table_says(row):
+    assert table("What differs")[row][VERSION].strip("`") == ROWS[row]()
+
+
+def test_the_table_has_no_row_that_nobody_asks():
+    told = table("What differs")
+    assert [*told] == [*ROWS]
+    assert all([*row] == [*PAIRS] for row in told.values())
+
+
+@pytest.mark.parametrize("option", ["--conn-extra", "--conn-json"])
+def test_the_audit_log_keeps_the_command_line_of_connections_add(option, metadata_template, tmp_path):
+    """Airflow's own, on every version: named in ``docs/security.md``, with the way around it."""
+    shutil.copy(metadata_template, tmp_path / "airflow.db")
+    extra = {"client_secret": "made-up-secret-on-a-command-line"}
+    given = (
+        ("--conn-type", "loanauth", option, json.dumps(extra))
+        if option == "--conn-extra"
+        else (option, json.dumps({"conn_type": "loanauth", "extra": extra}))
+    )
+    subprocess.run(
+        [sys.executable, "-m", "airflow", "connections", "add", "any", *given],
+        env=os.environ
+        | {
+            "AIRFLOW_HOME": str(tmp_path),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path / 'airflow.db'}",
+        },
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
+    with closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
+        ((kept,),) = database.execute("SELECT extra FROM log WHERE event = 'cli_connections_add'")
+    assert ("made-up-secret-on-a-command-line" in kept) is True
+
+
+# --- our own side
+
+
+def test_no_name_of_airflow_is_taken_from_a_place_that_is_going_away():
+    code = "import airflow; import warnings; warnings.simplefilter('error'); import airflow_provider_loanauth._compat"
+    settings = os.environ | {"AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True"}
+    asked = subprocess.run(
+        [sys.executable, "-c", code], env=settings, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert asked.returncode == 0, asked.stderr
+
+
+def test_the_docs_name_what_the_matrix_runs():
+    told = table("Versions")
+    pinned = {}
+    for airflow, pythons in PAIRS.items():
+        pinned[airflow] = re.search(
+            r"^apache-airflow==(.+)$", (CONSTRAINTS / f"airflow-{airflow}.in").read_text(), re.MULTILINE
+        )[1]
+        assert told[airflow]["tested"] == pinned[airflow]
+        assert told[airflow]["Python"] == ", ".join(pythons)
+    assert [*told] == [*PAIRS] == [*ONE_PYTHON]
+    assert {python for pythons in PAIRS.values() for python in pythons} == set(ONE_PYTHON.values())
+
+
+@pytest.mark.parametrize("airflow", PAIRS)
+def test_pins_name_the_release_and_no_place(airflow):
+    wanted = (CONSTRAINTS / f"airflow-{airflow}.in").read_text()
+    pins = (CONSTRAINTS / f"airflow-{airflow}.txt").read_text()
+    assert re.search(r"^apache-airflow==(.+)$", wanted, re.MULTILINE)[0] in pins.splitlines()
+    assert "://" not in pins
+    assert "--index" not in pins

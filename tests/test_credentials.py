@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from datetime import datetime, timedelta, timezone
+
+import pendulum
+import pytest
+from fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
+from masking import redact
+from test_models import SERDE
+
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
+from airflow_provider_loanauth.exceptions import SealError
+from airflow_provider_loanauth.redaction import derived_forms
+from airflow_provider_loanauth.sealing import seal
+
+ISSUED = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
+ENDS = ISSUED + timedelta(seconds=3599)
+
+
+def access_token(value="CANARY-token", **changes):
+    return AccessToken.seal(
+        value, **{"method": "jwt", "conn_id": "tenant_a", "issued_at": ISSUED, "expires_at": ENDS} | changes
+    )
+
+
+def api_secret(value="CANARY-secret", **changes):
+    return ApiSecret.seal(
+        value, **{"valid": 1793232000123, "method": "ppe", "conn_id": "tenant_a", "issued_at": ISSUED} | changes
+    )
+
+
+both = pytest.mark.parametrize("make", [access_token, api_secret])
+
+
+def through_xcom(credential):
+    serde = pytest.importorskip(SERDE)
+    return serde.deserialize(json.loads(json.dumps(serde.serialize(credential))))
+
+
+WAYS = {
+    "xcom": through_xcom,
+    "pickle": lambda credential: pickle.loads(pickle.dumps(credential)),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+}
+
+
+@both
+@pytest.mark.parametrize("way", WAYS)
+def test_round_trip(make, way):
+    before = make("CANARY value/ü")
+    after = WAYS[way](before)
+    assert type(after) is type(before)
+    assert after == before
+    assert hash(after) == hash(before)
+    assert after.value == "CANARY value/ü"
+    assert (after.method, after.conn_id) == (before.method, "tenant_a")
+    assert after.issued_at == pendulum.datetime(2026, 11, 21, 9)
+    assert after.expires_at == (pendulum.instance(ENDS) if make is access_token else None)
+    if make is api_secret:
+        assert after.valid == 1793232000123
+
+
+@pytest.mark.parametrize("expires_at", [None, ENDS])
+def test_moments_are_utc_pendulum(expires_at):
+    token = access_token(issued_at=ISSUED.astimezone(timezone(timedelta(hours=5, minutes=30))), expires_at=expires_at)
+    for moment in (token.issued_at, through_xcom(token).issued_at):
+        assert isinstance(moment, pendulum.DateTime)
+        assert moment.timezone_name == "UTC"
+        assert moment == ISSUED
+    assert (through_xcom(token).expires_at is None) is (expires_at is None)
+
+
+@both
+def test_what_is_stored_is_sealed(make):
+    stored = json.dumps(make().serialize())
+    assert "CANARY" not in stored
+    assert "1793232000123" not in stored
+    assert set(make().serialize()) == {"method", "conn_id", "issued_at", "expires_at", "sealed"}
+
+
+@both
+def test_nothing_shows_it(make):
+    credential = make()
+    for opened in (False, True):
+        if opened:
+            assert credential.value
+        for shown in (
+            str(credential),
+            repr(credential),
+            f"{credential}",
+            format(credential),
+            f"{credential!s:>10}",
+            repr([credential]),
+            repr(vars(credential)),
+            pickle.dumps(credential).decode("latin-1"),
+            json.dumps(credential.serialize()),
+        ):
+            assert "CANARY" not in shown
+    assert "connection 'tenant_a'" in str(credential)
+    assert ".value opens it" in str(credential)
+    assert repr(credential.value) == "'***'"
+
+
+@both
+def test_opening_masks_each_form(make):
+    secret = f"CANARY {make.__name__}/ü+%"
+    credential = through_xcom(make(secret))
+    assert "CANARY" in redact(f"before {secret}")
+    assert credential.value == secret
+    for form in derived_forms(secret):
+        assert form not in redact(f"Bearer {form}")
+
+
+@both
+def test_it_is_opened_once_and_only_when_used(make, monkeypatch):
+    calls = []
+    opened = Credential._open
+
+    def count(self):
+        calls.append(self)
+        return opened(self)
+
+    monkeypatch.setattr(Credential, "_open", count)
+    credential = through_xcom(make())
+    assert str(credential)
+    assert credential.serialize()
+    assert calls == []
+    assert credential.value == credential.value
+    assert len(calls) == 1
+
+
+@both
+def test_another_key(make, fernet):
+    credential = make()
+    stored = credential.serialize()
+    fernet(OTHER_FERNET_KEY)
+    other = type(credential).deserialize(stored, 1)
+    with pytest.raises(SealError, match="another Fernet key than the task that sealed it") as caught:
+        other.value  # noqa: B018 - opening is what is tested
+    assert "Set the same [core] fernet_key on every component" in str(caught.value)
+    assert (caught.value.conn_id, caught.value.method) == ("tenant_a", credential.method)
+    # While a key is rotated.
+    fernet(f"{OTHER_FERNET_KEY},{FERNET_KEY}")
+    assert type(credential).deserialize(stored, 1).value.startswith("CANARY")
+
+
+@both
+def test_no_key(make, fernet):
+    stored = make().serialize()
+    fernet("")
+    with pytest.raises(SealError, match="cannot be sealed for XCom"):
+        make()
+    with pytest.raises(SealError, match="AIRFLOW__CORE__FERNET_KEY"):
+        (AccessToken if make is access_token else ApiSecret).deserialize(stored, 1).value  # noqa: B018
+
+
+@both
+@pytest.mark.parametrize("sealed", ["", "x", "gAAAAA" + "A" * 80, "ü"])
+def test_a_damaged_seal(make, sealed):
+    credential = make()
+    damaged = type(credential).deserialize(credential.serialize() | {"sealed": sealed}, 1)
+    with pytest.raises(SealError, match="or the value was damaged"):
+        damaged.value  # noqa: B018
+
+
+@both
+@pytest.mark.parametrize(
+    "change", [{"conn_id": "tenant_b"}, {"method": "los"}], ids=["another connection", "another method"]
+)
+def test_changed_metadata(make, change):
+    credential = make()
+    moved = type(credential).deserialize(credential.serialize() | change, 1)
+    with pytest.raises(SealError, match="sealed for another connection or method than its metadata says"):
+        moved.value  # noqa: B018
+
+
+def test_a_secret_is_no_token():
+    stored = api_secret(method="jwt").serialize()
+    with pytest.raises(SealError, match="sealed for another connection or method"):
+        AccessToken.deserialize(stored, 1).value  # noqa: B018
+
+
+def test_something_else_that_was_sealed_here():
+    stored = access_token().serialize() | {"sealed": seal({"other": 1})}
+    with pytest.raises(SealError, match="sealed for another connection"):
+        AccessToken.deserialize(stored, 1).value  # noqa: B018
+
+
+@both
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"issued_at": None},
+        {"issued_at": "yesterday"},
+        {"issued_at": 5},
+        {"issued_at": "0001-01-01T00:00:00+23:59"},
+        {"expires_at": "soon"},
+        {"expires_at": ["x"]},
+        {"method": None},
+        {"conn_id": 7},
+        {"sealed": {"a": 1}},
+    ],
+    ids=str,
+)
+def test_damaged_metadata(make, damage):
+    stored = make().serialize() | damage
+    with pytest.raises(SealError, match="in XCom is damaged: clear the authenticating task"):
+        (AccessToken if make is access_token else ApiSecret).deserialize(stored, 1)
+
+
+@pytest.mark.parametrize("name", ["method", "conn_id", "issued_at", "expires_at", "sealed"])
+def test_missing_metadata(name):
+    stored = access_token().serialize()
+    del stored[name]
+    with pytest.raises(SealError, match="is damaged"):
+        AccessToken.deserialize(stored, 1)
+
+
+@both
+def test_a_newer_format(make):
+    credential = make()
+    with pytest.raises(SealError, match=r"newer release of this provider \(format 2\): upgrade"):
+        type(credential).deserialize(credential.serialize(), 2)
+
+
+def test_equality():
+    token = access_token()
+    assert token != access_token()
+    assert token != token.value
+    assert token != AccessToken.deserialize(token.serialize() | {"conn_id": "b"}, 1)
+    assert len({token, through_xcom(token)}) == 1
+
+
+def test_no_configuration_allows_both():
+    """Airflow's allow list of classes stays as it is by default."""
+    from airflow_provider_loanauth._compat import conf
+
+    assert conf.get("core", "allowed_deserialization_classes") == r"airflow.*"
+    assert not conf.get("core", "allowed_deserialization_classes_regexp")
+    for make in (access_token, api_secret):
+        assert through_xcom({"deep": [make()]})["deep"][0].value.startswith("CANARY")

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from wire_cases import FULL_TOKEN, FULL_TOKEN_BODY
+
+from airflow_provider_loanauth.exceptions import ResponseError, SealError
+from airflow_provider_loanauth.models import ApiSecretResponse, LoanAppSessionPolicy, Person, TokenResponse, read
+
+FULL = json.loads(FULL_TOKEN_BODY)
+SECRET = {"valid": 1793232000123, "secret": "made-up-encoded-secret"}
+
+#: Every field of service-interface.md §2: wire name, attribute, JSON type. The table of the interface, not of the code.
+FIELDS = [
+    ("access_token", "access_token", str),
+    ("token_type", "token_type", str),
+    ("refresh_token", "refresh_token", str),
+    ("expires_in", "expires_in", int),
+    ("scope", "scope", str),
+    ("temporary", "temporary", bool),
+    ("fromLP", "from_lp", bool),
+    ("loanOfficerNmlsId", "loan_officer_nmls_id", str),
+    ("userId", "user_id", str),
+    ("deviceId", "device_id", str),
+    ("loanAppSessionPolicy", "loan_app_session_policy", dict),
+    ("enabled", "enabled", bool),
+    ("companyUserType", "company_user_type", str),
+    ("companyId", "company_id", str),
+    ("registrationIncomplete", "registration_incomplete", bool),
+    ("employeeLoanEligible", "employee_loan_eligible", bool),
+    ("person", "person", dict),
+    ("userType", "user_type", str),
+    ("email", "email", str),
+    ("companyNmlsId", "company_nmls_id", str),
+    ("resetPasswordRequired", "reset_password_required", bool),
+    ("jti", "jti", str),
+]
+NESTED = [
+    ("loanAppSessionPolicy", "limitOneLoanAppPerSession", bool),
+    ("loanAppSessionPolicy", "limitOneSessionPerLoanApp", bool),
+    ("person", "firstname", str),
+    ("person", "middlename", str),
+    ("person", "lastname", str),
+]
+#: One value of each JSON type, marked where a message could show it.
+VALUES = {
+    str: "CANARY-value",
+    int: 4711004711,
+    float: 4711.5,
+    bool: True,
+    dict: {"CANARY-value": 1},
+    list: ["CANARY-value"],
+    type(None): None,
+}
+WRONG = [(wire, kind, other) for wire, _, kind in FIELDS for other in VALUES if other is not kind]
+
+
+def test_the_interface_has_22_fields():
+    assert len(FIELDS) == 22
+    assert set(FULL) == {wire for wire, _, _ in FIELDS}
+    attributes = {item.name for item in dataclasses.fields(TokenResponse)}
+    assert attributes == {attribute for _, attribute, _ in FIELDS} | {"extra_fields"}
+
+
+def test_a_whole_answer():
+    assert read(TokenResponse, FULL) == FULL_TOKEN
+    assert read(ApiSecretResponse, SECRET) == ApiSecretResponse(**SECRET)
+
+
+@pytest.mark.parametrize(("wire", "attribute", "kind"), FIELDS)
+def test_each_field_alone(wire, attribute, kind):
+    response = read(TokenResponse, {"access_token": "t", wire: FULL[wire]})
+    expected = dataclasses.asdict(FULL_TOKEN)[attribute]
+    assert dataclasses.asdict(response)[attribute] == expected
+    assert response.extra_fields == {}
+
+
+def test_what_is_absent_is_none():
+    response = read(TokenResponse, {"access_token": "t"})
+    values = {item.name: getattr(response, item.name) for item in dataclasses.fields(response)}
+    assert values == {attribute: None for _, attribute, _ in FIELDS} | {"access_token": "t", "extra_fields": {}}
+    assert read(TokenResponse, {"access_token": "t", "person": {}}).person == Person()
+
+
+@pytest.mark.parametrize(("wire", "kind", "other"), WRONG)
+def test_a_wrong_type_names_the_field_and_not_the_value(wire, kind, other):
+    with pytest.raises(ResponseError) as caught:
+        read(TokenResponse, FULL | {wire: VALUES[other]})
+    text = str(caught.value)
+    assert f"The field {wire} of the answer is " in text
+    assert "CANARY" not in text
+    assert "4711" not in text
+    assert "the interface says" in text
+
+
+@pytest.mark.parametrize(("outer", "inner", "kind"), NESTED)
+@pytest.mark.parametrize("other", VALUES)
+def test_nested_fields(outer, inner, kind, other):
+    answer = FULL | {outer: {inner: VALUES[other]}}
+    nullable = inner == "middlename" and other is type(None)
+    if other is kind or nullable:
+        assert (
+            VALUES[other]
+            in dataclasses.asdict(read(TokenResponse, answer))[
+                {"person": "person", "loanAppSessionPolicy": "loan_app_session_policy"}[outer]
+            ].values()
+        )
+        return
+    with pytest.raises(ResponseError, match=f"The field {outer}.{inner} of the answer is ") as caught:
+        read(TokenResponse, answer)
+    assert "CANARY" not in str(caught.value)
+
+
+@pytest.mark.parametrize("other", [kind for kind in VALUES if kind is not int])
+def test_valid_is_an_integer(other):
+    with pytest.raises(ResponseError, match=r"The field valid of the answer is .*an integer"):
+        read(ApiSecretResponse, SECRET | {"valid": VALUES[other]})
+
+
+@pytest.mark.parametrize("other", [kind for kind in VALUES if kind is not str])
+def test_secret_is_a_string(other):
+    with pytest.raises(ResponseError, match=r"The field secret of the answer is .*a string"):
+        read(ApiSecretResponse, SECRET | {"secret": VALUES[other]})
+
+
+@pytest.mark.parametrize(
+    ("model", "answer", "missing"),
+    [
+        (TokenResponse, {"token_type": "bearer"}, "access_token"),
+        (ApiSecretResponse, {"valid": 1}, "secret"),
+        (ApiSecretResponse, {"secret": "s"}, "valid"),
+        (TokenResponse, {}, "access_token"),
+    ],
+)
+def test_what_must_be_there(model, answer, missing):
+    with pytest.raises(ResponseError, match=f"lacks the field {missing}"):
+        read(model, answer)
+
+
+def test_unknown_fields_are_kept():
+    response = read(
+        TokenResponse,
+        FULL
+        | {
+            "tenant": {"id": 1},
+            "person": {"suffix": "Jr."},
+            "loanAppSessionPolicy": {"more": [1]},
+            # Names of ours are no names of the wire.
+            "from_lp": "x",
+        },
+    )
+    assert response.extra_fields == {"tenant": {"id": 1}, "from_lp": "x"}
+    assert response.person.extra_fields == {"suffix": "Jr."}
+    assert response.loan_app_session_policy.extra_fields == {"more": [1]}
+    assert read(ApiSecretResponse, SECRET | {"hint": None}).extra_fields == {"hint": None}
+
+
+def test_secrets_are_not_in_repr():
+    token = read(TokenResponse, FULL | {"unknown": "CANARY-unknown"})
+    for hidden in (FULL["access_token"], FULL["refresh_token"], "CANARY-unknown"):
+        assert hidden not in repr(token)
+    assert "lender-user-1001" in repr(token)
+    assert SECRET["secret"] not in repr(read(ApiSecretResponse, SECRET))
+    # Nor where pytest, a debugger or a log shows the parts.
+    assert FULL["access_token"] not in repr(dataclasses.asdict(token)["access_token"])
+    assert FULL["refresh_token"] not in repr(vars(token)["refresh_token"])
+
+
+def test_answers_are_frozen():
+    for response in (FULL_TOKEN, FULL_TOKEN.person, FULL_TOKEN.loan_app_session_policy):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            response.extra_fields = {}
+
+
+@pytest.mark.parametrize("response", [FULL_TOKEN, ApiSecretResponse(**SECRET)], ids=["token", "secret"])
+def test_an_answer_is_not_for_xcom(response):
+    serde = pytest.importorskip(SERDE)
+    for value in (response, {"nested": [response]}):
+        with pytest.raises(SealError, match=r"get_credential\(\) from the task instead"):
+            serde.serialize(value)
+
+
+def _serde():
+    try:
+        import airflow.sdk.serde as found
+    except ImportError:
+        import airflow.serialization.serde as found
+    return found.__name__
+
+
+SERDE = _serde()
+
+
+def test_nested_models_have_no_secret():
+    assert repr(Person(firstname="Pat")) == "Person(firstname='Pat', middlename=None, lastname=None)"
+    assert "limit_one" in repr(LoanAppSessionPolicy())

@@ -1,0 +1,141 @@
+"""Which addresses are one service, and what goes on a request and off it."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.grants import Grant
+from airflow_provider_loanauth.placement import Placement, origin_of
+
+VALUE = "made-up-value-of-a-credential"
+
+
+def grant(method="jwt", company_id="made-up-company"):
+    return Grant(
+        value=VALUE, conn_id="c", method=method, company_id=company_id, lifetime=None, ends=None, renewed=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("https://pricing.example", "https://pricing.example:443/a?b#c"),
+        ("https://pricing.example", "HTTPS://PRICING.EXAMPLE/"),
+        ("http://127.0.0.1", "http://127.0.0.1:80"),
+        ("https://[::1]:8443/", "https://[::1]:8443/a"),
+        ("https://pricing.example", "https://made:up@pricing.example/"),
+    ],
+)
+def test_one_service(one, other):
+    assert origin_of(one) == origin_of(other)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "http://pricing.example",
+        "https://pricing.example:8443",
+        "https://www.pricing.example",
+        "https://pricing.example.evil.example",
+        "https://evil.example/pricing.example",
+        "https://pricing.example@evil.example",
+        "https://pricing.example.",
+    ],
+)
+def test_another_service(other):
+    assert origin_of(other) != origin_of("https://pricing.example")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "pricing.example",
+        "/price",
+        "ftp://pricing.example",
+        "https://",
+        "https://h:port",
+        "https://[::1",
+        "file:///x",
+    ],
+)
+def test_no_service(address):
+    with pytest.raises(ValueError):  # noqa: PT011 - whose words differ by cause
+        origin_of(address)
+    placement = Placement()
+    with pytest.raises(LoanAuthError, match="http and https addresses only"):
+        placement.bind(address)
+    placement.bind("https://pricing.example")
+    assert not placement.is_bound_to(address)
+
+
+@pytest.mark.parametrize("address", ["http://localhost:1", "http://127.8.9.1", "http://[::1]:80", "http://LOCALHOST."])
+def test_plain_http_goes_to_loopback(address):
+    Placement().bind(address)
+
+
+@pytest.mark.parametrize("address", ["http://10.0.0.1", "http://localhost.example", "http://127.0.0.1.example"])
+def test_and_nowhere_else(address):
+    with pytest.raises(LoanAuthError, match="begins with http"):
+        Placement().bind(address)
+
+
+def test_nothing_is_bound_at_first():
+    assert not Placement().is_bound_to("https://pricing.example")
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["/a", "a", "?a", "#a", "", "https://pricing.example:443/", "//pricing.example/a", "https://PRICING.example"],
+)
+def test_a_redirect_that_stays(location):
+    placement = Placement()
+    placement.bind("https://pricing.example/price")
+    assert not placement.leads_elsewhere("https://pricing.example/price", location)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "https://evil.example",
+        "//evil.example",
+        "http://pricing.example",
+        "https://pricing.example:444",
+        "https://pricing.example@evil.example/",
+        "https://pricing.example.evil.example",
+        "https://evil.example#@pricing.example",
+        "https://evil.example?@pricing.example",
+        "https://[broken",
+        "javascript:alert(1)",
+        "ftp://pricing.example",
+    ],
+)
+def test_a_redirect_that_leads_elsewhere(location):
+    placement = Placement()
+    placement.bind("https://pricing.example/price")
+    assert placement.leads_elsewhere("https://pricing.example/price", location)
+
+
+def test_what_is_put_on_is_recognised_and_taken_off():
+    for method, names in (("jwt", {"Authorization"}), ("los", {"Authorization"}), ("ppe", {"secret", "companyid"})):
+        placement, headers = Placement(), {"Accept": "application/json"}
+        assert not placement.is_on(headers, grant(method))
+        placement.put(headers, grant(method))
+        assert set(headers) == names | {"Accept"}
+        assert placement.is_on(headers, grant(method))
+        placement.take_off(headers)
+        assert headers == {"Accept": "application/json"}
+
+
+def test_a_secret_without_a_company_id_is_not_put_on():
+    headers = {}
+    with pytest.raises(SettingsError, match="Company ID is missing") as caught:
+        Placement().put(headers, grant("ppe", company_id=None))
+    assert headers == {}
+    assert VALUE not in str(caught.value)
+
+
+def test_values_are_in_no_representation():
+    assert VALUE not in repr(grant())
+    assert VALUE not in repr(Placement())

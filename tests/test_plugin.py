@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import metadata
+
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.plugin import LoanAuthPlugin
+
+
+def test_entry_point():
+    [entry] = [
+        entry
+        for entry in metadata.entry_points(group="airflow.plugins")
+        if entry.value.startswith("airflow_provider_loanauth.")
+    ]
+    assert entry.load() is LoanAuthPlugin
+    assert LoanAuthPlugin.name == "loanauth"
+    assert LoanAuthPlugin.registered == (AccessToken, ApiSecret)
+
+
+PULL = """
+import json, sys
+try:
+    import airflow.sdk.serde as serde
+except ImportError:
+    import airflow.serialization.serde as serde
+from airflow import plugins_manager
+if sys.argv[2] == "with":
+    # What every process of Airflow does at its start.
+    for name in ("ensure_plugins_loaded", "_get_plugins"):
+        if hasattr(plugins_manager, name):
+            getattr(plugins_manager, name)()
+            break
+print("OPENED", type(serde.deserialize(json.loads(sys.argv[1]))).__name__)
+"""
+
+
+def pulled(stored, plugins):
+    return subprocess.run(
+        [sys.executable, "-c", PULL, stored, plugins],
+        env=os.environ | {"AIRFLOW__CORE__LAZY_LOAD_PLUGINS": "True"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_airflow_registers_the_classes_by_it():
+    """And only by it: a process that loads no plugin cannot make the object."""
+    import json
+    from datetime import datetime, timezone
+
+    try:
+        from airflow.sdk import serde
+    except ImportError:
+        from airflow.serialization import serde
+    token = AccessToken.seal(
+        "made-up", method="jwt", conn_id="a", issued_at=datetime.now(timezone.utc), expires_at=None
+    )
+    stored = json.dumps(serde.serialize(token))
+    done = pulled(stored, "with")
+    assert "OPENED AccessToken" in done.stdout, done.stderr
+    without = pulled(stored, "without")
+    assert without.returncode
+    assert "was not found in allow list" in without.stderr

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import importlib
+import json
+import warnings
+from importlib import metadata
+from pathlib import Path
+
+import airflow
+import pytest
+
+from airflow_provider_loanauth import get_provider_info as module
+from airflow_provider_loanauth.fields import SECRET_FIELDS
+from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR, get_provider_info
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.settings import NEEDED
+
+#: Every field of DESIGN.md's table, in its words.
+DESIGNED = {
+    "host": "Auth URL",
+    "login": "Username",
+    "password": "Password",
+    "origin": "Origin",
+    "client_id": "Client ID",
+    "client_secret": "Client secret",
+    "los_client_id": "LOS client ID",
+    "los_client_secret": "LOS client secret",
+    "api_key": "API key",
+    "user_id": "User ID",
+    "method": "Method",
+    "company_id": "Company ID",
+    "timeout": "Timeout",
+    "verify": "Verify TLS",
+    "api_key_in_headers": "API key in headers",
+}
+
+
+def test_entry_point():
+    [entry] = [
+        entry
+        for entry in metadata.entry_points(group="apache_airflow_provider")
+        if entry.value.startswith("airflow_provider_loanauth.")
+    ]
+    assert entry.load() is get_provider_info
+
+
+@pytest.mark.parametrize("schema", ["provider_info.schema.json", "provider.yaml.schema.json"])
+def test_airflow_takes_it(schema):
+    jsonschema = pytest.importorskip("jsonschema")
+    path = Path(airflow.__path__[0]) / schema
+    if not path.exists():
+        assert schema == "provider.yaml.schema.json", "every Airflow ships the schema of provider info"
+        return
+    if schema == "provider_info.schema.json":
+        jsonschema.validate(get_provider_info(), json.loads(path.read_text()))
+
+
+def test_airflow_finds_the_provider():
+    from airflow.providers_manager import ProvidersManager
+
+    manager = ProvidersManager()
+    provider = manager.providers["airflow-provider-loanauth"]
+    assert provider.version == metadata.version("airflow-provider-loanauth")
+    with warnings.catch_warnings():
+        # Airflow 3.2 and later have a second manager for tasks, and want this one for components alone.
+        warnings.simplefilter("ignore")
+        hook = manager.hooks["loanauth"]
+    assert hook.hook_class_name == f"{LoanAuthHook.__module__}.{LoanAuthHook.__name__}"
+    assert hook.hook_name == LoanAuthHook.hook_name
+    assert hook.connection_id_attribute_name == LoanAuthHook.conn_name_attr
+    assert hook.connection_testable
+
+
+def test_everything_it_names_is_there():
+    info = get_provider_info()
+    assert info["package-name"] == "airflow-provider-loanauth"
+    named = [
+        name
+        for kind in ("hooks", "operators", "sensors", "triggers")
+        for entry in info.get(kind, [])
+        for name in entry["python-modules"]
+    ]
+    assert named
+    for name in named:
+        importlib.import_module(name)
+    [connection] = info["connection-types"]
+    assert connection["connection-type"] == LoanAuthHook.conn_type == "loanauth"
+    assert connection["hook-class-name"] == f"{LoanAuthHook.__module__}.{LoanAuthHook.__name__}"
+    integrations = {entry["integration-name"] for entry in info["integrations"]}
+    assert {entry["integration-name"] for kind in ("hooks", "operators") for entry in info[kind]} <= integrations
+
+
+def test_the_form_has_the_fields_of_the_design():
+    assert LABELS == DESIGNED
+    assert UI_FIELD_BEHAVIOUR["relabeling"] == {name: DESIGNED[name] for name in ("host", "login", "password")}
+    assert set(CONN_FIELDS) == set(DESIGNED) - {"host", "login", "password"}
+
+
+def test_every_field_is_one_that_a_method_needs_or_that_is_read():
+    """A form field that no code reads is a trap."""
+    read_elsewhere = {"host", "method", "company_id", "timeout", "verify", "api_key_in_headers"}
+    assert {name for names in NEEDED.values() for name in names} | read_elsewhere == set(DESIGNED)
+
+
+def test_secrets_are_password_fields():
+    masked = {name for name, declared in CONN_FIELDS.items() if declared["schema"].get("format") == "password"}
+    assert masked | {"password"} == SECRET_FIELDS
+
+
+def test_no_default_values():
+    """A declared default makes the form overwrite what was given as JSON (apache/airflow #67054)."""
+    assert not [name for name, declared in CONN_FIELDS.items() if "default" in declared["schema"]]
+    assert all("null" in declared["schema"]["type"] for declared in CONN_FIELDS.values())
+
+
+def test_each_call_returns_the_same_facts():
+    assert json.dumps(get_provider_info()) == json.dumps(module.get_provider_info())

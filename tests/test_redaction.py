@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import base64
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from airflow_provider_loanauth.redaction import Secret, derived_forms, holds_any
+
+AWKWARD = 'CANARY/ü+ "%&✓=ab'
+
+
+def test_a_secret_is_a_string_that_hides():
+    secret = Secret("made-up-secret")
+    assert secret == "made-up-secret"
+    assert repr(secret) == "'***'"
+    assert repr({"password": [secret]}) == "{'password': ['***']}"
+    assert f"{secret!r}" == "'***'"
+    assert secret.encode() == b"made-up-secret"
+
+
+@pytest.mark.parametrize("value", [AWKWARD, "plain-secret", "a", "ab", "abc", "\ud800half"])
+def test_forms(value):
+    forms = derived_forms(value)
+    octets = value.encode("utf-8", "surrogatepass")
+    assert forms[0] == value
+    assert len(forms) == len(set(forms))
+    for encoded in (base64.b64encode(octets).decode(), base64.urlsafe_b64encode(octets).decode()):
+        assert any(encoded.rstrip("=") == form for form in forms)
+    percent = {quote(octets, safe=""), quote(octets), quote_plus(octets)}
+    assert percent <= set(forms)
+
+
+def test_lower_case_escapes_keep_the_rest():
+    assert "CANARY%2f%c3%bc%2b%20%22%25%26%e2%9c%93%3dab" in derived_forms(AWKWARD)
+
+
+@pytest.mark.parametrize("form", derived_forms(AWKWARD))
+def test_each_form_is_found(form):
+    assert holds_any(f"before{form}after", [AWKWARD])
+
+
+def test_it_is_found_where_html_escapes_it():
+    assert holds_any("Bad value: &lt;a&amp;b&gt;", ["<a&b>"])
+
+
+@pytest.mark.parametrize(("text", "secrets"), [("nothing here", [AWKWARD]), ("anything", [""]), ("anything", [])])
+def test_nothing_is_found_where_nothing_is(text, secrets):
+    assert not holds_any(text, secrets)

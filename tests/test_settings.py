@@ -1,0 +1,370 @@
+"""What a Connection must hold, and what is said where it does not: ``fields.py`` and ``settings.py`` together."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_provider_loanauth.exceptions import SettingsError
+from airflow_provider_loanauth.fields import FieldReader
+from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS
+from airflow_provider_loanauth.settings import ApiKeyPair, PasswordGrant, load
+
+EXTRA = {
+    "origin": "https://lender.example",
+    "client_id": "client",
+    "client_secret": "CANARY-client-secret",
+    "los_client_id": "los-client",
+    "los_client_secret": "CANARY-los-secret",
+    "api_key": "CANARY-api-key",
+    "user_id": "user-1001",
+}
+#: Fields that each method needs, as the interface (§4) has them.
+NEEDED = {
+    "jwt": {"login", "password", "origin", "client_id", "client_secret"},
+    "los": {"login", "password", "origin", "los_client_id", "los_client_secret"},
+    "ppe": {"api_key", "user_id"},
+}
+
+
+def conn(extra=None, **changes):
+    """A Connection that serves all three methods, with changes."""
+    values = {
+        "conn_id": "tenant_a",
+        "host": "https://auth.example",
+        "schema": None,
+        "port": None,
+        "login": "pat",
+        "password": "CANARY-password",
+    }
+    extra = EXTRA | (extra or {}) if not isinstance(extra, str) else extra
+    return SimpleNamespace(**values | {"extra": extra if isinstance(extra, str) else json.dumps(extra)} | changes)
+
+
+def problems(connection, method=None):
+    with pytest.raises(SettingsError) as caught:
+        load(connection, method)
+    error = caught.value
+    assert "CANARY" not in str(error)
+    assert error.conn_id == "tenant_a"
+    return str(error)
+
+
+def warnings(connection, method=None):
+    return load(connection, method).warnings
+
+
+def test_jwt():
+    assert load(conn(), "jwt") == load(conn())
+    settings = load(conn())
+    assert settings.sent == PasswordGrant(
+        username="pat",
+        password="CANARY-password",
+        origin="https://lender.example",
+        client_id="client",
+        client_secret="CANARY-client-secret",
+    )
+    assert dataclasses.replace(settings, sent=None) == dataclasses.replace(load(conn(), "los"), sent=None, method="jwt")
+    assert (settings.conn_id, settings.method, settings.auth_url) == ("tenant_a", "jwt", "https://auth.example")
+    assert (settings.timeout, settings.verify, settings.company_id, settings.warnings) == (30.0, True, None, ())
+    assert settings.who == "pat"
+    assert set(settings.secrets) == {"CANARY-password", "CANARY-client-secret", "client:CANARY-client-secret"}
+
+
+def test_los():
+    settings = load(conn(), "los")
+    assert (settings.sent.client_id, settings.sent.client_secret) == ("los-client", "CANARY-los-secret")
+    assert "CANARY-client-secret" not in settings.secrets
+
+
+def test_ppe():
+    settings = load(conn({"company_id": "company-1"}), "ppe")
+    assert settings.sent == ApiKeyPair(api_key="CANARY-api-key", user_id="user-1001", in_headers=False)
+    assert settings.company_id == "company-1"
+    assert settings.who == "user-1001"
+    assert settings.secrets == ("CANARY-api-key",)
+
+
+@pytest.mark.parametrize("method", NEEDED)
+def test_nothing_shows_a_secret(method):
+    settings = load(conn(), method)
+    for shown in (repr(settings), repr(vars(settings)), repr(settings.secrets), repr(settings.digest())):
+        assert "CANARY" not in shown
+
+
+# --- what is missing
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [(method, name) for method, names in NEEDED.items() for name in sorted(names)]
+)
+@pytest.mark.parametrize("unset", ["", None, "absent"])
+def test_a_missing_field_is_named_by_its_label(method, name, unset):
+    if name in CONN_FIELDS:
+        extra = {key: value for key, value in EXTRA.items() if key != name or unset != "absent"}
+        if unset != "absent":
+            extra[name] = unset
+        connection = conn(json.dumps(extra))
+    else:
+        connection = conn(**{name: unset if unset != "absent" else None})
+    text = problems(connection, method)
+    assert f"{LABELS[name]} is missing: method {method} needs it." in text
+    assert f"(connection id 'tenant_a', method '{method}')" in text
+    for other in set(NEEDED) - {method}:
+        if name not in NEEDED[other]:
+            load(connection, other)
+
+
+@pytest.mark.parametrize("method", NEEDED)
+def test_all_problems_at_once(method):
+    connection = conn("{}", host=None, login=None, password="")
+    text = problems(connection, method)
+    for name in NEEDED[method] | {"host"}:
+        assert f"{LABELS[name]} is missing" in text
+    other = conn(json.dumps({"timeout": "soon", "origin": "ü", "client_id": "a:b", "api_key": "x\n"}), login="***")
+    text = problems(other, "jwt")
+    for part in ("Username is literally", "Client ID holds a colon", "Client secret is missing", "Timeout is not"):
+        assert part in text
+
+
+@pytest.mark.parametrize("host", [None, "", "  "])
+def test_no_host(host):
+    assert "Auth URL is missing: every method needs it." in problems(conn(host=host))
+
+
+def test_a_wrong_host_is_told_by_its_label():
+    assert "Auth URL begins with http, which would send the password in clear" in problems(
+        conn(host="http://a.example")
+    )
+    assert "Auth URL has a port that is not between" in problems(conn(port=70_000))
+
+
+@pytest.mark.parametrize(("port", "expected"), [(None, ""), (0, ""), (8443, ":8443")])
+def test_the_port_of_a_form(port, expected):
+    """Forms of Airflow send 0 where the field is empty."""
+    assert load(conn(port=port)).auth_url == f"https://auth.example{expected}"
+
+
+# --- the method
+
+
+@pytest.mark.parametrize(
+    ("asked", "configured", "expected"),
+    [
+        (None, None, "jwt"),
+        (None, "", "jwt"),
+        (None, "ppe", "ppe"),
+        (None, " LOS ", "los"),
+        ("los", "ppe", "los"),
+        ("", "ppe", "ppe"),
+        ("PPE", None, "ppe"),
+    ],
+)
+def test_which_method(asked, configured, expected):
+    extra = {} if configured is None else {"method": configured}
+    assert load(conn(extra), asked).method == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "configured", "sentence"),
+    [
+        ("CANARY", None, "The parameter method of the task is none of jwt, los, ppe."),
+        (None, "CANARY", "Method is none of jwt, los, ppe."),
+        (None, 7, "Method is none of"),
+        (None, ["jwt"], "Method is none of"),
+        (5, None, "The parameter method of the task is none of"),
+    ],
+)
+def test_no_such_method(asked, configured, sentence):
+    assert sentence in problems(conn({"method": configured} if configured else {}), asked)
+
+
+# --- the extra
+
+
+@pytest.mark.parametrize("extra", [None, "", {}, "{}"])
+def test_no_extra(extra):
+    reader = FieldReader(SimpleNamespace(extra=extra))
+    assert (reader.extra, reader.problems, reader.warnings) == ({}, [], [])
+
+
+@pytest.mark.parametrize("extra", ["CANARY", "[]", '"CANARY"', "3", "null", "{", "[" * 100_000, '{"a": 1}x'])
+def test_extra_that_is_no_object(extra):
+    assert "Extra is not a JSON object: correct it." in problems(conn(extra, conn_id="tenant_a"))
+
+
+def test_extra_may_come_parsed_or_as_octets():
+    for extra in (EXTRA, json.dumps(EXTRA).encode()):
+        assert load(SimpleNamespace(**vars(conn()) | {"extra": extra})).sent.client_id == "client"
+
+
+def test_unknown_extras_are_named_and_not_shown():
+    [warning] = warnings(conn({"clientid": "CANARY", "a_header": "CANARY", "extra__loanauth__odd": "CANARY"}))
+    assert warning == "Extra holds fields that this provider does not know: a_header, clientid, odd."
+
+
+def test_the_old_prefix():
+    prefixed = {f"extra__loanauth__{name}": value for name, value in EXTRA.items()}
+    assert load(conn(json.dumps(prefixed))) == load(conn())
+
+
+@pytest.mark.parametrize(("plain", "expected"), [("new", "new"), ("", "old"), (None, "old")])
+def test_a_plain_name_is_newer_than_a_prefixed_one(plain, expected):
+    assert load(conn({"client_id": plain, "extra__loanauth__client_id": "old"})).sent.client_id == expected
+
+
+# --- values
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "said"),
+    [("***", "is literally '***'"), ("RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER", "was not typed")],
+)
+@pytest.mark.parametrize("name", ["password", "client_secret"])
+def test_a_stand_in_for_a_secret(name, stand_in, said):
+    connection = conn(password=stand_in) if name == "password" else conn({name: stand_in})
+    assert f"{LABELS[name]} {said}" in problems(connection)
+
+
+@pytest.mark.parametrize("control", ["\n", "\r", "\t", "\0", "\x1b", "\x7f", "\x85", "\x9f"])
+@pytest.mark.parametrize("method", NEEDED)
+def test_control_characters(method, control):
+    for name in NEEDED[method]:
+        changed = {name: f"CANARY{control}"}
+        connection = conn(changed) if name in CONN_FIELDS else conn(**changed)
+        assert f"{LABELS[name]} holds a control character" in problems(connection, method)
+
+
+def test_half_a_character():
+    assert "Password holds half a character" in problems(conn(password="CANARY\ud800"))
+
+
+@pytest.mark.parametrize("value", ["\u00a0", "ü✓🔑", "a b", " x", 'a"b\\c', "%00", "'"])
+def test_what_is_no_control_character(value):
+    assert load(conn(password=value * 5)).sent.password == value * 5
+
+
+@pytest.mark.parametrize("wrong", [True, 1.5, ["CANARY"], {"CANARY": 1}])
+def test_text_must_be_text(wrong):
+    assert "Client ID is not text: put it in quotes." in problems(conn({"client_id": wrong}))
+
+
+def test_a_number_in_raw_json_is_taken_as_written():
+    assert load(conn({"client_id": 1001})).sent.client_id == "1001"
+    assert load(conn({"user_id": 0}), "ppe").sent.user_id == "0"
+
+
+@pytest.mark.parametrize("method", ["jwt", "los"])
+def test_a_colon_in_a_client_id(method):
+    name = "client_id" if method == "jwt" else "los_client_id"
+    assert f"{LABELS[name]} holds a colon, which HTTP Basic does not allow there" in problems(
+        conn({name: "CANARY:x"}), method
+    )
+    # Not asked for by the other method.
+    load(conn({name: "CANARY:x"}), "los" if method == "jwt" else "jwt")
+    load(conn({"client_secret": "a:b:c"}), "jwt")
+
+
+@pytest.mark.parametrize("origin", ["https://grünwald.example", " https://a.example", "https://a.example "])
+def test_an_origin_that_no_header_carries(origin):
+    assert "Origin holds a space at an end or a character that is not ASCII" in problems(conn({"origin": origin}))
+
+
+@pytest.mark.parametrize("name", ["api_key", "user_id"])
+def test_dot_segments(name):
+    for dots in (".", ".."):
+        assert f"{LABELS[name]} is a dot segment" in problems(conn({name: dots}), "ppe")
+    load(conn({name: "..."}), "ppe")
+
+
+@pytest.mark.parametrize("name", ["api_key", "user_id"])
+def test_key_in_headers_must_fit(name):
+    assert f"{LABELS[name]} holds a space at an end" in problems(
+        conn({name: "ü-abc", "api_key_in_headers": True}), "ppe"
+    )
+    load(conn({name: "ü-abc"}), "ppe")
+
+
+def test_company_id_must_fit_a_header():
+    assert "Company ID holds a space at an end" in problems(conn({"company_id": "ü"}), "ppe")
+    load(conn({"company_id": "ü"}), "jwt")
+
+
+@pytest.mark.parametrize("name", ["password", "client_secret", "api_key", "los_client_secret"])
+def test_a_short_credential_is_a_warning(name):
+    connection = conn(password="abcd") if name == "password" else conn({name: "abcd"})
+    method = next(method for method, names in NEEDED.items() if name in names)
+    assert warnings(connection, method) == (
+        f"{LABELS[name]} is shorter than 5 characters: Airflow cannot mask it in logs. Use a longer one.",
+    )
+    longer = conn(password="abcde") if name == "password" else conn({name: "abcde"})
+    assert warnings(longer, method) == ()
+
+
+TRUE = [True, "true", "True", " TRUE ", "1", 1, "yes", "on"]
+FALSE = [False, "false", "False", "0", 0, "no", "off"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [*((value, True) for value in TRUE), *((value, False) for value in FALSE), ("", False), (None, False)],
+)
+def test_booleans_that_came_back_as_strings(value, expected):
+    assert load(conn({"api_key_in_headers": value}), "ppe").sent.in_headers is expected
+
+
+@pytest.mark.parametrize("value", ["maybe", 2, "CANARY", [], "truefalse"])
+def test_no_boolean(value):
+    assert "API key in headers is neither true nor false." in problems(conn({"api_key_in_headers": value}), "ppe")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *((value, True) for value in [*TRUE, "", None]),
+        *((value, False) for value in FALSE),
+        ("/etc/ssl/ca.pem", "/etc/ssl/ca.pem"),
+        (" /etc/ssl/ca.pem ", "/etc/ssl/ca.pem"),
+    ],
+)
+def test_verify(value, expected):
+    settings = load(conn({"verify": value}))
+    assert settings.verify == expected
+    assert type(settings.verify) is type(expected)
+    said = ("Verify TLS is false: whoever stands between this machine and the service can read the password.",)
+    assert settings.warnings == (said if expected is False else ())
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, 30), ("", 30), (5, 5), ("5", 5), (0.5, 0.5), (" 7.5 ", 7.5), ("1e2", 100), (86_400, 86_400)],
+)
+def test_timeout(value, expected):
+    assert load(conn({"timeout": value})).timeout == expected
+
+
+@pytest.mark.parametrize("value", [0, -1, "0", "soon", "nan", "inf", True, [], "1,5", 86_401, 1e10, 10**400, "9" * 500])
+def test_no_timeout(value):
+    assert "Timeout is not a number of seconds above 0 and up to 86400" in problems(conn({"timeout": value}))
+
+
+# --- the digest of settings
+
+
+def test_digests_differ_where_settings_do():
+    same = load(conn()).digest()
+    assert load(conn()).digest() == same
+    others = [
+        load(conn(), "los"),
+        load(conn(password="CANARY-passwore")),
+        load(conn(login="other")),
+        load(conn(host="https://other.example")),
+        load(conn({"origin": "https://other.example"})),
+        load(conn({"client_secret": "another-secret"})),
+        load(conn(), "ppe"),
+        load(conn(conn_id="tenant_b")),
+    ]
+    assert len({same, *(other.digest() for other in others)}) == len(others) + 1

@@ -1,0 +1,145 @@
+"""`triggers/loanauth.py`: arguments, what is stored and shown of them, the event, the deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+
+import pytest
+from waiting import fire, restored
+
+from airflow_provider_loanauth.triggers.loanauth import READY, TIMEOUT, ServiceReadyTrigger
+
+INTERVAL = 0.1
+PATIENCE = 15.0
+ADDRESS = "https://lender.example/tenant1"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://user:made-up-password@lender.example",
+        "https://user@lender.example",
+        "http://:made-up@127.0.0.1:1",
+        "https://@lender.example",
+        "ftp://lender.example",
+        "file:///etc/hosts",
+        "lender.example",
+        "https://",
+        "",
+        "//lender.example",
+    ],
+)
+def test_an_address_that_is_none_or_holds_more_is_refused(address):
+    with pytest.raises(ValueError, match="an http or https address without user information") as raised:
+        ServiceReadyTrigger(address)
+    assert not address or address not in str(raised.value)
+
+
+def test_it_comes_back_from_what_airflow_stores():
+    trigger = ServiceReadyTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25, max_interval=600.0)
+    path, arguments = trigger.serialize()
+    assert arguments == {
+        "address": ADDRESS,
+        "poke_interval": 7.5,
+        "deadline": 1_790_000_000.25,
+        "max_interval": 600.0,
+    }
+    assert json.loads(json.dumps(arguments)) == arguments
+    assert restored(trigger).serialize() == (path, arguments)
+
+
+def test_it_comes_back_from_airflows_own_row():
+    """As the scheduler writes it and the triggerer reads it, encrypted on 2.11."""
+    from airflow.models.trigger import Trigger
+
+    trigger = ServiceReadyTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25)
+    row = Trigger.from_object(trigger)
+    assert ServiceReadyTrigger(**row.kwargs).serialize() == trigger.serialize()
+
+
+def test_representations_show_an_address_and_seconds():
+    trigger = ServiceReadyTrigger(ADDRESS, 7.5)
+    assert repr(trigger) == (
+        "<airflow_provider_loanauth.triggers.loanauth.ServiceReadyTrigger address=https://lender.example/tenant1, "
+        "poke_interval=7.5, deadline=None, max_interval=None>"
+    )
+
+
+def test_the_event_is_a_word(sandbox):
+    event = fire(ServiceReadyTrigger(sandbox.url, INTERVAL), PATIENCE)
+    assert event.payload == READY == "ready"
+    assert repr(event) == "TriggerEvent<'ready'>"
+    assert sandbox.counters().probe == 1
+
+
+def test_there_is_one_event(sandbox):
+    async def everything():
+        return [event async for event in ServiceReadyTrigger(sandbox.url, INTERVAL).run()]
+
+    assert [event.payload for event in asyncio.run(everything())] == ["ready"]
+
+
+def test_nothing_is_asked_before_an_interval_has_passed(sandbox):
+    assert fire(ServiceReadyTrigger(sandbox.url, 60), 3 * INTERVAL) is None
+    assert sandbox.counters().probe == 0
+    assert sandbox.counters().connections_accepted == 0
+
+
+def test_the_deadline_ends_it(sandbox):
+    sandbox.set_fault("status")
+    began = time.monotonic()
+    event = fire(ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=time.time() + 3.5 * INTERVAL), PATIENCE)
+    assert event.payload == TIMEOUT == "timeout"
+    assert time.monotonic() - began > 3 * INTERVAL
+    assert 1 <= sandbox.counters().probe <= 4
+
+
+@pytest.mark.parametrize("ago", [0, 3600])
+def test_a_deadline_that_has_passed_ends_it_at_once(ago, sandbox):
+    event = fire(ServiceReadyTrigger(sandbox.url, 60, deadline=time.time() - ago), PATIENCE)
+    assert event.payload == TIMEOUT
+    assert sandbox.counters().probe == 0
+
+
+def test_each_has_its_own_deadline(sandbox):
+    sandbox.set_fault("status")
+
+    async def main():
+        now = time.time()
+        deadlines = {"soon": now + 2 * INTERVAL, "later": now + 5 * INTERVAL, "never": None}
+        ended = []
+
+        async def one(name, deadline):
+            trigger = ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=deadline)
+            ended.extend([(name, event.payload) async for event in trigger.run()])
+
+        tasks = [asyncio.ensure_future(one(*item)) for item in deadlines.items()]
+        await asyncio.wait_for(asyncio.gather(*tasks[:2]), PATIENCE)
+        sandbox.clear_faults()
+        await asyncio.wait_for(tasks[2], PATIENCE)
+        return ended
+
+    assert asyncio.run(main()) == [("soon", "timeout"), ("later", "timeout"), ("never", "ready")]
+
+
+def test_a_cancelled_trigger_says_nothing_and_leaves_nothing(sandbox):
+    sandbox.set_fault("status")
+    events = []
+
+    async def main():
+        async def one():
+            events.extend([event async for event in ServiceReadyTrigger(sandbox.url, INTERVAL).run()])
+
+        task = asyncio.ensure_future(one())
+        await asyncio.sleep(1.5 * INTERVAL)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.01)  # Python 3.10 takes a few rounds of the loop
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(main()) == set()
+    assert events == []

@@ -1,0 +1,177 @@
+"""
+Add, look at, edit, and delete a Connection as the web page of this Airflow does, in a process of its own.
+
+``python ui_round_trip.py FILE``: the file holds ``{"fields": {...}, "changes": {...}}``, by attribute of the Connection
+or name in its extra. Prints one line of JSON: the forms that were shown, and what was stored after each step.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+STANDARD = ("description", "host", "login", "password", "schema", "port")
+CONN_ID = "from_the_page"
+
+
+def stored():
+    """Return what the metadata database holds."""
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        conn = session.query(Connection).filter_by(conn_id=CONN_ID).one_or_none()
+        if conn is None:
+            return None
+        return {"extra": json.loads(conn.extra)} | {name: getattr(conn, name) for name in STANDARD}
+
+
+def read_by_hook():
+    """Return what the hook makes of it, when it is handed over as the Test button does."""
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        uri = session.query(Connection).filter_by(conn_id=CONN_ID).one().get_uri()
+    os.environ[f"AIRFLOW_CONN_{CONN_ID.upper()}"] = uri
+
+    from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+
+    settings = LoanAuthHook(CONN_ID).settings()
+    sent = {name: str(getattr(settings.sent, name)) for name in vars(settings.sent)}
+    return sent | {"method": settings.method, "auth_url": settings.auth_url, "timeout": settings.timeout}
+
+
+def _raw_extra(page):
+    return re.search(r'<textarea[^>]*id="extra"[^>]*>(.*?)</textarea>', page, re.DOTALL)[1].strip()
+
+
+class Pages:
+    """The web server of Airflow 2.11, in which everybody is an administrator."""
+
+    def __init__(self):
+        Path(os.environ["AIRFLOW_HOME"], "webserver_config.py").write_text(
+            "AUTH_ROLE_PUBLIC = 'Admin'\nWTF_CSRF_ENABLED = False\n"
+        )
+        os.environ["AIRFLOW__API__AUTH_BACKENDS"] = "airflow.api.auth.backend.default"
+        from airflow.www.app import create_app
+
+        self.client = create_app().test_client()
+        self.number = None
+
+    def form(self):
+        return self.client.get("/connection/add").text
+
+    def _save(self, path, fields):
+        form = {"conn_id": CONN_ID, "conn_type": "loanauth"}
+        for name, value in fields.items():
+            form[name if name in (*STANDARD, "extra") else f"extra__loanauth__{name}"] = value
+        answer = self.client.post(path, data=form, follow_redirects=True)
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+    def add(self, fields):
+        return self._save("/connection/add", {**fields, "extra": ""})
+
+    def shown(self):
+        from airflow.models import Connection
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            self.number = session.query(Connection.id).filter_by(conn_id=CONN_ID).scalar()
+        return self.client.get(f"/connection/edit/{self.number}").text
+
+    def edit(self, page, fields, changes):
+        """Send back what the page shows, which is no secret, with the changes."""
+        secrets = ("password", "client_secret", "los_client_secret", "api_key")
+        again = {name: "" if name in secrets else value for name, value in fields.items()}
+        self._save(f"/connection/edit/{self.number}", {**again, **changes, "extra": html.unescape(_raw_extra(page))})
+
+    def test(self, page, fields):
+        """Press Test right after the page was opened: its script sends every field that is not empty."""
+        extra = json.loads(html.unescape(_raw_extra(page)))
+        body = {"connection_id": CONN_ID, "conn_type": "loanauth", "extra": json.dumps(extra)}
+        body |= {name: fields[name] for name in ("host", "login") if name in fields} | {"port": int(fields["port"])}
+        answer = self.client.post("/api/v1/connections/test", json=body)
+        return answer.json.get("message", answer.text)
+
+    def delete(self):
+        self.client.post(f"/connection/delete/{self.number}")
+
+
+class Api:
+    """The API server of Airflow 3, asked as its page asks it."""
+
+    def __init__(self):
+        os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS"] = "True"
+        from airflow.api_fastapi.app import create_app
+        from starlette.testclient import TestClient
+
+        self.client = TestClient(create_app(apps="core"), base_url="http://127.0.0.1")
+        answer = self.client.get("/auth/token")
+        self.client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+
+    def form(self):
+        (ours,) = [
+            one for one in self.client.get("/ui/connections/hook_meta").json() if one["connection_type"] == "loanauth"
+        ]
+        return ours
+
+    def add(self, fields):
+        extra = {name: value for name, value in fields.items() if name not in STANDARD}
+        # What the page sends for fields that were left alone.
+        extra = dict.fromkeys(self.form()["extra_fields"]) | extra
+        standard = {name: value for name, value in fields.items() if name in STANDARD}
+        if "port" in standard:
+            standard["port"] = int(standard["port"])
+        body = {"connection_id": CONN_ID, "conn_type": "loanauth", "extra": json.dumps(extra), **standard}
+        answer = self.client.post("/api/v2/connections", json=body)
+        assert answer.status_code == 201, answer.text
+        return answer.text
+
+    def shown(self):
+        return self.client.get(f"/api/v2/connections/{CONN_ID}").text
+
+    def edit(self, page, fields, changes):
+        shown = json.loads(page)
+        extra = json.loads(shown["extra"]) | changes
+        body = {key: shown[key] for key in ("connection_id", "conn_type", *STANDARD)} | {"extra": json.dumps(extra)}
+        answer = self.client.patch(f"/api/v2/connections/{CONN_ID}", params={"update_mask": "extra"}, json=body)
+        assert answer.status_code == 200, answer.text
+
+    def test(self, page, fields):
+        """Press Test in the list, which sends what the API has shown."""
+        shown = json.loads(page)
+        body = {key: shown[key] or "" for key in ("connection_id", "conn_type", "extra", *STANDARD)}
+        answer = self.client.post("/api/v2/connections/test", json=body | {"port": shown["port"] or 0})
+        return answer.json().get("message", answer.text)
+
+    def delete(self):
+        assert self.client.delete(f"/api/v2/connections/{CONN_ID}").status_code == 204
+
+
+def main(path):
+    os.environ["AIRFLOW__CORE__TEST_CONNECTION"] = "Enabled"
+    asked = json.loads(Path(path).read_text())
+    try:
+        web = Api()
+    except ImportError:  # Airflow 2.11
+        web = Pages()
+    told = {"form": web.form()}
+    told["answer"] = web.add(asked["fields"])
+    told["added"], told["added_read"] = stored(), read_by_hook()
+    told["shown"] = web.shown()
+    told["test"] = web.test(told["shown"], asked["fields"])
+    web.edit(told["shown"], asked["fields"], asked["changes"])
+    told["edited"], told["edited_read"] = stored(), read_by_hook()
+    web.delete()
+    told["deleted"] = stored()
+    sys.stdout.write("\n" + json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,49 @@
+"""What a triggerer and a scheduler do for a sensor that waits, without either."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
+
+
+class Instance:
+    """What a sensor that is rescheduled asks its task instance, on any Airflow."""
+
+    dag_id, task_id, run_id, map_index, max_tries = "nightly", "wait", "manual", -1, 0
+
+    def get_first_reschedule_date(self, _):
+        return None
+
+
+def context_of_a_task(monkeypatch):
+    """Return the context of a task that was not rescheduled before."""
+    with contextlib.suppress(ImportError, AttributeError):  # 2.11 asks its database
+        monkeypatch.setattr("airflow.sensors.base._orig_start_date", lambda **_: None)
+    return {"ti": Instance()}
+
+
+def restored(trigger):
+    """Return a trigger made again from what Airflow stores of it."""
+    path, arguments = trigger.serialize()
+    assert path == "airflow_provider_loanauth.triggers.loanauth.ServiceReadyTrigger"
+    return ServiceReadyTrigger(**json.loads(json.dumps(arguments)))
+
+
+def fire(trigger, seconds):
+    """Run a trigger as a triggerer does; return its event, or None if there is none within some seconds."""
+
+    async def first():
+        return await asyncio.wait_for(anext(restored(trigger).run()), seconds)
+
+    try:
+        return asyncio.run(first())
+    except asyncio.TimeoutError:
+        return None
+
+
+def stored(deferred, payload):
+    """Return what Airflow stores for the worker that goes on: the sensor's arguments and the event."""
+    return json.loads(json.dumps({**(deferred.kwargs or {}), "event": payload}))
