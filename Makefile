@@ -102,5 +102,5 @@ build: $(READY) ## Build wheel and sdist into dist/, and check them in a clean e
 
 .PHONY: clean
 clean: ## Remove everything that these verbs have made, also .venv
-	@rm -rf $(VENV) .venv-*-* .matrix .e2e .demo build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) .venv-*-* .matrix .e2e .demo .bench build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,7 +12,6 @@ import math
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_loanauth.addresses import AddressError, base_address
-from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.form import KEPT_SECRET
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, CONN_TYPE, LABELS, METHOD_NAMES
 from airflow_provider_loanauth.redaction import MASKABLE_LENGTH, Secret
@@ -124,16 +123,15 @@ class FieldReader:
             self.problems.append(f"{LABELS[name]} is neither true nor false.")
         return word in _TRUE
 
-    def method(self, asked: str | None) -> str:
-        """Return the method: the task's, else the Connection's, else the default."""
+    def method(self, asked: str | None) -> str | None:
+        """Return the method: the task's, else the Connection's, else the default; None where it is none of them."""
         value = asked or self.raw("method") or DEFAULT_METHOD
         word = value.strip().lower() if isinstance(value, str) else ""
-        if word not in METHOD_NAMES:
-            where = "The parameter method of the task" if asked else LABELS["method"]
-            raise SettingsError(
-                f"{where} is none of {', '.join(METHOD_NAMES)}.", conn_id=self.conn.conn_id, method=None
-            )
-        return word
+        if word in METHOD_NAMES:
+            return word
+        where = "The parameter method of the task" if asked else LABELS["method"]
+        self.problems.append(f"{where} is none of {', '.join(METHOD_NAMES)}.")
+        return None
 
     def timeout(self) -> float:
         """Return the time-out in seconds."""

@@ -110,38 +110,14 @@ def load(conn: ConnectionLike, method: str | None = None) -> Settings:
     """
     reader = FieldReader(conn)
     chosen = reader.method(method)
-    auth_url = reader.auth_url()
-    values: dict[str, Any] = {name: reader.text(name, needed_by=chosen) for name in NEEDED[chosen]}
+    auth_url, timeout, verify = reader.auth_url(), reader.timeout(), reader.verify()
+    sent: PasswordGrant | ApiKeyPair | None = None
     company_id = None
-    sent: PasswordGrant | ApiKeyPair
     if chosen == "ppe":
-        company_id = reader.text("company_id")
-        if company_id is not None and not _fits_a_header(company_id):
-            reader.problems.append(f"{LABELS['company_id']} {_NO_HEADER}: correct it.")
-        in_headers = reader.switch("api_key_in_headers", default=False)
-        for name, value in values.items():
-            if value in (".", ".."):
-                reader.problems.append(f"{LABELS[name]} is a dot segment, which no address can carry: correct it.")
-            if in_headers and value is not None and not _fits_a_header(value):
-                reader.problems.append(
-                    f"{LABELS[name]} {_NO_HEADER}: correct it, or set {LABELS['api_key_in_headers']} to false."
-                )
-        sent = ApiKeyPair(**values, in_headers=in_headers)
-    else:
-        username, password, origin, client_id, client_secret = values.values()
-        if origin is not None and not _fits_a_header(origin):
-            reader.problems.append(
-                f"{LABELS['origin']} {_NO_HEADER}: give the domain as the company settings show it, an international "
-                "one in its xn-- form."
-            )
-        if client_id is not None and ":" in client_id:
-            label = LABELS["client_id" if chosen == "jwt" else "los_client_id"]
-            reader.problems.append(f"{label} holds a colon, which HTTP Basic does not allow there (RFC 7617 §2).")
-        sent = PasswordGrant(
-            username=username, password=password, origin=origin, client_id=client_id, client_secret=client_secret
-        )
-    timeout, verify = reader.timeout(), reader.verify()
-    if reader.problems:
+        sent, company_id = _api_key_pair(reader), _company_id(reader)
+    elif chosen is not None:
+        sent = _password_grant(reader, chosen)
+    if chosen is None or sent is None or reader.problems:
         raise SettingsError(
             "The Connection cannot be used: " + " ".join(reader.problems), conn_id=conn.conn_id, method=chosen
         )
@@ -155,6 +131,45 @@ def load(conn: ConnectionLike, method: str | None = None) -> Settings:
         verify=verify,
         warnings=tuple(reader.warnings),
     )
+
+
+def _needed(reader: FieldReader, method: str) -> dict[str, Any]:
+    return {name: reader.text(name, needed_by=method) for name in NEEDED[method]}
+
+
+def _password_grant(reader: FieldReader, method: str) -> PasswordGrant:
+    username, password, origin, client_id, client_secret = _needed(reader, method).values()
+    if origin is not None and not _fits_a_header(origin):
+        reader.problems.append(
+            f"{LABELS['origin']} {_NO_HEADER}: give the domain as the company settings show it, an international one "
+            "in its xn-- form."
+        )
+    if client_id is not None and ":" in client_id:
+        label = LABELS["client_id" if method == "jwt" else "los_client_id"]
+        reader.problems.append(f"{label} holds a colon, which HTTP Basic does not allow there (RFC 7617 §2).")
+    return PasswordGrant(
+        username=username, password=password, origin=origin, client_id=client_id, client_secret=client_secret
+    )
+
+
+def _api_key_pair(reader: FieldReader) -> ApiKeyPair:
+    values = _needed(reader, "ppe")
+    in_headers = reader.switch("api_key_in_headers", default=False)
+    for name, value in values.items():
+        if value in (".", ".."):
+            reader.problems.append(f"{LABELS[name]} is a dot segment, which no address can carry: correct it.")
+        if in_headers and value is not None and not _fits_a_header(value):
+            reader.problems.append(
+                f"{LABELS[name]} {_NO_HEADER}: correct it, or set {LABELS['api_key_in_headers']} to false."
+            )
+    return ApiKeyPair(**values, in_headers=in_headers)
+
+
+def _company_id(reader: FieldReader) -> str | None:
+    company_id = reader.text("company_id")
+    if company_id is not None and not _fits_a_header(company_id):
+        reader.problems.append(f"{LABELS['company_id']} {_NO_HEADER}: correct it.")
+    return company_id
 
 
 def _fits_a_header(value: str) -> bool:

@@ -293,7 +293,7 @@ def by_browser(run: Run, pictures: Path) -> None:
         wrong = run.connection(connection_id="loanauth_wrong", password=WRONG_PASSWORD, host=address, port=int(port))
         run.add(wrong)
         run.add(run.ppe_connection())
-        run.wrong_password(lambda: (False, who.test_connection("loanauth_wrong", "test-failed")))
+        run.wrong_password(lambda: (False, who.test_connection("loanauth_wrong")))
 
         run.recorder.doing = EXAMPLE
         airflow.wait_for_dag(run.programs, EXAMPLE)

@@ -24,6 +24,7 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+from airflow_provider_loanauth.redaction import derived_forms
 from airflow_provider_loanauth.sandbox.accounts import default_accounts
 
 LENDER = default_accounts()[0]
@@ -144,6 +145,9 @@ def test_what_was_sent_is_masked(method, define, loopback):
     LoanAuthHook("canary").get_credential()
     for name in SENT[method]:
         assert "CANARY" not in redact(f"before {SECRETS[name]} after")
+        # Airflow itself masks a Connection's fields as they are, and no form of them.
+        for form in derived_forms(SECRETS[name]):
+            assert form not in redact(f"before {form} after")
 
 
 # --- what is said
