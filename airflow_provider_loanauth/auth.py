@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # What Airflow takes as a connection id (250 characters of these), and what no person has ever called one: a JSON web
 # token begins with the Base64 of '{"' (RFC 7515 §3.1), other secrets are long and without any separator.
-_CONN_ID = re.compile(r"(?!eyJ)(?![0-9A-Za-z+/=]{40})[\w#!()\-.:/\\]{1,250}")
+_CONN_ID = re.compile(r"(?!eyJ)(?!(?=[A-Fa-f]*[0-9])[0-9A-Fa-f]{24})(?![0-9A-Za-z+/=]{40})[\w#!()\-.:/\\]{1,250}")
 
 
 def keyring(credential_or_conn_id: AccessToken | ApiSecret | str, method: str | None, min_ttl: float) -> Keyring:

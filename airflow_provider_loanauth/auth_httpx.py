@@ -158,9 +158,11 @@ class LoanAuth(httpx.Auth):
         url = info["request"].url
         address = url.target.decode()
         # A target that is a whole address goes to a proxy, which is not the service.
-        if "://" not in address:
+        if not address.startswith(("http://", "https://")):
             port = "" if url.port is None else f":{url.port}"
-            address = f"{url.scheme.decode()}://{url.host.decode()}{port}/"
+            host = url.host.decode()
+            host = f"[{host}]" if ":" in host else host
+            address = f"{url.scheme.decode()}://{host}{port}/"
         if not self._placement.is_bound_to(address):
             raise LoanAuthError(
                 "A redirect leads away from the service that this LoanAuth was first used for. The credential is not "

@@ -78,6 +78,7 @@ class Credential:
                 conn_id=self.conn_id,
                 method=self.method,
             )
+        content["value"] = Secret(content.get("value", ""))
         bound = (type(self).__name__, self.method, self.conn_id)
         if tuple(content.get(name) for name in ("kind", "method", "conn_id")) != bound:
             raise SealError(
@@ -86,7 +87,7 @@ class Credential:
                 conn_id=self.conn_id,
                 method=self.method,
             )
-        return content | {"value": Secret(content["value"])}
+        return content
 
     @property
     def value(self) -> str:

@@ -39,6 +39,9 @@ def explain(error: Exception, request: WireRequest) -> LoanAuthError:
             f"The certificate of the service is not trusted ({certificate.verify_message}) at {asked}. Check "
             f"{LABELS['host']}; for a private authority, give the path of its CA bundle in {LABELS['verify']}."
         )
+    tls = _cause_of(error, ssl.SSLError)
+    if tls is not None and getattr(tls, "reason", None) in _NOT_A_BUNDLE:
+        return SettingsError(f"{_NO_BUNDLE} ({asked})")
     # requests says ConnectionError for this too; but who breaks off was reached.
     broke_off = _cause_of(error, urllib3.exceptions.ProtocolError)
     if type(error) is requests.exceptions.ConnectionError and broke_off is not None:
@@ -63,6 +66,9 @@ def _cause_of(error: BaseException, kind: type[R]) -> R | None:
     return None
 
 
+_NO_BUNDLE = f"The CA bundle cannot be read: check {LABELS['verify']}, REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE"
+# What OpenSSL calls a file that is none.
+_NOT_A_BUNDLE = frozenset({"NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "BAD_BASE64_DECODE"})
 _ADDRESS = f"{LABELS['host']} is not an address that can be called: check it."
 _NO_ANSWER = "The service could not be reached: it is down, its name is unknown here, or a firewall is between"
 _BROKEN = "The answer of the service broke off or cannot be decoded"
@@ -138,7 +144,7 @@ _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str
     (
         (OSError,),
         SettingsError,
-        f"The CA bundle cannot be read: check {LABELS['verify']}, REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE",
+        _NO_BUNDLE,
     ),
     ((ValueError,), SettingsError, _ADDRESS),
 )

@@ -153,7 +153,8 @@ class FieldReader:
         """Return whether, or by which CA bundle, certificates are checked."""
         value = self.raw("verify")
         word = str(value).strip()
-        if value is None or word.lower() in _TRUE:
+        # A blank is unset, and never handed on: requests takes an empty path for "do not check".
+        if value is None or not word or word.lower() in _TRUE:
             return True
         if word.lower() in _FALSE:
             self.warnings.append(

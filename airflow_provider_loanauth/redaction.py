@@ -22,7 +22,7 @@ _ESCAPE = re.compile("%[0-9A-F]{2}")
 
 
 class Secret(str):
-    """A string whose ``repr`` is ``'***'``, so that no traceback, dataclass or assertion message shows it."""
+    """A string whose ``repr`` is ``'***'``, so that no traceback with its values, and no dataclass, shows it."""
 
     __slots__ = ()
 

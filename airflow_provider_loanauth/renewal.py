@@ -67,8 +67,16 @@ class Renewals:
         self.forget()
 
     def forget(self) -> None:
-        """Start anew: a forked process shares neither locks nor credentials."""
+        """Start anew."""
         self._lines: dict[bytes, _Line] = {}
+
+    def forked(self) -> None:
+        """Start anew in a forked process, which shares neither locks nor credentials; a refusal holds there too."""
+        self._lines = {
+            digest: _Line(failure=line.failure)
+            for digest, line in self._lines.items()
+            if isinstance(line.failure, RejectedError)
+        }
 
     @staticmethod
     def settings(source: Source) -> Settings:
@@ -122,7 +130,7 @@ class Renewals:
 
 
 RENEWALS = Renewals()
-os.register_at_fork(after_in_child=RENEWALS.forget)
+os.register_at_fork(after_in_child=RENEWALS.forked)
 
 
 class Keyring:

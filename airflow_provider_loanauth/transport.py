@@ -7,6 +7,8 @@ Loaded when a task runs, never at DAG parse. Knows no field of the wire and no A
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from contextlib import contextmanager
 from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING
@@ -75,7 +77,7 @@ class Transport:
         :raises ResponseError: the answer is too long
         """
         problem: LoanAuthError
-        with _quiet_about(request):
+        with _QUIET.about(request):
             try:
                 return self._exchange(request)
             except LoanAuthError:
@@ -88,6 +90,8 @@ class Transport:
     def _exchange(self, request: WireRequest) -> WireAnswer:
         # Each value as octets: requests would encode a pair of strings as Latin-1 (RFC 7617 §2.1 has UTF-8).
         # A callable that does nothing keeps a .netrc entry from adding credentials.
+        # http is for loopback alone, where a proxy of the environment would carry the password elsewhere, in clear.
+        self._session.trust_env = not request.url.startswith("http:")
         basic = request.basic and HTTPBasicAuth(*(part.encode() for part in request.basic))
         with self._session.request(
             request.verb,
@@ -106,6 +110,9 @@ class Transport:
             for chunk in response.iter_content(_CHUNK):
                 body += chunk
                 if len(body) > MAX_ANSWER_BYTES:
+                    # What collects the locals of a traceback finds nothing here.
+                    body.clear()
+                    del chunk
                     raise ResponseError(
                         f"The answer of the service is longer than {MAX_ANSWER_BYTES // 1024} KiB. It was not read to "
                         "its end; the answers of the interface are a few KiB.",
@@ -115,24 +122,47 @@ class Transport:
             return WireAnswer(status=response.status_code, headers=headers, body=bytes(body))
 
 
-@contextmanager
-def _quiet_about(request: WireRequest) -> Iterator[None]:
-    """Keep the address of this request out of urllib3's own log records while it is sent, at any level."""
-    secrets = [form for secret in request.secrets for form in derived_forms(secret)]
+class _Quiet:
+    """
+    Keeps the addresses of requests that are being sent out of urllib3's log records, at any level.
 
-    def redact(record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        if any(form in message for form in secrets):
-            for form in secrets:
-                message = message.replace(form, "***")
-            record.msg, record.args = message, ()
+    One filter for all requests: a filter that comes and goes with each would make logging, which walks its list, skip
+    another thread's.
+    """
+
+    def __init__(self) -> None:
+        self._hidden: tuple[tuple[str, ...], ...] = ()
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._changing = threading.Lock()
+
+    @contextmanager
+    def about(self, request: WireRequest) -> Iterator[None]:
+        """Hide what is secret in the address of a request while it is sent."""
+        forms = {form for secret in request.secrets for form in derived_forms(secret)}
+        mine = tuple(sorted(forms, key=len, reverse=True))
+        for name in _LOGGERS:
+            # Nothing happens where it is; logging that was configured anew has lost it.
+            logging.getLogger(name).addFilter(self)
+        with self._changing:
+            self._hidden = (*self._hidden, mine)
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._hidden = tuple(others for others in self._hidden if others is not mine)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Take what is hidden out of a record (the protocol of ``logging``)."""
+        message = shown = record.getMessage()
+        for forms in self._hidden:
+            for form in forms:
+                shown = shown.replace(form, "***")
+        if shown != message:
+            record.msg, record.args = shown, ()
         return True
 
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    for logger in loggers:
-        logger.addFilter(redact)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(redact)
+
+_QUIET = _Quiet()

@@ -69,7 +69,7 @@ LAYERS = {
     "hooks.loanauth": may(
         "_compat credentials exceptions form get_provider_info lifetimes models protocol renewal requests_auth sealing"
         " settings",
-        "pendulum",
+        "cryptography pendulum",
         lazy_own="retrying sessions transport",
     ),
     "auth": may("_compat credentials exceptions placement renewal requests_auth", lazy_own="hooks.loanauth"),

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from airflow_scratch import conn_variable
-from leaks import leaks
+from leaks import leaks, said_by
 
 from airflow_provider_loanauth.sandbox.accounts import default_accounts
 from airflow_provider_loanauth.sandbox.server import running_sandbox
@@ -96,4 +96,4 @@ def test_a_wrong_password_is_posted_once(metadata_template, tmp_path):
         states = {task: (state, tries) for task, state, tries in rows}
     assert states == {name: ("failed", tries) for name, tries in expected.items()}
 
-    assert leaks(output, ["made-up-wrong-password", COMPANY.client_secret]) == []
+    assert leaks(said_by(output), ["made-up-wrong-password", COMPANY.client_secret]) == []

@@ -189,8 +189,9 @@ def test_an_address_that_cannot_be_called(url):
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "http://"])
 @BOTH
 def test_a_proxy_that_is_not_there(make, proxy, monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", proxy)
-    error = fails(make("http://127.0.0.1:9"), SettingsError if proxy == "http://" else UnavailableError)
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    monkeypatch.setenv("NO_PROXY", "")
+    error = fails(make("https://127.0.0.1:9"), SettingsError if proxy == "http://" else UnavailableError)
     assert "proxy" in str(error).lower()
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import socket
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pendulum
+from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth import protocol
-from airflow_provider_loanauth._compat import AirflowException, BaseHook
+from airflow_provider_loanauth._compat import AirflowException, BaseHook, one_question_at_a_time
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.form import form_behaviour, form_widgets
@@ -186,10 +188,12 @@ class LoanAuthHook(BaseHook):
         :return: whether it worked, and sentences: who, by which method, until when; or what is wrong
         """
         hint = ""
+        once = copy.copy(self)
+        once.max_attempts = 1
         try:
-            settings = self.settings()
+            settings = once.settings()
             hint = f" {_elsewhere()}"
-            response, requested_at = self._answer(settings)
+            response, requested_at = once._answer(settings)  # noqa: SLF001 - another of ours
         except LoanAuthError as error:
             # Airflow tests under an id that it has just made up.
             error.conn_id = None
@@ -239,10 +243,15 @@ class LoanAuthHook(BaseHook):
         """Read the Connection each time, so that a renewal picks up what was changed meanwhile."""
         problem = None
         try:
-            return self.get_connection(self.loanauth_conn_id)
-        except (AirflowException, ValueError) as error:
+            with one_question_at_a_time():
+                conn = self.get_connection(self.loanauth_conn_id)
+                # Airflow 2.11 decrypts at the first look: here, where what goes wrong is told in our words.
+                _ = conn.password, conn.extra
+        except (AirflowException, ValueError, InvalidToken) as error:
             # Airflow repeats an unreadable URI, password and all, in this error.
             problem = type(error).__name__
+        else:
+            return conn
         raise SettingsError(
             f"Airflow has no readable connection of this id ({problem}): define it in the UI, by AIRFLOW_CONN_..., or "
             "in a secrets backend.",

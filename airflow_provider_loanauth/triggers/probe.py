@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Seconds that one question may take; never more than the shortest interval of those who wait.
 ASK_SECONDS = 10.0
+#: Questions of one address that may be unanswered at a time.
+MOST_THREADS = 4
 #: A shorter interval, in seconds, is taken as this: no loop may run hot.
 SHORTEST_INTERVAL = 0.05
 
@@ -70,6 +72,8 @@ class Probe:
         self._loop = loop
         self._waiters: set[Waiter] = set()
         self._task: Task[None] | None = None
+        self._threads: list[threading.Thread] = []
+        self._asked_at = 0.0
         self._sooner = asyncio.Event()
         self._wakes_at = 0.0
 
@@ -107,11 +111,10 @@ class Probe:
         try:
             while True:
                 await self._sleep_until_due()
-                asked_at = self._loop.time()
                 if await self._ask():
                     break
                 for waiter in self._waiters:
-                    waiter.was_served(asked_at)
+                    waiter.was_served(self._asked_at)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             self._end()
             for waiter in self._waiters:
@@ -134,7 +137,11 @@ class Probe:
                 await asyncio.wait_for(self._sooner.wait(), seconds)
 
     async def _ask(self) -> bool:
-        """Ask once, in a thread of its own."""
+        """Ask once, in a thread of its own; not while earlier ones are still held by answers that never end."""
+        self._asked_at = self._loop.time()
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) >= MOST_THREADS:
+            return False
         seconds = min(ASK_SECONDS, *(waiter.interval for waiter in self._waiters))
         answer: Future[bool] = self._loop.create_future()
 
@@ -148,6 +155,8 @@ class Probe:
 
         def work() -> None:
             ready, failure = False, None
+            # The interval counts from here: on a busy machine a thread begins later than it was started.
+            self._asked_at = self._loop.time()
             try:
                 ready = ask(self._address, seconds)
             except Exception as error:  # noqa: BLE001 - an address that cannot be asked: those who wait must hear of it
@@ -156,7 +165,9 @@ class Probe:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(deliver, ready, failure)
 
-        threading.Thread(target=work, name=f"probe of {self._address}", daemon=True).start()
+        thread = threading.Thread(target=work, name=f"probe of {self._address}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
         # A service that drips its answer may keep the thread, but not those who wait.
         await asyncio.wait([answer], timeout=seconds)
         if not answer.done():
