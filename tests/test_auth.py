@@ -450,6 +450,7 @@ PLAIN = [
     base64.b64encode(b"made-up-api-secret-of-48-octets-for-the-tests-42").decode(),
     base64.b64encode(b"a-made-up-secret+").decode() + "+=",
     "0123456789abcdef" * 4,
+    "0123456789abcdef" * 2,
     "made-up " * 4,
     "made-up" * 60,
 ]

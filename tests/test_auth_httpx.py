@@ -353,6 +353,11 @@ def test_a_credential_by_another_method_is_refused_as_by_the_hook(world):
 # --- hosts and redirects ---
 
 
+@pytest.mark.parametrize("path", ["/price?callback=https://made-up.example/y", "/p/https://made-up"])
+def test_an_address_within_the_address_is_not_another_service(world, pricing, auth, call, path):
+    assert call(pricing.url + path, auth=auth).status_code == 200
+
+
 def test_another_service_is_refused(world, pricing, elsewhere, auth, call):
     call(pricing.url, auth=auth)
     with pytest.raises(LoanAuthError, match="sends its credential nowhere else"):

@@ -338,6 +338,17 @@ def test_a_forked_process_has_its_own(clock, source):
     assert results.get() == "made-up-one-2"
 
 
+def test_a_forked_process_does_not_repeat_a_refusal(source):
+    """Otherwise each process of a pool would send the password again, and lock the account."""
+    source.failure = RejectedError("made-up refusal")
+    with pytest.raises(RejectedError):
+        Keyring(source, None, 60).current()
+    renewal.RENEWALS.forked()
+    source.failure = None
+    with pytest.raises(RejectedError):
+        Keyring(source, None, 60).current()
+
+
 def test_values_are_in_no_representation():
     assert "made-up-token" not in repr(Issued(value="made-up-token", lifetime=None))
     assert "made-up-token" not in repr(grant(value="made-up-token"))

@@ -316,6 +316,12 @@ def test_booleans_that_came_back_as_strings(value, expected):
     assert load(conn({"api_key_in_headers": value}), "ppe").sent.in_headers is expected
 
 
+def test_a_wrong_method_hides_no_other_problem():
+    told_all = problems(conn({"method": "no such", "timeout": "soon"}), None)
+    assert "Method is none of jwt, los, ppe." in told_all
+    assert "Timeout is not a number" in told_all
+
+
 @pytest.mark.parametrize("value", ["maybe", 2, "CANARY", [], "truefalse"])
 def test_no_boolean(value):
     assert "API key in headers is neither true nor false." in problems(conn({"api_key_in_headers": value}), "ppe")
@@ -324,7 +330,7 @@ def test_no_boolean(value):
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        *((value, True) for value in [*TRUE, "", None]),
+        *((value, True) for value in [*TRUE, "", None, " ", "\t", "\u00a0"]),
         *((value, False) for value in FALSE),
         ("/etc/ssl/ca.pem", "/etc/ssl/ca.pem"),
         (" /etc/ssl/ca.pem ", "/etc/ssl/ca.pem"),

@@ -14,7 +14,7 @@ from loopback import Loopback, json_answer
 
 from airflow_provider_loanauth import protocol
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
-from airflow_provider_loanauth.transport import MAX_ANSWER_BYTES, Transport
+from airflow_provider_loanauth.transport import _QUIET, MAX_ANSWER_BYTES, Transport
 
 BODY = b'{"valid": 1, "secret": "made-up"}'
 
@@ -177,6 +177,38 @@ def test_a_missing_ca_bundle(tmp_path):
     missing = tmp_path / "missing.pem"
     error = fails(secret_request("https://127.0.0.1:1"), SettingsError, verify=str(missing))
     assert "The CA bundle cannot be read: check Verify TLS" in str(error)
+
+
+def test_a_file_that_is_no_ca_bundle(tmp_path, loopback):
+    """Trying again cannot help, so it is not said to be the service's fault."""
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text("made-up, and no certificate")
+    loopback.answers = [b""]
+    address = loopback.url.replace("http:", "https:")
+    error = fails(secret_request(address), SettingsError, verify=str(bundle))
+    assert "The CA bundle cannot be read: check Verify TLS" in str(error)
+
+
+def test_a_filter_that_goes_lets_no_other_record_pass(logs):
+    """Two requests at once: the end of one, while a record of the other is being filtered, uncovers nothing."""
+    one, other = secret_request("https://one.example"), secret_request("https://other.example")
+    logger = logging.getLogger("urllib3.connectionpool")
+    with Transport(timeout=1, verify=True):
+        ended = _QUIET.about(one)
+        ended.__enter__()
+
+        def end_one(record):
+            ended.__exit__(None, None, None)
+            return True
+
+        logger.filters.insert(0, end_one)
+        try:
+            with _QUIET.about(other):
+                logger.debug("GET %s", other.url)
+        finally:
+            logger.filters.remove(end_one)
+    assert "***" in logs.text
+    assert leaks(logs.text, SECRETS.values()) == []
 
 
 @pytest.mark.parametrize(

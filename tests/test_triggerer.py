@@ -71,7 +71,7 @@ def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
             airflow.start(programs)
             airflow.wait_for_dag(programs, "fifty_waiting")
             times["up"] = time.monotonic()
-            airflow.trigger("fifty_waiting", "night")
+            airflow.trigger("fifty_waiting", "night", {})
             programs.wait("50 deferred", lambda: states(database) == {"deferred": SENSORS}, seconds=PATIENCE)
             times["deferred"] = time.monotonic()
             # They wait, and nobody of them comes back.

@@ -21,7 +21,7 @@ LOAN = {"loan_id": "L-1", "amount": 250_000, "fico": 740, "ltv": 80.0, "term_mon
 def price(token, address):
     import requests
 
-    bearer = getattr(token, "value", token)
+    bearer = token.value
     answer = requests.post(
         f"{address}/sandbox/price", json=LOAN, headers={"Authorization": f"Bearer {bearer}"}, timeout=10
     )
@@ -36,14 +36,13 @@ with DAG(
     default_args={"retries": 3, "retry_delay": dt.timedelta(0)},
 ) as dag:
     for mode, parameters in MODES.items():
-        for when in ("open", "late", "late_plain"):
+        for when in ("open", "late"):
             name = f"{mode}_{when}"
             sensor = LoanAuthSensor(
                 task_id=name,
                 loanauth_conn_id=name,
                 poke_interval=0.2,
                 timeout=120,
-                seal=not when.endswith("plain"),
                 **parameters,
             )
             price.override(task_id=f"use_{name}")(sensor.output, os.environ[f"ADDRESS_OF_{name.upper()}"])
