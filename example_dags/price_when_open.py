@@ -6,7 +6,7 @@ the desk comes in, so this DAG starts early, waits until the service lets it in,
 
 What it costs to wait: no worker, and per event loop of the triggerer one request a minute, without credentials, for all
 tasks that wait for the same service, however many. Measured with a thousand of them (``make bench-wait``): one request
-an interval for all together, and 2.4 KiB of the triggerer's memory for each.
+an interval for all together, and 2.3 KiB of the triggerer's memory for each.
 
 Set-up:
 
