@@ -31,7 +31,7 @@ def use_fernet_key():
 def migrated(directory):
     """Return a directory with a migrated ``airflow.db``, made by the first process that asks."""
     database, lock = directory / "airflow.db", directory.with_suffix(".lock")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -51,7 +51,7 @@ def migrated(directory):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     if done.returncode:
         raise RuntimeError(f"airflow db migrate failed:\n{done.stdout}\n{done.stderr}")

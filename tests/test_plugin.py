@@ -44,7 +44,7 @@ def pulled(stored, plugins):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
 
 

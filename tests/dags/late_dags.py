@@ -27,7 +27,7 @@ CONN_ID = "late_jwt"
 def price_all(session, loans):
     rates = []
     for loan in loans:
-        answer = session.post(os.environ["PRICE_URL"], json=LOAN | {"loan_id": f"L-{loan}"}, timeout=5)
+        answer = session.post(os.environ["PRICE_URL"], json=LOAN | {"loan_id": f"L-{loan}"}, timeout=30)
         answer.raise_for_status()
         rates.append(answer.json()["rate"])
     return rates
@@ -65,7 +65,7 @@ def price_in_a_loop(token):
     from airflow_provider_loanauth.auth_httpx import LoanAuth as AsyncLoanAuth
 
     async def main():
-        async with httpx.AsyncClient(auth=AsyncLoanAuth(token), timeout=5, verify=False) as client:
+        async with httpx.AsyncClient(auth=AsyncLoanAuth(token), timeout=30, verify=False) as client:
             calls = [client.post(os.environ["PRICE_URL"], json=LOAN | {"loan_id": f"L-{loan}"}) for loan in range(20)]
             answers = await asyncio.gather(*calls)
         return [answer.raise_for_status().json()["rate"] for answer in answers]

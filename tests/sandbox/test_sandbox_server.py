@@ -35,7 +35,7 @@ def test_it_stops_in_the_middle_of_a_fault(tls, kind):
         while sandbox.counters().token == 0:
             time.sleep(0.001)
         start = time.monotonic()
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 60  # and not the fault's hour
     connection.close()
     assert not [thread for thread in threading.enumerate() if thread not in before]
 

@@ -90,7 +90,7 @@ def test_a_question_that_is_never_answered_ends(sandbox):
     sandbox.set_fault("hang")
     began = time.monotonic()
     assert ask(sandbox.url, SOON) is False
-    assert SOON <= time.monotonic() - began < SECONDS
+    assert SOON <= time.monotonic() - began < 60  # the sandbox would hang for an hour
 
 
 @pytest.fixture(scope="module")
