@@ -48,7 +48,7 @@ demo: $(READY) ## Run the three example DAGs against the sandbox and show the re
 
 .PHONY: test
 test: $(READY) ## Run the tests; all of them with coverage, or some: make test ARGS="tests/hooks -x"
-	@$(BIN)/python -m pytest $(or $(ARGS),-n auto --cov --cov-report=term --cov-fail-under=90)
+	@$(BIN)/python -m pytest $(or $(ARGS),-n auto --cov --cov-report=term --cov-fail-under=95)
 
 .PHONY: test-triggerer
 test-triggerer: $(READY) ## Run 50 deferred sensors in a whole Airflow, with a scheduler and a triggerer; takes minutes
