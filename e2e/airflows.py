@@ -150,11 +150,14 @@ class Airflow:
             raise ProgramError(f"Airflow {self.version} did not let its user in: {status}")
         self._authorization = f"Bearer {answer['access_token']}"
 
-    def ask(self, method: str, path: str, body: Any = None, *, text: bool = False) -> tuple[int, Any]:
+    def ask(
+        self, method: str, path: str, body: Any = None, *, text: bool = False, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
         """
         Send a request.
 
         :param path: below the API, or a whole address
+        :param headers: besides the usual ones
         :param text: whether to return the answer as it is; else parsed JSON
         :return: status and answer
         """
@@ -162,7 +165,7 @@ class Airflow:
             path if path.startswith("http") else f"{self.api}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json", "Accept": "application/json"},
+            headers={"Content-Type": "application/json", "Accept": "application/json"} | (headers or {}),
         )
         if self._authorization:
             request.add_header("Authorization", self._authorization)
@@ -182,6 +185,27 @@ class Airflow:
     def get(self, path: str) -> tuple[int, Any]:
         """Send a GET request."""
         return self.ask("GET", path)
+
+    def test_on_a_worker(self, programs: Programs, connection: dict[str, Any]) -> str:
+        """
+        Have a worker test a connection, as 3.3 can; return what it says.
+
+        :raises ProgramError: Airflow does not take it, or does not end it
+        """
+        status, answer = self.ask("POST", "/connections/enqueue-test", connection)
+        if "token" not in answer:
+            raise ProgramError(f"Airflow {self.version} does not enqueue a test: {status} {answer}")
+        token = {"Airflow-Connection-Test-Token": answer["token"]}
+        said: dict[str, Any] = {}
+
+        def over() -> bool:
+            nonlocal said
+            said = self.ask("GET", "/connections/enqueue-test", headers=token)[1]
+            time.sleep(0.3)
+            return said.get("state") in ("success", "failed")
+
+        programs.wait("the test on a worker", over, seconds=RUN_SECONDS)
+        return f"{said['state']}: {said['result_message']}"
 
     def wait_for_dag(self, programs: Programs, dag_id: str) -> None:
         """Wait until a DAG is known."""
@@ -204,6 +228,19 @@ class Airflow:
         status, answer = self.ask("POST", f"/dags/{dag_id}/dagRuns", body)
         if status >= 300:  # noqa: PLR2004 - not a success (RFC 9110 §15.3)
             raise ProgramError(f"Airflow {self.version} does not run {dag_id}: {status} {answer}")
+
+    def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
+        """
+        Clear one task of a run, so that it runs again.
+
+        :raises ProgramError: Airflow does not take it
+        """
+        body: dict[str, Any] = {"dry_run": False, "task_ids": [task_id], "dag_run_id": run_id, "only_failed": False}
+        if self.old:
+            body |= {"reset_dag_runs": True, "only_running": False}
+        status, answer = self.ask("POST", f"/dags/{dag_id}/clearTaskInstances", body)
+        if status >= 300 or task_id not in str(answer):  # noqa: PLR2004 - as above
+            raise ProgramError(f"Airflow {self.version} does not clear {dag_id}: {status} {answer}")
 
     def wait_for_run(self, programs: Programs, dag_id: str, run_id: str, wanted: str = "success") -> None:
         """

@@ -1,7 +1,8 @@
 """
 DAGs of the end-to-end run, for Airflow 2.11 to 3.3, which is why this file asks where things are.
 
-``price_by_template`` puts the token into a template, as users do. ``print_the_secret`` does what nobody should.
+``price_by_template`` puts the token into a template, as users do. ``price_again`` is cleared when its token has run
+out. ``print_the_secret`` does what nobody should.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import pendulum
 
 try:
     from airflow.providers.standard.operators.python import PythonOperator
-    from airflow.sdk import DAG
+    from airflow.sdk import DAG, task
 except ImportError:  # Airflow 2.11
     from airflow import DAG
+    from airflow.decorators import task
     from airflow.operators.python import PythonOperator
+
+from airflow import __version__ as airflow_version
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
@@ -50,6 +54,15 @@ def price_with_credential(url: str, **context: Any) -> float:
     return float(answer.json()["rate"])
 
 
+def print_what_was_sent(url: str) -> None:
+    """Price without a pulled credential, and print what authenticated the call: a secret that this task has fetched."""
+    import requests
+
+    answer = requests.post(url, json=LOAN, auth=LoanAuth("loanauth_ppe"), timeout=30)
+    answer.raise_for_status()
+    print("sent:", answer.request.headers["secret"])
+
+
 with DAG("price_by_template", schedule=None, **SETTINGS):
     authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt")
     authenticate >> [
@@ -63,7 +76,25 @@ with DAG("price_by_template", schedule=None, **SETTINGS):
         ),
     ]
 
-with DAG("print_the_secret", schedule=None, **SETTINGS):
-    LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_ppe") >> PythonOperator(
-        task_id="print_it", python_callable=show, op_args=[f"the secret is {OPENED}"]
+with DAG("price_again", schedule=None, **SETTINGS):
+    LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt") >> PythonOperator(
+        task_id="price_with_credential", python_callable=price_with_credential, op_kwargs={"url": PRICING_URL}
     )
+
+with DAG("print_the_secret", schedule=None, **SETTINGS):
+    opened = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_ppe")
+    (
+        opened
+        >> PythonOperator(task_id="print_it", python_callable=show, op_args=[f"the secret is {OPENED}"])
+        >> PythonOperator(
+            task_id="print_what_was_sent", python_callable=print_what_was_sent, op_kwargs={"url": PRICING_URL}
+        )
+    )
+    if tuple(map(int, airflow_version.split(".")[:2])) >= (3, 2):
+
+        @task
+        async def print_on_a_loop(credential: Any) -> None:
+            """Open and print on an event loop: Airflow runs coroutines as tasks from 3.2 on."""
+            print("opened on a loop:", credential.value)
+
+        print_on_a_loop(opened.output)
