@@ -34,7 +34,7 @@ PRICING_URL = "loan_pricing_url"  # a Variable: pricing may live on another host
 LOANS = 1000
 
 # A task costs Airflow a second or so, a rate some milliseconds: 1,000 tasks of one loan would spend the night starting
-# tasks. A batch is also what is tried again, so not all 1,000 in one. Fifty is some seconds of work.
+# tasks. A batch is also what is tried again, so not all 1,000 in one.
 BATCH_SIZE = 50
 # The service publishes no limits, so be a polite caller. A pool holds for all DAGs that price together, a limit of this
 # DAG would not.
@@ -80,7 +80,8 @@ def nightly_batch() -> None:
         return [[*range(start, start + BATCH_SIZE)] for start in range(0, LOANS, BATCH_SIZE)]
 
     # A batch that starts late or takes long does not mind that the token has run out: it is renewed, once per process.
-    @task(pool=POOL, execution_timeout=timedelta(minutes=15))
+    # multiple_outputs: of a dict, Airflow would otherwise store each loan as an XCom of its own.
+    @task(pool=POOL, execution_timeout=timedelta(minutes=15), multiple_outputs=False)
     def price(token: AccessToken, numbers: list[int]) -> dict[str, float]:
         """Price one batch over one connection."""
         # Here and not above: Airflow parses this file again and again.

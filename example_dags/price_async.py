@@ -51,7 +51,8 @@ def price_async() -> None:
     """Log in, price 1,000 loans concurrently in one task, print the extremes."""
     token = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID).output
 
-    @task
+    # multiple_outputs: of a dict, Airflow would otherwise store each loan as an XCom of its own.
+    @task(multiple_outputs=False)
     def price(token: AccessToken) -> dict[str, float]:
         """Price all loans. From Airflow 3.2 on, this may be an ``async def`` without the inner function."""
         import asyncio

@@ -50,6 +50,10 @@ def test_the_nightly_batch_prices_a_thousand_loans_and_forgets_its_credential(ba
     assert b"1000 loans priced" in batches.nightly.printed
     assert batches.nightly.xcom("nightly_batch", "authenticate") == []
     assert len(batches.nightly.xcom("nightly_batch", "price")) == 20
+    # A batch is one XCom, not one for each of its loans.
+    for outcome, dag_id, expected in ((batches.nightly, "nightly_batch", 20), (batches.at_once, "price_async", 1)):
+        [(stored,)] = outcome.query("select count(*) from xcom where dag_id = ? and task_id = 'price'", dag_id)
+        assert stored == expected
 
 
 def test_the_asynchronous_task_prices_a_thousand_loans(batches):
