@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import get_current_context
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.defaults import COMPANY_HEADER, MIN_TTL, SECRET_HEADER
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.placement import Placement
-from airflow_provider_loanauth.renewal import DEFAULT_MIN_TTL, Keyring
-from airflow_provider_loanauth.requests_auth import CredentialAuth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from requests import PreparedRequest
+
+    from airflow_provider_loanauth.renewal import Keyring
 
 # What Airflow takes as a connection id (250 characters of these), and what no person has ever called one: a JSON web
 # token begins with the Base64 of '{"' (RFC 7515 §3.1), other secrets are long and without any separator.
@@ -24,10 +26,13 @@ def keyring(credential_or_conn_id: AccessToken | ApiSecret | str, method: str | 
     """
     Make a keyring of what a user has: a credential pulled from XCom, or a connection id.
 
-    :raises LoanAuthError: it is neither; the message does not repeat it
+    :raises LoanAuthError: it is neither, which the message does not repeat; or ``min_ttl`` is no number of seconds
     """
+    if isinstance(min_ttl, bool) or not isinstance(min_ttl, (int, float)) or not min_ttl >= 0:
+        raise LoanAuthError("min_ttl is not a number of seconds, 0 or more.")
     # Loaded when a task runs: a DAG file that imports LoanAuth does not pay for it.
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook  # noqa: PLC0415
+    from airflow_provider_loanauth.renewal import Keyring  # noqa: PLC0415
 
     if isinstance(credential_or_conn_id, (AccessToken, ApiSecret)):
         credential = credential_or_conn_id
@@ -47,7 +52,7 @@ def keyring(credential_or_conn_id: AccessToken | ApiSecret | str, method: str | 
     return Keyring(LoanAuthHook(credential_or_conn_id, method), None, min_ttl)
 
 
-class LoanAuth(CredentialAuth):
+class LoanAuth:
     """
     Authenticates requests to the pricing service, and keeps doing so when the credential runs out.
 
@@ -62,27 +67,37 @@ class LoanAuth(CredentialAuth):
 
     :param credential_or_conn_id: a credential pulled from XCom, or a connection id
     :param method: ``jwt``, ``los`` or ``ppe``, for a connection id; None: the connection's own, else ``jwt``
-    :param min_ttl: renew when fewer seconds than this are left, or less than a tenth of the lifetime
+    :param min_ttl: renew when fewer seconds than this are left; of a short lifetime, when less than a tenth is left
     :param secret_header: header for an API secret
     :param company_header: header for the company id that goes with it
-    :raises LoanAuthError: the first argument is neither
+    :raises LoanAuthError: the first argument is neither, or ``min_ttl`` is not a number of seconds
     """
 
     def __init__(
         self,
         credential_or_conn_id: AccessToken | ApiSecret | str,
         method: str | None = None,
-        min_ttl: float = DEFAULT_MIN_TTL,
+        min_ttl: float = MIN_TTL,
         *,
-        secret_header: str = Placement.secret_header,
-        company_header: str = Placement.company_header,
+        secret_header: str = SECRET_HEADER,
+        company_header: str = COMPANY_HEADER,
     ) -> None:
-        super().__init__(
-            keyring(credential_or_conn_id, method, min_ttl),
-            Placement(secret_header=secret_header, company_header=company_header),
-        )
+        # As in keyring().
+        from airflow_provider_loanauth.placement import Placement  # noqa: PLC0415
+        from airflow_provider_loanauth.requests_auth import CredentialAuth  # noqa: PLC0415
+
+        placement = Placement(secret_header=secret_header, company_header=company_header)
+        self._auth = CredentialAuth(keyring(credential_or_conn_id, method, min_ttl), placement)
         self._made_of = (credential_or_conn_id, method, min_ttl)
         self._headers = {"secret_header": secret_header, "company_header": company_header}
+
+    def __call__(self, request: PreparedRequest) -> PreparedRequest:
+        """
+        Put the credential on a request (the protocol of ``requests``).
+
+        :raises LoanAuthError: the request goes to another service than the first one, or the renewal failed
+        """
+        return self._auth(request)
 
     @classmethod
     def of_task(cls, task_id: str, **kwargs: Any) -> Callable[..., LoanAuth]:

@@ -14,12 +14,12 @@ from weakref import WeakKeyDictionary
 import httpx
 
 from airflow_provider_loanauth.auth import keyring
+from airflow_provider_loanauth.defaults import COMPANY_HEADER, MIN_TTL, SECRET_HEADER
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.grants import CANNOT_SEND_AGAIN, UNAUTHORIZED
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.off_the_loop import off_the_loop
 from airflow_provider_loanauth.placement import Placement
-from airflow_provider_loanauth.renewal import DEFAULT_MIN_TTL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
@@ -47,10 +47,10 @@ class LoanAuth(httpx.Auth):
         self,
         credential_or_conn_id: AccessToken | ApiSecret | str,
         method: str | None = None,
-        min_ttl: float = DEFAULT_MIN_TTL,
+        min_ttl: float = MIN_TTL,
         *,
-        secret_header: str = Placement.secret_header,
-        company_header: str = Placement.company_header,
+        secret_header: str = SECRET_HEADER,
+        company_header: str = COMPANY_HEADER,
     ) -> None:
         self._keyring = keyring(credential_or_conn_id, method, min_ttl)
         self._placement = Placement(secret_header=secret_header, company_header=company_header)
@@ -157,7 +157,11 @@ class LoanAuth(httpx.Auth):
             return
         url = info["request"].url
         address = url.target.decode()
-        # A target that is a whole address goes to a proxy, which is not the service.
+        # A target that is a whole address goes to a proxy, which is not the service, and in clear.
+        if address.startswith("http://"):
+            raise LoanAuthError(
+                "A proxy would carry the credential in clear: call a loopback address without it (NO_PROXY, trust_env)."
+            )
         if not address.startswith(("http://", "https://")):
             port = "" if url.port is None else f":{url.port}"
             host = url.host.decode()

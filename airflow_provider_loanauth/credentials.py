@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 def _utc(moment: datetime) -> pendulum.DateTime:
+    if type(moment) is pendulum.DateTime and moment.tzinfo is pendulum.UTC:
+        return moment
     return pendulum.instance(moment).in_timezone("UTC")
 
 
@@ -45,30 +47,28 @@ class Credential:
         self.issued_at = _utc(issued_at)
         self.expires_at = _utc(expires_at) if expires_at else None
         self._sealed = sealed
-        self._opened: dict[str, Any] | None = None
+        self._opened: tuple[Secret, str] | None = None
 
     @classmethod
-    def _seal(
-        cls,
-        content: dict[str, Any],
-        *,
-        method: str,
-        conn_id: str,
-        issued_at: datetime,
-        expires_at: datetime | None = None,
-    ) -> Self:
-        # Kind and origin are sealed in, so that a value moved to another connection's credential does not open.
-        bound = {"kind": cls.__name__, "method": method, "conn_id": conn_id, **content}
-        return cls(method=method, conn_id=conn_id, issued_at=issued_at, sealed=seal(bound), expires_at=expires_at)
+    def _bound(cls, method: str, conn_id: str) -> str:
+        """
+        Return what is sealed in before the secret, so that a value moved to another credential does not open.
 
-    def _content(self) -> dict[str, Any]:
-        """Open, check and mask; once per object."""
+        One line, and another one for each kind, method and connection id: ``ascii`` escapes what could blur that.
+        """
+        # str.__str__: what an Enum with text is in XCom.
+        return ascii((cls.__name__, str.__str__(method), str.__str__(conn_id)))
+
+    def _content(self) -> tuple[Secret, str]:
+        """Open, check and mask, once per object; return the secret and what was sealed beside it."""
         if self._opened is None:
-            self._opened = self._open()
-            mask([self._opened["value"]])
+            opened = self._open()
+            # First this: nobody is handed a value that is not masked.
+            mask([opened[0]])
+            self._opened = opened
         return self._opened
 
-    def _open(self) -> dict[str, Any]:
+    def _open(self) -> tuple[Secret, str]:
         content = unseal(self._sealed)
         if content is None:
             raise SealError(
@@ -78,16 +78,18 @@ class Credential:
                 conn_id=self.conn_id,
                 method=self.method,
             )
-        content["value"] = Secret(content.get("value", ""))
-        bound = (type(self).__name__, self.method, self.conn_id)
-        if tuple(content.get(name) for name in ("kind", "method", "conn_id")) != bound:
+        bound, _, content = content.partition("\n")
+        if bound != self._bound(self.method, self.conn_id):
+            # What collects the locals of a traceback finds nothing here.
+            del bound, content
             raise SealError(
                 f"The {self._what} was sealed for another connection or method than its metadata says: it was changed "
                 "on its way. Clear the authenticating task.",
                 conn_id=self.conn_id,
                 method=self.method,
             )
-        return content
+        beside, _, value = content.partition("\n")
+        return Secret(value), beside
 
     @property
     def value(self) -> str:
@@ -97,8 +99,7 @@ class Credential:
         :return: the secret in clear
         :raises SealError: no Fernet key, another one, or a damaged value
         """
-        value: str = self._content()["value"]
-        return value
+        return self._content()[0]
 
     def serialize(self) -> dict[str, Any]:
         """Return what XCom stores: metadata in clear, the rest sealed."""
@@ -178,7 +179,8 @@ class AccessToken(Credential):
         :param token: the token in clear
         :raises SealError: Airflow has no usable Fernet key
         """
-        return cls._seal({"value": token}, method=method, conn_id=conn_id, issued_at=issued_at, expires_at=expires_at)
+        sealed = seal(Secret(f"{cls._bound(method, conn_id)}\n\n{token}"))
+        return cls(method=method, conn_id=conn_id, issued_at=issued_at, sealed=sealed, expires_at=expires_at)
 
     @staticmethod
     def deserialize(data: dict[str, Any], version: int) -> AccessToken:
@@ -204,7 +206,8 @@ class ApiSecret(Credential):
         :param valid: the integer that came with it, not interpreted
         :raises SealError: Airflow has no usable Fernet key
         """
-        return cls._seal({"value": secret, "valid": valid}, method=method, conn_id=conn_id, issued_at=issued_at)
+        sealed = seal(Secret(f"{cls._bound(method, conn_id)}\n{valid:d}\n{secret}"))
+        return cls(method=method, conn_id=conn_id, issued_at=issued_at, sealed=sealed)
 
     @property
     def valid(self) -> int:
@@ -213,7 +216,7 @@ class ApiSecret(Credential):
 
         :raises SealError: no Fernet key, another one, or a damaged value
         """
-        return int(self._content()["valid"])
+        return int(self._content()[1])
 
     @staticmethod
     def deserialize(data: dict[str, Any], version: int) -> ApiSecret:

@@ -46,6 +46,8 @@ def explain(error: Exception, request: WireRequest) -> LoanAuthError:
     broke_off = _cause_of(error, urllib3.exceptions.ProtocolError)
     if type(error) is requests.exceptions.ConnectionError and broke_off is not None:
         return UnavailableError(f"{_BROKEN} ({asked})")
+    if isinstance(error, requests.exceptions.InvalidSchema) and "dependencies for SOCKS" in str(error):
+        return SettingsError(f"{_NO_SOCKS} ({asked})")
     for types, make, sentence in _EXPLANATIONS:
         if isinstance(error, types):
             return make(f"{sentence} ({asked})")
@@ -70,13 +72,17 @@ _NO_BUNDLE = f"The CA bundle cannot be read: check {LABELS['verify']}, REQUESTS_
 # What OpenSSL calls a file that is none.
 _NOT_A_BUNDLE = frozenset({"NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "BAD_BASE64_DECODE"})
 _ADDRESS = f"{LABELS['host']} is not an address that can be called: check it."
+_NO_SOCKS = (
+    "The proxy in this machine's environment speaks SOCKS, which needs a library that is not installed: "
+    "pip install 'requests[socks]'"
+)
 _NO_ANSWER = "The service could not be reached: it is down, its name is unknown here, or a firewall is between"
 _BROKEN = "The answer of the service broke off or cannot be decoded"
 
 #: (foreign types, ours, sentence), most specific first.
 _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
     (
-        (requests.exceptions.InvalidProxyURL,),
+        (requests.exceptions.InvalidProxyURL, urllib3.exceptions.ProxySchemeUnknown),
         SettingsError,
         "The proxy address in this machine's environment is not an address: check HTTPS_PROXY and HTTP_PROXY",
     ),

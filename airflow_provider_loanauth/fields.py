@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_loanauth.addresses import AddressError, base_address
@@ -26,6 +27,9 @@ LONGEST_TIMEOUT = 86_400
 
 #: Fields whose values nobody may see.
 SECRET_FIELDS = frozenset({"password", "client_secret", "los_client_secret", "api_key"})
+
+# Unicode category Cc.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 # A ticked box arrives as "y" when the form of Airflow 2.11 is tested.
 _TRUE = frozenset({"true", "1", "yes", "y", "on"})
@@ -102,7 +106,7 @@ class FieldReader:
             )
         elif not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
             self.problems.append(f"{label} holds half a character (a lone surrogate): type the value again.")
-        elif any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in value):  # noqa: PLR2004 - Unicode category Cc
+        elif _CONTROL.search(value):
             self.problems.append(
                 f"{label} holds a control character, such as a line end or a tab that was pasted with it: remove it."
             )

@@ -6,6 +6,8 @@ import math
 import time
 from dataclasses import dataclass, field
 
+from airflow_provider_loanauth.in_clear import InClear
+
 #: The window before the end in which a credential is renewed is never more than this share of its lifetime: with a
 #: fixed one, a token that lives shorter than the window would be renewed for every request.
 LARGEST_SHARE = 0.1
@@ -22,7 +24,7 @@ CANNOT_SEND_AGAIN = (
 
 
 @dataclass(eq=False, kw_only=True)
-class Grant:
+class Grant(InClear):
     """
     A credential in use in this process.
 

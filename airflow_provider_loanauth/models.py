@@ -10,9 +10,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping  # noqa: TC003 - _shape() looks the annotations up
 from dataclasses import dataclass, field, fields
-from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from airflow_provider_loanauth.exceptions import ResponseError, SealError
+from airflow_provider_loanauth.exceptions import ResponseError
+from airflow_provider_loanauth.in_clear import InClear
 from airflow_provider_loanauth.redaction import Secret
 
 _JSON_NAMES = {str: "a string", int: "an integer", bool: "true or false", dict: "an object", type(None): "null"}
@@ -31,23 +32,6 @@ def _wire(name: str | None = None, *, required: bool = False, nullable: bool = F
 def _unknown() -> Any:
     """Declare the place for fields that the interface does not name. Out of ``repr``: nobody knows what they hold."""
     return field(default_factory=dict, repr=False, hash=False)
-
-
-class _KeptOutOfXCom:
-    """An answer in clear. Airflow would write a returned dataclass to XCom as it is; this one refuses."""
-
-    __slots__ = ()
-
-    def serialize(self) -> NoReturn:
-        """
-        Refuse to be stored in XCom, where the answer would stand in clear.
-
-        :raises SealError: always
-        """
-        raise SealError(
-            f"{type(self).__name__} holds a secret and personal data in clear and is not stored in XCom. "
-            "Return LoanAuthHook.get_credential() from the task instead: it is sealed."
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +54,7 @@ class Person:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenResponse(_KeptOutOfXCom):
+class TokenResponse(InClear):
     """
     Answer of Authen JWT and Authen LOS (§2.1).
 
@@ -105,7 +89,7 @@ class TokenResponse(_KeptOutOfXCom):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApiSecretResponse(_KeptOutOfXCom):
+class ApiSecretResponse(InClear):
     """
     Answer of PPE API secret (§2.2).
 

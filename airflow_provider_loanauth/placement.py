@@ -1,8 +1,7 @@
 """
 Where a credential goes on a request, and where it must never go. Knows neither Airflow nor an HTTP library.
 
-Bearer use is RFC 6750 §2.1; the headers of an API secret are those of public samples (``service-notes.md``), which is
-why their names can be set.
+Bearer use is RFC 6750 §2.1; the headers of an API secret are settable.
 """
 
 from __future__ import annotations
@@ -13,8 +12,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from airflow_provider_loanauth.addresses import is_loopback
+from airflow_provider_loanauth.defaults import COMPANY_HEADER, SECRET_HEADER
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS
+from airflow_provider_loanauth.redaction import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -37,6 +38,12 @@ def origin_of(url: str) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]
 
 
+def _by_proxy(host: str) -> bool:
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - loads http.client, at the first use alone
+
+    return bool({"http", "all"} & {*getproxies()}) and not proxy_bypass(host)
+
+
 @dataclass(kw_only=True)
 class Placement:
     """
@@ -46,8 +53,8 @@ class Placement:
     :param company_header: header for the company id that goes with it
     """
 
-    secret_header: str = "secret"  # noqa: S105 - a header's name
-    company_header: str = "companyid"
+    secret_header: str = SECRET_HEADER
+    company_header: str = COMPANY_HEADER
     _bound: tuple[str, str, int] | None = field(default=None, init=False)
     _binding: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
@@ -66,6 +73,11 @@ class Placement:
             raise LoanAuthError(
                 f"The address of {host} begins with http, which would send the credential in clear (RFC 6750 §5.3): "
                 "use https. Plain http is for loopback addresses only."
+            )
+        if scheme == "http" and self._bound is None and _by_proxy(host):
+            raise LoanAuthError(
+                "A proxy of this machine's environment (HTTP_PROXY, ALL_PROXY) would carry the credential in clear: "
+                f"add {host} to NO_PROXY."
             )
         # Of two threads that race here with two services, one must meet the error below.
         with self._binding:
@@ -102,7 +114,7 @@ class Placement:
         :raises SettingsError: an API secret needs a company id, and the Connection has none
         """
         if grant.method != "ppe":
-            headers["Authorization"] = f"Bearer {grant.value}"
+            headers["Authorization"] = Secret(f"Bearer {grant.value}")
             return
         if grant.company_id is None:
             raise SettingsError(
@@ -110,7 +122,7 @@ class Placement:
                 conn_id=grant.conn_id,
                 method=grant.method,
             )
-        headers[self.secret_header] = str(grant.value)
+        headers[self.secret_header] = Secret(grant.value)
         headers[self.company_header] = grant.company_id
 
     def is_on(self, headers: Mapping[str, str], grant: Grant) -> bool:

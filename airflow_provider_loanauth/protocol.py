@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from airflow_provider_loanauth import models
-from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
+from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.in_clear import InClear
 from airflow_provider_loanauth.redaction import Secret
 from airflow_provider_loanauth.refusals import raise_for_status, retry_after
 
@@ -35,7 +36,7 @@ M = TypeVar("M", models.TokenResponse, models.ApiSecretResponse)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WireRequest:
+class WireRequest(InClear):
     """
     A request, ready to be sent by any HTTP client. Holds secrets, so only the redacted parts are in its ``repr``.
 
@@ -61,7 +62,7 @@ class WireRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WireAnswer:
+class WireAnswer(InClear):
     """
     An answer as it came, its body decoded and whole.
 
@@ -144,17 +145,17 @@ def read_token(request: WireRequest, answer: WireAnswer, *, now: datetime) -> mo
     """
     response = _read(models.TokenResponse, request, answer, now)
     if not _B64TOKEN.fullmatch(response.access_token):
-        raise ResponseError(
+        problem = (
             "The field access_token of the answer is empty or holds characters that a bearer token cannot have "
-            "(RFC 6750 §2.1).",
-            status=answer.status,
+            "(RFC 6750 §2.1)."
         )
-    if response.token_type is not None and response.token_type.lower() != "bearer":
-        raise ResponseError(
-            "The field token_type of the answer is not 'bearer', the only type that the interface names.",
-            status=answer.status,
-        )
-    return response
+    elif response.token_type is not None and response.token_type.lower() != "bearer":
+        problem = "The field token_type of the answer is not 'bearer', the only type that the interface names."
+    else:
+        return response
+    # As in _read: what the service repeats in a field of no secret would stand here.
+    del response
+    raise ResponseError(problem, status=answer.status)
 
 
 def read_secret(request: WireRequest, answer: WireAnswer, *, now: datetime) -> models.ApiSecretResponse:
@@ -170,22 +171,28 @@ def read_secret(request: WireRequest, answer: WireAnswer, *, now: datetime) -> m
 
 def _read(model: type[M], request: WireRequest, answer: WireAnswer, now: datetime) -> M:
     parsed = parse_json(answer.body)
-    raise_for_status(
-        answer.status,
-        parsed,
-        location=answer.headers.get("location"),
-        retry_after=retry_after(answer.headers.get("retry-after"), now=now),
-        secrets=request.secrets,
-    )
-    if not isinstance(parsed, dict):
-        raise ResponseError(_not_the_json(answer, parsed), status=answer.status)
     try:
-        return models.read(model, parsed)
-    except LoanAuthError as error:
-        problem = str(error.args[0])
-    # What collects the locals of a traceback, as a test runner does, finds no answer here.
+        raise_for_status(
+            answer.status,
+            parsed,
+            location=answer.headers.get("location"),
+            retry_after=retry_after(answer.headers.get("retry-after"), now=now),
+            secrets=request.secrets,
+        )
+        return models.read(model, _object(answer, parsed))
+    except (RejectedError, UnavailableError, ResponseError) as error:
+        failure = error
+    # What collects the locals of a traceback, as a test runner does, finds no answer here, nor in the frames below.
     del parsed
-    raise ResponseError(problem, status=answer.status)
+    failure.__traceback__ = None
+    failure.status = answer.status
+    raise failure
+
+
+def _object(answer: WireAnswer, parsed: Any) -> dict[str, Any]:
+    if not isinstance(parsed, dict):
+        raise ResponseError(_not_the_json(answer, parsed))
+    return parsed
 
 
 def _not_the_json(answer: WireAnswer, parsed: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ class Secret(str):
     def __repr__(self) -> str:
         return "'***'"
 
+    def __getitem__(self, key: SupportsIndex | slice) -> Secret:
+        """Return a part that hides itself too: what shortens long values for a traceback slices them first."""
+        return Secret(super().__getitem__(key))
+
 
 def derived_forms(secret: str) -> list[str]:
     """
@@ -42,16 +46,16 @@ def derived_forms(secret: str) -> list[str]:
     """
     octets = secret.encode("utf-8", "surrogatepass")
     escaped = quote(octets, safe="")
-    forms = [
-        secret,
-        base64.b64encode(octets).decode().rstrip("="),
-        base64.urlsafe_b64encode(octets).decode().rstrip("="),
-        escaped,
-        quote(octets),
-        quote_plus(octets),
-        # Lower-case escapes are as valid as upper-case ones (RFC 3986 §2.1), and some proxies write them.
-        _ESCAPE.sub(lambda match: match[0].lower(), escaped),
-    ]
+    encoded = base64.b64encode(octets).decode().rstrip("=")
+    forms = [secret, encoded, encoded.replace("+", "-").replace("/", "_")]
+    if escaped != secret:
+        forms += [
+            escaped,
+            quote(octets),
+            quote_plus(octets),
+            # Lower-case escapes are as valid as upper-case ones (RFC 3986 §2.1), and some proxies write them.
+            _ESCAPE.sub(lambda match: match[0].lower(), escaped),
+        ]
     return list(dict.fromkeys(forms))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.redaction import holds_any
+from airflow_provider_loanauth.redaction import derived_forms, holds_any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,7 @@ def raise_for_status(
         cause = _INVALID_GRANT if invalid_grant else _LIKELY_CAUSES.get(status, _OTHER_REFUSAL)
         raise RejectedError(f"{answered} {cause}", status=status)
     if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110 §15.4
-        target = f" to {host_of(location)}" if location else ""
+        target = f" to {host_of(location, secrets)}" if location else ""
         raise ResponseError(
             f"The service answered {status}, a redirect{target}. It is not followed, because that could send the "
             "credentials elsewhere: check the Auth URL in the Connection.",
@@ -142,10 +142,17 @@ def retry_after(value: str | None, *, now: datetime) -> float | None:
     return max(0.0, (moment - now).total_seconds())
 
 
-def host_of(url: str) -> str:
-    """Return the host of an address, for messages; never its path, query or user information."""
+def host_of(url: str, secrets: Sequence[str] = ()) -> str:
+    """
+    Return the host of an address, for messages; never its path, query or user information.
+
+    :param url: an address
+    :param secrets: values that were sent; the host is not named if it holds one, in whatever case
+    """
     try:
         host = urlsplit(url).hostname
     except ValueError:
         return "an unreadable address"
+    if host and any(form.lower() in host for secret in secrets if secret for form in derived_forms(secret)):
+        return "an address that repeats what was sent"
     return host if host and host.isprintable() else "another path of the same host"

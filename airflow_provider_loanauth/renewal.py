@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_loanauth._compat import one_question_at_a_time
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
@@ -21,23 +21,8 @@ from airflow_provider_loanauth.grants import Grant
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+    from airflow_provider_loanauth.outcomes import Outcome
     from airflow_provider_loanauth.settings import Settings
-
-#: Seconds that must be left of a credential before it is used.
-DEFAULT_MIN_TTL = 60.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Issued:
-    """
-    A credential in clear, as the service has just issued it.
-
-    :param value: access token or API secret
-    :param lifetime: seconds from the request to its end; None where nobody knows
-    """
-
-    value: str = field(repr=False)
-    lifetime: float | None
 
 
 class Source(Protocol):
@@ -46,7 +31,7 @@ class Source(Protocol):
     def settings(self) -> Settings:
         """Read and check the Connection."""
 
-    def issue(self, settings: Settings) -> Issued:
+    def issue(self, settings: Settings) -> Outcome[Any]:
         """Authenticate."""
 
 

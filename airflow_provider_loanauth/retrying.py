@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import tenacity
 
+from airflow_provider_loanauth.defaults import MAX_ATTEMPTS
 from airflow_provider_loanauth.exceptions import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Attempts for one authentication, and the seconds within which the last one must begin.
-MAX_ATTEMPTS = 3
+#: Seconds within which the last attempt must begin.
 MAX_SECONDS = 60.0
 _FIRST_WAIT = 1.0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from cryptography.fernet import InvalidToken
@@ -52,28 +51,28 @@ def require_seal() -> Any:
     return fernet
 
 
-def seal(content: dict[str, Any]) -> str:
+def seal(text: str) -> str:
     """
-    Encrypt a JSON object.
+    Encrypt a text.
 
-    :param content: the object
+    :param text: in clear
     :return: a Fernet token
     :raises SealError: Airflow has no usable Fernet key
     """
-    return str(require_seal().encrypt(json.dumps(content).encode()).decode())
+    # surrogatepass: an error of the codec would hold the text.
+    return str(require_seal().encrypt(text.encode("utf-8", "surrogatepass")).decode())
 
 
-def unseal(sealed: str) -> dict[str, Any] | None:
+def unseal(sealed: str) -> str | None:
     """
     Decrypt what :func:`seal` made.
 
     :param sealed: a Fernet token
-    :return: the object; None where this process has another key or the token is damaged
+    :return: the text; None where this process has another key or the token is damaged
     :raises SealError: Airflow has no usable Fernet key
     """
     fernet = require_seal()
     try:
-        content: dict[str, Any] = json.loads(fernet.decrypt(sealed.encode()))
+        return str(fernet.decrypt(sealed.encode()), "utf-8", "surrogatepass")
     except (InvalidToken, ValueError):
         return None
-    return content

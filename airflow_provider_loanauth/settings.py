@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.fields import FieldReader
 from airflow_provider_loanauth.get_provider_info import LABELS
+from airflow_provider_loanauth.in_clear import InClear
 from airflow_provider_loanauth.redaction import Secret
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _DIGEST_KEY = secrets.token_bytes(32)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PasswordGrant:
+class PasswordGrant(InClear):
     """What Authen JWT and Authen LOS send (§4.1, §4.2)."""
 
     username: str
@@ -45,7 +46,7 @@ class PasswordGrant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApiKeyPair:
+class ApiKeyPair(InClear):
     """What PPE API secret sends (§4.3)."""
 
     api_key: Secret
@@ -54,7 +55,7 @@ class ApiKeyPair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(InClear):
     """
     A checked Connection.
 

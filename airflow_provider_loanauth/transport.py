@@ -131,7 +131,7 @@ class _Quiet:
     """
 
     def __init__(self) -> None:
-        self._hidden: tuple[tuple[str, ...], ...] = ()
+        self._hidden: tuple[tuple[int, tuple[str, ...]], ...] = ()
         self._renew()
         os.register_at_fork(after_in_child=self._renew)
 
@@ -141,8 +141,7 @@ class _Quiet:
     @contextmanager
     def about(self, request: WireRequest) -> Iterator[None]:
         """Hide what is secret in the address of a request while it is sent."""
-        forms = {form for secret in request.secrets for form in derived_forms(secret)}
-        mine = tuple(sorted(forms, key=len, reverse=True))
+        mine = (threading.get_ident(), request.secrets)
         for name in _LOGGERS:
             # Nothing happens where it is; logging that was configured anew has lost it.
             logging.getLogger(name).addFilter(self)
@@ -156,10 +155,16 @@ class _Quiet:
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Take what is hidden out of a record (the protocol of ``logging``)."""
+        if record.exc_info and any(thread == record.thread for thread, _ in self._hidden):
+            # Headers that urllib3 cannot read: it tells all of them, and what the service issues may stand there.
+            record.msg = "The answer of the service is malformed; what urllib3 says of it is not shown."
+            record.args, record.exc_info, record.exc_text = (), None, None
+            return True
         message = shown = record.getMessage()
-        for forms in self._hidden:
-            for form in forms:
-                shown = shown.replace(form, "***")
+        # Worked out here, because hardly anybody has urllib3 write at DEBUG.
+        forms = {form for _, secrets in self._hidden for secret in secrets for form in derived_forms(secret)}
+        for form in sorted(forms, key=len, reverse=True):
+            shown = shown.replace(form, "***")
         if shown != message:
             record.msg, record.args = shown, ()
         return True

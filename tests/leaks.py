@@ -43,3 +43,14 @@ def told(error):
         texts += [str(one), repr(one), repr(one.args), repr(vars(one))]
         pending += [inner for inner in (one.__cause__, one.__context__) if inner is not None]
     return "\n".join(texts)
+
+
+def locals_of(error):
+    """Return what a debugger, or a traceback that shows locals, would print of our own frames."""
+    shown, traceback = [], error.__traceback__
+    while traceback:
+        frame = traceback.tb_frame
+        if "airflow_provider_loanauth" in frame.f_code.co_filename:
+            shown += [f"{name} = {value!r}" for name, value in frame.f_locals.items()]
+        traceback = traceback.tb_next
+    return "\n".join(shown)

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import copy
+import enum
 import json
 import pickle
 from datetime import datetime, timedelta, timezone
 
 import pendulum
 import pytest
+from airflow_names import serde
 from fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
+from leaks import locals_of
 from masking import redact
-from test_models import SERDE
 
+from airflow_provider_loanauth import credentials
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.exceptions import SealError
-from airflow_provider_loanauth.redaction import derived_forms
+from airflow_provider_loanauth.redaction import Secret, derived_forms
 from airflow_provider_loanauth.sealing import seal
 
 ISSUED = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
@@ -36,7 +39,6 @@ both = pytest.mark.parametrize("make", [access_token, api_secret])
 
 
 def through_xcom(credential):
-    serde = pytest.importorskip(SERDE)
     return serde.deserialize(json.loads(json.dumps(serde.serialize(credential))))
 
 
@@ -178,14 +180,33 @@ def test_changed_metadata(make, change):
         moved.value  # noqa: B018
 
 
+@pytest.mark.parametrize("value", ["CANARY\nsecond\n\nlast\n", "\n", "('AccessToken', 'jwt', 'b')\n\nCANARY", ""])
+def test_a_secret_with_line_breaks_comes_back_whole(value):
+    assert through_xcom(access_token(value)).value == value
+    assert (through_xcom(api_secret(value, valid=-7)).value, api_secret(value, valid=-7).valid) == (value, -7)
+
+
+@pytest.mark.parametrize("conn_id", ["tenant_b", "tenant_a\n", "tenant_a', 'x", "tenant_ä", "tenant_\\xe4"])
+def test_no_connection_id_opens_what_belongs_to_another(conn_id):
+    own = access_token(conn_id=conn_id)
+    assert through_xcom(own).value == "CANARY-token"
+    for other in ("tenant_a", "tenant_ä", "tenant_\\xe4", "tenant_a', 'x'"):
+        if other != conn_id:
+            with pytest.raises(SealError, match="sealed for another connection"):
+                AccessToken.deserialize(own.serialize() | {"conn_id": other}, 1).value  # noqa: B018
+
+
 def test_a_secret_is_no_token():
     stored = api_secret(method="jwt").serialize()
     with pytest.raises(SealError, match="sealed for another connection or method"):
         AccessToken.deserialize(stored, 1).value  # noqa: B018
 
 
-def test_something_else_that_was_sealed_here():
-    stored = access_token().serialize() | {"sealed": seal({"other": 1})}
+@pytest.mark.parametrize(
+    "text", ["", "\n\n", "CANARY", '{"other": 1}', "('AccessToken', 'jwt', 'tenant_a')x\n\nCANARY"]
+)
+def test_something_else_that_was_sealed_here(text):
+    stored = access_token().serialize() | {"sealed": seal(text)}
     with pytest.raises(SealError, match="sealed for another connection"):
         AccessToken.deserialize(stored, 1).value  # noqa: B018
 
@@ -243,3 +264,38 @@ def test_no_configuration_allows_both():
     assert not conf.get("core", "allowed_deserialization_classes_regexp")
     for make in (access_token, api_secret):
         assert through_xcom({"deep": [make()]})["deep"][0].value.startswith("CANARY")
+
+
+class ConnIds(str, enum.Enum):
+    TENANT = "tenant_a"
+
+
+@both
+def test_an_enum_with_text_is_its_text(make):
+    """As which it comes out of XCom."""
+    credential = make(conn_id=ConnIds.TENANT)
+    stored = json.loads(json.dumps(credential.serialize()))
+    assert type(credential).deserialize(stored, 1).value == make().value
+
+
+@both
+def test_what_could_not_be_masked_is_not_handed_out(make, monkeypatch):
+    credential = through_xcom(make())
+
+    def fails(_):
+        raise ConnectionError("made-up: no supervisor")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(credentials, "mask", fails)
+        for _ in range(2):
+            with pytest.raises(ConnectionError):
+                credential.value  # noqa: B018
+    assert credential.value.startswith("CANARY")
+
+
+@both
+def test_a_failed_seal_leaves_nothing_in_its_frames(make, fernet):
+    fernet("")
+    with pytest.raises(SealError) as caught:
+        make(Secret("CANARY-value"))
+    assert "CANARY" not in locals_of(caught.value)

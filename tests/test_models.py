@@ -6,7 +6,7 @@ import json
 import pytest
 from wire_cases import FULL_TOKEN, FULL_TOKEN_BODY
 
-from airflow_provider_loanauth.exceptions import ResponseError, SealError
+from airflow_provider_loanauth.exceptions import ResponseError
 from airflow_provider_loanauth.models import ApiSecretResponse, LoanAppSessionPolicy, Person, TokenResponse, read
 
 FULL = json.loads(FULL_TOKEN_BODY)
@@ -172,25 +172,6 @@ def test_answers_are_frozen():
     for response in (FULL_TOKEN, FULL_TOKEN.person, FULL_TOKEN.loan_app_session_policy):
         with pytest.raises(dataclasses.FrozenInstanceError):
             response.extra_fields = {}
-
-
-@pytest.mark.parametrize("response", [FULL_TOKEN, ApiSecretResponse(**SECRET)], ids=["token", "secret"])
-def test_an_answer_is_not_for_xcom(response):
-    serde = pytest.importorskip(SERDE)
-    for value in (response, {"nested": [response]}):
-        with pytest.raises(SealError, match=r"get_credential\(\) from the task instead"):
-            serde.serialize(value)
-
-
-def _serde():
-    try:
-        import airflow.sdk.serde as found
-    except ImportError:
-        import airflow.serialization.serde as found
-    return found.__name__
-
-
-SERDE = _serde()
 
 
 def test_nested_models_have_no_secret():

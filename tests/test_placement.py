@@ -139,3 +139,32 @@ def test_a_secret_without_a_company_id_is_not_put_on():
 def test_values_are_in_no_representation():
     assert VALUE not in repr(grant())
     assert VALUE not in repr(Placement())
+
+
+@pytest.mark.parametrize(
+    ("variables", "refused"),
+    [
+        ({"HTTP_PROXY": "http://proxy.example"}, True),
+        ({"http_proxy": "http://proxy.example"}, True),
+        ({"ALL_PROXY": "http://proxy.example"}, True),
+        ({"HTTP_PROXY": "http://proxy.example", "NO_PROXY": "other.example"}, True),
+        ({"HTTP_PROXY": "http://proxy.example", "NO_PROXY": "localhost,127.0.0.1"}, False),
+        ({"HTTP_PROXY": "http://proxy.example", "NO_PROXY": "*"}, False),
+        ({"HTTPS_PROXY": "http://proxy.example"}, False),
+        ({}, False),
+    ],
+)
+def test_no_proxy_carries_a_credential_in_clear(variables, refused, monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    Placement().bind("https://pricing.example/")
+    placement = Placement()
+    if not refused:
+        placement.bind("http://127.0.0.1:8080/")
+        return
+    for _ in range(2):
+        with pytest.raises(LoanAuthError, match=r"add 127\.0\.0\.1 to NO_PROXY"):
+            placement.bind("http://127.0.0.1:8080/")

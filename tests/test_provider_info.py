@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 import airflow
+import jsonschema
 import pytest
 
 from airflow_provider_loanauth import get_provider_info as module
@@ -15,7 +16,7 @@ from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, UI_
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.settings import NEEDED
 
-#: Every field of DESIGN.md's table, in its words.
+#: Every field of the form, in the words of its design.
 DESIGNED = {
     "host": "Auth URL",
     "login": "Username",
@@ -46,7 +47,6 @@ def test_entry_point():
 
 @pytest.mark.parametrize("schema", ["provider_info.schema.json", "provider.yaml.schema.json"])
 def test_airflow_takes_it(schema):
-    jsonschema = pytest.importorskip("jsonschema")
     path = Path(airflow.__path__[0]) / schema
     if not path.exists():
         assert schema == "provider.yaml.schema.json", "every Airflow ships the schema of provider info"

@@ -4,10 +4,26 @@ import base64
 from urllib.parse import quote, quote_plus
 
 import pytest
+from rich import pretty
 
 from airflow_provider_loanauth.redaction import Secret, derived_forms, holds_any
 
 AWKWARD = 'CANARY/ü+ "%&✓=ab'
+
+
+def test_a_part_of_a_secret_hides_too():
+    secret = Secret("CANARY-" + "x" * 200)
+    assert secret[:6] == "CANARY"
+    assert secret[0] == "C"
+    for part in (secret[:80], secret[0], secret[::-1]):
+        assert repr(part) == "'***'"
+
+
+def test_a_traceback_with_values_that_shortens_them():
+    """What Airflow's console uses shows the first 80 characters of a long string."""
+    assert "CANARY" in pretty.pretty_repr({"a": "CANARY-" + "x" * 200}, max_string=80)
+    shown = pretty.pretty_repr({"a": Secret("CANARY-" + "x" * 200), "b": [Secret("CANARY")]}, max_string=80)
+    assert "CANARY" not in shown
 
 
 def test_a_secret_is_a_string_that_hides():

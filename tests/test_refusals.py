@@ -182,3 +182,9 @@ def test_retry_after(value, seconds):
 def test_retry_after_travels():
     assert refused(503, retry_after=3.0).retry_after == 3.0
     assert refused(503).retry_after is None
+
+
+@pytest.mark.parametrize("location", ["//Canary-KEY/u1", "https://canary-key.example/", "https://x.Canary-Key/"])
+def test_a_redirect_to_what_was_sent_names_no_host(location):
+    assert host_of(location, ["Canary-Key", ""]) == "an address that repeats what was sent"
+    assert "canary" in host_of(location)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import time
+from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +21,11 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 from airflow_provider_loanauth.grants import Grant
-from airflow_provider_loanauth.renewal import Issued, Keyring, Renewals
+from airflow_provider_loanauth.models import TokenResponse
+from airflow_provider_loanauth.outcomes import Outcome
+from airflow_provider_loanauth.renewal import Keyring, Renewals
+
+NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 
 
 class Settings:
@@ -54,7 +60,8 @@ class Source:
         self.at_once -= 1
         if self.failure:
             raise self.failure
-        return Issued(value=f"made-up-{self.tenant}-{number}", lifetime=self.lifetime)
+        response = TokenResponse(access_token=f"made-up-{self.tenant}-{number}")
+        return Outcome(response=response, requested_at=NOW, lifetime=self.lifetime)
 
 
 @pytest.fixture
@@ -338,6 +345,26 @@ def test_a_forked_process_has_its_own(clock, source):
     assert results.get() == "made-up-one-2"
 
 
+def test_threads_open_the_credential_once(source):
+    """Opening has Airflow mask it, and an API secret also needs its Connection: a question to the supervisor each."""
+    opened = []
+
+    class Credential:
+        method, conn_id, issued_at, expires_at = "ppe", "made-up", NOW, None
+
+        @property
+        def value(self):
+            opened.append(threading.get_ident())
+            time.sleep(0.02)
+            return "made-up-secret"
+
+    keyring = Keyring(source, Credential(), 60)
+    grants_of_all = in_threads(8, lambda _: keyring.current())
+    assert len(opened) == 1
+    assert {id(one) for one in grants_of_all} == {id(grants_of_all[0])}
+    assert grants_of_all[0].value == "made-up-secret"
+
+
 def test_a_forked_process_does_not_repeat_a_refusal(source):
     """Otherwise each process of a pool would send the password again, and lock the account."""
     source.failure = RejectedError("made-up refusal")
@@ -350,5 +377,4 @@ def test_a_forked_process_does_not_repeat_a_refusal(source):
 
 
 def test_values_are_in_no_representation():
-    assert "made-up-token" not in repr(Issued(value="made-up-token", lifetime=None))
     assert "made-up-token" not in repr(grant(value="made-up-token"))

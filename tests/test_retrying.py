@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_loanauth import retrying as module
+from airflow_provider_loanauth.defaults import MAX_ATTEMPTS
 from airflow_provider_loanauth.exceptions import (
     RejectedError,
     ResponseError,
@@ -10,7 +11,7 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
-from airflow_provider_loanauth.retrying import MAX_ATTEMPTS, MAX_SECONDS, retrying
+from airflow_provider_loanauth.retrying import MAX_SECONDS, retrying
 
 
 class Clockwork:

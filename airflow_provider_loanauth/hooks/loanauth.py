@@ -12,6 +12,7 @@ from cryptography.fernet import InvalidToken
 from airflow_provider_loanauth import protocol
 from airflow_provider_loanauth._compat import AirflowException, BaseHook, one_question_at_a_time
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
+from airflow_provider_loanauth.defaults import MAX_ATTEMPTS, MIN_TTL
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.form import form_behaviour, form_widgets
 from airflow_provider_loanauth.get_provider_info import (
@@ -19,13 +20,10 @@ from airflow_provider_loanauth.get_provider_info import (
     CONN_TYPE,
     DEFAULT_CONN_ID,
     HOOK_NAME,
-    METHOD_NAMES,
     UI_FIELD_BEHAVIOUR,
 )
-from airflow_provider_loanauth.lifetimes import lifetime
-from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
-from airflow_provider_loanauth.renewal import DEFAULT_MIN_TTL, Issued, Keyring
-from airflow_provider_loanauth.requests_auth import CredentialAuth
+from airflow_provider_loanauth.models import ApiSecretResponse
+from airflow_provider_loanauth.outcomes import Outcome, outcome_of
 from airflow_provider_loanauth.sealing import mask, require_seal
 from airflow_provider_loanauth.settings import ApiKeyPair, Settings, load
 
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from airflow_provider_loanauth.models import TokenResponse
     from airflow_provider_loanauth.protocol import WireAnswer, WireRequest
     from airflow_provider_loanauth.sessions import PricingSession
 
@@ -54,7 +53,7 @@ class LoanAuthHook(BaseHook):
     hook_name = HOOK_NAME
 
     def __init__(
-        self, loanauth_conn_id: str = DEFAULT_CONN_ID, method: str | None = None, *, max_attempts: int = 3
+        self, loanauth_conn_id: str = DEFAULT_CONN_ID, method: str | None = None, *, max_attempts: int = MAX_ATTEMPTS
     ) -> None:
         super().__init__()
         self.loanauth_conn_id = loanauth_conn_id
@@ -96,15 +95,15 @@ class LoanAuthHook(BaseHook):
         :raises UnavailableError: the service could not serve, also not after the attempts that are allowed
         :raises ResponseError: the answer is not what the interface says
         """
-        return _revealed(self._authenticate(self.settings("jwt"), protocol.read_token)[0])
+        return _revealed(self._authenticate(self.settings("jwt"), protocol.read_token))
 
     def authen_los(self) -> TokenResponse:
         """Exchange the same with the client credentials of the LOS integration (§4.2); raises as :meth:`authen_jwt`."""
-        return _revealed(self._authenticate(self.settings("los"), protocol.read_token)[0])
+        return _revealed(self._authenticate(self.settings("los"), protocol.read_token))
 
     def ppe_api_secret(self) -> ApiSecretResponse:
         """Exchange API key and user id for an API secret (§4.3); raises as :meth:`authen_jwt`."""
-        return _revealed(self._authenticate(self.settings("ppe"), protocol.read_secret)[0])
+        return _revealed(self._authenticate(self.settings("ppe"), protocol.read_secret))
 
     def authenticate(self, method: str | None = None) -> TokenResponse | ApiSecretResponse:
         """
@@ -113,7 +112,9 @@ class LoanAuthHook(BaseHook):
         :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
         :return: the answer, in clear; keep it out of XCom
         """
-        return _revealed(self._answer(self.settings(method))[0])
+        outcome = self._outcome(self.settings(method))
+        mask(outcome.secrets)
+        return outcome.response
 
     def get_credential(self, method: str | None = None) -> AccessToken | ApiSecret:
         """
@@ -124,12 +125,15 @@ class LoanAuthHook(BaseHook):
         """
         require_seal()
         settings = self.settings(method)
-        response, requested_at = self._answer(settings)
-        common: dict[str, Any] = {"method": settings.method, "conn_id": settings.conn_id, "issued_at": requested_at}
-        if isinstance(response, ApiSecretResponse):
-            return ApiSecret.seal(response.secret, valid=response.valid, **common)
-        expires_at, _ = lifetime(response, requested_at=requested_at)
-        return AccessToken.seal(response.access_token, expires_at=expires_at, **common)
+        outcome = self._outcome(settings)
+        common: dict[str, Any] = {
+            "method": settings.method,
+            "conn_id": settings.conn_id,
+            "issued_at": outcome.requested_at,
+        }
+        if isinstance(outcome.response, ApiSecretResponse):
+            return ApiSecret.seal(outcome.value, valid=outcome.response.valid, **common)
+        return AccessToken.seal(outcome.value, expires_at=outcome.expires_at, **common)
 
     def get_plain(self, method: str | None = None) -> str:
         """
@@ -137,22 +141,20 @@ class LoanAuthHook(BaseHook):
 
         :param method: as in :meth:`authenticate`
         """
-        return _secrets_of(self.authenticate(method))[0]
+        outcome = self._outcome(self.settings(method))
+        mask(outcome.secrets)
+        return outcome.value
 
-    def issue(self, settings: Settings) -> Issued:
+    def issue(self, settings: Settings) -> Outcome[TokenResponse] | Outcome[ApiSecretResponse]:
         """
         Authenticate with settings that were read before, for :class:`LoanAuth`; raises as :meth:`authen_jwt`.
 
         :param settings: of :meth:`settings`
         :return: the credential in clear, masked in this task's logs
         """
-        response, requested_at = self._answer(settings)
-        seconds = None
-        if isinstance(response, TokenResponse):
-            _, seconds = lifetime(response, requested_at=requested_at)
-        value = _secrets_of(response)[0]
-        mask([value])
-        return Issued(value=value, lifetime=seconds)
+        outcome = self._outcome(settings)
+        mask(outcome.secrets)
+        return outcome
 
     def get_conn(self, credential: AccessToken | ApiSecret | None = None) -> PricingSession:
         """
@@ -164,7 +166,10 @@ class LoanAuthHook(BaseHook):
         :raises SettingsError: the Connection is incomplete or wrong
         :raises LoanAuthError: the credential is none, or another connection's
         """
-        from airflow_provider_loanauth.sessions import PricingSession  # noqa: PLC0415 - as in _attempts
+        # As in _attempts: a task that only authenticates does without.
+        from airflow_provider_loanauth.renewal import Keyring  # noqa: PLC0415
+        from airflow_provider_loanauth.requests_auth import CredentialAuth  # noqa: PLC0415
+        from airflow_provider_loanauth.sessions import PricingSession  # noqa: PLC0415
 
         source = self
         if credential is not None:
@@ -176,7 +181,7 @@ class LoanAuthHook(BaseHook):
             source = type(self)(credential.conn_id, credential.method, max_attempts=self.max_attempts)
         settings = source.settings()
         return PricingSession(
-            auth=CredentialAuth(Keyring(source, credential, DEFAULT_MIN_TTL)),
+            auth=CredentialAuth(Keyring(source, credential, MIN_TTL)),
             timeout=settings.timeout,
             verify=settings.verify,
         )
@@ -193,44 +198,44 @@ class LoanAuthHook(BaseHook):
         try:
             settings = once.settings()
             hint = f" {_elsewhere()}"
-            response, requested_at = once._answer(settings)  # noqa: SLF001 - another of ours
+            outcome = once._outcome(settings)  # noqa: SLF001 - another of ours
         except LoanAuthError as error:
             # Airflow tests under an id that it has just made up.
             error.conn_id = None
             return False, f"{error}{hint}"
-        return True, _who_until(settings, response, requested_at)
+        return True, outcome.sentence(settings)
 
-    def _answer(self, settings: Settings) -> tuple[TokenResponse | ApiSecretResponse, datetime]:
+    def _outcome(self, settings: Settings) -> Outcome[TokenResponse] | Outcome[ApiSecretResponse]:
         if settings.method == "ppe":
             return self._authenticate(settings, protocol.read_secret)
         return self._authenticate(settings, protocol.read_token)
 
-    def _authenticate(self, settings: Settings, read: Callable[..., R]) -> tuple[R, datetime]:
-        """Send, read, log; return the answer and when it was asked for."""
+    def _authenticate(self, settings: Settings, read: Callable[..., R]) -> Outcome[R]:
+        """Send, read, log."""
         request = _request(settings)
         failure = None
         try:
-            response, requested_at = self._attempts(settings, request, read)
+            outcome = self._attempts(settings, request, read)
         except LoanAuthError as error:
             failure = error
         if failure is not None:
             # Told here, where both are known; raised outside the handler, so that nothing foreign is its context.
             failure.conn_id, failure.method = settings.conn_id, settings.method
             raise failure
-        self.log.info("%s", _who_until(settings, response, requested_at))
-        return response, requested_at
+        self.log.info("%s", outcome.sentence(settings))
+        return outcome
 
-    def _attempts(self, settings: Settings, request: WireRequest, read: Callable[..., R]) -> tuple[R, datetime]:
+    def _attempts(self, settings: Settings, request: WireRequest, read: Callable[..., R]) -> Outcome[R]:
         # HTTP and retrying load when a task runs, not when a DAG is parsed.
         from airflow_provider_loanauth.retrying import retrying  # noqa: PLC0415
         from airflow_provider_loanauth.transport import Transport  # noqa: PLC0415
 
         with Transport(timeout=settings.timeout, verify=settings.verify) as transport:
 
-            def attempt() -> tuple[R, datetime]:
+            def attempt() -> Outcome[R]:
                 requested_at = self.now()
                 answer: WireAnswer = transport.send(request)
-                return read(request, answer, now=self.now()), requested_at
+                return outcome_of(read(request, answer, now=self.now()), requested_at)
 
             return retrying(attempt, warn=self.log.warning, max_attempts=self.max_attempts)
 
@@ -275,15 +280,15 @@ def _request(settings: Settings) -> WireRequest:
     )
 
 
-def _revealed(response: R) -> R:
+def _revealed(outcome: Outcome[R]) -> R:
     """
     Mask an answer that is about to be handed out in clear.
 
     A sealed credential is masked where it is opened: Airflow's masker compiles all its patterns again for each new one,
     which costs more than the whole authentication.
     """
-    mask(_secrets_of(response))
-    return response
+    mask(outcome.secrets)
+    return outcome.response
 
 
 def _elsewhere() -> str:
@@ -292,20 +297,3 @@ def _elsewhere() -> str:
         f"This test ran on {socket.gethostname()}. Tasks run on the workers, where the outcome may differ: the service "
         "lets in only the addresses on its allow-list, and network, proxy and CA bundle are those of each machine."
     )
-
-
-def _secrets_of(response: TokenResponse | ApiSecretResponse) -> list[str]:
-    if isinstance(response, ApiSecretResponse):
-        return [response.secret]
-    return [response.access_token] + ([response.refresh_token] if response.refresh_token else [])
-
-
-def _who_until(settings: Settings, response: TokenResponse | ApiSecretResponse, requested_at: datetime) -> str:
-    """Say who was authenticated, by which method, until when, and nothing more."""
-    who = f"Authenticated {settings.who!r} by {METHOD_NAMES[settings.method]}"
-    if isinstance(response, ApiSecretResponse):
-        return f"{who}; the service does not say how long the API secret lasts."
-    until, _ = lifetime(response, requested_at=requested_at)
-    if until is None:
-        return f"{who}; the service does not say how long the access token lasts."
-    return f"{who}; the access token lasts until {until:%Y-%m-%d %H:%M:%S} UTC."

@@ -71,7 +71,8 @@ class LoanAuthForgetOperator(BaseOperator):
     """
     Remove a credential from XCom when the batch is over; fit to be a teardown.
 
-    The credential itself lives on at the service until it runs out: the interface shows no way to end it.
+    The credential itself lives on at the service until it runs out: the interface shows no way to end it. Where a task
+    took it as an argument, Airflow keeps a sealed copy in that task's rendered fields, which this does not touch.
 
     :param credential_task_id: the task that returned the credential, in the same DAG run (templated)
     """
@@ -84,7 +85,11 @@ class LoanAuthForgetOperator(BaseOperator):
         self.credential_task_id = credential_task_id
 
     def execute(self, context: Context) -> None:
-        """Remove it; done as well when there is nothing to remove."""
+        """
+        Remove it; done as well when there is nothing to remove.
+
+        :raises Exception: what Airflow raises when it cannot; the task then fails
+        """
         run = context["dag_run"]
         forget_xcom(dag_id=run.dag_id, run_id=run.run_id, task_id=self.credential_task_id)
         self.log.info("Removed what task %r returned from XCom.", self.credential_task_id)

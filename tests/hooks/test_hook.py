@@ -170,7 +170,7 @@ def test_one_line_at_info(method, said, all_methods, sandbox, logs):
 
 def test_no_known_end(all_methods, sandbox, logs):
     sandbox.set_fault("no-exp")
-    with patch("airflow_provider_loanauth.hooks.loanauth.lifetime", return_value=(None, None)):
+    with patch("airflow_provider_loanauth.outcomes.lifetime", return_value=(None, None)):
         assert LoanAuthHook("tenant_a").get_credential().expires_at is None
     assert "the service does not say how long the access token lasts." in logs.text
 
