@@ -1,0 +1,81 @@
+"""``docs/troubleshooting.md`` against the code: each sentence that is raised has a row there, in its own words."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import airflow_provider_loanauth
+
+PACKAGE = Path(airflow_provider_loanauth.__file__).parent
+PAGE = (PACKAGE.parent / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+ERRORS = {"LoanAuthError", "SettingsError", "RejectedError", "UnavailableError", "ResponseError", "SealError"}
+#: What the page tells in other words: messages that name a field of the answer, and what follows another sentence.
+TOLD_OTHERWISE = (
+    "The field ",
+    "The answer ",
+    "The service answered ",
+    "The Connection cannot be used",
+    "CANNOT_SEND",
+    ": ",
+)
+
+
+def plain(text):
+    return re.sub(r"[^a-z0-9]+", " ", text.replace("\\", "").lower())
+
+
+def quoted():
+    """Yield the parts that are quoted in the first column of a table, in the words of the messages."""
+    for cell in re.findall(r"^\| (.*?) \|", PAGE, re.MULTILINE):
+        for sentence in re.findall(r"(?<!\\)\*(.+?)(?<!\\)\*", cell):
+            yield from (part for part in (plain(piece).strip() for piece in sentence.split("…")) if len(part) > 3)
+
+
+def words(node):
+    """Return the constant text of a message, whatever it is put together from."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return " ".join(words(value) for value in node.values)
+    if isinstance(node, ast.BinOp):
+        return words(node.left) + words(node.right)
+    if isinstance(node, ast.Name):
+        return node.id
+    return ""
+
+
+def raised():
+    """Yield each message that is raised with an error of ours, and each problem of a Connection."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "sandbox" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            name = getattr(node.func, "id", "")
+            problem = ast.unparse(node.func).endswith("problems.append")
+            if name in ERRORS or problem:
+                text = words(node.args[0]).strip()
+                if len(text) > 12:
+                    yield pytest.param(text, id=f"{path.name}:{node.lineno}")
+
+
+ROWS = list(quoted())
+
+
+@pytest.mark.parametrize("message", list(raised()))
+def test_it_has_a_row(message):
+    if message.startswith(TOLD_OTHERWISE):
+        return
+    said = plain(message)
+    assert any(row in said for row in ROWS), message
+
+
+def test_the_rows_are_read():
+    assert len(ROWS) > 50
+    assert "holds a colon" in ROWS
+    assert not any(row in plain("made up: a message that nobody has written down") for row in ROWS)
