@@ -12,6 +12,7 @@ import pendulum
 import pytest
 import requests
 from leaks import leaks, told
+from masking import redact
 from pricing_world import in_threads, loan
 
 from airflow_provider_loanauth.auth import LoanAuth
@@ -67,6 +68,24 @@ def test_a_secret_goes_with_the_company_id(world, pricing, pulled):
     requests.get(pricing.url, auth=LoanAuth(secret), timeout=5)
     company = world.sandbox.state.accounts[0].company_id
     assert pricing.credentials == [{"secret": secret.value, "companyid": company}]
+
+
+@pytest.mark.parametrize("whose", ["the hook's session", "the user's"])
+@pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_ppe"])
+def test_what_urllib3_tells_of_unreadable_headers_is_masked(conn_id, whose, pulled, loopback, logs):
+    """Calls to pricing belong to the user, so nothing is kept out of their logs but by Airflow's masker."""
+    credential = pulled(conn_id)
+    with requests.Session() if whose == "the user's" else LoanAuthHook(conn_id).get_conn(credential) as session:
+        session.auth = session.auth or LoanAuth(credential)
+        value = credential.value
+        forms = [value, base64.b64encode(value.encode()).decode()]
+        loopback.answers = [
+            b"HTTP/1.1 200 Echo\r\nContent-Length: 0\r\nConnection: close\r\nno colon here\r\nX-Echo: %s\r\n\r\n"
+            % " ".join(forms).encode()
+        ]
+        assert session.get(loopback.url, timeout=30).status_code == 200
+    assert leaks(logs.text, [value])
+    assert leaks(redact(logs.text), [value]) == []
 
 
 def test_the_names_of_its_headers_can_be_set(pricing, pulled):

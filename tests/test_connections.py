@@ -6,11 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
 import pytest
+from cryptography.fernet import InvalidToken
+from leaks import leaks, told
 from wire_cases import CASES
 
+from airflow_provider_loanauth._compat import AirflowException
+from airflow_provider_loanauth.connections import read_connection
+from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.settings import ApiKeyPair, PasswordGrant, load
 
@@ -171,3 +177,38 @@ def test_local_filesystem_backend(tmp_path):
     }
     assert read == [[conn_id, "https://auth.example/tenant", sent] for conn_id in stored]
     assert PASSWORD not in done.stderr
+
+
+class Undecrypted:
+    """A Connection of Airflow 2.11, which decrypts at the first look."""
+
+    conn_id = "made-up"
+
+    @property
+    def password(self):
+        raise InvalidToken
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [AirflowException("made-up CANARY-password"), ValueError("made-up CANARY-password"), Undecrypted()],
+    ids=lambda trouble: type(trouble).__name__,
+)
+def test_a_connection_that_cannot_be_read_is_told_without_its_text(trouble):
+    def get(conn_id):
+        assert conn_id == "made-up"
+        if isinstance(trouble, Exception):
+            raise trouble
+        return trouble
+
+    with pytest.raises(
+        SettingsError, match=r"no readable connection of this id \((AirflowE|ValueE|InvalidT)"
+    ) as caught:
+        read_connection(get, "made-up")
+    assert caught.value.conn_id == "made-up"
+    assert leaks(told(caught.value), ["CANARY-password"]) == []
+
+
+def test_what_is_read_is_the_connection_itself():
+    wanted = SimpleNamespace(conn_id="made-up", password=None, extra="{}")
+    assert read_connection(lambda _: wanted, "made-up") is wanted

@@ -323,14 +323,13 @@ def test_cookies_and_hooks_of_the_caller_still_work(world, pricing, auth):
 
 
 def test_a_renewal_that_fails_ends_the_request(world, auth, monkeypatch):
-    monkeypatch.setattr("airflow_provider_loanauth.retrying.time.sleep", lambda _: None)
-    monkeypatch.setattr("airflow_provider_loanauth.hooks.loanauth.LoanAuthHook._connection", _no_connection)
+    monkeypatch.setattr("airflow_provider_loanauth.hooks.loanauth.read_connection", _no_connection)
     world.sandbox.revoke()
     with pytest.raises(UnavailableError, match="made-up"):
         requests.post(world.url, json=loan(), auth=auth, timeout=5)
 
 
-def _no_connection(_):
+def _no_connection(*_):
     raise UnavailableError("made-up trouble")
 
 

@@ -7,13 +7,13 @@ import socket
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pendulum
-from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth import protocol
-from airflow_provider_loanauth._compat import AirflowException, BaseHook, one_question_at_a_time
+from airflow_provider_loanauth._compat import BaseHook
+from airflow_provider_loanauth.connections import read_connection
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.defaults import MAX_ATTEMPTS, MIN_TTL
-from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.form import form_behaviour, form_widgets
 from airflow_provider_loanauth.get_provider_info import (
     CONN_FIELDS,
@@ -23,17 +23,17 @@ from airflow_provider_loanauth.get_provider_info import (
     UI_FIELD_BEHAVIOUR,
 )
 from airflow_provider_loanauth.models import ApiSecretResponse
-from airflow_provider_loanauth.outcomes import Outcome, outcome_of
 from airflow_provider_loanauth.sealing import mask, require_seal
-from airflow_provider_loanauth.settings import ApiKeyPair, Settings, load
+from airflow_provider_loanauth.settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from airflow_provider_loanauth.models import TokenResponse
-    from airflow_provider_loanauth.protocol import WireAnswer, WireRequest
+    from airflow_provider_loanauth.outcomes import Outcome
     from airflow_provider_loanauth.sessions import PricingSession
+    from airflow_provider_loanauth.settings import Settings
 
 R = TypeVar("R", bound="TokenResponse | ApiSecretResponse")
 
@@ -78,7 +78,8 @@ class LoanAuthHook(BaseHook):
         :param method: as in :meth:`authenticate`
         :raises SettingsError: the Connection is incomplete or wrong
         """
-        settings = load(self._connection(), method or self.method)
+        # Each time, so that a renewal picks up what was changed meanwhile.
+        settings = load(read_connection(self.get_connection, self.loanauth_conn_id), method or self.method)
         mask(settings.secrets)
         for warning in settings.warnings:
             if warning not in self._warned:
@@ -166,7 +167,7 @@ class LoanAuthHook(BaseHook):
         :raises SettingsError: the Connection is incomplete or wrong
         :raises LoanAuthError: the credential is none, or another connection's
         """
-        # As in _attempts: a task that only authenticates does without.
+        # As in _authenticate: a task that only authenticates does without.
         from airflow_provider_loanauth.renewal import Keyring  # noqa: PLC0415
         from airflow_provider_loanauth.requests_auth import CredentialAuth  # noqa: PLC0415
         from airflow_provider_loanauth.sessions import PricingSession  # noqa: PLC0415
@@ -211,73 +212,17 @@ class LoanAuthHook(BaseHook):
         return self._authenticate(settings, protocol.read_token)
 
     def _authenticate(self, settings: Settings, read: Callable[..., R]) -> Outcome[R]:
-        """Send, read, log."""
-        request = _request(settings)
-        failure = None
-        try:
-            outcome = self._attempts(settings, request, read)
-        except LoanAuthError as error:
-            failure = error
-        if failure is not None:
-            # Told here, where both are known; raised outside the handler, so that nothing foreign is its context.
-            failure.conn_id, failure.method = settings.conn_id, settings.method
-            raise failure
+        # HTTP and retrying load when a task runs, not when a DAG is parsed.
+        from airflow_provider_loanauth.exchange import exchange  # noqa: PLC0415
+
+        outcome = exchange(settings, read, max_attempts=self.max_attempts, now=self.now, warn=self.log.warning)
         self.log.info("%s", outcome.sentence(settings))
         return outcome
-
-    def _attempts(self, settings: Settings, request: WireRequest, read: Callable[..., R]) -> Outcome[R]:
-        # HTTP and retrying load when a task runs, not when a DAG is parsed.
-        from airflow_provider_loanauth.retrying import retrying  # noqa: PLC0415
-        from airflow_provider_loanauth.transport import Transport  # noqa: PLC0415
-
-        with Transport(timeout=settings.timeout, verify=settings.verify) as transport:
-
-            def attempt() -> Outcome[R]:
-                requested_at = self.now()
-                answer: WireAnswer = transport.send(request)
-                return outcome_of(read(request, answer, now=self.now()), requested_at)
-
-            return retrying(attempt, warn=self.log.warning, max_attempts=self.max_attempts)
 
     @staticmethod
     def now() -> datetime:
         """Return the time (UTC)."""
         return pendulum.now("UTC")
-
-    def _connection(self) -> Any:
-        """Read the Connection each time, so that a renewal picks up what was changed meanwhile."""
-        problem = None
-        try:
-            with one_question_at_a_time():
-                conn = self.get_connection(self.loanauth_conn_id)
-                # Airflow 2.11 decrypts at the first look: here, where what goes wrong is told in our words.
-                _ = conn.password, conn.extra
-        except (AirflowException, ValueError, InvalidToken) as error:
-            # Airflow repeats an unreadable URI, password and all, in this error.
-            problem = type(error).__name__
-        else:
-            return conn
-        raise SettingsError(
-            f"Airflow has no readable connection of this id ({problem}): define it in the UI, by AIRFLOW_CONN_..., or "
-            "in a secrets backend.",
-            conn_id=self.loanauth_conn_id,
-        )
-
-
-def _request(settings: Settings) -> WireRequest:
-    sent = settings.sent
-    if isinstance(sent, ApiKeyPair):
-        return protocol.secret_request(
-            settings.auth_url, api_key=sent.api_key, user_id=sent.user_id, in_headers=sent.in_headers
-        )
-    return protocol.token_request(
-        settings.auth_url,
-        username=sent.username,
-        password=sent.password,
-        origin=sent.origin,
-        client_id=sent.client_id,
-        client_secret=sent.client_secret,
-    )
 
 
 def _revealed(outcome: Outcome[R]) -> R:
