@@ -1,8 +1,9 @@
 """
 DAGs of the end-to-end run, for Airflow 2.11 to 3.3, which is why this file asks where things are.
 
-``price_by_template`` puts the token into a template, as users do. ``price_again`` is cleared when its token has run
-out. ``print_the_secret`` does what nobody should.
+``price_by_template`` puts the token into a template, as users do; ``price_by_name`` into a variable of the environment
+that is called a token. ``price_again`` is cleared when its token has run out. ``print_the_secret`` does what nobody
+should.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Any
 import pendulum
 
 try:
+    from airflow.providers.standard.operators.bash import BashOperator
     from airflow.providers.standard.operators.python import PythonOperator
     from airflow.sdk import DAG, task
 except ImportError:  # Airflow 2.11
     from airflow import DAG
     from airflow.decorators import task
+    from airflow.operators.bash import BashOperator
     from airflow.operators.python import PythonOperator
 
 from airflow import __version__ as airflow_version
@@ -58,9 +61,10 @@ def print_what_was_sent(url: str) -> None:
     """Price without a pulled credential, and print what authenticated the call: a secret that this task has fetched."""
     import requests
 
-    answer = requests.post(url, json=LOAN, auth=LoanAuth("loanauth_ppe"), timeout=30)
-    answer.raise_for_status()
-    print("sent:", answer.request.headers["secret"])
+    for conn_id, header in (("loanauth_ppe", "secret"), ("loanauth_jwt", "Authorization")):
+        answer = requests.post(url, json=LOAN, auth=LoanAuth(conn_id), timeout=30)
+        answer.raise_for_status()
+        print(f"sent by {conn_id}:", answer.request.headers[header])
 
 
 with DAG("price_by_template", schedule=None, **SETTINGS):
@@ -75,6 +79,12 @@ with DAG("price_by_template", schedule=None, **SETTINGS):
             task_id="price_with_credential", python_callable=price_with_credential, op_kwargs={"url": PRICING_URL}
         ),
     ]
+
+with DAG("price_by_name", schedule=None, **SETTINGS):
+    # Airflow masks what is called so, also where it masks no rendered field otherwise.
+    LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt") >> BashOperator(
+        task_id="price", bash_command='test "${#PRICING_TOKEN}" -gt 100', env={"PRICING_TOKEN": OPENED}
+    )
 
 with DAG("price_again", schedule=None, **SETTINGS):
     LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt") >> PythonOperator(
