@@ -60,6 +60,8 @@ GIVEN_AWAY = {
                 "logs: airflow-3.0-standalone.log",
             )
         ),
+        # Its name hides it where fields are stored and shown, and not here.
+        ("price_by_name: access", "logs: airflow-3.0-standalone.log", "the scheduler's output repeats rendered fields"),
     ],
     "3.3": [
         *COMMAND_LINE,

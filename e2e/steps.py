@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -181,8 +182,9 @@ class Run:
         run_id = self.run_dag("print_the_secret")
         task = f"/dags/print_the_secret/dagRuns/{run_id}/taskInstances/print_what_was_sent"
         _, log = self.airflow.ask("GET", f"{self.airflow.api}{task}/logs/1", text=True)
-        for said in ("sent by loanauth_ppe: ***", "sent by loanauth_jwt: Bearer ***"):
-            self.check(said in log, f"the log of a task does not say {said!r}")
+        # From 3.2 on Airflow cuts web tokens by their look before it masks what it knows.
+        for said in (r"sent by loanauth_ppe: \*\*\*", r"sent by loanauth_jwt: Bearer (eyJ)?\*\*\*"):
+            self.check(re.search(said, log), f"the log of a task does not say {said!r}")
         output = self.programs.log(f"airflow-{self.airflow.version}-standalone").read_text(errors="replace")
         # What else of a token may stand there, the audit searches.
         told = "sent by loanauth_jwt: Bearer eyJ***" in output

@@ -83,7 +83,9 @@ with DAG("price_by_template", schedule=None, **SETTINGS):
 with DAG("price_by_name", schedule=None, **SETTINGS):
     # Airflow masks what is called so, also where it masks no rendered field otherwise.
     LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt") >> BashOperator(
-        task_id="price", bash_command='test "${#PRICING_TOKEN}" -gt 100', env={"PRICING_TOKEN": OPENED}
+        task_id="price",
+        bash_command='case "$PRICING_TOKEN" in eyJ*.*.*) ;; *) exit 1 ;; esac',
+        env={"PRICING_TOKEN": OPENED},
     )
 
 with DAG("price_again", schedule=None, **SETTINGS):
