@@ -21,8 +21,8 @@ from programs import ProgramError  # noqa: E402 - from scripts/
 if TYPE_CHECKING:
     from programs import Programs
 
-START_SECONDS = 180.0  # that an Airflow may take to be up; it needs about 20
-RUN_SECONDS = 240.0  # that a DAG run may take; it needs about 10
+START_SECONDS = 600.0  # that an Airflow may take to be up; it needs about 20
+RUN_SECONDS = 600.0  # that a DAG run may take; it needs about 10
 PATIENCE = 60.0  # seconds for one answer
 USER = "admin"
 NOT_FOUND = 404

@@ -203,7 +203,7 @@ class Run:
             ("export", str(target)),
         ):
             command = self.airflow.run(self.programs, "connections", *arguments)
-            self.programs.wait(" ".join(arguments[:2]), lambda c=command: self.programs.succeeded(*c), seconds=60)
+            self.programs.wait(" ".join(arguments[:2]), lambda c=command: self.programs.succeeded(*c), seconds=300)
         self.check(BY_JSON in target.read_text(), "an export does not hold what was added")
         target.unlink()  # an export is meant to hold the secrets
 

@@ -35,8 +35,8 @@ DAGS = ROOT / "example_dags"
 METHODS = {"jwt": "Authen JWT", "los": "Authen LOS", "ppe": "PPE API secret"}
 SECRET_FIELDS = ("password", "client_secret", "los_client_secret", "api_key")
 
-START_SECONDS = 60.0  # that the sandbox may take to listen
-STEP_SECONDS = 300.0  # that each other step may take; far more than it needs
+START_SECONDS = 120.0  # that the sandbox may take to listen
+STEP_SECONDS = 600.0  # that each other step may take; far more than it needs
 ROWS = 6  # shown of each table; the whole of it is in the log
 
 

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-PATIENCE = 5.0
+PATIENCE = 60.0
 
 
 class Loopback:

@@ -114,7 +114,7 @@ class Pricing:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            timeout = 5
+            timeout = 60
             # A small answer goes out at once, not after the client's delayed acknowledgement.
             wbufsize = -1
             disable_nagle_algorithm = True
@@ -199,7 +199,7 @@ def in_threads(number, work):
     results = [None] * number
 
     def run(index):
-        start.wait(10)
+        start.wait(120)
         try:
             results[index] = work(index)
         except Exception as error:  # noqa: BLE001 - a result like any other
@@ -209,6 +209,6 @@ def in_threads(number, work):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(600)
     assert not any(thread.is_alive() for thread in threads)
     return results

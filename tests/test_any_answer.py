@@ -16,7 +16,7 @@ import jwt
 import masking
 import pytest
 from canaries import COMPANY, SECRETS, USER, canary_connections
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from leaks import leaks, told
 
@@ -48,8 +48,7 @@ READERS = {
     "secret": (protocol.read_secret, SECRET_REQUEST, ApiSecretResponse),
 }
 each_reader = pytest.mark.parametrize("kind", READERS)
-#: Reproducible, and as quick in a busy CI.
-steady = settings(deadline=None, derandomize=True, max_examples=200, suppress_health_check=[*HealthCheck])
+steady = settings(max_examples=200)
 
 
 def echoes():

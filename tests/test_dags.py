@@ -108,7 +108,7 @@ def run(home, *steps):
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=1800,
     )
     outcomes = [Outcome(home / name, home) for name, _, _ in steps]
     last = next(

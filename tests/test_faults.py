@@ -85,7 +85,12 @@ class Stage:
         self.sandbox.clear_faults()
 
     def check_seen(self, expected):
-        assert self.requests() == (expected if self.row.seen else 0)
+        expected = expected if self.row.seen else 0
+        # Who gave up on an answer may be told before the request is counted.
+        deadline = time.monotonic() + PATIENCE
+        while self.requests() < expected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert self.requests() == expected
 
     def sensor(self, **parameters):
         sensor = LoanAuthSensor(
@@ -328,4 +333,4 @@ def test_waits_are_bounded(stage):
             assert 0 <= wait <= 2**number
         else:
             # An HTTP date has whole seconds only.
-            assert asked - 2 <= wait <= asked + 1
+            assert asked - 15 <= wait <= asked + 1

@@ -291,7 +291,7 @@ def trip(_sandbox, metadata_template, tmp_path_factory):
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1]) | {"url": _sandbox.url, "said": done.stdout + done.stderr}

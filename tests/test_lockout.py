@@ -74,7 +74,7 @@ def test_a_wrong_password_is_posted_once(metadata_template, tmp_path):
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=1800,
         )
         refused = {name: sandbox.counters().by_user for name, sandbox in sandboxes.items()}
         turned_away = {name: sandboxes[name].counters().faults for name in LATE}

@@ -56,7 +56,7 @@ class Source:
         number = self.issued
         self.at_once += 1
         self.most_at_once = max(self.at_once, self.most_at_once)
-        self.gate.wait(5)
+        self.gate.wait(60)
         self.at_once -= 1
         if self.failure:
             raise self.failure
@@ -199,16 +199,25 @@ def test_until_the_settings_change(renewals, source):
     renewals.renewed(source, None, 60)
 
 
+def open_when_all_wait(source, number):
+    """Open the gate when so many have read their settings, and had time to get in line."""
+    deadline = time.monotonic() + 60
+    while source.read < number and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    source.gate.set()
+
+
 @pytest.mark.parametrize(
     "failure", [UnavailableError("x", retry_after=3.0), ResponseError("x"), SettingsError("x"), SealError("x")]
 )
 def test_another_failure_is_shared_with_who_waited_and_tried_again_by_who_comes_later(renewals, source, failure):
     source.failure = failure
     source.gate.clear()
-    timer = threading.Timer(0.2, source.gate.set)
-    timer.start()
+    opening = threading.Thread(target=open_when_all_wait, args=(source, 8))
+    opening.start()
     results = in_threads(8, lambda _: renewals.renewed(source, None, 60))
-    timer.join()
+    opening.join()
     assert {type(result) for result in results} == {type(failure)}
     assert {str(result) for result in results} == {"x"}
     assert source.issued == 1
@@ -338,7 +347,7 @@ def test_a_forked_process_has_its_own(clock, source):
         clock.seconds += 95
         child = context.Process(target=_renew_in_child, args=(keyring, results))
         child.start()
-        child.join(10)
+        child.join(120)
     alive = child.is_alive()
     child.kill()
     assert not alive

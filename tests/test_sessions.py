@@ -73,7 +73,7 @@ def test_threads_share_it(world):
             for number in range(3):
                 statuses.add(price(session, world.url, number).status_code)
                 # All of them are kept alive when nobody is calling.
-                together.wait(10)
+                together.wait(120)
             return statuses
 
         assert in_threads(32, batch) == [{200}] * 32
@@ -139,11 +139,13 @@ def test_the_timeout_is_the_connections(world, define, pricing, sent):
     assert [call["timeout"] for call in sent[-5:]] == [7, 3, 7, 7, 7]
 
 
-def test_a_service_that_hangs_ends_in_a_timeout(world, define):
+def test_a_service_that_hangs_ends_in_a_timeout(world, pulled, define):
+    token = pulled()
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     define("loanauth_jwt", connection | {"extra": connection["extra"] | {"timeout": 0.3}})
     world.sandbox.set_fault("hang", where="price")
-    with LoanAuthHook("loanauth_jwt").get_conn() as session, pytest.raises(requests.Timeout):
+    # With a credential: a login may take longer.
+    with LoanAuthHook("loanauth_jwt").get_conn(token) as session, pytest.raises(requests.Timeout):
         price(session, world.url)
 
 

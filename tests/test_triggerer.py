@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT / "e2e"), str(ROOT / "scripts")]
 pytestmark = pytest.mark.skipif(not os.environ.get("LOANAUTH_SLOW"), reason="takes minutes: make test-triggerer")
 
 SENSORS = 50
-PATIENCE = 400.0
+PATIENCE = 1200.0
 COMPANY = default_accounts()[0]
 SECRETS = [COMPANY.users[0].password, COMPANY.client_secret]
 

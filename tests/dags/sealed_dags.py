@@ -30,7 +30,7 @@ def prove(name, credential):
 
 
 def price(headers, loan):
-    answer = requests.post(os.environ["PRICE_URL"], json=LOAN | {"loan_id": loan}, headers=headers, timeout=5)
+    answer = requests.post(os.environ["PRICE_URL"], json=LOAN | {"loan_id": loan}, headers=headers, timeout=60)
     answer.raise_for_status()
     return answer.json()["rate"]
 

@@ -69,7 +69,8 @@ def test_representations_show_an_address_and_seconds():
 
 
 def test_the_event_is_a_word(sandbox):
-    event = fire(ServiceReadyTrigger(sandbox.url, INTERVAL), PATIENCE)
+    # Long enough for one answer on any machine.
+    event = fire(ServiceReadyTrigger(sandbox.url, 10 * INTERVAL), PATIENCE)
     assert event.payload == READY == "ready"
     assert repr(event) == "TriggerEvent<'ready'>"
     assert sandbox.counters().probe == 1
@@ -91,10 +92,10 @@ def test_nothing_is_asked_before_an_interval_has_passed(sandbox):
 def test_the_deadline_ends_it(sandbox):
     sandbox.set_fault("status")
     began = time.monotonic()
-    event = fire(ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=time.time() + 3.5 * INTERVAL), PATIENCE)
+    event = fire(ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=time.time() + 10.5 * INTERVAL), PATIENCE)
     assert event.payload == TIMEOUT == "timeout"
-    assert time.monotonic() - began > 3 * INTERVAL
-    assert 1 <= sandbox.counters().probe <= 4
+    assert time.monotonic() - began > 10 * INTERVAL
+    assert 1 <= sandbox.counters().probe <= 11
 
 
 @pytest.mark.parametrize("ago", [0, 3600])
@@ -138,8 +139,12 @@ def test_a_cancelled_trigger_says_nothing_and_leaves_nothing(sandbox):
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        await asyncio.sleep(0.01)  # Python 3.10 takes a few rounds of the loop
-        return asyncio.all_tasks() - {asyncio.current_task()}
+        # Python 3.10 takes a few rounds of the loop.
+        for _ in range(1000):
+            if asyncio.all_tasks() == {asyncio.current_task()}:
+                return True
+            await asyncio.sleep(0.01)
+        return False
 
-    assert asyncio.run(main()) == set()
+    assert asyncio.run(main())
     assert events == []
