@@ -51,7 +51,9 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
     "los_client_secret": _secret("LOS client secret", "For Authen LOS. It belongs to the LOS client ID."),
     "api_key": _secret("API key", "For PPE API secret."),
     "user_id": _field("User ID", "For PPE API secret. The id of the user that the API key is used for."),
-    "company_id": _field("Company ID", "For PPE API secret. Goes with the secret on calls to pricing."),
+    "company_id": _field(
+        "Company ID", "For PPE API secret. LoanAuth needs it: it goes with the secret on calls to pricing."
+    ),
     "timeout": _field("Timeout", "Seconds to wait for a connection and for an answer. Empty: 30.", kind="number"),
     "verify": _field(
         "Verify TLS",

@@ -29,12 +29,16 @@ COMPANY = Company(
 WRONG_PASSWORD = "E2E-wrong-password-ø&<>-mark"
 BY_EXTRA = "E2E-secret-given-to-conn-extra-mark"
 BY_JSON = "E2E-secret-given-to-conn-json-mark"
+BY_URI = "E2E-secret-given-to-conn-uri-mark"
 
 #: What Airflow gives away, by version: (secret, place, why). ``docs/security.md`` names each with the way around it.
 COMMAND_LINE = [
-    (f"secret given to {option}", place, "the audit log keeps the command line")
-    for option in ("--conn-extra", "--conn-json")
-    for place in ("database: log.", "database file: ", "REST: /eventLogs")
+    *(
+        (f"secret given to {option}", place, "the audit log keeps the command line")
+        for option in ("--conn-extra", "--conn-json", "--conn-uri")
+        for place in ("database: log.", "database file: ", "REST: /eventLogs")
+    ),
+    ("secret given to --conn-uri", "logs: airflow-", "the command says what it has added"),
 ]
 PRINTED = "print_the_secret: API secret"
 #: Where the scheduler's output repeats what tasks print; of JSON web tokens it shows the beginning alone.
@@ -78,6 +82,7 @@ MARKED = {
     "wrong password": WRONG_PASSWORD,
     "secret given to --conn-extra": BY_EXTRA,
     "secret given to --conn-json": BY_JSON,
+    "secret given to --conn-uri": BY_URI,
 }
 
 

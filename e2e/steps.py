@@ -13,6 +13,7 @@ from audit import Audit, Known
 from marked import (
     BY_EXTRA,
     BY_JSON,
+    BY_URI,
     COMPANY,
     CONTROL,
     GIVEN_AWAY,
@@ -199,6 +200,7 @@ class Run:
         for arguments in (
             ("add", "by_extra", "--conn-type", "loanauth", "--conn-extra", json.dumps({"client_secret": BY_EXTRA})),
             ("add", "by_json", "--conn-json", json.dumps(everything)),
+            ("add", "by_uri", "--conn-uri", f"loanauth://company.example/?client_secret={BY_URI}"),
             ("list",),
             ("export", str(target)),
         ):

@@ -38,6 +38,7 @@ PAIRS = {
 SKIPS = {
     "takes minutes: make test-triggerer": tuple(PAIRS),
     "the examples are written for Airflow 3": ("2.11",),
+    "no IPv6 here": tuple(PAIRS),
 }
 #: Seconds that the tests of one pair may take; they need a few minutes.
 PATIENCE = 3600

@@ -110,16 +110,16 @@ def test_the_table_has_no_row_that_nobody_asks():
     assert all([*row] == [*PAIRS] for row in told.values())
 
 
-@pytest.mark.parametrize("option", ["--conn-extra", "--conn-json"])
+@pytest.mark.parametrize("option", ["--conn-extra", "--conn-json", "--conn-uri"])
 def test_the_audit_log_keeps_the_command_line_of_connections_add(option, metadata_template, tmp_path):
     """Airflow's own, on every version: named in ``docs/security.md``, with the way around it."""
     shutil.copy(metadata_template, tmp_path / "airflow.db")
     extra = {"client_secret": "made-up-secret-on-a-command-line"}
-    given = (
-        ("--conn-type", "loanauth", option, json.dumps(extra))
-        if option == "--conn-extra"
-        else (option, json.dumps({"conn_type": "loanauth", "extra": extra}))
-    )
+    given = {
+        "--conn-extra": ("--conn-type", "loanauth", option, json.dumps(extra)),
+        "--conn-json": (option, json.dumps({"conn_type": "loanauth", "extra": extra})),
+        "--conn-uri": (option, "loanauth://auth.example/?client_secret=made-up-secret-on-a-command-line"),
+    }[option]
     subprocess.run(
         [sys.executable, "-m", "airflow", "connections", "add", "any", *given],
         env=os.environ
@@ -134,6 +134,41 @@ def test_the_audit_log_keeps_the_command_line_of_connections_add(option, metadat
     with closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
         ((kept,),) = database.execute("SELECT extra FROM log WHERE event = 'cli_connections_add'")
     assert ("made-up-secret-on-a-command-line" in kept) is True
+
+
+UNREADABLE = """
+import logging
+
+from airflow_provider_loanauth.exceptions import SettingsError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+
+logging.basicConfig(level=logging.DEBUG)
+try:
+    LoanAuthHook("broken").settings()
+except SettingsError as error:
+    print("ours:", error)
+"""
+
+
+@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+def test_the_log_at_debug_has_a_piece_of_a_password_that_breaks_its_uri(level, tmp_path):
+    """Airflow's own, on two versions: named in ``docs/security.md``."""
+    done = subprocess.run(
+        [sys.executable, "-c", UNREADABLE.replace("DEBUG", level)],
+        env=os.environ
+        | {
+            "AIRFLOW_HOME": str(tmp_path),
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": level,
+            "AIRFLOW_CONN_BROKEN": "loanauth://pat:CANARY1/CANARY2@auth.example/",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert "ours: Airflow has no readable connection of this id" in done.stdout
+    given_away = "CANARY" in done.stdout + done.stderr
+    assert given_away == (level == "DEBUG" and VERSION in ("2.11", "3.3"))
 
 
 # --- our own side

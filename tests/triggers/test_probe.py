@@ -458,6 +458,24 @@ def test_a_question_that_comes_back_too_late_is_not_waited_for(questions):
     assert questions.number >= 3
 
 
+def test_answers_that_never_end_hold_no_more_threads_than_allowed(questions):
+    released = threading.Event()
+    questions.answer = lambda *_: released.wait(60) and False
+
+    async def main():
+        tasks = waiting(3, NOWHERE)
+        await number_of(questions, probe.MOST_THREADS)
+        await asyncio.sleep(4 * INTERVAL)
+        number = questions.number
+        # It goes on when they end.
+        released.set()
+        await number_of(questions, number + 1)
+        await gone(tasks)
+        return number
+
+    assert asyncio.run(main()) == probe.MOST_THREADS
+
+
 @pytest.mark.parametrize("where", ["asking", "starting"])
 def test_an_error_of_the_probe_reaches_all_who_wait(where, questions, monkeypatch):
     """An address that cannot be asked, or no thread left: not silence for ever."""
