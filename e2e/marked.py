@@ -33,27 +33,27 @@ BY_URI = "E2E-secret-given-to-conn-uri-mark"
 
 #: What Airflow gives away, by version: (secret, place, why). ``docs/security.md`` names each with the way around it.
 COMMAND_LINE = [
-    *(
-        (f"secret given to {option}", place, "the audit log keeps the command line")
-        for option in ("--conn-extra", "--conn-json", "--conn-uri")
-        for place in ("database: log.", "database file: ", "REST: /eventLogs")
-    ),
-    ("secret given to --conn-uri", "logs: airflow-", "the command says what it has added"),
+    (f"secret given to {option}", place, "the audit log keeps the command line")
+    for option in ("--conn-extra", "--conn-json", "--conn-uri")
+    for place in ("database: log.", "database file: ", "REST: /eventLogs")
 ]
+CONSOLE = ("secret given to --conn-uri", "logs: airflow-", "the command prints the URI that it has added")
 PRINTED = "print_the_secret: API secret"
 #: Where the scheduler's output repeats what tasks print; of JSON web tokens it shows the beginning alone.
 REPEATS_PRINTS = ("3.2", "3.3")
 #: That the search can find: the id of a DAG stands in every kind of place, raw.
 CONTROL = "print_the_secret"
 GIVEN_AWAY = {
-    "2.11": [*COMMAND_LINE],
-    "3.1": [*COMMAND_LINE],
+    "2.11": [*COMMAND_LINE, CONSOLE],
+    "3.1": [*COMMAND_LINE, CONSOLE],
     "3.2": [
         *COMMAND_LINE,
+        CONSOLE,
         (PRINTED, "logs: airflow-3.2-standalone.log", "what tasks print reaches the scheduler's output"),
     ],
     "3.0": [
         *COMMAND_LINE,
+        CONSOLE,
         *(
             (secret, place, "rendered fields are not masked")
             for secret, dag_id in (("price_by_template: access", "price_by_template"), (PRINTED, "print_the_secret"))

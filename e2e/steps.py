@@ -200,7 +200,7 @@ class Run:
         for arguments in (
             ("add", "by_extra", "--conn-type", "loanauth", "--conn-extra", json.dumps({"client_secret": BY_EXTRA})),
             ("add", "by_json", "--conn-json", json.dumps(everything)),
-            ("add", "by_uri", "--conn-uri", f"loanauth://company.example/?client_secret={BY_URI}"),
+            ("add", "by_uri", "--conn-uri", f"loanauth://pat:none@company.example/?client_secret={BY_URI}"),
             ("list",),
             ("export", str(target)),
         ):
