@@ -613,10 +613,6 @@ ROWS = {name.removeprefix("row_"): function for name, function in globals().item
 
 
 def machine():
-    model = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
-        "",
-    )
     names = (
         "apache-airflow",
         "requests",
@@ -632,8 +628,8 @@ def machine():
         except importlib.metadata.PackageNotFoundError:  # noqa: PERF203 - six of them
             versions.append(f"{name} not installed")
     return (
-        f"{platform.system()}, Python {platform.python_version()}, {os.cpu_count()} cores ({model}), load average at "
-        f"the start {os.getloadavg()[0]:.1f}. {', '.join(versions)}."
+        f"{platform.system()}, Python {platform.python_version()}, {os.cpu_count()} cores ({platform.machine()}), load "
+        f"average at the start {os.getloadavg()[0]:.1f}. {', '.join(versions)}."
     )
 
 
