@@ -1,0 +1,120 @@
+"""The sandbox in a process of its own, runs in turn, tables: what every row of the benchmark is made with."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+HOME = Path(tempfile.mkdtemp(prefix="loanauth-bench-"))
+os.environ |= {
+    "AIRFLOW_HOME": str(HOME),
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__FERNET_KEY": "bWFkZS11cC1mZXJuZXQta2V5LWZvci10aGUtdGVzdHM=",
+    "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
+    "AIRFLOW__CORE__DAGS_FOLDER": str(HOME / "dags"),
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
+    "NETRC": os.devnull,
+}
+# A CA bundle of the environment overrides that of a session.
+for _name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+    os.environ.pop(_name, None)
+OURS = "airflow_provider_loanauth"
+LOAN = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
+
+
+def public_and(ca):
+    """
+    Return a CA bundle with the public authorities and this one, as a lender's machine has.
+
+    Reading it is most of what a new TLS session costs; the sandbox's authority alone would cost next to nothing.
+    """
+    import certifi
+
+    bundle = HOME / "bundle.pem"
+    bundle.write_text(Path(certifi.where()).read_text() + Path(ca).read_text())
+    return str(bundle)
+
+
+class Sandbox:
+    """A sandbox in a process of its own."""
+
+    def __init__(self, *arguments):
+        ready = HOME / f"ready-{time.monotonic_ns()}.json"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"{OURS}.sandbox", "--ready-file", str(ready), *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while not ready.exists():
+            time.sleep(0.05)
+        self.ready = json.loads(ready.read_text())
+        self.url, self.ca = self.ready["url"], self.ready["ca_path"] and public_and(self.ready["ca_path"])
+        self.price = f"{self.url}/sandbox/price"
+
+    def __enter__(self):
+        for name, value in self.ready["connections"].items():
+            if self.ca:
+                value["extra"]["verify"] = self.ca
+            os.environ[name] = json.dumps(value)
+        jwt = self.ready["connections"]["AIRFLOW_CONN_LOANAUTH_JWT"]
+        self.extra, self.login, self.password = jwt["extra"], jwt["login"], jwt["password"]
+        http = {"conn_type": "http", "host": self.url, "extra": {"verify": self.ca} if self.ca else {}}
+        os.environ["AIRFLOW_CONN_PRICING"] = json.dumps(http)
+        login = {"login": self.extra["client_id"], "password": self.extra["client_secret"]}
+        os.environ["AIRFLOW_CONN_AUTHENTICATION"] = json.dumps(http | login)
+        return self
+
+    def __exit__(self, *_):
+        self._process.terminate()
+        self._process.wait(10)
+
+    def control(self, verb, path, body=None):
+        """Ask its control listener."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.ready["control_url"] + path, data=data, method=verb)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def logins(self):
+        """Return how many authentications it has granted."""
+        return self.control("GET", "/counters")["authentications"]["succeeded"]
+
+
+def interleaved(rounds, works):
+    """Run each work once a round, in turn; return medians of (wall, CPU) in milliseconds by name."""
+    for work in works.values():
+        work()
+    # The heap of Airflow is large: whoever happens to set off a full collection would pay for what all have made.
+    gc.collect()
+    gc.freeze()
+    samples = {name: [] for name in works}
+    for number in range(rounds):
+        names = [*works]
+        # Nobody always comes after the same neighbour.
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            wall, cpu = time.perf_counter(), time.process_time()
+            works[name]()
+            samples[name].append(((time.perf_counter() - wall) * 1e3, (time.process_time() - cpu) * 1e3))
+    return {name: [statistics.median(column) for column in zip(*taken, strict=True)] for name, taken in samples.items()}
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
+
+
+def timed(medians, base, unit="ms"):
+    """Return rows of wall and CPU, each with its ratio to a base."""
+    wall, cpu = medians[base]
+    return [
+        (name, f"{w:.2f} {unit}", f"{w / wall:.2f}", f"{c:.2f} {unit}", f"{c / cpu:.2f}")
+        for name, (w, c) in medians.items()
+    ]
