@@ -14,7 +14,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pendulum
-from airflow.sdk import Variable, dag, task
+
+try:
+    from airflow.sdk import Variable, dag, task
+except ImportError:  # Airflow 2.11
+    from airflow.decorators import dag, task
+    from airflow.models import Variable
 
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 

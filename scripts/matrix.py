@@ -37,7 +37,6 @@ PAIRS = {
 #: Why a test may be skipped, by the Airflows where it may. ``docs/compatibility.md`` tells the same.
 SKIPS = {
     "takes minutes: make test-triggerer": tuple(PAIRS),
-    "the examples are written for Airflow 3": ("2.11",),
     "no IPv6 here": tuple(PAIRS),
 }
 #: Seconds that the tests of one pair may take; they need a few minutes.

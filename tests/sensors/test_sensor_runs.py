@@ -11,7 +11,6 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import pytest
 from airflow_scratch import conn_variable
 from leaks import leaks, said_by
 from secret_search import found_in
@@ -98,7 +97,6 @@ def test_every_mode_returns_its_credential_and_times_out_as_it_should(metadata_t
 
 
 def test_the_example_waits_until_the_service_opens_then_prices(metadata_template, tmp_path):
-    pytest.importorskip("airflow.sdk", reason="the examples are written for Airflow 3")
     environment = scratch(tmp_path, metadata_template)
     text = EXAMPLE.read_text(encoding="utf-8")
     assert text.count("poke_interval=60,") == 1

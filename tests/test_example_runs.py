@@ -1,4 +1,4 @@
-"""The examples that price a thousand loans, really run: what they print, and what the sandbox saw."""
+"""The examples that no demo runs, really run: what they print, and what the sandbox saw."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from test_dags import run
 
 from airflow_provider_loanauth.sandbox.server import running_sandbox
 
-pytest.importorskip("airflow.sdk", reason="the examples are written for Airflow 3")
 pytestmark = pytest.mark.xdist_group("dags")
 
 EXAMPLES = Path(__file__).parent.parent / "example_dags"
@@ -29,7 +28,7 @@ def named(home, name):
 
 @pytest.fixture(scope="module")
 def batches(metadata_template, tmp_path_factory):
-    """Both, one after the other, in one process."""
+    """The two that price a thousand loans, one after the other, in one process."""
     home = tmp_path_factory.mktemp("batches")
     shutil.copy(metadata_template, home)
     with running_sandbox() as sandbox:
@@ -41,6 +40,18 @@ def batches(metadata_template, tmp_path_factory):
         }
         nightly, at_once = run(home, *((name, named(home, name), env) for name in ("nightly_batch", "price_async")))
         yield SimpleNamespace(nightly=nightly, at_once=at_once, counters=sandbox.counters())
+
+
+def test_a_connection_is_checked_by_a_dag(metadata_template, tmp_path):
+    shutil.copy(metadata_template, tmp_path)
+    with running_sandbox() as sandbox:
+        env = dict([conn_variable("loanauth_default", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])])
+        [outcome] = run(tmp_path, ("checked", named(tmp_path, "check_connection"), env))
+        counters = sandbox.counters()
+    assert outcome.states("check_connection") == {"check": "success"}
+    assert (counters.authentications.succeeded, counters.prices.succeeded) == (1, 0)
+    assert outcome.xcom("check_connection", "check") == []
+    assert b"by Authen JWT" in outcome.printed
 
 
 def test_the_nightly_batch_prices_a_thousand_loans_and_forgets_its_credential(batches):
