@@ -13,6 +13,8 @@ from airflow_provider_loanauth.in_clear import InClear
 LARGEST_SHARE = 0.1
 #: Seconds without another renewal after a 401, when the last one did not help.
 PAUSE_AFTER_VAIN = 60.0
+#: Seconds without another renewal of a credential that is still good, when the service could not serve the last one.
+PAUSE_WHILE_GOOD = 10.0
 #: The status that says "this credential is not good" (RFC 6750 §3.1).
 UNAUTHORIZED = 401
 
@@ -45,7 +47,13 @@ class Grant(InClear):
     ends: float | None
     renewed: bool
     _accepted: bool = field(default=False, init=False)
+    _got_at: float = field(init=False)
     _in_vain_until: float = field(default=-math.inf, init=False)
+    _spared_until: float = field(default=-math.inf, init=False)
+
+    def __post_init__(self) -> None:
+        """Note when it was got."""
+        self._got_at = time.monotonic()
 
     def is_fresh(self, min_ttl: float) -> bool:
         """
@@ -55,7 +63,21 @@ class Grant(InClear):
         """
         if self.ends is None or self.lifetime is None:
             return True
-        return self.ends - time.monotonic() > min(min_ttl, self.lifetime * LARGEST_SHARE)
+        now = time.monotonic()
+        if now < min(self._spared_until, self.ends):
+            return True
+        return self.ends - now > min(min_ttl, self.lifetime * LARGEST_SHARE)
+
+    def spared(self) -> bool:
+        """
+        Tell whether it is still good, its renewal having failed because the service could not serve; if so, it counts
+        as fresh for a while: pricing goes on while authentication is down, and does not wait for it at each request.
+        """
+        now = time.monotonic()
+        if self.ends is None or now >= self.ends:
+            return False
+        self._spared_until = now + PAUSE_WHILE_GOOD
+        return True
 
     def answered(self, status: int) -> None:
         """Note what the service answered: only a success says that it has accepted the credential."""
@@ -72,8 +94,10 @@ class Grant(InClear):
         """
         Tell whether a 401 is a reason to renew.
 
-        Not for one that the service has just issued and never accepted: another would be refused as well, once for each
-        request. Nor for one whose renewal has just changed nothing: then the service refuses the request, with a status
-        that it uses for credentials, and each such loan would cost a login.
+        Not for one that the service has just issued and not accepted yet: another would be refused as well, once for
+        each request. Nor for one whose renewal has just changed nothing: then the service refuses the request, with a
+        status that it uses for credentials, and each such loan would cost a login.
         """
-        return (self._accepted or not self.renewed) and time.monotonic() >= self._in_vain_until
+        now = time.monotonic()
+        is_new = self.renewed and not self._accepted and now < self._got_at + PAUSE_AFTER_VAIN
+        return not is_new and now >= self._in_vain_until

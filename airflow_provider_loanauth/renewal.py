@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_loanauth._compat import one_question_at_a_time
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
 from airflow_provider_loanauth.grants import Grant
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ class Keyring:
 
     def current(self) -> Grant:
         """
-        Return a credential that is fresh, renewed if need be; raises as :meth:`Renewals.renewed`.
+        Return a credential that is fresh, renewed if need be; raises as :meth:`Renewals.renewed`. While the service
+        cannot serve, what is still good goes on being used.
 
         :raises SealError: the credential to begin with cannot be opened
         """
@@ -147,7 +148,12 @@ class Keyring:
             if self._grant is None and self._credential is not None:
                 self._grant = self._opened(self._credential)
             stale = self._grant
-        return self.at_hand() or self.another_than(stale)
+        try:
+            return self.at_hand() or self.another_than(stale)
+        except UnavailableError:
+            if stale is None or not stale.spared():
+                raise
+            return stale
 
     def at_hand(self) -> Grant | None:
         """Return the credential where it is open and fresh: what needs no waiting."""

@@ -293,6 +293,61 @@ def test_a_credential_that_cannot_be_opened_is_an_error_each_time(clock, source)
     assert source.issued == 0
 
 
+# --- the service is down while the credential is still good ---
+
+
+def test_what_is_still_good_goes_on_while_the_service_is_down(clock, source):
+    keyring = Keyring(source, None, 60)
+    first = keyring.current()
+    source.failure = UnavailableError("made-up")
+    clock.seconds += 91  # 9 of 100 seconds are left
+    assert [keyring.current() for _ in range(3)] == [first] * 3
+    assert source.issued == 2
+    # Not before a pause is the service asked again; what has ended is used by nobody.
+    clock.seconds += grants.PAUSE_WHILE_GOOD - 2
+    assert keyring.at_hand() is first
+    clock.seconds += 1
+    assert keyring.at_hand() is None
+    with pytest.raises(UnavailableError):
+        keyring.current()
+    assert source.issued == 3
+    source.failure = None
+    assert keyring.current().value == "made-up-one-4"
+
+
+def test_after_the_pause_the_service_is_asked_again(clock):
+    source = Source(lifetime=1000)
+    keyring = Keyring(source, None, 60)
+    first = keyring.current()
+    source.failure = UnavailableError("made-up")
+    clock.seconds += 950
+    assert keyring.current() is first
+    clock.seconds += grants.PAUSE_WHILE_GOOD
+    assert keyring.current() is first
+    assert source.issued == 3
+    clock.seconds += grants.PAUSE_WHILE_GOOD
+    source.failure = None
+    assert keyring.current() is not first
+
+
+@pytest.mark.parametrize("failure", [RejectedError("made-up"), SettingsError("made-up"), ResponseError("made-up")])
+def test_any_other_failure_is_told_at_once(clock, source, failure):
+    keyring = Keyring(source, None, 60)
+    keyring.current()
+    source.failure = failure
+    clock.seconds += 91
+    with pytest.raises(type(failure)):
+        keyring.current()
+
+
+def test_a_refused_one_is_not_used_again_while_the_service_is_down(clock, source):
+    keyring = Keyring(source, None, 60)
+    first = keyring.current()
+    source.failure = UnavailableError("made-up")
+    with pytest.raises(UnavailableError):
+        keyring.another_than(first)
+
+
 # --- a 401 as a reason to renew ---
 
 
@@ -304,6 +359,16 @@ def test_reasons(clock):
         renewed.answered(status)
         assert not renewed.may_be_replaced()
     renewed.answered(204)
+    assert renewed.may_be_replaced()
+
+
+def test_one_that_was_never_accepted_is_no_reason_for_a_minute_only(clock):
+    """Else a process would keep what the service refuses, of a credential without a known end, for ever."""
+    renewed = grant(renewed=True, lifetime=None, ends=None)
+    renewed.answered_again(401)
+    clock.seconds += grants.PAUSE_AFTER_VAIN - 1
+    assert not renewed.may_be_replaced()
+    clock.seconds += 1
     assert renewed.may_be_replaced()
 
 
