@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from airflow.sdk.exceptions import (
         AirflowException,
         AirflowFailException,
+        AirflowNotFoundException,
         AirflowSensorTimeout,
         AirflowSkipException,
     )
@@ -51,6 +52,7 @@ else:
         from airflow.sdk.exceptions import (
             AirflowException,
             AirflowFailException,
+            AirflowNotFoundException,
             AirflowSensorTimeout,
             AirflowSkipException,
         )
@@ -59,6 +61,7 @@ else:
         from airflow.exceptions import (
             AirflowException,
             AirflowFailException,
+            AirflowNotFoundException,
             AirflowSensorTimeout,
             AirflowSkipException,
         )
@@ -150,6 +153,7 @@ def forget_xcom(*, dag_id: str, run_id: str, task_id: str) -> None:
 __all__ = [
     "AirflowException",
     "AirflowFailException",
+    "AirflowNotFoundException",
     "AirflowSensorTimeout",
     "AirflowSkipException",
     "BaseHook",

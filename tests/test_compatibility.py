@@ -151,13 +151,13 @@ def test_the_audit_log_keeps_the_command_line_of_connections_add(option, metadat
 UNREADABLE = """
 import logging
 
-from airflow_provider_loanauth.exceptions import SettingsError
+from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 logging.basicConfig(level=logging.DEBUG)
 try:
     LoanAuthHook("broken").settings()
-except SettingsError as error:
+except LoanAuthError as error:
     print("ours:", error)
 """
 

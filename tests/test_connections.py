@@ -14,9 +14,9 @@ from cryptography.fernet import InvalidToken
 from leaks import leaks, told
 from wire_cases import CASES
 
-from airflow_provider_loanauth._compat import AirflowException
+from airflow_provider_loanauth._compat import AirflowException, AirflowFailException, AirflowNotFoundException
 from airflow_provider_loanauth.connections import read_connection
-from airflow_provider_loanauth.exceptions import SettingsError
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.settings import ApiKeyPair, PasswordGrant, load
 
@@ -206,6 +206,18 @@ def test_a_connection_that_cannot_be_read_is_told_without_its_text(trouble):
     ) as caught:
         read_connection(get, "made-up")
     assert caught.value.conn_id == "made-up"
+    assert leaks(told(caught.value), ["CANARY-password"]) == []
+
+
+def test_a_connection_that_is_not_there_may_be_there_at_the_next_try():
+    """Airflow says so too while its API server or a secrets backend does not answer; nothing was sent yet."""
+
+    def get(conn_id):
+        raise AirflowNotFoundException(f"made-up CANARY-password {conn_id}")
+
+    with pytest.raises(LoanAuthError, match=r"no readable connection of this id: .* try again\.") as caught:
+        read_connection(get, "made-up")
+    assert not isinstance(caught.value, AirflowFailException)
     assert leaks(told(caught.value), ["CANARY-password"]) == []
 
 

@@ -57,9 +57,11 @@ def test_a_pulled_credential_is_renewed_by_its_own_method(world, pulled, define)
 
 
 def test_a_credential_of_another_connection_is_refused(world, pulled):
-    token = pulled()
-    for given in (token, None if token is None else "made-up-plain-token"):
-        with pytest.raises(LoanAuthError, match="something else than a credential of its own connection") as caught:
+    # None is what a pull gives where there is nothing; it must not become a login of this task.
+    for given, name in ((pulled(), "AccessToken"), ("made-up-plain-token", "str"), (None, "NoneType")):
+        with pytest.raises(
+            LoanAuthError, match=f"was given {name} instead of a credential of its own connection"
+        ) as caught:
             LoanAuthHook("loanauth_los").get_conn(given)
         assert "made-up-plain" not in told(caught.value)
 

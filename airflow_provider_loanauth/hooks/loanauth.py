@@ -29,6 +29,7 @@ from airflow_provider_loanauth.settings import load
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
+    from types import EllipsisType
 
     from airflow_provider_loanauth.models import TokenResponse
     from airflow_provider_loanauth.outcomes import Outcome
@@ -157,13 +158,13 @@ class LoanAuthHook(BaseHook):
         mask(outcome.secrets)
         return outcome
 
-    def get_conn(self, credential: AccessToken | ApiSecret | None = None) -> PricingSession:
+    def get_conn(self, credential: AccessToken | ApiSecret | EllipsisType = ...) -> PricingSession:
         """
         Return a session for calls to pricing: it authenticates as :class:`LoanAuth` does, keeps connections alive, and
         has the TLS and time-out settings of the Connection. Threads may share it; close it by ``with``.
 
-        :param credential: a credential of this connection, pulled from XCom, to begin with; None: the first request
-            authenticates
+        :param credential: a credential of this connection, pulled from XCom, to begin with; without it the first
+            request authenticates
         :raises SettingsError: the Connection is incomplete or wrong
         :raises LoanAuthError: the credential is none, or another connection's
         """
@@ -173,16 +174,18 @@ class LoanAuthHook(BaseHook):
         from airflow_provider_loanauth.sessions import PricingSession  # noqa: PLC0415
 
         source = self
-        if credential is not None:
+        if credential is not ...:
+            # Not even None, which a pull gives where there is nothing: each mapped task would log in by itself.
             if not isinstance(credential, Credential) or credential.conn_id != self.loanauth_conn_id:
                 raise LoanAuthError(
-                    "get_conn was given something else than a credential of its own connection.",
+                    f"get_conn was given {type(credential).__name__} instead of a credential of its own connection: "
+                    "did the authenticating task run, for this connection?",
                     conn_id=self.loanauth_conn_id,
                 )
             source = type(self)(credential.conn_id, credential.method, max_attempts=self.max_attempts)
         settings = source.settings()
         return PricingSession(
-            auth=CredentialAuth(Keyring(source, credential, MIN_TTL)),
+            auth=CredentialAuth(Keyring(source, None if credential is ... else credential, MIN_TTL)),
             timeout=settings.timeout,
             verify=settings.verify,
         )

@@ -284,7 +284,7 @@ def test_no_fernet_key_sends_nothing(all_methods, sandbox, fernet):
 def test_no_readable_connection(value, define, logs):
     if value:
         define("unreadable", value)
-    with pytest.raises(SettingsError, match="Airflow has no readable connection of this id") as caught:
+    with pytest.raises(LoanAuthError, match="Airflow has no readable connection of this id") as caught:
         LoanAuthHook("unreadable").authenticate()
     assert caught.value.conn_id == "unreadable"
     assert "connection id 'unreadable'" in str(caught.value)
