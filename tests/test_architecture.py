@@ -80,7 +80,7 @@ LAYERS = {
     "auth": may("_compat credentials defaults exceptions", lazy_own="hooks.loanauth placement renewal requests_auth"),
     "auth_httpx": may("auth credentials defaults exceptions grants hooks.loanauth off_the_loop placement", "httpx"),
     # Waiting: neither secrets nor Connections.
-    "triggers.question": may("__init__ get_provider_info"),
+    "triggers.question": may("__init__ addresses get_provider_info"),
     "triggers.probe": may("triggers.question"),
     "triggers.loanauth": may("triggers.probe", "airflow"),
     # What users name.

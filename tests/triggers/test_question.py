@@ -141,3 +141,33 @@ def test_no_proxy_holds_too(loopback, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     loopback.answers.append(answer(200))
     assert ask(loopback.url, SECONDS) is True
+
+
+def test_plain_http_to_a_loopback_address_goes_past_every_proxy_as_a_login_does(loopback, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid")
+    monkeypatch.setenv("all_proxy", "socks5h://proxy.invalid")
+    loopback.answers.append(answer(503))
+    assert ask(loopback.url, SECONDS) is False
+    assert loopback.requests[0].startswith(b"GET / HTTP/1.1\r\n")
+
+
+def test_the_proxy_for_all_protocols_holds_where_there_is_none_for_the_scheme(loopback, monkeypatch):
+    monkeypatch.setenv("all_proxy", loopback.url)
+    loopback.answers += [answer(404), answer(403)]
+    assert ask("http://lender.invalid", SECONDS) is True
+    assert loopback.requests[0].startswith(b"GET http://lender.invalid HTTP/1.1\r\n")
+    # Over TLS the proxy is asked for a tunnel, which this one refuses.
+    assert ask("https://lender.invalid", SECONDS) is False
+    assert loopback.requests[1].startswith(b"CONNECT lender.invalid:443 HTTP/1.")
+
+
+@pytest.mark.parametrize(
+    "proxy", ["socks5h://127.0.0.1:{port}", "SOCKS5://127.0.0.1:{port}", "https://127.0.0.1:{port}"]
+)
+def test_behind_a_proxy_that_cannot_be_asked_the_worker_looks(proxy, loopback, monkeypatch):
+    monkeypatch.setenv("https_proxy", proxy.format(port=loopback.port))
+    assert ask("https://lender.invalid", SECONDS) is True
+    assert loopback.requests == []
+    # What the settings except is asked directly; nobody has this name.
+    monkeypatch.setenv("no_proxy", "lender.invalid")
+    assert ask("https://lender.invalid", SECONDS) is False
