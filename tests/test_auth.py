@@ -488,7 +488,7 @@ def test_a_connection_id_is(conn_id):
 
 def test_a_connection_that_is_not_there_is_named_when_it_is_used(world):
     auth = LoanAuth("loanauth_missing")
-    with pytest.raises(SettingsError, match="loanauth_missing"):
+    with pytest.raises(LoanAuthError, match="loanauth_missing"):
         price(world, auth)
 
 
