@@ -34,12 +34,12 @@ $(BIN)/python:
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make virtual environments: its venv module is missing" \
 		"(Debian and Ubuntu: the package python3-venv)" >&2; rm -rf $(VENV); exit 1; }
 
-$(READY): pyproject.toml $(PINS) | $(BIN)/python
+$(READY): pyproject.toml sandbox/pyproject.toml $(PINS) | $(BIN)/python
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c $(PINS) uv \
 		|| echo "uv cannot be installed here: going on with pip, which takes longer" >&2
 	@if test -x $(BIN)/uv; \
-		then $(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) -e '.[dev]'; \
-		else $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[dev]'; fi
+		then $(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) -e '.[dev]' -e ./sandbox; \
+		else $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[dev]' -e ./sandbox; fi
 	@touch $@
 
 .PHONY: demo
@@ -57,7 +57,7 @@ test-triggerer: $(READY) ## Run 50 deferred sensors in a whole Airflow, with a s
 .PHONY: bench
 bench: $(READY) ## Measure LoanAuth beside other providers, in an environment of its own; writes benchmarks/RESULTS.md
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .bench
-	@$(BIN)/uv pip install --quiet --python .bench/bin/python -e '.[sandbox]' `grep '^apache-airflow==' $(PINS)` \
+	@$(BIN)/uv pip install --quiet --python .bench/bin/python -e '.[sandbox]' -e ./sandbox `grep '^apache-airflow==' $(PINS)` \
 		-r benchmarks/requirements.txt
 	@.bench/bin/python benchmarks/bench.py $(ARGS)
 
@@ -71,7 +71,7 @@ test-all: $(READY) ## Run the tests on every Airflow and Python; fewer: make tes
 
 .PHONY: e2e
 e2e: $(READY) ## Go the whole way on whole Airflows, with Chromium, and search everything for secrets
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) -e '.[e2e]'
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) -e '.[e2e]' -e ./sandbox
 	@$(BIN)/python e2e/run.py $(ARGS)
 
 .PHONY: lint
@@ -90,6 +90,7 @@ constraints: $(READY) ## Make constraints/*.txt anew from pyproject.toml and con
 	@for wanted in constraints/*.in; do \
 		day=`sed -n 's/^# as of //p' $$wanted`; \
 		$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --exclude-newer $$day --extra e2e \
+			--no-emit-package loanauth-sandbox \
 			pyproject.toml $$wanted -o $${wanted%.in}.txt || exit 1; \
 		echo "$${wanted%.in}.txt, as of $$day"; \
 	done

@@ -49,7 +49,7 @@ class Sandbox:
     def __init__(self, *arguments):
         ready = HOME / f"ready-{time.monotonic_ns()}.json"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{OURS}.sandbox", "--ready-file", str(ready), *arguments],
+            [sys.executable, "-m", "loanauth_sandbox", "--ready-file", str(ready), *arguments],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -240,7 +240,7 @@ def sandbox() -> Iterator[dict[str, Any]]:
     """Run a sandbox as a process of its own."""
     with tempfile.TemporaryDirectory() as directory:
         ready = Path(directory) / "ready.json"
-        command = [sys.executable, "-m", "airflow_provider_loanauth.sandbox", "--ready-file", str(ready)]
+        command = [sys.executable, "-m", "loanauth_sandbox", "--ready-file", str(ready)]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603 - ours
         try:
             deadline = time.monotonic() + PATIENCE

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth.sandbox.accounts import Company, User
+from loanauth_sandbox.accounts import Company, User
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_loanauth.sandbox.server import Sandbox
+    from loanauth_sandbox.server import Sandbox
 
 #: Made up, each with a mark, and with characters that are written otherwise in URLs, JSON and HTML.
 USER = User(

@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from matrix import ONE_PYTHON, MatrixError, environment
 from programs import ProgramError, Programs
 
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.server import running_sandbox
 
 EXAMPLE = "reprice_pipeline_jwt"
 BY_REST = ("2.11", "3.0", "3.1", "3.2")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflows import Airflow
     from programs import Programs
 
-    from airflow_provider_loanauth.sandbox.server import Sandbox
+    from loanauth_sandbox.server import Sandbox
 
 CONN_ID = "loanauth_jwt"
 TOKEN_LIFETIME = 6  # seconds, of the token whose task is cleared

@@ -133,7 +133,7 @@ def airflow_environment(home: Path, key: str, ready: dict[str, Any]) -> dict[str
 
 def start_sandbox(programs: Programs, ready_file: Path) -> dict[str, Any]:
     """Start the sandbox on a free port; return its addresses and the Connections that fit it."""
-    arguments = ("airflow_provider_loanauth.sandbox", "--ready-file", str(ready_file))
+    arguments = ("loanauth_sandbox", "--ready-file", str(ready_file))
     sandbox = programs.start("sandbox", *arguments, environment=dict(os.environ))
     programs.wait(
         "the start of the sandbox",

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".matrix"
+#: What an environment is made of, beside its pins.
+PROJECTS = (ROOT / "pyproject.toml", ROOT / "sandbox" / "pyproject.toml")
 
 #: The Pythons of each Airflow: those that both it and this provider support.
 PAIRS = {
@@ -118,14 +120,15 @@ def environment(airflow: str, python: str) -> Path:
     """
     home = ROOT / f".venv-{airflow}-{python}"
     pins = ROOT / "constraints" / f"airflow-{airflow}.txt"
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + pins.read_bytes()).hexdigest()
+    wanted = hashlib.sha256(b"".join(file.read_bytes() for file in (*PROJECTS, pins))).hexdigest()
     mark = home / ".ready"
     inside = home / "bin" / "python"
     if mark.exists() and mark.read_text() == wanted:
         return inside
     for command in (
         (uv(), "venv", "--quiet", "--clear", "--python", interpreter(python), str(home)),
-        (uv(), "pip", "install", "--quiet", "--python", str(inside), "-c", str(pins), "-e", f"{ROOT}[dev]"),
+        (uv(), "pip", "install", "--quiet", "--python", str(inside), "-c", str(pins), "-e", f"{ROOT}[dev]",
+         "-e", str(ROOT / "sandbox")),
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - as above
         if done.returncode:

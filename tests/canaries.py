@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_loanauth.sandbox.accounts import Company, User, connections
+from loanauth_sandbox.accounts import Company, User, connections
 
 USER = User(
     username="pat@canary.example",

@@ -44,7 +44,7 @@ from captured_logs import capture  # noqa: E402
 from loopback import Loopback  # noqa: E402
 from pricing_world import _timed_sandbox, elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
 
-from airflow_provider_loanauth.sandbox.server import running_sandbox  # noqa: E402
+from loanauth_sandbox.server import running_sandbox  # noqa: E402
 
 # Reproducible, and as quick in a busy CI.
 hypothesis.settings.register_profile(

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_provider_loanauth import grants, renewal
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.server import running_sandbox
 
 SECRET_HEADERS = ("authorization", "secret", "companyid")
 

@@ -149,8 +149,7 @@ def name_of(path):
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
-CLIENT = sorted(path for path in ROOT.rglob("*.py") if "sandbox" not in path.parts)
-SANDBOX = sorted((ROOT / "sandbox").rglob("*.py"))
+CLIENT = sorted(ROOT.rglob("*.py"))
 ids = pytest.mark.parametrize
 
 
@@ -183,22 +182,7 @@ def test_the_table_points_downward():
     assert upward == set()
 
 
-@ids("path", SANDBOX, ids=name_of)
-def test_the_sandbox_shares_nothing_with_the_client(path):
-    found = imports_of(path)
-    assert all(
-        name == "__init__" or name.split(".")[0] == "sandbox" for name in found.own | found.typed_own | found.lazy_own
-    )
-    assert not (found.foreign | found.lazy_foreign) & {"airflow", "requests", "urllib3", "httpx"}
-
-
 @ids("path", CLIENT, ids=name_of)
-def test_the_client_knows_no_sandbox(path):
-    found = imports_of(path)
-    assert not [name for name in found.own | found.typed_own | found.lazy_own if name.startswith("sandbox")]
-
-
-@ids("path", CLIENT + SANDBOX, ids=name_of)
 def test_a_module_is_short_and_says_what_it_is(path):
     text = path.read_text()
     assert len(text.splitlines()) <= 250

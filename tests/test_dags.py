@@ -25,8 +25,8 @@ from canaries import COMPANY, SECRETS, canary_connections, with_wrong_password, 
 from fernet_keys import OTHER_FERNET_KEY
 from secret_search import forms_of, found_in
 
-from airflow_provider_loanauth.sandbox.faults import make_fault
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.faults import make_fault
+from loanauth_sandbox.server import running_sandbox
 
 HERE = Path(__file__).parent
 

@@ -10,7 +10,7 @@ import pytest
 from airflow_scratch import conn_variable
 from test_dags import run
 
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.server import running_sandbox
 
 pytestmark = pytest.mark.xdist_group("dags")
 

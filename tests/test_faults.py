@@ -20,9 +20,9 @@ from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.retrying import retrying
-from airflow_provider_loanauth.sandbox.accounts import Company, User
-from airflow_provider_loanauth.sandbox.faults import KINDS
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.accounts import Company, User
+from loanauth_sandbox.faults import KINDS
+from loanauth_sandbox.server import running_sandbox
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 
 CONN_ID = "faulty"

@@ -19,7 +19,7 @@ from test_dags import run
 from airflow_provider_loanauth import auth as auth_module
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.server import running_sandbox
 
 pytestmark = pytest.mark.xdist_group("dags")
 

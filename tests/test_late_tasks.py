@@ -11,7 +11,7 @@ from airflow_scratch import conn_variable
 from leaks import leaks
 from test_dags import run
 
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.server import running_sandbox
 
 pytestmark = pytest.mark.xdist_group("dags")
 

@@ -20,8 +20,8 @@ from airflow_scratch import conn_variable
 from leaks import leaks, said_by
 from secret_search import found_in
 
-from airflow_provider_loanauth.sandbox.accounts import default_accounts
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.accounts import default_accounts
+from loanauth_sandbox.server import running_sandbox
 
 HERE = Path(__file__).parent
 COMPANY = default_accounts()[0]

@@ -99,13 +99,12 @@ def declared(*extras):
     return names
 
 
-SANDBOX = sorted((PACKAGE / "sandbox").rglob("*.py"))
 HTTPX = [PACKAGE / "auth_httpx.py"]
-CORE = sorted(set(PACKAGE.rglob("*.py")) - set(SANDBOX) - set(HTTPX))
+CORE = sorted(set(PACKAGE.rglob("*.py")) - set(HTTPX))
 
 
 @pytest.mark.parametrize(
-    ("files", "extras"), [(CORE, ()), (HTTPX, ("httpx",)), (SANDBOX, ("sandbox",))], ids=["core", "httpx", "sandbox"]
+    ("files", "extras"), [(CORE, ()), (HTTPX, ("httpx",))], ids=["core", "httpx"]
 )
 def test_every_library_that_is_imported_is_declared(files, extras):
     known = importlib.metadata.packages_distributions()

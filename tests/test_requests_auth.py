@@ -12,7 +12,7 @@ from pricing_world import loan
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.server import running_sandbox
 
 REDIRECTS = [301, 302, 303, 307, 308]
 

@@ -14,7 +14,7 @@ from pricing_world import in_threads, loan
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.server import running_sandbox
 from airflow_provider_loanauth.sessions import PricingSession
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from leaks import leaks
 
-from airflow_provider_loanauth.sandbox.accounts import default_accounts
+from loanauth_sandbox.accounts import default_accounts
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "e2e"), str(ROOT / "scripts")]

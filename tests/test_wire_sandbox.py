@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 from wire_cases import CASES, split
 
-from airflow_provider_loanauth.sandbox.accounts import Company, User
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.accounts import Company, User
+from loanauth_sandbox.server import running_sandbox
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

@@ -25,7 +25,7 @@ from airflow_provider_loanauth.exceptions import (
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.redaction import derived_forms
-from airflow_provider_loanauth.sandbox.accounts import default_accounts
+from loanauth_sandbox.accounts import default_accounts
 
 LENDER = default_accounts()[0]
 KINDS = {

@@ -15,8 +15,8 @@ from airflow_scratch import conn_variable
 from leaks import leaks, said_by
 from secret_search import found_in
 
-from airflow_provider_loanauth.sandbox.accounts import default_accounts
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.accounts import default_accounts
+from loanauth_sandbox.server import running_sandbox
 
 ROOT = Path(__file__).parents[2]
 DAG_FILE = ROOT / "tests" / "dags" / "waits.py"

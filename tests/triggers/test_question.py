@@ -8,7 +8,7 @@ import time
 import pytest
 
 from airflow_provider_loanauth import __version__
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.server import running_sandbox
 from airflow_provider_loanauth.triggers.question import ask
 
 SECONDS = 5.0

@@ -12,9 +12,9 @@ import pytest
 import raw_http
 from raw_http import basic, form, part, request, secret_request, send, token_headers, token_request
 
-from airflow_provider_loanauth.sandbox.accounts import default_accounts, dump_accounts
-from airflow_provider_loanauth.sandbox.issuer import signing_key
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.accounts import default_accounts, dump_accounts
+from loanauth_sandbox.issuer import signing_key
+from loanauth_sandbox.server import running_sandbox
 
 COMPANY = default_accounts()[0]
 USER = COMPANY.users[0]

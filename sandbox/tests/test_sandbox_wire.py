@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_loanauth.sandbox.wire import (
+from loanauth_sandbox.wire import (
     TOKEN_FIELDS,
     Deviation,
     WireRequest,

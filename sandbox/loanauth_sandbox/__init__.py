@@ -4,6 +4,8 @@ What may live in this package: everything that the stand-in needs. What may not:
 two share no parser and no table, so that they cannot be wrong together; both are held to the interface,
 ``service-interface.md``, whose clauses (§) the docstrings name.
 
-Run it with ``python -m airflow_provider_loanauth.sandbox``, or inside a test with
-:func:`airflow_provider_loanauth.sandbox.server.running_sandbox`.
+Run it with ``python -m loanauth_sandbox``, or inside a test with
+:func:`loanauth_sandbox.server.running_sandbox`.
 """
+
+__version__ = "0.1.0"

@@ -16,7 +16,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 if TYPE_CHECKING:
-    from airflow_provider_loanauth.sandbox.accounts import Company, User
+    from loanauth_sandbox.accounts import Company, User
 
 ISSUER = "urn:example:loanauth-sandbox"
 

@@ -9,8 +9,8 @@ import pytest
 import requests
 from raw_http import connect, send, token_request
 
-from airflow_provider_loanauth.sandbox.accounts import default_accounts, dump_accounts
-from airflow_provider_loanauth.sandbox.faults import KINDS
+from loanauth_sandbox.accounts import default_accounts, dump_accounts
+from loanauth_sandbox.faults import KINDS
 
 COMPANY = default_accounts()[0]
 USER = COMPANY.users[0]

@@ -1,4 +1,4 @@
-"""The command ``python -m airflow_provider_loanauth.sandbox``.
+"""The command ``python -m loanauth_sandbox``.
 
 What may live here: arguments, what is printed at the start, signals. What may not: what the sandbox does.
 """
@@ -15,21 +15,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth.sandbox.accounts import (
+from loanauth_sandbox.accounts import (
     AccountsError,
     connections,
     default_accounts,
     read_accounts,
 )
-from airflow_provider_loanauth.sandbox.core import Core, Options
-from airflow_provider_loanauth.sandbox.faults import describe, load_faults
-from airflow_provider_loanauth.sandbox.state import Settings
-from airflow_provider_loanauth.sandbox.tls import CERTIFICATES
+from loanauth_sandbox.core import Core, Options
+from loanauth_sandbox.faults import describe, load_faults
+from loanauth_sandbox.state import Settings
+from loanauth_sandbox.tls import CERTIFICATES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_loanauth.sandbox.faults import Fault
+    from loanauth_sandbox.faults import Fault
 
 ABOUT = "A stand-in of the loan pricing service, for examples and tests. Everything in it is made up."
 
@@ -37,7 +37,7 @@ ABOUT = "A stand-in of the loan pricing service, for examples and tests. Everyth
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments."""
     result = argparse.ArgumentParser(
-        prog="python -m airflow_provider_loanauth.sandbox",
+        prog="python -m loanauth_sandbox",
         description=ABOUT,
         epilog=f"faults, by --fault or PUT /fault on the control listener:\n{describe()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGINT or SIGTERM; return the exit status."""
     arguments = parser().parse_args(argv)
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stderr)
-    logging.getLogger("airflow_provider_loanauth.sandbox").setLevel(logging.INFO)
+    logging.getLogger("loanauth_sandbox").setLevel(logging.INFO)
     try:
         options = Options(
             accounts=read_accounts(arguments.accounts) if arguments.accounts else default_accounts(),

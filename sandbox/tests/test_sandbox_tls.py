@@ -10,9 +10,9 @@ import raw_http
 import requests
 from raw_http import send, token_request
 
-from airflow_provider_loanauth.sandbox.accounts import default_accounts
-from airflow_provider_loanauth.sandbox.faults import make_fault
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.accounts import default_accounts
+from loanauth_sandbox.faults import make_fault
+from loanauth_sandbox.server import running_sandbox
 
 TOKEN = token_request(default_accounts()[0], default_accounts()[0].users[0])
 

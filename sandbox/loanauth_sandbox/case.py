@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_provider_loanauth.sandbox.answers import Answer
-    from airflow_provider_loanauth.sandbox.faults import Fault
-    from airflow_provider_loanauth.sandbox.state import Endpoint, State
-    from airflow_provider_loanauth.sandbox.wire import WireRequest
+    from loanauth_sandbox.answers import Answer
+    from loanauth_sandbox.faults import Fault
+    from loanauth_sandbox.state import Endpoint, State
+    from loanauth_sandbox.wire import WireRequest
 
 TOKEN_PATH = "/oauth/token"  # noqa: S105 - a path, §4.1
 SECRET_PATH = "/encodeAES128/"  # noqa: S105 - a path, §4.3

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from airflow_provider_loanauth.sandbox.accounts import (
+from loanauth_sandbox.accounts import (
     AccountsError,
     connections,
     default_accounts,

@@ -9,15 +9,15 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_loanauth.sandbox import answers, wire
-from airflow_provider_loanauth.sandbox.case import SECRET_PATH, Case, Place, Refusal
+from loanauth_sandbox import answers, wire
+from loanauth_sandbox.case import SECRET_PATH, Case, Place, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_loanauth.sandbox.accounts import Company, User
-    from airflow_provider_loanauth.sandbox.answers import Answer
-    from airflow_provider_loanauth.sandbox.state import State
+    from loanauth_sandbox.accounts import Company, User
+    from loanauth_sandbox.answers import Answer
+    from loanauth_sandbox.state import State
 
 
 def _same(left: str, right: str) -> bool:

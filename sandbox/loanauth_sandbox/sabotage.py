@@ -15,14 +15,14 @@ import zlib
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth.sandbox import answers
-from airflow_provider_loanauth.sandbox.answers import Answer, as_json, json_answer
+from loanauth_sandbox import answers
+from loanauth_sandbox.answers import Answer, as_json, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from airflow_provider_loanauth.sandbox.faults import Fault
-    from airflow_provider_loanauth.sandbox.framing import Exchange
+    from loanauth_sandbox.faults import Fault
+    from loanauth_sandbox.framing import Exchange
 
 PAUSE = 0.02
 """Seconds for bytes to arrive before the connection is reset: a reset may discard what is under way."""

@@ -13,15 +13,15 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from airflow_provider_loanauth.sandbox.accounts import load_accounts
-from airflow_provider_loanauth.sandbox.faults import KINDS, load_faults
+from loanauth_sandbox.accounts import load_accounts
+from loanauth_sandbox.faults import KINDS, load_faults
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
 
-    from airflow_provider_loanauth.sandbox.core import Core
+    from loanauth_sandbox.core import Core
 
     Action = Callable[[Any], Awaitable[Any]]
 

@@ -13,10 +13,10 @@ import pytest
 import raw_http
 from raw_http import connect, send, token_request
 
-import airflow_provider_loanauth.sandbox as package
-from airflow_provider_loanauth.sandbox import framing
-from airflow_provider_loanauth.sandbox.accounts import default_accounts
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+import loanauth_sandbox as package
+from loanauth_sandbox import framing
+from loanauth_sandbox.accounts import default_accounts
+from loanauth_sandbox.server import running_sandbox
 
 COMPANY = default_accounts()[0]
 USER = COMPANY.users[0]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from airflow_provider_loanauth.sandbox import sabotage
-from airflow_provider_loanauth.sandbox.answers import Answer, oauth_refusal
-from airflow_provider_loanauth.sandbox.case import Case
-from airflow_provider_loanauth.sandbox.service import decide, find_place
-from airflow_provider_loanauth.sandbox.state import Entry, State
-from airflow_provider_loanauth.sandbox.wire import WireRequest
+from loanauth_sandbox import sabotage
+from loanauth_sandbox.answers import Answer, oauth_refusal
+from loanauth_sandbox.case import Case
+from loanauth_sandbox.service import decide, find_place
+from loanauth_sandbox.state import Entry, State
+from loanauth_sandbox.wire import WireRequest
 
 if TYPE_CHECKING:
     from asyncio.trsock import TransportSocket
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from starlette.types import Message, Receive, Scope, Send
 
-    from airflow_provider_loanauth.sandbox.case import Place
+    from loanauth_sandbox.case import Place
 
-log = logging.getLogger("airflow_provider_loanauth.sandbox")
+log = logging.getLogger("loanauth_sandbox")
 
 PROTOCOL = "sandbox.protocol"
 """Where a request's state holds its protocol."""

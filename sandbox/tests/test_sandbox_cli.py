@@ -17,9 +17,9 @@ import raw_http
 import requests
 from raw_http import send, token_request
 
-from airflow_provider_loanauth.sandbox import cli
-from airflow_provider_loanauth.sandbox.accounts import default_accounts, dump_accounts
-from airflow_provider_loanauth.sandbox.faults import KINDS
+from loanauth_sandbox import cli
+from loanauth_sandbox.accounts import default_accounts, dump_accounts
+from loanauth_sandbox.faults import KINDS
 
 COMPANY = default_accounts()[0]
 USER = COMPANY.users[0]
@@ -29,7 +29,7 @@ TOKEN = token_request(COMPANY, USER)
 @contextlib.contextmanager
 def started(tmp_path, *arguments):
     ready = tmp_path / "ready.json"
-    command = [sys.executable, "-W", "error", "-m", "airflow_provider_loanauth.sandbox", "--ready-file", str(ready)]
+    command = [sys.executable, "-W", "error", "-m", "loanauth_sandbox", "--ready-file", str(ready)]
     with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             while not ready.exists():

@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_provider_loanauth.sandbox.accounts import default_accounts, labelled
-from airflow_provider_loanauth.sandbox.control import control_app
-from airflow_provider_loanauth.sandbox.faults import FaultError
-from airflow_provider_loanauth.sandbox.framing import ServiceApp
-from airflow_provider_loanauth.sandbox.issuer import signing_key
-from airflow_provider_loanauth.sandbox.listener import Listener
-from airflow_provider_loanauth.sandbox.state import Settings, State
-from airflow_provider_loanauth.sandbox.tls import Certificates
+from loanauth_sandbox.accounts import default_accounts, labelled
+from loanauth_sandbox.control import control_app
+from loanauth_sandbox.faults import FaultError
+from loanauth_sandbox.framing import ServiceApp
+from loanauth_sandbox.issuer import signing_key
+from loanauth_sandbox.listener import Listener
+from loanauth_sandbox.state import Settings, State
+from loanauth_sandbox.tls import Certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_loanauth.sandbox.accounts import Company
-    from airflow_provider_loanauth.sandbox.faults import Fault
+    from loanauth_sandbox.accounts import Company
+    from loanauth_sandbox.faults import Fault
 
 
 @dataclass(frozen=True)

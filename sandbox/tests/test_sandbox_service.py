@@ -9,10 +9,10 @@ import pytest
 import raw_http
 from raw_http import price_request, request, secret_request, send, token_request
 
-from airflow_provider_loanauth.sandbox.accounts import default_accounts
-from airflow_provider_loanauth.sandbox.pricing import LoanError, price
-from airflow_provider_loanauth.sandbox.server import running_sandbox
-from airflow_provider_loanauth.sandbox.service import find_place
+from loanauth_sandbox.accounts import default_accounts
+from loanauth_sandbox.pricing import LoanError, price
+from loanauth_sandbox.server import running_sandbox
+from loanauth_sandbox.service import find_place
 
 COMPANY = default_accounts()[0]
 USER = COMPANY.users[0]

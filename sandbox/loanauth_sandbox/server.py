@@ -11,16 +11,16 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_loanauth.sandbox.accounts import Company, connections, default_accounts, labelled
-from airflow_provider_loanauth.sandbox.core import Core, Options
-from airflow_provider_loanauth.sandbox.faults import Fault, make_fault
-from airflow_provider_loanauth.sandbox.state import Settings
+from loanauth_sandbox.accounts import Company, connections, default_accounts, labelled
+from loanauth_sandbox.core import Core, Options
+from loanauth_sandbox.faults import Fault, make_fault
+from loanauth_sandbox.state import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
     from pathlib import Path
 
-    from airflow_provider_loanauth.sandbox.state import Counters, Entry, State
+    from loanauth_sandbox.state import Counters, Entry, State
 
 Result = TypeVar("Result")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox.server import running_sandbox
 
 
 @pytest.fixture(scope="module")

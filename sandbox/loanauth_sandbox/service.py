@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_loanauth.sandbox import answers, authentication, wire
-from airflow_provider_loanauth.sandbox.case import PRICE_PATH, SECRET_PATH, TOKEN_PATH, Case, Place, Refusal
-from airflow_provider_loanauth.sandbox.pricing import LoanError, price
+from loanauth_sandbox import answers, authentication, wire
+from loanauth_sandbox.case import PRICE_PATH, SECRET_PATH, TOKEN_PATH, Case, Place, Refusal
+from loanauth_sandbox.pricing import LoanError, price
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_loanauth.sandbox.answers import Answer
-    from airflow_provider_loanauth.sandbox.state import State
-    from airflow_provider_loanauth.sandbox.wire import WireRequest
+    from loanauth_sandbox.answers import Answer
+    from loanauth_sandbox.state import State
+    from loanauth_sandbox.wire import WireRequest
 
 
 @dataclass(frozen=True)

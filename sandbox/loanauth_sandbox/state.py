@@ -12,9 +12,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_loanauth.sandbox.accounts import Company, User, default_accounts
-from airflow_provider_loanauth.sandbox.faults import FaultQueue
-from airflow_provider_loanauth.sandbox.issuer import Issuer
+from loanauth_sandbox.accounts import Company, User, default_accounts
+from loanauth_sandbox.faults import FaultQueue
+from loanauth_sandbox.issuer import Issuer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from airflow_provider_loanauth.sandbox.framing import SandboxProtocol
+from loanauth_sandbox.framing import SandboxProtocol
 
 if TYPE_CHECKING:
     import ssl

@@ -14,10 +14,10 @@ import pytest
 import raw_http
 from raw_http import ended, price_request, request, secret_request, send, token_request
 
-from airflow_provider_loanauth.sandbox import sabotage
-from airflow_provider_loanauth.sandbox.accounts import default_accounts
-from airflow_provider_loanauth.sandbox.faults import KINDS, FaultError, describe, load_faults, make_fault
-from airflow_provider_loanauth.sandbox.server import running_sandbox
+from loanauth_sandbox import sabotage
+from loanauth_sandbox.accounts import default_accounts
+from loanauth_sandbox.faults import KINDS, FaultError, describe, load_faults, make_fault
+from loanauth_sandbox.server import running_sandbox
 
 COMPANY = default_accounts()[0]
 USER = COMPANY.users[0]
