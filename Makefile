@@ -44,7 +44,7 @@ $(READY): pyproject.toml sandbox/pyproject.toml $(PINS) | $(BIN)/python
 
 .PHONY: demo
 demo: $(READY) ## Run the three example DAGs against the sandbox and show the result
-	@$(BIN)/python scripts/demo.py
+	@$(BIN)/python -m scripts.demo
 
 .PHONY: test
 test: $(READY) ## Run the tests; all of them with coverage, or some: make test ARGS="tests/hooks -x"
@@ -59,20 +59,20 @@ bench: $(READY) ## Measure LoanAuth beside other providers, in an environment of
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .bench
 	@$(BIN)/uv pip install --quiet --python .bench/bin/python -e '.[sandbox]' -e ./sandbox `grep '^apache-airflow==' $(PINS)` \
 		-r benchmarks/requirements.txt
-	@.bench/bin/python benchmarks/bench.py $(ARGS)
+	@.bench/bin/python -m benchmarks.bench $(ARGS)
 
 .PHONY: bench-wait
 bench-wait: $(READY) ## Measure what waiting costs, beside the HTTP provider; writes benchmarks/WAIT.md
-	@$(BIN)/python benchmarks/wait.py
+	@$(BIN)/python -m benchmarks.wait
 
 .PHONY: test-all
 test-all: $(READY) ## Run the tests on every Airflow and Python; fewer: make test-all ARGS="--one-python --only 3.0"
-	@$(BIN)/python scripts/matrix.py $(ARGS)
+	@$(BIN)/python -m scripts.matrix $(ARGS)
 
 .PHONY: e2e
 e2e: $(READY) ## Go the whole way on whole Airflows, with Chromium, and search everything for secrets
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) -e '.[e2e]' -e ./sandbox
-	@$(BIN)/python e2e/run.py $(ARGS)
+	@$(BIN)/python -m e2e.run $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## Check style, format and types
@@ -99,7 +99,7 @@ constraints: $(READY) ## Make constraints/*.txt anew from pyproject.toml and con
 build: $(READY) ## Build wheel and sdist into dist/, and check them in a clean environment
 	@rm -rf build dist && mkdir build
 	@$(BIN)/python -m build --no-isolation --outdir dist . > build/log 2>&1 || { cat build/log >&2; exit 1; }
-	@$(BIN)/python scripts/check_dist.py --constraints $(PINS) dist build/clean
+	@$(BIN)/python -m scripts.check_dist --constraints $(PINS) dist build/clean
 
 .PHONY: clean
 clean: ## Remove everything that these verbs have made, also .venv

@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 
-from measuring import Sandbox, interleaved, table, timed
+from benchmarks.measuring import Sandbox, interleaved, table, timed
 
 
 def row_authentication(options):

@@ -14,11 +14,11 @@ import os
 import platform
 from pathlib import Path
 
-from authenticating import row_authentication, row_task
-from parsing import row_import
-from pricing import row_growth, row_loans, row_mapped
-from renewing import row_threads
-from sealing import row_seal
+from benchmarks.authenticating import row_authentication, row_task
+from benchmarks.parsing import row_import
+from benchmarks.pricing import row_growth, row_loans, row_mapped
+from benchmarks.renewing import row_threads
+from benchmarks.sealing import row_seal
 
 ROWS = {
     "import": row_import,

@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 
-from measuring import OURS, table
+from benchmarks.measuring import OURS, table
 
 IMPORTS = {
     "this provider: operator, sensor, LoanAuth": [

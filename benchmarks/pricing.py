@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from measuring import HOME, LOAN, Sandbox, interleaved, table, timed
+from benchmarks.measuring import HOME, LOAN, Sandbox, interleaved, table, timed
 
 
 def row_loans(options):

@@ -9,7 +9,7 @@ import threading
 import time
 from contextlib import contextmanager
 
-from measuring import LOAN, Sandbox, table
+from benchmarks.measuring import LOAN, Sandbox, table
 
 
 class _Tokens(http.server.BaseHTTPRequestHandler):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from measuring import interleaved, table, timed
+from benchmarks.measuring import interleaved, table, timed
 
 
 def row_seal(options):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 import time
 import urllib.error
 from base64 import b64encode
@@ -13,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import HTTPCookieProcessor, ProxyHandler, Request, build_opener
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
+from scripts.programs import ProgramError
 
-from programs import ProgramError  # noqa: E402 - from scripts/
+ROOT = Path(__file__).resolve().parent.parent
 
 if TYPE_CHECKING:
-    from programs import Programs
+    from scripts.programs import Programs
 
 START_SECONDS = 600.0  # that an Airflow may take to be up; it needs about 20
 RUN_SECONDS = 600.0  # that a DAG run may take; it needs about 10

@@ -8,7 +8,7 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflows import Airflow
+    from e2e.airflows import Airflow
 
 
 def answers(airflow: Airflow, runs: list[tuple[str, str]]) -> dict[str, str]:

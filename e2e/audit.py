@@ -9,19 +9,16 @@ out of date.
 from __future__ import annotations
 
 import sqlite3
-import sys
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
-from secret_search import forms_of
+from tests.support.secret_search import forms_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @dataclass

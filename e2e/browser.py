@@ -6,15 +6,17 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from airflows import USER
 from playwright.sync_api import expect, sync_playwright
+
+from e2e.airflows import USER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflows import Airflow
     from playwright.sync_api import FloatRect, Locator, Page
+
+    from e2e.airflows import Airflow
 
 #: Debian's Chromium, as root in a container, with no other network than this machine.
 ARGUMENTS = [

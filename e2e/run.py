@@ -19,18 +19,15 @@ import sys
 import time
 from pathlib import Path
 
-from airflows import ROOT, Airflow
-from browser import person
-from marked import COMPANY, GIVEN_AWAY, USER, WRONG_PASSWORD, Recorder
 from playwright.sync_api import Error as PlaywrightError
-from steps import CONN_ID, EndToEndError, Run
 
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from matrix import ONE_PYTHON, MatrixError, environment
-from programs import ProgramError, Programs
-
+from e2e.airflows import ROOT, Airflow
+from e2e.browser import person
+from e2e.marked import COMPANY, GIVEN_AWAY, USER, WRONG_PASSWORD, Recorder
+from e2e.steps import CONN_ID, EndToEndError, Run
 from loanauth_sandbox.server import running_sandbox
+from scripts.matrix import ONE_PYTHON, MatrixError, environment
+from scripts.programs import ProgramError, Programs
 
 EXAMPLE = "reprice_pipeline_jwt"
 BY_REST = ("2.11", "3.0", "3.1", "3.2")

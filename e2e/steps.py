@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from answers import answers
-from audit import Audit, Known
-from marked import (
+from e2e.answers import answers
+from e2e.audit import Audit, Known
+from e2e.marked import (
     BY_EXTRA,
     BY_JSON,
     BY_URI,
@@ -27,10 +27,9 @@ from marked import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflows import Airflow
-    from programs import Programs
-
+    from e2e.airflows import Airflow
     from loanauth_sandbox.server import Sandbox
+    from scripts.programs import Programs
 
 CONN_ID = "loanauth_jwt"
 TOKEN_LIFETIME = 6  # seconds, of the token whose task is cleared

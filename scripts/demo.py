@@ -25,7 +25,8 @@ from urllib.parse import quote
 from urllib.request import ProxyHandler, build_opener
 
 from cryptography.fernet import Fernet
-from programs import ProgramError, Programs, shown
+
+from scripts.programs import ProgramError, Programs, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

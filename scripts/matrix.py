@@ -127,8 +127,20 @@ def environment(airflow: str, python: str) -> Path:
         return inside
     for command in (
         (uv(), "venv", "--quiet", "--clear", "--python", interpreter(python), str(home)),
-        (uv(), "pip", "install", "--quiet", "--python", str(inside), "-c", str(pins), "-e", f"{ROOT}[dev]",
-         "-e", str(ROOT / "sandbox")),
+        (
+            uv(),
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            str(inside),
+            "-c",
+            str(pins),
+            "-e",
+            f"{ROOT}[dev]",
+            "-e",
+            str(ROOT / "sandbox"),
+        ),
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - as above
         if done.returncode:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -17,10 +16,7 @@ import pytest
 
 HOME = Path(tempfile.mkdtemp(prefix="loanauth-tests-"))
 
-# Helpers of the tests are modules beside this file.
-sys.path.insert(0, str(Path(__file__).parent))
-
-from fernet_keys import FERNET_KEY  # noqa: E402
+from tests.support.fernet_keys import FERNET_KEY  # noqa: E402
 
 os.environ |= {
     "AIRFLOW_HOME": str(HOME),
@@ -38,13 +34,12 @@ for _name in [*os.environ]:
     if _name.startswith("AIRFLOW_CONN_"):
         del os.environ[_name]
 
-import masking  # noqa: E402
-from airflow_scratch import conn_variable, migrated, use_fernet_key  # noqa: E402
-from captured_logs import capture  # noqa: E402
-from loopback import Loopback  # noqa: E402
-from pricing_world import _timed_sandbox, elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
-
 from loanauth_sandbox.server import running_sandbox  # noqa: E402
+from tests.support import masking  # noqa: E402
+from tests.support.airflow_scratch import conn_variable, migrated, use_fernet_key  # noqa: E402
+from tests.support.captured_logs import capture  # noqa: E402
+from tests.support.loopback import Loopback  # noqa: E402
+from tests.support.pricing_fixtures import _timed_sandbox, elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
 
 # Reproducible, and as quick in a busy CI.
 hypothesis.settings.register_profile(

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from airflow_names import serde
 
 from airflow_provider_loanauth import _compat
+from tests.support.airflow_names import serde
 
 #: Where each name was, newest first (docs/compatibility.md).
 PLACES = {

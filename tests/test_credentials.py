@@ -8,16 +8,16 @@ from datetime import datetime, timedelta, timezone
 
 import pendulum
 import pytest
-from airflow_names import serde
-from fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
-from leaks import locals_of
-from masking import redact
 
 from airflow_provider_loanauth import credentials
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import Secret, derived_forms
 from airflow_provider_loanauth.sealing import seal
+from tests.support.airflow_names import serde
+from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
+from tests.support.leaks import locals_of
+from tests.support.masking import redact
 
 ISSUED = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 ENDS = ISSUED + timedelta(seconds=3599)

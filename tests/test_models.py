@@ -4,10 +4,10 @@ import dataclasses
 import json
 
 import pytest
-from wire_cases import FULL_TOKEN, FULL_TOKEN_BODY
 
 from airflow_provider_loanauth.exceptions import ResponseError
 from airflow_provider_loanauth.models import ApiSecretResponse, LoanAppSessionPolicy, Person, TokenResponse, read
+from tests.support.wire_cases import FULL_TOKEN, FULL_TOKEN_BODY
 
 FULL = json.loads(FULL_TOKEN_BODY)
 SECRET = {"valid": 1793232000123, "secret": "made-up-encoded-secret"}

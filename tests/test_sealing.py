@@ -3,14 +3,14 @@ from __future__ import annotations
 import base64
 
 import pytest
-from canaries import SECRETS
-from fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
-from leaks import forms
-from masking import redact
 
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import derived_forms
 from airflow_provider_loanauth.sealing import mask, require_seal, seal, unseal
+from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
+from tests.support.leaks import forms
+from tests.support.masking import redact
+from tests.support.secret_accounts import SECRETS
 
 CONTENT = "CANARY-token ü✓ \ud800\nsecond line"
 

@@ -7,10 +7,6 @@ from unittest.mock import patch
 
 import pendulum
 import pytest
-from canaries import SECRETS, SENT, canary_connections, with_wrong_password, without
-from leaks import leaks, told
-from loopback import json_answer
-from masking import redact
 
 from airflow_provider_loanauth._compat import AirflowFailException
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
@@ -26,6 +22,10 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.redaction import derived_forms
 from loanauth_sandbox.accounts import default_accounts
+from tests.support.leaks import leaks, told
+from tests.support.loopback import json_answer
+from tests.support.masking import redact
+from tests.support.secret_accounts import SECRETS, SENT, canary_connections, with_wrong_password, without
 
 LENDER = default_accounts()[0]
 KINDS = {

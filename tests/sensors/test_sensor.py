@@ -10,8 +10,6 @@ import sys
 import time
 
 import pytest
-from airflow_names import AirflowRescheduleException, AirflowTaskTimeout, TaskDeferred
-from waiting import context_of_a_task, fire, stored
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowSensorTimeout, AirflowSkipException
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
@@ -24,6 +22,8 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
+from tests.support.airflow_names import AirflowRescheduleException, AirflowTaskTimeout, TaskDeferred
+from tests.support.waiting import context_of_a_task, fire, stored
 
 CONN_ID = "waiting"
 PATIENCE = 15.0

@@ -9,18 +9,16 @@ import sqlite3
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
-
-from airflow_scratch import conn_variable
-from leaks import leaks, said_by
-from secret_search import found_in
 
 from loanauth_sandbox.accounts import default_accounts
 from loanauth_sandbox.server import running_sandbox
+from tests.support.airflow_scratch import conn_variable
+from tests.support.leaks import leaks, said_by
+from tests.support.paths import DAG_FILES, EXAMPLE_DAGS
+from tests.support.secret_search import found_in
 
-ROOT = Path(__file__).parents[2]
-DAG_FILE = ROOT / "tests" / "dags" / "waits.py"
-EXAMPLE = ROOT / "example_dags" / "price_when_open.py"
+DAG_FILE = DAG_FILES / "waits.py"
+EXAMPLE = EXAMPLE_DAGS / "price_when_open.py"
 MODES = ["poke", "reschedule", "deferrable"]
 WAITS = [f"{mode}_{when}" for mode in MODES for when in ("open", "late")]
 COMPANY = default_accounts()[0]
@@ -40,7 +38,7 @@ def scratch(home, metadata_template):
 
 def dags_test(dag_id, environment):
     return subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "airflow_cli.py"), "dags", "test", dag_id],
+        [sys.executable, "-m", "tests.support.airflow_cli", "dags", "test", dag_id],
         env=environment,
         capture_output=True,
         text=True,

@@ -8,9 +8,9 @@ import json
 import time
 
 import pytest
-from waiting import fire, restored
 
 from airflow_provider_loanauth.triggers.loanauth import READY, TIMEOUT, ServiceReadyTrigger
+from tests.support.waiting import fire, restored
 
 INTERVAL = 0.1
 PATIENCE = 15.0

@@ -1,0 +1,1 @@
+"""Benchmarks of this provider beside other providers."""

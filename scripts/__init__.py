@@ -1,0 +1,1 @@
+"""Programs behind the targets of the Makefile."""

@@ -1,0 +1,135 @@
+"""What this provider offers Airflow's HTTP provider: an ``auth_type``, and a credential for a templated header."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import pickle
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_provider_loanauth import auth as auth_module
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.exceptions import LoanAuthError
+from loanauth_sandbox.server import running_sandbox
+from tests.integration.test_dags import run
+from tests.support.airflow_scratch import conn_variable
+from tests.support.leaks import leaks
+from tests.support.paths import DAG_FILES
+
+pytestmark = pytest.mark.xdist_group("dags")
+
+DAGS = DAG_FILES / "http_dags.py"
+
+
+@pytest.fixture
+def of_task(monkeypatch):
+    """An ``auth_type`` in a task whose XCom is what the test says."""
+
+    def make(found, **kwargs):
+        pulled = []
+        ti = SimpleNamespace(
+            dag_id="d",
+            run_id="r",
+            task_id="t",
+            map_index=-1,
+            try_number=1,
+            xcom_pull=lambda task_ids: pulled.append(task_ids) or found,
+        )
+        monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": ti})
+        return LoanAuth.of_task("authenticate", **kwargs), pulled
+
+    return make
+
+
+@pytest.mark.parametrize("arguments", [(), ("made-up-login", "made-up-password")])
+def test_it_is_called_as_the_http_hook_calls_it(world, pulled, of_task, arguments):
+    """Without arguments, or with the login and password of the HTTP Connection."""
+    import requests
+
+    auth_type, asked = of_task(pulled())
+    auth = auth_type(*arguments)
+    assert isinstance(auth, LoanAuth)
+    assert asked == ["authenticate"]
+    loan = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
+    assert requests.post(world.url, json=loan, auth=auth, timeout=5).status_code == 200
+
+
+def test_parameters_are_passed_on(pulled, of_task):
+    auth_type, _ = of_task(pulled("loanauth_ppe"), secret_header="X-Made-Up")
+    assert auth_type()._auth._placement.secret_header == "X-Made-Up"
+
+
+def test_a_task_that_returned_nothing_is_told(of_task):
+    auth_type, _ = of_task(None)
+    with pytest.raises(LoanAuthError, match="did the authenticating task run"):
+        auth_type()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_it_travels_with_its_operator(copied):
+    assert repr(copied(LoanAuth.of_task("authenticate"))) == "LoanAuth.of_task('authenticate')"
+
+
+def test_its_representation_is_the_same_at_each_parse():
+    """A mapped operator's parameters are serialized by ``repr``: one that changes would make a new DAG version."""
+    assert repr(LoanAuth.of_task("a")) == repr(LoanAuth.of_task("a")) == "LoanAuth.of_task('a')"
+
+
+def test_the_dags_serialize_the_same_at_each_parse():
+    texts = []
+    for _ in range(2):
+        spec = importlib.util.spec_from_file_location("http_dags_under_test", DAGS)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        texts.append(
+            [json.dumps(serialized(dag), sort_keys=True) for dag in (module.http_jwt_dag, module.http_ppe_dag)]
+        )
+    assert texts[0] == texts[1]
+    assert "by_mapped_operator" in texts[0][0]
+    assert " at 0x" not in "".join(t for t in texts[0] if "_OfTask" in t)
+
+
+def serialized(dag):
+    try:
+        from airflow.serialization.serialized_objects import DagSerialization
+    except ImportError:
+        from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization
+    return DagSerialization.to_dict(dag)
+
+
+@pytest.fixture(scope="module")
+def outcome(metadata_template, tmp_path_factory):
+    home = tmp_path_factory.mktemp("http")
+    shutil.copy(metadata_template, home)
+    with running_sandbox() as sandbox:
+        connections = sandbox.connections()
+        env = dict(
+            conn_variable(f"http_{name}", connections[f"AIRFLOW_CONN_LOANAUTH_{name.upper()}"])
+            for name in ("jwt", "ppe")
+        )
+        env |= dict([conn_variable("pricing", {"conn_type": "http", "host": sandbox.url})])
+        [outcome] = run(home, ("http", "http_dags.py", env))
+        yield SimpleNamespace(of=outcome, counters=sandbox.counters())
+
+
+def test_hook_operator_mapped_operator_and_header_price_with_one_login_a_run(outcome):
+    assert set(outcome.of.states("http_jwt").values()) == {"success"}
+    assert set(outcome.of.states("http_ppe").values()) == {"success"}
+    assert "by_header" in outcome.of.states("http_jwt")
+    assert outcome.counters.authentications.succeeded == 2
+    # Three by the hook, one by the operator, two mapped; and one by the header.
+    assert (outcome.counters.prices.succeeded, outcome.counters.prices.refused) == (6 + 7, 0)
+
+
+def test_no_token_is_in_what_the_runs_left(outcome):
+    """But for rendered fields of Airflow 3.0, which stores a templated header in clear; see ``docs/security.md``."""
+    for name, octets in outcome.of.octets.items():
+        if name != "printed":
+            found = leaks(octets.decode("utf-8", "replace"), ["made-up-password-of-pat-1001"])
+            assert not found, name

@@ -1,0 +1,260 @@
+"""``hook.get_conn()``: one session for a task's calls, over real sockets."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from pathlib import Path
+
+import pytest
+import requests
+
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.sessions import PricingSession
+from loanauth_sandbox.server import running_sandbox
+from tests.support.leaks import leaks, told
+from tests.support.pricing_fixtures import in_threads, loan
+
+
+def price(session, url, number=1, **kwargs):
+    return session.post(url, json=loan(number), **kwargs)
+
+
+@pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_los", "loanauth_ppe"])
+def test_it_prices_over_one_connection_with_one_login(world, conn_id):
+    with LoanAuthHook(conn_id).get_conn() as session:
+        price(session, world.url)
+        before = world.sandbox.counters().connections_accepted
+        assert {price(session, world.url, number).status_code for number in range(20)} == {200}
+    counters = world.sandbox.counters()
+    assert counters.connections_accepted == before
+    assert counters.authentications.succeeded == 1
+    assert counters.prices.succeeded == 21
+
+
+def test_a_pulled_credential_costs_no_login(world, pulled):
+    token = pulled()
+    with LoanAuthHook("loanauth_jwt").get_conn(token) as session:
+        assert price(session, world.url).status_code == 200
+        assert world.logins == 0
+        world.pass_time(4000)
+        assert price(session, world.url).status_code == 200
+    assert world.logins == 1
+
+
+def test_a_pulled_credential_is_renewed_by_its_own_method(world, pulled, define):
+    """The Connection may be one for several methods."""
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    los = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_LOS"]
+    define("loanauth_both", connection | {"extra": los["extra"] | connection["extra"]})
+    token = LoanAuthHook("loanauth_both", "los").get_credential()
+    world.pass_time(4000)
+    with LoanAuthHook("loanauth_both").get_conn(token) as session:
+        assert price(session, world.url).status_code == 200
+    assert world.sandbox.counters().by_method["los"].succeeded == 2
+
+
+def test_a_credential_of_another_connection_is_refused(world, pulled):
+    # None is what a pull gives where there is nothing; it must not become a login of this task.
+    for given, name in ((pulled(), "AccessToken"), ("made-up-plain-token", "str"), (None, "NoneType")):
+        with pytest.raises(
+            LoanAuthError, match=f"was given {name} instead of a credential of its own connection"
+        ) as caught:
+            LoanAuthHook("loanauth_los").get_conn(given)
+        assert "made-up-plain" not in told(caught.value)
+
+
+def test_threads_share_it(world):
+    together = threading.Barrier(32)
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+
+        def batch(index):
+            statuses = set()
+            for number in range(3):
+                statuses.add(price(session, world.url, number).status_code)
+                # All of them are kept alive when nobody is calling.
+                together.wait(120)
+            return statuses
+
+        assert in_threads(32, batch) == [{200}] * 32
+        counters = world.sandbox.counters()
+    # One connection a thread at the most, and one for the login.
+    assert counters.connections_accepted <= 33
+    assert counters.authentications.succeeded == 1
+
+
+def test_leaving_it_closes_its_connections(pricing, world, monkeypatch):
+    closed = []
+    really = requests.adapters.HTTPAdapter.close
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "close", lambda self: closed.append(self) or really(self))
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        session.get(pricing.url)
+        own = set(session.adapters.values())
+        assert not own & set(closed)
+    assert own <= set(closed)
+
+
+def test_the_connection_is_checked_at_once(world, define):
+    define("loanauth_jwt", {"conn_type": "loanauth", "host": world.sandbox.url})
+    with pytest.raises(SettingsError, match="Username"):
+        LoanAuthHook("loanauth_jwt").get_conn()
+
+
+def test_a_refused_login_is_one_login(world, define):
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    define("loanauth_jwt", connection | {"password": "made-up-wrong-password"})
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        for _ in range(3):
+            with pytest.raises(RejectedError):
+                price(session, world.url)
+    assert world.refused_logins == 1
+
+
+# --- time-outs ---
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What reaches the adapter."""
+    calls = []
+    really = requests.adapters.HTTPAdapter.send
+
+    def send(self, request, **kwargs):
+        calls.append(kwargs)
+        return really(self, request, **kwargs)
+
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
+    return calls
+
+
+def test_the_timeout_is_the_connections(world, define, pricing, sent):
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    define("loanauth_jwt", connection | {"extra": connection["extra"] | {"timeout": "7"}})
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        session.get(pricing.url)
+        session.get(pricing.url, timeout=3)
+        session.send(session.prepare_request(requests.Request("GET", pricing.url)))
+        pricing.answer = lambda request: (302, {"Location": "/there"}, b"") if request.path == "/" else (200, {}, b"")
+        session.get(pricing.url)
+    assert [call["timeout"] for call in sent[-5:]] == [7, 3, 7, 7, 7]
+
+
+def test_a_service_that_hangs_ends_in_a_timeout(world, pulled, define):
+    token = pulled()
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    define("loanauth_jwt", connection | {"extra": connection["extra"] | {"timeout": 0.3}})
+    world.sandbox.set_fault("hang", where="price")
+    # With a credential: a login may take longer.
+    with LoanAuthHook("loanauth_jwt").get_conn(token) as session, pytest.raises(requests.Timeout):
+        price(session, world.url)
+
+
+# --- TLS ---
+
+
+@pytest.fixture(scope="module")
+def tls_sandbox():
+    with running_sandbox(tls="good") as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def secure(world, define, tls_sandbox):
+    tls_sandbox.reset()
+
+    def connection(**extra):
+        usual = tls_sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+        define("loanauth_jwt", usual | {"extra": {**usual["extra"], **extra}})
+        return f"{tls_sandbox.url}/sandbox/price"
+
+    return connection
+
+
+def test_the_ca_bundle_is_the_connections(secure):
+    url = secure()
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        assert price(session, url).status_code == 200
+
+
+def test_also_where_the_environment_names_another(secure, monkeypatch, tmp_path, tls_sandbox):
+    url = secure()
+    other = tmp_path / "other.pem"
+    with running_sandbox(tls="good") as stranger:
+        other.write_bytes(Path(stranger.ca_path).read_bytes())
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.setenv(name, str(other))
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        assert price(session, url).status_code == 200
+        prepared = session.prepare_request(requests.Request("POST", url, json=loan()))
+        assert session.send(prepared).status_code == 200
+
+
+def test_the_environments_bundle_holds_where_the_connection_names_none(secure, monkeypatch, tls_sandbox):
+    url = secure(verify=True)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", tls_sandbox.ca_path)
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        assert price(session, url).status_code == 200
+
+
+def test_an_unknown_authority_is_refused(secure, tls_sandbox):
+    url = secure(verify=True)
+    with LoanAuthHook("loanauth_jwt").get_conn() as session, pytest.raises(SettingsError, match="certificate"):
+        price(session, url)
+    assert tls_sandbox.counters().authentications.succeeded == 0
+
+
+def test_one_connection_over_tls(secure, tls_sandbox):
+    url = secure()
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        for number in range(10):
+            assert price(session, url, number).status_code == 200
+    # One for the login, one for the loans.
+    assert tls_sandbox.counters().connections_established == 2
+
+
+# --- secrets ---
+
+
+def test_a_netrc_entry_does_not_replace_the_credential_on_a_redirect(world, pricing, tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login made-up password made-up-netrc-password\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    pricing.answer = lambda request: (302, {"Location": "/there"}, b"") if request.path == "/" else (200, {}, b"")
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        session.get(pricing.url)
+    first, second = pricing.credentials
+    assert first == second
+    assert first["authorization"].startswith("Bearer ")
+
+
+def test_other_credentials_of_a_call_do_not_follow_a_redirect_elsewhere(world, pricing, elsewhere):
+    pricing.answer = lambda request: (302, {"Location": elsewhere.url}, b"")
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        session.get(pricing.url, auth=("made-up", "made-up-password"))
+    assert pricing.credentials[0]["authorization"].startswith("Basic ")
+    assert elsewhere.credentials == [{}]
+
+
+def test_nothing_of_a_session_shows_a_secret(world, logs):
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        price(session, world.url)
+        value = session.auth._keyring.at_hand().value
+        shown = [repr(session), repr(vars(session)), repr(session.auth), repr(vars(session.auth))]
+    company = world.sandbox.state.accounts[0]
+    assert not leaks("\n".join([*shown, logs.text]), [value, company.users[0].password, company.client_secret])
+    assert value
+
+
+def test_a_plain_session_of_ours_is_a_session_of_requests():
+    session = PricingSession(auth=lambda request: request, timeout=1.0, verify=True)
+    assert isinstance(session, requests.Session)
+    assert copy.copy(session.headers) == requests.Session().headers
+    session.close()
+
+
+def test_answers_of_it_can_be_pickled(world):
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        answer = price(session, world.url)
+    assert pickle.loads(pickle.dumps(answer)).json() == answer.json()

@@ -1,0 +1,431 @@
+"""The provider as Airflow shows it: its metadata, its command line, its form; and what the form saves."""
+
+from __future__ import annotations
+
+import html
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+
+import jsonschema
+import pytest
+from airflow.providers_manager import ProvidersManager
+
+from airflow_provider_loanauth import form
+from airflow_provider_loanauth.fields import SECRET_FIELDS
+from airflow_provider_loanauth.get_provider_info import (
+    CONN_FIELDS,
+    CONN_TYPE,
+    HOOK_NAME,
+    METHOD_NAMES,
+    PACKAGE_NAME,
+    RELABELING,
+    UI_FIELD_BEHAVIOUR,
+    get_provider_info,
+)
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+
+READS_METADATA = hasattr(ProvidersManager, "_load_ui_metadata")
+# The web pages of Airflow 2.11 stand on libraries that complain of each other. What is said of us stays an error.
+if find_spec("airflow.www"):
+    pytestmark = [
+        pytest.mark.filterwarnings("error:.*(LoanAuth|loanauth)"),
+        pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    ]
+FIELDS = {
+    "description": "typed into the form",
+    "login": "pat@lender.example",
+    "password": "made-up pässword/%&",
+    "method": "jwt",
+    "origin": "https://lender.example",
+    "client_id": "lender-client-1001",
+    "client_secret": "made-up client sécret+/%",
+    "timeout": "20",
+}
+
+
+def schema(name):
+    return json.loads(resources.files("airflow").joinpath(name).read_text())
+
+
+# --- metadata
+
+
+def test_the_metadata_passes_the_schema_of_this_version():
+    jsonschema.validate(get_provider_info(), schema("provider_info.schema.json"))
+
+
+def test_the_behaviour_of_fields_passes_the_schema_of_this_version():
+    behaviour = LoanAuthHook.get_ui_field_behaviour()
+    jsonschema.validate(behaviour, schema("customized_form_field_behaviours.schema.json"))
+    assert behaviour["hidden_fields"] == UI_FIELD_BEHAVIOUR["hidden-fields"]
+
+
+def test_every_module_of_the_metadata_can_be_imported():
+    info = get_provider_info()
+    for kind in ("hooks", "operators", "sensors", "triggers"):
+        (entry,) = info[kind]
+        for module in entry["python-modules"]:
+            __import__(module)
+    (connection,) = info["connection-types"]
+    module, _, name = connection["hook-class-name"].rpartition(".")
+    assert getattr(sys.modules[module], name) is LoanAuthHook
+
+
+def test_form_and_behaviour_are_declared_together():
+    # Either alone switches the hook's methods off from Airflow 3.2 on.
+    (connection,) = get_provider_info()["connection-types"]
+    assert connection["conn-fields"]
+    assert connection["ui-field-behaviour"]
+
+
+def test_no_field_has_a_default_value():
+    # A declared default overwrites what was given as JSON (apache/airflow #67054).
+    assert not [name for name, field in CONN_FIELDS.items() if "default" in field["schema"]]
+
+
+def test_fields_of_secrets_are_those_that_are_masked():
+    declared = {name for name, field in CONN_FIELDS.items() if field["schema"].get("format") == "password"}
+    assert declared | {"password"} == SECRET_FIELDS
+
+
+def test_airflow_masks_the_secret_fields_by_their_names():
+    try:
+        from airflow.sdk._shared.secrets_masker import should_hide_value_for_key
+    except ImportError:
+        try:
+            from airflow.sdk.execution_time.secrets_masker import should_hide_value_for_key
+        except ImportError:
+            from airflow.utils.log.secrets_masker import should_hide_value_for_key
+    assert all(map(should_hide_value_for_key, SECRET_FIELDS))
+
+
+def test_each_field_says_for_which_methods_it_is():
+    needed = {
+        "origin": ("jwt", "los"),
+        "client_id": ("jwt",),
+        "client_secret": ("jwt",),
+        "los_client_id": ("los",),
+        "los_client_secret": ("los",),
+        "api_key": ("ppe",),
+        "user_id": ("ppe",),
+        "company_id": ("ppe",),
+        "api_key_in_headers": ("ppe",),
+    }
+    for name, methods in needed.items():
+        said = CONN_FIELDS[name]["description"]
+        assert {method for method, words in METHOD_NAMES.items() if words in said} == {*methods}, name
+
+
+# --- what Airflow finds
+
+
+@pytest.fixture
+def manager(caplog):
+    """A manager that finds every provider anew; it has nothing to complain about."""
+    found = ProvidersManager()
+    found._cleanup()
+    with caplog.at_level(logging.WARNING):
+        yield found
+    found._cleanup()
+    assert not [record for record in caplog.records if "loanauth" in record.getMessage()]
+
+
+@pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
+def test_airflow_finds_the_connection_type(manager):
+    hook = manager.hooks[CONN_TYPE]
+    assert hook.hook_name == HOOK_NAME
+    assert hook.connection_id_attribute_name == "loanauth_conn_id"
+    assert hook.connection_testable
+    assert manager.providers[PACKAGE_NAME].data["name"]
+
+
+def test_the_form_of_this_version_has_every_field_in_order(manager):
+    widgets = manager.connection_form_widgets
+    ours = [name for name in widgets if name.startswith(f"extra__{CONN_TYPE}__")]
+    assert ours == [f"extra__{CONN_TYPE}__{name}" for name in CONN_FIELDS]
+    assert {widgets[name].field_name for name in ours if widgets[name].is_sensitive} == SECRET_FIELDS - {"password"}
+
+
+def test_the_form_of_this_version_relabels_and_hides(manager):
+    behaviour = manager.field_behaviours[CONN_TYPE]
+    assert behaviour["relabeling"] == RELABELING
+    assert behaviour["hidden_fields"] == ["schema", "extra"]
+    assert {"host", "login", "password", "port"} <= behaviour["placeholders"].keys()
+
+
+@pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
+def test_no_method_of_the_hook_is_called_where_the_metadata_is_read(manager, monkeypatch):
+    called = []
+    for name in ("get_connection_form_widgets", "get_ui_field_behaviour"):
+        monkeypatch.setattr(LoanAuthHook, name, staticmethod(lambda name=name: called.append(name)))
+    assert manager.hooks[CONN_TYPE]
+    manager.connection_form_widgets  # noqa: B018 - reading it is what makes it
+    assert bool(called) is not READS_METADATA
+
+
+@pytest.mark.parametrize("command", ["list", "get", "hooks", "behaviours", "widgets", "triggers"])
+def test_the_command_line_shows_us(command, capsys, manager):
+    from airflow.cli.cli_parser import get_parser
+
+    name = [PACKAGE_NAME] if command == "get" else []
+    arguments = get_parser().parse_args(["providers", command, *name, "--output", "json"])
+    arguments.func(arguments)
+    told = capsys.readouterr()
+    assert PACKAGE_NAME in told.out or CONN_TYPE in told.out
+    assert "warn" not in told.err.lower()
+
+
+# --- the fields of `wtforms`, which Airflow 2.11 draws
+
+
+class Sent(dict):
+    """What a browser has sent, as ``wtforms`` reads it."""
+
+    def getlist(self, name):
+        return [self[name]]
+
+
+@pytest.fixture
+def drawn():
+    """Draw the form with what was sent, or for what is stored."""
+    from wtforms import Form
+
+    cls = type("ConnectionForm", (Form,), LoanAuthHook.get_connection_form_widgets())
+
+    def draw(sent=None, **stored):
+        return cls(None if sent is None else Sent(sent), data=stored)
+
+    return draw
+
+
+def test_labels_and_help(drawn):
+    for name, field in drawn()._fields.items():
+        assert field.label.text == CONN_FIELDS[name]["label"]
+        assert field.description == CONN_FIELDS[name]["description"]
+
+
+def test_an_empty_form_is_valid(drawn):
+    assert drawn({}).validate()
+    assert drawn(dict.fromkeys(CONN_FIELDS, "")).validate()
+
+
+def test_the_method_is_a_drop_down(drawn):
+    shown = str(drawn(method="los").method())
+    assert re.findall(r'<option[^>]*value="(\w*)"', shown) == ["", *METHOD_NAMES]
+    assert re.search(r'<option selected value="los">Authen LOS \(los\)</option>', shown)
+    assert shown.startswith("<select ")
+    assert 'name="method"' in shown
+
+
+def test_a_drop_down_escapes_what_it_shows(drawn):
+    assert "<script>" not in str(form._DropDown({'"<script>': "<script>"})(drawn().method))
+
+
+def test_another_method_is_refused(drawn):
+    page = drawn({"method": "basic"})
+    assert not page.validate()
+    assert list(page.errors) == ["method"]
+
+
+@pytest.mark.parametrize("name", sorted(SECRET_FIELDS - {"password"}))
+def test_a_stored_secret_is_never_drawn(name, drawn):
+    shown = str(drawn(**{name: "made-up-stored-secret"})[name]())
+    assert 'type="password"' in shown
+    assert "made-up-stored-secret" not in shown
+    assert form.KEPT_SECRET not in shown
+
+
+def test_an_untouched_secret_asks_to_keep_the_stored_one(drawn):
+    page = drawn({"client_secret": "", "api_key": "typed-anew"})
+    assert page.client_secret.data == form.KEPT_SECRET
+    assert page.api_key.data == "typed-anew"
+
+
+def test_the_timeout_is_a_number_and_the_switch_a_box(drawn):
+    assert 'type="number"' in str(drawn().timeout())
+    assert 'type="checkbox"' in str(drawn().api_key_in_headers())
+    assert not drawn({"timeout": "soon"}).validate()
+    assert drawn({"timeout": "20"}).timeout.data == 20
+
+
+def test_stand_ins_of_the_api_server_are_left_as_they_are(monkeypatch):
+    """Airflow 3.0 and 3.1 put classes in the place of those of ``wtforms`` that take no more than this."""
+
+    class StandIn:
+        def __init__(self, label=None, validators=None, description="", default=None, widget=None):
+            self.label, self.validators = label, validators
+
+    for name in ("StringField", "PasswordField", "IntegerField", "BooleanField"):
+        monkeypatch.setattr(f"wtforms.{name}", StandIn)
+    fields = form.form_widgets(CONN_FIELDS)
+    assert [field.label for field in fields.values()] == [field["label"] for field in CONN_FIELDS.values()]
+
+
+# --- round trips through the web page of this version
+
+
+@pytest.fixture(scope="module")
+def trip(_sandbox, metadata_template, tmp_path_factory):
+    """Add, look, test, edit without typing a secret again, delete."""
+    home = tmp_path_factory.mktemp("page")
+    shutil.copy(metadata_template, home / "airflow.db")
+    host, _, port = _sandbox.url.rpartition(":")
+    asked = home / "asked.json"
+    asked.write_text(json.dumps({"fields": {**FIELDS, "host": host, "port": port}, "changes": {"timeout": "25"}}))
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.ui_round_trip", asked],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1]) | {"url": _sandbox.url, "said": done.stdout + done.stderr}
+
+
+def test_the_page_shows_every_field(trip):
+    if isinstance(trip["form"], str):  # HTML of Airflow 2.11
+        shown = html.unescape(trip["form"])
+        for name, field in CONN_FIELDS.items():
+            assert f'id="extra__loanauth__{name}"' in shown
+            assert field["label"] in shown
+            assert field["description"] in shown
+        return
+    extra = trip["form"]["extra_fields"]
+    assert list(extra) == list(CONN_FIELDS)
+    for name, field in CONN_FIELDS.items():
+        shown = extra[name]
+        assert shown["schema"]["title"] == field["label"]
+        assert shown["description"] == field["description"]
+        assert shown["schema"].get("enum") == field["schema"].get("enum")
+        assert shown["schema"].get("format") == field["schema"].get("format")
+        assert "null" in shown["schema"]["type"]
+        assert shown["value"] is None
+    standard = trip["form"]["standard_fields"]
+    assert standard["url_schema"]["hidden"]
+    assert [standard[name]["title"] for name in RELABELING] == [*RELABELING.values()]
+
+
+def test_what_the_form_saves_is_what_the_hook_reads(trip):
+    assert trip["added"]["description"] == FIELDS["description"]
+    assert trip["added"]["password"] == FIELDS["password"]
+    assert trip["added"]["extra"]["client_secret"] == FIELDS["client_secret"]
+    assert trip["added_read"] == {
+        "username": FIELDS["login"],
+        "password": FIELDS["password"],
+        "origin": FIELDS["origin"],
+        "client_id": FIELDS["client_id"],
+        "client_secret": FIELDS["client_secret"],
+        "method": "jwt",
+        "auth_url": trip["url"],
+        "timeout": 20.0,
+    }
+
+
+def test_an_edit_without_typing_secrets_again_keeps_them(trip):
+    assert trip["edited_read"] == trip["added_read"] | {"timeout": 25.0}
+
+
+def test_delete(trip):
+    assert trip["deleted"] is None
+
+
+def test_no_page_shows_a_secret(trip):
+    for page in (trip["answer"], trip["shown"], json.dumps(trip["form"]), trip["test"]):
+        assert FIELDS["password"] not in html.unescape(page)
+        assert FIELDS["client_secret"] not in html.unescape(page)
+
+
+# --- round trips through the command line
+
+
+def airflow(*arguments):
+    from airflow.cli.cli_parser import get_parser
+
+    parsed = get_parser().parse_args(["connections", *arguments])
+    parsed.func(parsed)
+
+
+@pytest.fixture
+def database(metadata_template, monkeypatch):
+    """An empty metadata database under this process."""
+    from airflow import settings
+
+    target = Path(settings.SQL_ALCHEMY_CONN.removeprefix("sqlite:///"))
+    shutil.copy(metadata_template, target)
+    yield target
+    settings.engine.dispose()
+    target.unlink()
+
+
+def read(conn_id, monkeypatch):
+    """Let the hook read what is stored, as a task would."""
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        conn = session.query(Connection).filter_by(conn_id=conn_id).one()
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", conn.get_uri())
+    return LoanAuthHook(conn_id).settings()
+
+
+WHOLE = {
+    "conn_type": CONN_TYPE,
+    "host": "https://company.example/tenant",
+    "login": FIELDS["login"],
+    "password": FIELDS["password"],
+    "extra": {
+        **{name: FIELDS[name] for name in ("method", "origin", "client_id", "client_secret")},
+        "timeout": 7.5,
+        "verify": False,
+    },
+}
+
+
+# Airflow 3.3 warns of what its own command line does.
+@pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
+@pytest.mark.parametrize("how", ["json", "uri", "parts", "import"])
+def test_what_is_added_by_the_command_line_is_what_the_hook_reads(how, database, define, monkeypatch, tmp_path, capsys):
+    define("wanted", WHOLE)
+    wanted = LoanAuthHook("wanted").settings()
+    if how == "json":
+        airflow("add", "given", "--conn-json", json.dumps(WHOLE))
+    elif how == "uri":
+        airflow("add", "given", "--conn-uri", LoanAuthHook.get_connection("wanted").get_uri())
+    elif how == "parts":
+        parts = [part for name in ("host", "login", "password") for part in (f"--conn-{name}", WHOLE[name])]
+        airflow("add", "given", "--conn-type", CONN_TYPE, *parts, "--conn-extra", json.dumps(WHOLE["extra"]))
+    else:
+        (tmp_path / "given.json").write_text(json.dumps({"given": WHOLE}))
+        airflow("import", str(tmp_path / "given.json"))
+    found = read("given", monkeypatch)
+    assert found.sent == wanted.sent
+    assert (found.auth_url, found.timeout, found.verify) == ("https://company.example/tenant", 7.5, False)
+    told = capsys.readouterr()
+    assert FIELDS["client_secret"] not in told.out + told.err
+
+
+def test_what_is_exported_can_be_imported_again(database, monkeypatch, tmp_path, capfd):
+    airflow("add", "given", "--conn-json", json.dumps(WHOLE))
+    before = read("given", monkeypatch)
+    for kind in ("json", "yaml", "env"):
+        airflow("export", str(tmp_path / f"all.{kind}"), "--file-format", kind)
+    airflow("delete", "given")
+    for kind in ("json", "yaml", "env"):
+        airflow("import", str(tmp_path / f"all.{kind}"))
+        assert read("given", monkeypatch).sent == before.sent
+        airflow("delete", "given")
+    capfd.readouterr()

@@ -1,0 +1,107 @@
+"""Real DAGs whose token has ended before the tasks start, is used the next day, or ends while a task runs."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from loanauth_sandbox.server import running_sandbox
+from tests.integration.test_dags import run
+from tests.support.airflow_scratch import conn_variable
+from tests.support.leaks import leaks
+
+pytestmark = pytest.mark.xdist_group("dags")
+
+
+def step(sandbox, home, *names, **env):
+    """Run steps in a process of their own; return what came of the last and what the sandbox saw meanwhile."""
+    sandbox.state.counters.__init__()
+    for conn in ("JWT", "PPE"):
+        env |= dict([conn_variable(f"late_{conn}", sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{conn}"])])
+    env |= {"PRICE_URL": f"{sandbox.url}/sandbox/price"}
+    outcomes = run(home, *((name, "late_dags.py", env | {"LATE_STEP": name}) for name in names))
+    return SimpleNamespace(outcome=outcomes[-1], counters=sandbox.counters())
+
+
+@pytest.fixture(scope="module")
+def steps(metadata_template, tmp_path_factory):
+    home = tmp_path_factory.mktemp("late")
+    shutil.copy(metadata_template, home)
+    with running_sandbox() as sandbox:
+        sandbox.set_fault("short-lived-token", where="token", times=1, lifetime=1)
+        late = step(sandbox, home, "late")
+        [(yesterday,)] = late.outcome.query("select run_id from dag_run where dag_id = 'late'")
+        # Over night the password was changed.
+        (lender, *others) = sandbox.state.accounts
+        rotated = copy.deepcopy(lender)
+        object.__setattr__(rotated.users[0], "password", "made-up-rotated-password")
+        sandbox.set_accounts([rotated, *others])
+        next_day = step(sandbox, home, "next_day", YESTERDAY=yesterday)
+        sandbox.set_fault("short-lived-token", where="token", times=1, lifetime=1)
+        last = step(sandbox, home, "outlive", "forget")
+    return SimpleNamespace(late=late, next_day=next_day, last=last)
+
+
+def succeeded(result, dag_id):
+    states = result.outcome.states(dag_id)
+    assert set(states.values()) == {"success"}, states
+    return states
+
+
+def test_tasks_that_start_late_succeed_with_one_renewal(steps):
+    assert set(succeeded(steps.late, "late")) == {
+        "authenticate",
+        "wait",
+        "price[0]",
+        "price[1]",
+        "price[2]",
+        "price_in_a_loop",
+    }
+    counters = steps.late.counters
+    # The operator's, and one for all late tasks of that process.
+    assert counters.authentications.succeeded == 2
+    assert (counters.prices.succeeded, counters.prices.refused) == (25, 0)
+
+
+def test_tasks_of_the_next_day_succeed_with_one_renewal_and_the_rotated_password(steps):
+    succeeded(steps.next_day, "next_day")
+    counters = steps.next_day.counters
+    assert (counters.authentications.succeeded, counters.authentications.refused) == (1, 0)
+    assert (counters.prices.succeeded, counters.prices.refused) == (6, 0)
+
+
+def test_a_task_that_outlives_its_token_succeeds_with_one_renewal(steps):
+    succeeded(steps.last, "outlive")
+    counters = steps.last.counters
+    # The operator's and its renewal; then one of each operator of the DAGs below.
+    assert counters.authentications.succeeded == 2 + 4
+    assert counters.prices.succeeded == 3 + 3
+    # A second is all that its token lasts: it may run out on its way.
+    assert counters.prices.refused <= 1
+
+
+def test_the_credential_is_gone_after_the_clean_up(steps):
+    succeeded(steps.last, "forget")
+    outcome = steps.last.outcome
+    assert outcome.xcom("forget", "authenticate") == []
+    assert len(outcome.xcom("forget", "price")) == 1
+
+
+def test_also_when_a_task_before_it_failed(steps):
+    states = steps.last.outcome.states("forget_after_failure")
+    assert states == {"authenticate": "success", "fail": "failed", "clean_up": "success"}
+    assert steps.last.outcome.xcom("forget_after_failure", "authenticate") == []
+
+
+def test_also_where_a_mapped_task_returned_one_for_each_tenant(steps):
+    succeeded(steps.last, "forget_tenants")
+    assert steps.last.outcome.xcom("forget_tenants", "authenticate") == []
+
+
+def test_nothing_of_it_is_written_in_clear(steps):
+    for result in vars(steps).values():
+        for octets in result.outcome.octets.values():
+            assert not leaks(octets.decode("utf-8", "replace"), ["made-up-rotated-password"])

@@ -1,0 +1,103 @@
+"""
+Fifty deferred sensors on one dead service, in a real Airflow: scheduler, workers, triggerer, metadata database.
+
+It takes minutes, so it runs only when it is asked for: ``make test-triggerer``, or ``LOANAUTH_SLOW=1``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+import sys
+import time
+from collections import Counter
+from importlib.metadata import version
+
+import pytest
+
+from loanauth_sandbox.accounts import default_accounts
+from tests.support.leaks import leaks
+from tests.support.paths import DAG_FILES
+
+pytestmark = pytest.mark.skipif(not os.environ.get("LOANAUTH_SLOW"), reason="takes minutes: make test-triggerer")
+
+SENSORS = 50
+PATIENCE = 1200.0
+COMPANY = default_accounts()[0]
+SECRETS = [COMPANY.users[0].password, COMPANY.client_secret]
+
+
+def states(database):
+    """Return how many tasks are in each state."""
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as connection:
+        rows = connection.execute("SELECT state, COUNT(*) FROM task_instance GROUP BY state").fetchall()
+    return dict(rows)
+
+
+def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
+    from e2e.airflows import Airflow
+    from scripts.programs import Programs
+
+    home, logs = tmp_path / "home", tmp_path / "logs"
+    logs.mkdir()
+    (home / "dags").mkdir(parents=True)
+    shutil.copy(DAG_FILES / "fifty_waiting.py", home / "dags")
+    airflow = Airflow(
+        ".".join(version("apache-airflow").split(".")[:2]),
+        python=sys.executable,
+        home=home,
+        environment={
+            "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": str(SENSORS),
+            "AIRFLOW_CONN_WAITING": json.dumps(sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]),
+        },
+        fernet_key=os.environ["AIRFLOW__CORE__FERNET_KEY"],
+        password="made-up-password-of-a-scratch-airflow",
+    )
+    database = home / "airflow.db"
+    sandbox.stop_listening()
+    times = {}
+    try:
+        with Programs(logs) as programs:
+            airflow.start(programs)
+            airflow.wait_for_dag(programs, "fifty_waiting")
+            times["up"] = time.monotonic()
+            airflow.trigger("fifty_waiting", "night", {})
+            programs.wait("50 deferred", lambda: states(database) == {"deferred": SENSORS}, seconds=PATIENCE)
+            times["deferred"] = time.monotonic()
+            # They wait, and nobody of them comes back.
+            time.sleep(12)
+            assert states(database) == {"deferred": SENSORS}
+            sandbox.start_listening()
+            programs.wait("50 done", lambda: states(database) == {"success": SENSORS}, seconds=PATIENCE)
+            times["done"] = time.monotonic()
+    finally:
+        sandbox.start_listening()
+    counters = sandbox.counters()
+    assert (counters.authentications.succeeded, counters.authentications.refused) == (SENSORS, 0)
+    assert counters.token == SENSORS
+    assert 1 <= counters.probe <= 3
+    looks_at_what_is_stored(database)
+    for log in [*logs.glob("*.log"), *(home / "logs").rglob("*.log")]:
+        assert leaks(log.read_text(encoding="utf-8", errors="replace"), SECRETS) == [], log
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\n{SENSORS} sensors: deferred after {times['deferred'] - times['up']:.0f} s, done "
+            f"{times['done'] - times['deferred'] - 12:.0f} s after the service was there; {counters.probe} questions, "
+            f"{counters.token} authentications\n"
+        )
+
+
+def looks_at_what_is_stored(database):
+    """Nothing that a trigger was given, and no event, holds a secret: the whole database does not."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        dump = "\n".join(connection.iterdump())
+    assert leaks(dump, SECRETS) == []
+    credentials = re.findall(r"airflow_provider_loanauth\.credentials\.AccessToken", dump)
+    assert Counter(credentials)["airflow_provider_loanauth.credentials.AccessToken"] >= SENSORS

@@ -1,0 +1,215 @@
+"""
+What Airflow's versions do differently, where users meet it: each row of the table in ``docs/compatibility.md``, asked
+of the Airflow that is installed. A row that no longer holds is news for the docs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import warnings
+from contextlib import closing
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from urllib.parse import urlencode
+
+import pytest
+
+from scripts.matrix import ONE_PYTHON, PAIRS
+from tests.support.paths import ROOT
+
+CONSTRAINTS = ROOT / "constraints"
+
+VERSION = ".".join(metadata.version("apache-airflow").split(".")[:2])
+
+
+def table(heading):
+    """Return a table of the docs: cells by first column and by head."""
+    text = (ROOT / "docs" / "compatibility.md").read_text()
+    lines = re.search(rf"^## {heading}\n.*?\n(\|.*?)\n\n", text + "\n\n", re.MULTILINE | re.DOTALL)[1].splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows}
+
+
+# --- each row of the table
+
+
+def source_of_the_form():
+    from airflow.providers_manager import ProvidersManager
+
+    return "metadata" if hasattr(ProvidersManager, "_load_ui_metadata") else "hook"
+
+
+def routes_of_connections():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Airflow's libraries say of each other
+        try:
+            return import_module("airflow.api_fastapi.core_api.routes.public.connections")
+        except ImportError:  # Airflow 2.11
+            return None
+
+
+def test_with_an_empty_port():
+    routes = routes_of_connections()
+    same = getattr(routes, "_same_endpoint", None)
+    return "works" if same is None or same(0, None) else "Bad Request"
+
+
+def test_of_a_stored_connection():
+    routes = routes_of_connections()
+    merges = routes is not None and "update_orm_from_pydantic" in inspect.getsource(routes.test_connection)
+    return "uses the stored secrets" if merges else "type secrets again"
+
+
+def number_in_a_uri():
+    from airflow.models import Connection
+
+    value = Connection(conn_id="any", uri="loanauth://auth.example/?user_id=12e4").extra_dejson["user_id"]
+    return "text" if value == "12e4" else "number"
+
+
+def class_in_xcom():
+    try:
+        serde = import_module("airflow.sdk.serde")
+    except ImportError:
+        serde = import_module("airflow.serialization.serde")
+    return "public call" if hasattr(serde, "allow_class") else "private set"
+
+
+def imports_of_dags():
+    return "airflow.sdk" if find_spec("airflow.sdk") else "airflow.decorators"
+
+
+ROWS = {
+    "The form comes from": source_of_the_form,
+    "Test with an empty Port": test_with_an_empty_port,
+    "Test of a stored connection": test_of_a_stored_connection,
+    "`user_id=12e4` in a connection URI": number_in_a_uri,
+    "A class of ours in XCom is allowed by": class_in_xcom,
+    "DAG files import `dag`, `task` from": imports_of_dags,
+}
+for _function in ROWS.values():
+    _function.__test__ = False
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_this_version_is_as_the_table_says(row):
+    assert table("What differs")[row][VERSION].strip("`") == ROWS[row]()
+
+
+def test_the_table_has_no_row_that_nobody_asks():
+    told = table("What differs")
+    assert [*told] == [*ROWS]
+    assert all([*row] == [*PAIRS] for row in told.values())
+
+
+def connections_add(home, *given):
+    return subprocess.run(
+        [sys.executable, "-m", "airflow", "connections", "add", "any", *given],
+        env=os.environ
+        | {"AIRFLOW_HOME": str(home), "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}"},
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_a_uri_without_a_password_is_taken_but_on_2_11(metadata_template, tmp_path):
+    """Airflow's own: named in ``docs/connection.md``."""
+    shutil.copy(metadata_template, tmp_path / "airflow.db")
+    done = connections_add(tmp_path, "--conn-uri", "loanauth://auth.example/?method=ppe&user_id=1001")
+    assert (done.returncode == 0) == (VERSION != "2.11"), done.stderr
+    with closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
+        ((stored,),) = database.execute("SELECT COUNT(*) FROM connection WHERE conn_id = 'any'")
+    assert stored == (VERSION != "2.11")
+
+
+@pytest.mark.parametrize("option", ["--conn-extra", "--conn-json", "--conn-uri"])
+def test_the_audit_log_keeps_the_command_line_of_connections_add(option, metadata_template, tmp_path):
+    """Airflow's own, on every version: named in ``docs/security.md``, with the way around it."""
+    extra = {"client_secret": "made-up-secret-on-a-command-line"}
+    given = {
+        "--conn-extra": ("--conn-type", "loanauth", option, json.dumps(extra)),
+        "--conn-json": (option, json.dumps({"conn_type": "loanauth", "extra": extra})),
+        "--conn-uri": (option, f"loanauth://pat:x@auth.example/?{urlencode(extra)}"),
+    }[option]
+    shutil.copy(metadata_template, tmp_path / "airflow.db")
+    assert connections_add(tmp_path, *given).returncode == 0
+    with closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
+        ((kept,),) = database.execute("SELECT extra FROM log WHERE event = 'cli_connections_add'")
+    assert ("made-up-secret-on-a-command-line" in kept) is True
+
+
+UNREADABLE = """
+import logging
+
+from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+
+logging.basicConfig(level=logging.DEBUG)
+try:
+    LoanAuthHook("broken").settings()
+except LoanAuthError as error:
+    print("ours:", error)
+"""
+
+
+@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+def test_the_log_has_a_piece_of_a_password_that_breaks_its_uri(level, tmp_path):
+    """Airflow's own, at every level on 2.11, at DEBUG on 3.3: named in ``docs/security.md``."""
+    done = subprocess.run(
+        [sys.executable, "-c", UNREADABLE.replace("DEBUG", level)],
+        env=os.environ
+        | {
+            "AIRFLOW_HOME": str(tmp_path),
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": level,
+            "AIRFLOW_CONN_BROKEN": "loanauth://pat:CANARY1/CANARY2@auth.example/",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert "ours: Airflow has no readable connection of this id" in done.stdout
+    given_away = "CANARY" in done.stdout + done.stderr
+    assert given_away == (VERSION == "2.11" or (VERSION, level) == ("3.3", "DEBUG"))
+
+
+# --- our own side
+
+
+def test_no_name_of_airflow_is_taken_from_a_place_that_is_going_away():
+    code = "import airflow; import warnings; warnings.simplefilter('error'); import airflow_provider_loanauth._compat"
+    settings = os.environ | {"AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True"}
+    asked = subprocess.run(
+        [sys.executable, "-c", code], env=settings, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert asked.returncode == 0, asked.stderr
+
+
+def test_the_docs_name_what_the_matrix_runs():
+    told = table("Versions")
+    pinned = {}
+    for airflow, pythons in PAIRS.items():
+        pinned[airflow] = re.search(
+            r"^apache-airflow==(.+)$", (CONSTRAINTS / f"airflow-{airflow}.in").read_text(), re.MULTILINE
+        )[1]
+        assert told[airflow]["tested"] == pinned[airflow]
+        assert told[airflow]["Python"] == ", ".join(pythons)
+    assert [*told] == [*PAIRS] == [*ONE_PYTHON]
+    assert {python for pythons in PAIRS.values() for python in pythons} == set(ONE_PYTHON.values())
+
+
+@pytest.mark.parametrize("airflow", PAIRS)
+def test_pins_name_the_release_and_no_place(airflow):
+    wanted = (CONSTRAINTS / f"airflow-{airflow}.in").read_text()
+    pins = (CONSTRAINTS / f"airflow-{airflow}.txt").read_text()
+    assert re.search(r"^apache-airflow==(.+)$", wanted, re.MULTILINE)[0] in pins.splitlines()
+    assert "://" not in pins
+    assert "--index" not in pins

@@ -1,0 +1,345 @@
+"""The example DAGs: each is parsed in a process of its own, and really run, by the demo, which is tested with them."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_loanauth.get_provider_info import LABELS
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from scripts import demo
+from scripts import programs as programs_module
+from scripts.programs import ProgramError, Programs
+from tests.support.paths import EXAMPLE_DAGS, ROOT
+
+AIRFLOW = tuple(int(part) for part in version("apache-airflow").split(".")[:2])
+README = ROOT / "README.md"
+
+
+EXAMPLES = {method: next(EXAMPLE_DAGS.glob(f"*_{method}.py")) for method in demo.METHODS}
+
+PARSE = """
+import importlib.util, json, sys
+from pathlib import Path
+
+try:
+    from airflow.sdk import DAG, BaseOperator, Param, Variable, dag, task
+except ImportError:
+    from airflow import DAG
+    from airflow.decorators import dag, task
+    from airflow.models import BaseOperator, Variable
+    from airflow.models.param import Param
+
+before = set(sys.modules)
+path = Path(sys.argv[1])
+spec = importlib.util.spec_from_file_location(path.stem, path)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+modules = sorted(set(sys.modules) - before)
+dag = getattr(module, path.stem)()
+print("parsed:", json.dumps({
+    "modules": modules,
+    "dag_id": dag.dag_id,
+    "schedule": dag.schedule if hasattr(dag, "schedule") else dag.schedule_interval,
+    "catchup": dag.catchup,
+    "tasks": {task.task_id: hasattr(task, "expand_input") for task in dag.tasks},
+    "logins": [task.method for task in dag.tasks if type(task).__name__ == "LoanAuthOperator"],
+}))
+"""
+
+
+def loans():
+    with (EXAMPLE_DAGS / "data" / "loans.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def parse(file):
+    done = subprocess.run([sys.executable, "-c", PARSE, str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.rpartition("parsed:")[2])
+
+
+def readme(language):
+    """Return the one block of a language in the README."""
+    (block,) = re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return block
+
+
+def running(text):
+    """Return the ids of all processes that have a text in their command line or environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            told = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if text.encode() in told:
+            found.append(int(process.name))
+    return found
+
+
+def have_ended(text):
+    """Wait until no process has a text in its command line or environment: who is killed takes a moment to go."""
+    deadline = time.monotonic() + 60
+    while running(text):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_forty_loans_that_differ():
+    assert len({loan["loan_id"] for loan in loans()}) == len(loans()) == 40
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLE_DAGS.glob("*.py")), ids=lambda file: file.stem)
+def test_every_file_says_scenario_and_set_up_and_is_parsed_lightly(file):
+    parsed = parse(file)
+    assert parsed["dag_id"] == file.stem
+    assert parsed["schedule"] is None or parsed["catchup"] is False
+    assert not {"requests", "urllib3", "jwt", "starlette", "uvicorn"} & set(parsed["modules"])
+    text = file.read_text(encoding="utf-8")
+    assert "\nScenario: " in text
+    assert "\nSet-up:" in text
+
+
+@pytest.mark.parametrize("method", demo.METHODS)
+def test_the_dag_of_a_method_logs_in_once_for_mapped_tasks_every_day(method):
+    parsed = parse(EXAMPLES[method])
+    assert parsed["schedule"].split()[2:] == ["*", "*", "*"]
+    assert parsed["logins"] == [method]
+    assert [name for name, mapped in parsed["tasks"].items() if mapped] == ["price"]
+
+
+def test_the_dag_of_the_readme_logs_in_once_for_mapped_tasks(tmp_path):
+    file = tmp_path / "price_two_loans.py"
+    text = readme("python")
+    if AIRFLOW < (3, 0):
+        on_2_11 = re.search(r"^On Airflow 2\.11 the second line is `(.+)`\.$", README.read_text("utf-8"), re.MULTILINE)
+        first, _, *others = text.splitlines(keepends=True)
+        text = "".join([first, on_2_11[1] + "\n", *others])
+    file.write_text(text, encoding="utf-8")
+    parsed = parse(file)
+    assert parsed["logins"] == [None]
+    assert parsed["tasks"] == {"authenticate": False, "price": True}
+
+
+def test_the_connection_of_the_readme_can_be_used(define):
+    define("loanauth_default", json.loads(readme("json")))
+    settings = LoanAuthHook().settings()
+    assert settings.method == "jwt"
+    assert settings.warnings == ()
+
+
+def test_the_readme_names_every_field_of_the_connection():
+    text = README.read_text(encoding="utf-8")
+    for name, label in LABELS.items():
+        assert re.search(rf"^\| {label} \| (extra )?`{name}` \|", text, re.MULTILINE), label
+
+
+def test_what_the_readme_links_to_exists():
+    links = re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_demo_runs_each_dag_with_one_authentication_and_prices_every_loan(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.demo", "--directory", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+    assert not done.stderr
+    problems = [line for line in done.stdout.splitlines() if line.startswith("FAILED: ")]
+    if AIRFLOW == (3, 0):
+        # Airflow 3.0 writes to the console of `airflow dags test` what it is told to mask. Nothing else may fail.
+        assert problems
+        assert [one for one in problems if not re.search(r" stands in \S+\.log$", one)] == []
+    else:
+        assert problems == []
+        assert done.returncode == 0, done.stdout
+    wanted = {loan["loan_id"]: loan for loan in loans()}
+    for method, file in EXAMPLES.items():
+        assert [
+            line.split()[-3:] for line in done.stdout.splitlines() if line.startswith(f"  {demo.METHODS[method]} ")
+        ] == [[file.stem, "1", "40"]]
+        with closing(sqlite3.connect(tmp_path / f"airflow-{method}" / "airflow.db")) as database:
+            states = database.execute("SELECT task_id, map_index, state FROM task_instance").fetchall()
+            batches = database.execute("SELECT value FROM xcom WHERE task_id = 'price'").fetchall()
+        assert {state for *_, state in states} == {"success"}
+        priced = {loan["loan_id"]: loan for (batch,) in batches for loan in json.loads(batch)}
+        assert priced.keys() == wanted.keys()
+        assert all(2 < loan["rate"] < 12 for loan in priced.values())
+    assert have_ended(str(tmp_path))
+
+
+def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-m", "scripts.demo", "--directory", tmp_path], stdout=subprocess.PIPE, text=True
+    ) as program:
+        for line in program.stdout:
+            if "is set up" in line:
+                break
+        deadline = time.monotonic() + 60
+        # The sandbox and three Airflows. A process that is just being started is seen by nobody for a moment.
+        while len(set(running(str(tmp_path))) - {program.pid}) < 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        program.send_signal(signal.SIGINT)
+        rest = program.stdout.read()
+        assert program.wait(60) == 130
+    assert "Nothing is left running" in rest
+    assert "Traceback" not in rest
+    assert have_ended(str(tmp_path))
+
+
+def start_sleeper(programs, mark):
+    # It leaves a child behind that ignores SIGTERM.
+    code = f"""
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork():
+    os._exit(0)
+time.sleep(60)  # {mark}
+"""
+    return programs.start("sleeper", "timeit", "-n1", "-r1", code, environment={})
+
+
+def test_a_signal_at_any_moment_stops_everything(tmp_path):
+    def interrupted():
+        with Programs(tmp_path) as programs:
+            os.kill(os.getpid(), signal.SIGTERM)
+            start_sleeper(programs, tmp_path)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert have_ended(f"# {tmp_path}")
+
+
+def test_a_stubborn_child_of_a_program_that_has_gone_is_stopped_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs_module, "PATIENCE", 0.2)
+    with Programs(tmp_path) as programs:
+        leader = start_sleeper(programs, tmp_path)
+        programs.wait("the leader", lambda: leader.poll() is not None, seconds=60)
+        assert running(f"# {tmp_path}")
+    assert have_ended(f"# {tmp_path}")
+
+
+def test_a_program_that_fails_is_told_with_its_last_words(tmp_path):
+    with Programs(tmp_path) as programs:
+        program = programs.start("broken", "no_such_module_of_anyone", environment={})
+        with pytest.raises(
+            ProgramError, match=r"(?s)broken failed with status 1; .*broken\.log.*no_such_module_of_anyone"
+        ):
+            programs.wait("it", lambda: programs.succeeded("broken", program), seconds=60)
+
+
+def test_a_program_that_takes_too_long_is_told(tmp_path):
+    with Programs(tmp_path) as programs, pytest.raises(ProgramError, match="that took longer than 0 s"):
+        programs.wait("that", lambda: False, seconds=0.1)
+
+
+def test_a_directory_that_no_demo_has_made_is_left_alone(tmp_path):
+    (tmp_path / "precious").write_text("x", encoding="utf-8")
+    with pytest.raises(demo.DemoError, match="holds files that no demo has made"):
+        demo.claim(tmp_path)
+    assert (tmp_path / "precious").exists()
+
+
+def test_a_second_demo_in_the_same_directory_is_refused_and_a_later_one_starts_empty(tmp_path):
+    first = demo.claim(tmp_path / "scratch")
+    (tmp_path / "scratch" / "old").write_text("x", encoding="utf-8")
+    with pytest.raises(demo.DemoError, match="another demo is running"):
+        demo.claim(tmp_path / "scratch")
+    os.close(first)
+    os.close(demo.claim(tmp_path / "scratch"))
+    assert [entry.name for entry in (tmp_path / "scratch").iterdir()] == ["lock"]
+
+
+SECRET = "made-up/secret+of:nobody é"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        SECRET,
+        "made-up%2Fsecret%2Bof%3Anobody%20%C3%A9",
+        *(base64.b64encode(b"x" * before + SECRET.encode() + b"tail").decode() for before in range(5)),
+    ],
+)
+def test_the_search_for_leaks_finds_every_form(tmp_path, content):
+    file = tmp_path / "file"
+    file.write_text(f"before{content}after", encoding="utf-8")
+    assert demo.find_leaks({"the password": SECRET}, [file]) == [f"the password stands in {file}"]
+    assert demo.find_leaks({"the password": "another-made-up-secret"}, [file]) == []
+
+
+GOOD = {
+    "by_method": {method: {"succeeded": 1, "refused": 0} for method in demo.METHODS},
+    "prices": {"succeeded": 120, "refused": 0},
+    "token": 2,
+    "secret": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, None),
+        ({"by_method": GOOD["by_method"] | {"jwt": {"succeeded": 9, "refused": 0}}}, "some_jwt authenticated 9 times"),
+        ({"by_method": GOOD["by_method"] | {"ppe": {"succeeded": 0, "refused": 1}}}, "some_ppe authenticated 1 times"),
+        ({"by_method": {}}, "some_los authenticated 0 times"),
+        ({"prices": {"succeeded": 119, "refused": 1}}, "was to price 120 loans"),
+        ({"token": 3}, "got 3 token and 1 secret requests"),
+    ],
+)
+def test_wrong_numbers_fail_the_demo(tmp_path, change, problem):
+    runs = []
+    for method in demo.METHODS:
+        log = tmp_path / f"{method}.log"
+        log.write_text("2026 [info] x\nloan  rate\nLN-1  5.0\n40 loans priced\n2026 [info] y\n", encoding="utf-8")
+        runs.append(demo.Run(method, f"some_{method}", tmp_path, log))
+    problems = demo.show_counters(runs, GOOD | change)
+    assert any(problem in one for one in problems) if problem else problems == []
+
+
+def test_a_run_without_a_table_fails_the_demo(tmp_path):
+    log = tmp_path / "x.log"
+    log.write_text("nothing", encoding="utf-8")
+    with pytest.raises(demo.DemoError, match="printed no table"):
+        demo.Run("jwt", "some_jwt", tmp_path, log).table()
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([], "left 0 credentials"),
+        (["made-up-token-in-clear"], "not sealed"),
+        ([{"__data__": {"value": "made-up-token-in-clear"}}], "not sealed"),
+        ([{"__data__": {"sealed": "x"}}] * 2, "left 2 credentials"),
+    ],
+)
+def test_a_credential_that_is_not_sealed_or_not_one_fails_the_demo(tmp_path, rows, problem):
+    with closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
+        database.execute("CREATE TABLE xcom (task_id, value)")
+        database.executemany("INSERT INTO xcom VALUES ('authenticate', ?)", [[json.dumps(row)] for row in rows])
+        database.commit()
+    with pytest.raises(demo.DemoError, match=problem):
+        demo.Run("jwt", "some_jwt", tmp_path, tmp_path / "x.log").xcom()

@@ -1,0 +1,237 @@
+"""
+Whatever a service, a proxy or a stranger answers: a model, or one of our errors, and no secret in any text.
+
+Hypothesis makes the answers: any JSON, any octets, any status, any headers, any types; some of them repeat secrets.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from datetime import datetime, timezone
+from urllib.parse import quote
+
+import jwt
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_loanauth import protocol
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.exceptions import (
+    LoanAuthError,
+    RejectedError,
+    ResponseError,
+    SealError,
+    UnavailableError,
+)
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.lifetimes import lifetime
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+from tests.support import masking
+from tests.support.leaks import leaks, told
+from tests.support.secret_accounts import COMPANY, SECRETS, USER, canary_connections
+
+NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
+TOKEN_REQUEST = protocol.token_request(
+    "https://auth.example",
+    username=USER.username,
+    password=USER.password,
+    origin=COMPANY.origin,
+    client_id=COMPANY.client_id,
+    client_secret=COMPANY.client_secret,
+)
+SECRET_REQUEST = protocol.secret_request("https://auth.example", api_key=COMPANY.api_key, user_id=USER.user_id)
+READERS = {
+    "token": (protocol.read_token, TOKEN_REQUEST, TokenResponse),
+    "secret": (protocol.read_secret, SECRET_REQUEST, ApiSecretResponse),
+}
+each_reader = pytest.mark.parametrize("kind", READERS)
+steady = settings(max_examples=200)
+
+
+def echoes():
+    """What was sent, as a service might repeat it."""
+    forms = []
+    for secret in (*TOKEN_REQUEST.secrets, *SECRET_REQUEST.secrets):
+        octets = secret.encode()
+        forms += [
+            secret,
+            quote(secret, safe=""),
+            quote(secret, safe="").lower(),
+            base64.b64encode(octets).decode(),
+            base64.urlsafe_b64encode(octets).decode().rstrip("="),
+        ]
+    return st.builds(lambda before, form, after: before + form + after, words, st.sampled_from(forms), words)
+
+
+words = st.text(max_size=20)
+texts = st.one_of(words, echoes())
+numbers = st.one_of(
+    st.integers(), st.floats(), st.sampled_from([10**400, -(10**400), 2**63, 1e308, 253402300800, 10**15])
+)
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), numbers, texts),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
+    max_leaves=8,
+)
+WIRE_NAMES = [
+    (item.metadata["wire"] or item.name)
+    for model in (TokenResponse, ApiSecretResponse)
+    for item in dataclasses.fields(model)
+    if item.metadata
+] + ["error", "error_description", "message", "status", "path"]
+tokens = st.builds(
+    lambda claims: jwt.encode(claims, "made-up-signing-key-of-thirty-two-octets"),
+    st.dictionaries(st.sampled_from(["exp", "iat", "nbf", "sub"]), st.one_of(numbers, words), max_size=3).map(
+        lambda claims: {name: str(value) if name == "sub" else value for name, value in claims.items()}
+    ),
+)
+# Near to what is right, so that something gets through the first checks.
+objects = st.builds(
+    lambda base, noise: base | noise,
+    st.fixed_dictionaries(
+        {"access_token": st.one_of(tokens, words), "valid": numbers, "secret": st.one_of(st.just("made-up"), words)},
+        optional={"expires_in": numbers, "token_type": st.sampled_from(["bearer", "Bearer"])},
+    ),
+    st.dictionaries(st.sampled_from(WIRE_NAMES), values, max_size=4),
+)
+
+
+def dumped(value):
+    try:
+        return json.dumps(value).encode()
+    except (ValueError, UnicodeEncodeError):
+        return b"null"
+
+
+bodies = st.one_of(
+    objects.map(dumped),
+    st.one_of(values, objects).map(dumped),
+    st.binary(max_size=200),
+    st.builds(lambda head, value: head + dumped(value), st.sampled_from([b"<html>", b"\xef\xbb\xbf", b" "]), values),
+    st.sampled_from([b"[" * 50_000, b'{"a":' * 50_000, b"9" * 5000, b'{"access_token":"\\ud800"}']),
+)
+statuses = st.one_of(st.sampled_from([200, 201, 204, 302, 307, 400, 401, 403, 429, 500, 503]), st.integers(-1, 1000))
+headers = st.dictionaries(
+    st.sampled_from(["location", "retry-after", "content-type", "www-authenticate"]),
+    st.one_of(
+        words,
+        st.sampled_from(["0", "9" * 400, "Fri, 31 Dec 9999 23:59:59 -2359", "Sat, 21 Nov 2026 09:00:00 +9999"]),
+        st.dates().map(lambda date: date.strftime("%a, %d %b %Y 00:00:00 GMT")),
+        echoes().map(lambda echo: f"https://elsewhere.example/{echo}"),
+        words.map(lambda word: f"//{word}"),
+    ),
+)
+
+
+def says_no_secret(error):
+    assert type(error) in (RejectedError, UnavailableError, ResponseError)
+    assert leaks(told(error), SECRETS.values()) == []
+
+
+@each_reader
+@given(body=bodies, status=statuses, headers=headers)
+@example(body=b'{"access_token":"a.b.c","expires_in":1e400}', status=200, headers={})
+@example(body=b"", status=503, headers={"retry-after": "Fri, 31 Dec 9999 23:59:59 -2359"})
+@steady
+def test_any_answer(kind, body, status, headers):
+    read, request, model = READERS[kind]
+    answer = protocol.WireAnswer(status=status, headers=headers, body=body)
+    try:
+        response = read(request, answer, now=NOW)
+    except LoanAuthError as error:
+        says_no_secret(error)
+        return
+    assert type(response) is model
+    assert 200 <= status < 300
+    # What is in clear in the answer is not in what shows it.
+    hidden = response.access_token if kind == "token" else response.secret
+    assert len(hidden) < 8 or hidden not in repr(response).replace(repr(response.extra_fields), "")
+
+
+@given(objects)
+@steady
+def test_any_lifetime_can_be_sealed(value):
+    """What is read can be told, logged and sealed, whatever its numbers are."""
+    answer = protocol.WireAnswer(status=200, headers={}, body=dumped(value))
+    try:
+        response = protocol.read_token(TOKEN_REQUEST, answer, now=NOW)
+    except ResponseError:
+        return
+    expires_at, seconds = lifetime(response, requested_at=NOW)
+    assert seconds is None or seconds > 0
+    masking.forget()
+    sealed = AccessToken.seal(
+        response.access_token, method="jwt", conn_id="tenant_a", issued_at=NOW, expires_at=expires_at
+    )
+    again = AccessToken.deserialize(json.loads(json.dumps(sealed.serialize())), 1)
+    assert (again.value, again.expires_at) == (response.access_token, sealed.expires_at)
+    assert str(again)
+
+
+@given(
+    data=st.one_of(
+        values, st.dictionaries(st.sampled_from(["method", "conn_id", "issued_at", "expires_at", "sealed"]), values)
+    )
+)
+@steady
+def test_anything_in_xcom_is_a_credential_or_an_error(data):
+    if not isinstance(data, dict):
+        # Airflow hands over what `serialize` returned: an object.
+        data = {"sealed": data}
+    for kind in (AccessToken, ApiSecret):
+        try:
+            restored = kind.deserialize(data, 1)
+        except SealError:
+            continue
+        assert "sealed, .value opens it" in repr(restored)
+
+
+octets = st.one_of(
+    st.binary(max_size=200),
+    st.builds(
+        lambda status, headers, body, cut: (
+            b"HTTP/1.1 %d Any\r\n" % status
+            + b"".join(b"%s: %s\r\n" % (name, value) for name, value in headers)
+            + b"\r\n"
+            + body
+        )[:cut],
+        st.integers(100, 999),
+        st.lists(
+            st.tuples(
+                st.sampled_from(
+                    [b"Content-Length", b"Transfer-Encoding", b"Content-Encoding", b"Location", b"Retry-After", b"X"]
+                ),
+                st.one_of(
+                    st.binary(max_size=20).map(lambda value: value.replace(b"\n", b"").replace(b"\r", b"")),
+                    st.sampled_from([b"chunked", b"gzip", b"deflate", b"br", b"0", b"-1", b"99", b"3, 3", b"1"]),
+                ),
+            ),
+            max_size=4,
+        ),
+        bodies,
+        st.one_of(st.none(), st.integers(0, 300)),
+    ),
+)
+
+
+@pytest.mark.parametrize("method", ["jwt", "ppe"])
+def test_any_octets_from_a_socket(method, define, loopback, logs):
+    define("canary", canary_connections(loopback.url)[method])
+    hook = LoanAuthHook("canary", max_attempts=1)
+
+    @given(octets)
+    @settings(steady, max_examples=60)
+    def check(raw):
+        loopback.answers = [raw]
+        try:
+            response = hook.authenticate()
+        except LoanAuthError as error:
+            says_no_secret(error)
+        else:
+            assert isinstance(response, TokenResponse | ApiSecretResponse)
+
+    check()
+    assert leaks(logs.text, SECRETS.values()) == []

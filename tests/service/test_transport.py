@@ -1,0 +1,253 @@
+"""Sending, over real sockets: what goes out, what comes back, and what never leaves."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import socket
+import zlib
+
+import pytest
+
+from airflow_provider_loanauth import protocol
+from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
+from airflow_provider_loanauth.transport import _QUIET, MAX_ANSWER_BYTES, Transport
+from tests.support.leaks import leaks, told
+from tests.support.loopback import Loopback, json_answer
+from tests.support.secret_accounts import COMPANY, SECRETS, USER
+
+BODY = b'{"valid": 1, "secret": "made-up"}'
+
+
+def token_request(url):
+    return protocol.token_request(
+        url,
+        username=USER.username,
+        password=USER.password,
+        origin=COMPANY.origin,
+        client_id=COMPANY.client_id,
+        client_secret=COMPANY.client_secret,
+    )
+
+
+def secret_request(url):
+    return protocol.secret_request(url, api_key=COMPANY.api_key, user_id=USER.user_id)
+
+
+BOTH = pytest.mark.parametrize("make", [token_request, secret_request], ids=["token", "secret"])
+
+
+def send(request, timeout=5.0, verify=True, times=1):
+    with Transport(timeout=timeout, verify=verify) as transport:
+        answers = [transport.send(request) for _ in range(times)]
+    return answers[-1]
+
+
+def fails(request, kind, logs=None, **options):
+    with pytest.raises(LoanAuthError) as caught:
+        send(request, **options)
+    error = caught.value
+    assert type(error) is kind, error
+    assert leaks(told(error), SECRETS.values()) == []
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    return error
+
+
+def test_an_answer_as_it_is(loopback):
+    loopback.answers = [json_answer(BODY, "418 I'm a teapot", b"Retry-After: 7\r\nX-Two: a\r\n")]
+    answer = send(secret_request(loopback.url))
+    assert (answer.status, answer.body) == (418, BODY)
+    assert (answer.headers["retry-after"], answer.headers["x-two"]) == ("7", "a")
+
+
+@BOTH
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
+def test_no_redirect_is_followed(make, status, loopback):
+    with Loopback() as elsewhere:
+        elsewhere.answers = [json_answer(BODY)]
+        loopback.answers = [json_answer(b"", status, f"Location: {elsewhere.url}/oauth/token\r\n".encode())]
+        answer = send(make(loopback.url))
+        assert answer.status == int(status[:3])
+        assert answer.headers["location"].startswith(elsewhere.url)
+        assert elsewhere.requests == []
+    assert len(loopback.requests) == 1
+
+
+def test_no_cookie_is_kept(loopback):
+    loopback.answers = [json_answer(BODY, headers=b"Set-Cookie: session=CANARY; Path=/\r\n")] * 2
+    send(secret_request(loopback.url), times=2)
+    assert len(loopback.requests) == 2
+    assert all(b"cookie" not in request.lower() for request in loopback.requests)
+
+
+@BOTH
+def test_a_netrc_entry_adds_no_credentials(make, loopback, monkeypatch, tmp_path):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login intruder password intruder\ndefault login intruder password intruder\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    loopback.answers = [json_answer(BODY)]
+    send(make(loopback.url))
+    # The Base64 of that pair.
+    assert b"aW50cnVkZXI6aW50cnVkZXI" not in loopback.requests[0]
+    assert (b"Authorization: Basic" in loopback.requests[0]) is (make is token_request)
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip", "deflate"])
+def test_size_limit(coding, loopback):
+    encode = {"identity": bytes, "gzip": gzip.compress, "deflate": zlib.compress}[coding]
+
+    def answer(size):
+        body = encode(b" " * size)
+        return json_answer(body, headers=f"Content-Encoding: {coding}\r\n".encode() if coding != "identity" else b"")
+
+    loopback.answers = [answer(MAX_ANSWER_BYTES), answer(MAX_ANSWER_BYTES + 1), answer(64 * MAX_ANSWER_BYTES)]
+    assert len(send(secret_request(loopback.url)).body) == MAX_ANSWER_BYTES
+    for _ in range(2):
+        error = fails(secret_request(loopback.url), ResponseError)
+        assert "longer than 1024 KiB" in str(error)
+        assert error.status == 200
+
+
+def test_an_endless_answer_is_not_read_to_its_end(loopback):
+    sent = []
+
+    def endless(connection, ended):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+        while not ended.is_set() and sum(sent) < 64 * MAX_ANSWER_BYTES:
+            sent.append(connection.send(b" " * 65536))
+
+    loopback.answers = [endless]
+    fails(secret_request(loopback.url), ResponseError)
+    assert sum(sent) < 64 * MAX_ANSWER_BYTES
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (None, "broke off or cannot be decoded"),
+        (b"", "broke off or cannot be decoded"),
+        (b"garbage\r\n\r\n", "broke off or cannot be decoded"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", "broke off or cannot be decoded"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{", "broke off or cannot be decoded"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{", "broke off or cannot be decoded"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
+            "broke off or cannot be decoded",
+        ),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n", "broke off or cannot be decoded"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n", "broke off or cannot be decoded"),
+    ],
+    ids=range(9),
+)
+def test_broken_answers(make, answer, sentence, loopback):
+    loopback.answers = [answer]
+    error = fails(make(loopback.url), UnavailableError)
+    assert sentence in str(error)
+
+
+@BOTH
+def test_nobody_listens(make):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    error = fails(make(f"http://127.0.0.1:{port}"), UnavailableError)
+    assert "could not be reached" in str(error)
+    assert f"127.0.0.1:{port}" in str(error)
+
+
+@BOTH
+def test_time_out(make, loopback):
+    loopback.answers = [lambda connection, ended: ended.wait(5)]
+    error = fails(make(loopback.url), UnavailableError, timeout=0.1)
+    assert "did not answer within the time that Timeout allows" in str(error)
+
+
+def test_time_out_in_the_middle(loopback):
+    def slow(connection, ended):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+        ended.wait(5)
+
+    loopback.answers = [slow]
+    fails(secret_request(loopback.url), UnavailableError, timeout=0.1)
+
+
+def test_a_missing_ca_bundle(tmp_path):
+    missing = tmp_path / "missing.pem"
+    error = fails(secret_request("https://127.0.0.1:1"), SettingsError, verify=str(missing))
+    assert "The CA bundle cannot be read: check Verify TLS" in str(error)
+
+
+def test_a_file_that_is_no_ca_bundle(tmp_path, loopback):
+    """Trying again cannot help, so it is not said to be the service's fault."""
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text("made-up, and no certificate")
+    loopback.answers = [b""]
+    address = loopback.url.replace("http:", "https:")
+    error = fails(secret_request(address), SettingsError, verify=str(bundle))
+    assert "The CA bundle cannot be read: check Verify TLS" in str(error)
+
+
+def test_a_filter_that_goes_lets_no_other_record_pass(logs):
+    """Two requests at once: the end of one, while a record of the other is being filtered, uncovers nothing."""
+    one, other = secret_request("https://one.example"), secret_request("https://other.example")
+    logger = logging.getLogger("urllib3.connectionpool")
+    with Transport(timeout=1, verify=True):
+        ended = _QUIET.about(one)
+        ended.__enter__()
+
+        def end_one(record):
+            ended.__exit__(None, None, None)
+            return True
+
+        logger.filters.insert(0, end_one)
+        try:
+            with _QUIET.about(other):
+                logger.debug("GET %s", other.url)
+        finally:
+            logger.filters.remove(end_one)
+    assert "***" in logs.text
+    assert leaks(logs.text, SECRETS.values()) == []
+
+
+@pytest.mark.parametrize(
+    "url", ["https://" + "ü" * 70 + ".example", "https://..example", "https://" + "a" * 70 + ".example"]
+)
+def test_an_address_that_cannot_be_called(url):
+    assert "is not an address that can be called" in str(fails(secret_request(url), SettingsError))
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "http://"])
+@BOTH
+def test_a_proxy_that_is_not_there(make, proxy, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    monkeypatch.setenv("NO_PROXY", "")
+    error = fails(make("https://127.0.0.1:9"), SettingsError if proxy == "http://" else UnavailableError)
+    assert "proxy" in str(error).lower()
+
+
+# --- the log
+
+
+@BOTH
+def test_urllib3_says_no_secret_at_debug(make, loopback, logs):
+    loopback.answers = [json_answer(BODY)]
+    send(make(loopback.url))
+    assert "urllib3.connectionpool" in {name for name, _, _ in logs.entries}
+    assert "encodeAES128/***/" in logs.text or make is token_request
+    assert leaks(logs.text, SECRETS.values()) == []
+
+
+def test_urllib3_says_the_rest_as_ever(loopback, logs):
+    loopback.answers = [json_answer(BODY)]
+    send(token_request(loopback.url))
+    assert '"POST /oauth/token HTTP/1.1" 200' in logs.text
+
+
+def test_the_log_is_left_as_it_was(loopback):
+    before = [*logging.getLogger("urllib3.connectionpool").filters]
+    loopback.answers = [json_answer(BODY), None]
+    send(secret_request(loopback.url))
+    fails(secret_request(loopback.url), UnavailableError)
+    assert logging.getLogger("urllib3.connectionpool").filters == before

@@ -1,0 +1,137 @@
+"""The sandbox against the literal table of ``wire_cases.py``: it takes these octets, and none that differ by one."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from urllib.parse import quote
+
+import pytest
+
+from loanauth_sandbox.accounts import Company, User
+from loanauth_sandbox.server import running_sandbox
+from tests.support.wire_cases import CASES, split
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def account(case):
+    """The company that the table's row was made for."""
+    extra = case.connection["extra"]
+    return Company(
+        company_id="company",
+        origin=extra.get("origin", "https://unused.example"),
+        client_id=extra.get("client_id", "unused-client"),
+        client_secret=extra.get("client_secret", "unused-secret"),
+        los_client_id=extra.get("los_client_id", "unused-los-client"),
+        los_client_secret=extra.get("los_client_secret", "unused-los-secret"),
+        api_key=extra.get("api_key", "unused-key"),
+        users=(
+            User(
+                username=case.connection.get("login", "unused-user"),
+                password=case.connection.get("password", "unused-password"),
+                user_id=extra.get("user_id", "unused-id"),
+            ),
+        ),
+    )
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
+def served(request):
+    case = request.param
+    with running_sandbox(accounts=[account(case)], path_prefix=case.prefix) as sandbox:
+        yield case, sandbox
+
+
+def ask(sandbox, raw):
+    with socket.create_connection(("127.0.0.1", sandbox.port), timeout=5) as connection:
+        connection.sendall(raw)
+        response = http.client.HTTPResponse(connection)
+        try:
+            response.begin()
+            return response.status, response.getheaders(), response.read()
+        finally:
+            response.close()
+
+
+def test_the_octets_of_the_table_get_in(served):
+    case, sandbox = served
+    status, headers, body = ask(sandbox, case.request)
+    assert status == 200, body
+    counters = sandbox.counters()
+    assert counters.by_method[case.method].succeeded == 1
+    _, table_headers, _ = split(case.answer)
+    named = {name.lower() for name, _ in headers} - {"server"}
+    table_named = {name.decode() for name, _ in table_headers}
+    if case.method == "ppe":
+        # The table's row without gzip is a gateway's doing.
+        table_named.add("content-encoding")
+    assert named == table_named
+    values = {name.lower(): value for name, value in headers}
+    for name, value in table_headers:
+        if name not in (b"date", b"access-control-allow-origin"):
+            assert values[name.decode()] == value.decode()
+    if case.method != "ppe":
+        answer, table = json.loads(body), json.loads(TABLE_TOKEN)
+        assert {name: type(value) for name, value in answer.items()} == {
+            name: type(value) for name, value in table.items()
+        }
+
+
+def variations(case):
+    """Every octet that counts, changed in its lowest bit; never the case of a letter, which may not count."""
+    line, _, body = split(case.request)
+    target = line.split(b" ")[1]
+    places = [*range(case.request.index(target), case.request.index(target) + len(target))]
+    for part in case.checked:
+        at = case.request.index(part)
+        places += range(at, at + len(part))
+    places += range(len(case.request) - len(body), len(case.request))
+    for place in places:
+        changed = bytearray(case.request)
+        changed[place] ^= 1
+        yield place, bytes(changed)
+
+
+def test_one_wrong_octet_is_refused(served):
+    case, sandbox = served
+    accepted, asked = [], 0
+    for place, raw in variations(case):
+        asked += 1
+        status, _, _ = ask(sandbox, raw)
+        if not 400 <= status < 500:
+            accepted.append((place, status))
+    assert not accepted
+    assert asked >= len(case.request.split(b"\r\n")[0]) - 15
+
+
+def test_a_missing_or_doubled_part_is_refused(served):
+    case, sandbox = served
+    head, _, body = case.request.partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    wrong = {
+        "another verb": case.request.replace(b"POST " if case.method != "ppe" else b"GET ", b"PUT ", 1),
+        "a query": case.request.replace(b" HTTP/1.1", b"?username=a HTTP/1.1", 1),
+        "a cookie": case.request.replace(b"\r\nAccept:", b"\r\nCookie: a=b\r\nAccept:", 1),
+    }
+    for name in (b"Origin", b"Authorization", b"Content-Type"):
+        for line in lines:
+            if line.startswith(name + b":"):
+                rest = [other for other in lines if other != line]
+                wrong[f"no {name}"] = b"\r\n".join(rest) + b"\r\n\r\n" + body
+                wrong[f"two {name}"] = b"\r\n".join([*lines, line]) + b"\r\n\r\n" + body
+    if case.method == "ppe":
+        wrong["a body"] = head + b"\r\nContent-Length: 2\r\n\r\n{}"
+        key, user = (case.connection["extra"][name] for name in ("api_key", "user_id"))
+        if quote(key, safe="") != key:
+            wrong["not encoded"] = case.request.replace(quote(key, safe="").encode(), key.encode(), 1)
+        wrong["no user"] = case.request.replace(b"/" + quote(user, safe="").encode() + b" HTTP", b" HTTP", 1)
+    accepted = {name: status for name, raw in wrong.items() if not 400 <= (status := ask(sandbox, raw)[0]) < 500}
+    assert not accepted
+
+
+TABLE_TOKEN = next(case for case in CASES if case.name == "jwt").answer.partition(b"\r\n\r\n")[2]
+# Two chunks, as the table sends them.
+_first, _, _rest = TABLE_TOKEN.partition(b"\r\n")
+TABLE_TOKEN = _rest[: int(_first, 16)] + _rest[int(_first, 16) + 2 :].partition(b"\r\n")[2].partition(b"\r\n0\r\n")[0]

@@ -1,0 +1,1 @@
+"""Helpers and fixtures of the tests."""

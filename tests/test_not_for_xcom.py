@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime, timezone
+from importlib import import_module
+from importlib.metadata import version
+
+import pytest
+
+from airflow_provider_loanauth import grants, models, outcomes, protocol, settings
+from airflow_provider_loanauth.credentials import AccessToken
+from airflow_provider_loanauth.exceptions import SealError
+from airflow_provider_loanauth.grants import Grant
+from airflow_provider_loanauth.models import ApiSecretResponse
+from airflow_provider_loanauth.outcomes import outcome_of
+from airflow_provider_loanauth.protocol import WireAnswer, secret_request
+from airflow_provider_loanauth.settings import ApiKeyPair, PasswordGrant, Settings
+from tests.support.airflow_names import serde
+from tests.support.wire_cases import FULL_TOKEN
+
+NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
+KEY = ApiKeyPair(api_key="CANARY-key", user_id="pat", in_headers=False)
+GRANT = Grant(value="CANARY-token", conn_id="c", method="jwt", company_id=None, lifetime=None, ends=None, renewed=False)
+WHAT = (
+    GRANT,
+    secret_request("https://h", api_key="CANARY-key", user_id="pat"),
+    WireAnswer(status=200, headers={}, body=b"CANARY"),
+    FULL_TOKEN,
+    ApiSecretResponse(valid=1, secret="CANARY-secret"),
+    KEY,
+    PasswordGrant(username="pat", password="CANARY-password", origin="o", client_id="c", client_secret="CANARY-client"),
+    Settings(conn_id="c", method="ppe", auth_url="https://h", sent=KEY, company_id=None, timeout=1.0, verify=True),
+    outcome_of(FULL_TOKEN, NOW),
+)
+
+
+@pytest.mark.parametrize("value", WHAT, ids=lambda value: type(value).__name__)
+def test_it_is_not_for_xcom(value):
+    for returned in (value, {"nested": [value]}):
+        with pytest.raises(SealError, match=r"get_credential\(\) from the task instead") as caught:
+            serde.serialize(returned)
+        assert "CANARY" not in str(caught.value)
+
+
+def test_each_dataclass_with_a_secret_is_tried():
+    """What hides a field from its repr, or holds a Secret, holds something that nobody may store."""
+    found = set()
+    for module in (grants, models, outcomes, protocol, settings):
+        for name, one in vars(module).items():
+            if dataclasses.is_dataclass(one) and one.__module__ == module.__name__ and not name.startswith("_"):
+                hidden = [item for item in dataclasses.fields(one) if "Secret" in str(item.type) or not item.repr]
+                if [item for item in hidden if item.name != "extra_fields"]:
+                    found.add(name)
+    assert found <= {type(value).__name__ for value in WHAT}
+    assert {"TokenResponse", "PasswordGrant", "ApiKeyPair", "Outcome"} <= found
+
+
+def test_pickled_xcom_is_stored_as_it_is_on_2_11(monkeypatch):
+    """2.11 with ``enable_xcom_pickling`` asks nobody, as ``docs/security.md`` says. Later versions do not pickle."""
+    monkeypatch.setenv("AIRFLOW__CORE__ENABLE_XCOM_PICKLING", "True")
+    if version("apache-airflow").startswith("2."):
+        serialize = import_module("airflow.models.xcom").XCom.serialize_value
+        assert FULL_TOKEN.access_token.encode() in serialize(FULL_TOKEN)
+    else:
+        serialize = import_module("airflow.sdk.bases.xcom").BaseXCom.serialize_value
+        with pytest.raises(SealError):
+            serialize(FULL_TOKEN)
+    sealed = AccessToken.seal("CANARY-token", method="jwt", conn_id="c", issued_at=NOW, expires_at=None)
+    assert "CANARY" not in str(serialize(sealed))
