@@ -7,14 +7,18 @@ from importlib.metadata import version
 
 import pytest
 
-from airflow_provider_loanauth import grants, models, outcomes, protocol, settings
+from airflow_provider_loanauth import models
+from airflow_provider_loanauth.auth import active as grants
+from airflow_provider_loanauth.auth.active import Grant
+from airflow_provider_loanauth.connection import settings
+from airflow_provider_loanauth.connection.settings import ApiKeyPair, PasswordGrant, Settings
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import SealError
-from airflow_provider_loanauth.grants import Grant
 from airflow_provider_loanauth.models import ApiSecretResponse
-from airflow_provider_loanauth.outcomes import outcome_of
-from airflow_provider_loanauth.protocol import WireAnswer, secret_request
-from airflow_provider_loanauth.settings import ApiKeyPair, PasswordGrant, Settings
+from airflow_provider_loanauth.service import protocol
+from airflow_provider_loanauth.service import results as outcomes
+from airflow_provider_loanauth.service.protocol import WireAnswer, secret_request
+from airflow_provider_loanauth.service.results import outcome_of
 from tests.support.airflow_names import serde
 from tests.support.wire_cases import FULL_TOKEN
 

@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 
 from airflow_provider_loanauth import get_provider_info as module
-from airflow_provider_loanauth.fields import SECRET_FIELDS
+from airflow_provider_loanauth.connection.fields import SECRET_FIELDS
+from airflow_provider_loanauth.connection.settings import NEEDED
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR, get_provider_info
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.settings import NEEDED
 
 #: Every field of the form, in the words of its design.
 DESIGNED = {

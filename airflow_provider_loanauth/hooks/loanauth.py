@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pendulum
 
-from airflow_provider_loanauth import protocol
 from airflow_provider_loanauth._compat import BaseHook
-from airflow_provider_loanauth.connections import read_connection
+from airflow_provider_loanauth.connection.form import form_behaviour, form_widgets
+from airflow_provider_loanauth.connection.reader import read_connection
+from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.defaults import MAX_ATTEMPTS, MIN_TTL
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.form import form_behaviour, form_widgets
 from airflow_provider_loanauth.get_provider_info import (
     CONN_FIELDS,
     CONN_TYPE,
@@ -24,17 +24,17 @@ from airflow_provider_loanauth.get_provider_info import (
 )
 from airflow_provider_loanauth.models import ApiSecretResponse
 from airflow_provider_loanauth.sealing import mask, require_seal
-from airflow_provider_loanauth.settings import load
+from airflow_provider_loanauth.service import protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
     from types import EllipsisType
 
+    from airflow_provider_loanauth.auth.session import PricingSession
+    from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.models import TokenResponse
-    from airflow_provider_loanauth.outcomes import Outcome
-    from airflow_provider_loanauth.sessions import PricingSession
-    from airflow_provider_loanauth.settings import Settings
+    from airflow_provider_loanauth.service.results import Outcome
 
 R = TypeVar("R", bound="TokenResponse | ApiSecretResponse")
 
@@ -169,9 +169,9 @@ class LoanAuthHook(BaseHook):
         :raises LoanAuthError: the credential is none, or another connection's
         """
         # As in _authenticate: a task that only authenticates does without.
-        from airflow_provider_loanauth.renewal import Keyring  # noqa: PLC0415
-        from airflow_provider_loanauth.requests_auth import CredentialAuth  # noqa: PLC0415
-        from airflow_provider_loanauth.sessions import PricingSession  # noqa: PLC0415
+        from airflow_provider_loanauth.auth.refresh import Keyring  # noqa: PLC0415
+        from airflow_provider_loanauth.auth.response_hook import CredentialAuth  # noqa: PLC0415
+        from airflow_provider_loanauth.auth.session import PricingSession  # noqa: PLC0415
 
         source = self
         if credential is not ...:
@@ -216,7 +216,7 @@ class LoanAuthHook(BaseHook):
 
     def _authenticate(self, settings: Settings, read: Callable[..., R]) -> Outcome[R]:
         # HTTP and retrying load when a task runs, not when a DAG is parsed.
-        from airflow_provider_loanauth.exchange import exchange  # noqa: PLC0415
+        from airflow_provider_loanauth.service.client import exchange  # noqa: PLC0415
 
         outcome = exchange(settings, read, max_attempts=self.max_attempts, now=self.now, warn=self.log.warning)
         self.log.info("%s", outcome.sentence(settings))

@@ -10,7 +10,7 @@ import urllib.request
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth import __version__
-from airflow_provider_loanauth.addresses import is_loopback
+from airflow_provider_loanauth.connection.address import is_loopback
 from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME
 
 _TOO_MANY_REQUESTS = 429

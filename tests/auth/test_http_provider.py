@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth import auth as auth_module
 from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.auth import requests as auth_module
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from loanauth_sandbox.server import running_sandbox
 from tests.integration.test_dags import run

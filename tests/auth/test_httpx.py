@@ -12,14 +12,14 @@ import httpx
 import pytest
 import requests
 
-from airflow_provider_loanauth import auth as auth_module
-from airflow_provider_loanauth.auth_httpx import LoanAuth, get_credential
+from airflow_provider_loanauth.auth import requests as auth_module
+from airflow_provider_loanauth.auth.httpx import LoanAuth, get_credential
+from airflow_provider_loanauth.auth.refresh import RENEWALS
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks import loanauth as hook_module
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.off_the_loop import off_the_loop
-from airflow_provider_loanauth.renewal import RENEWALS
 from tests.support.leaks import leaks, told
 from tests.support.pricing_fixtures import in_threads, loan
 

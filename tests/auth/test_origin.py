@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_loanauth.auth.active import Grant
+from airflow_provider_loanauth.auth.origin import Placement, origin_of
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
-from airflow_provider_loanauth.grants import Grant
-from airflow_provider_loanauth.placement import Placement, origin_of
 
 VALUE = "made-up-value-of-a-credential"
 

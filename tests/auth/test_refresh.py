@@ -10,7 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth import grants, renewal
+from airflow_provider_loanauth.auth import active as grants
+from airflow_provider_loanauth.auth import refresh as renewal
+from airflow_provider_loanauth.auth.active import Grant
+from airflow_provider_loanauth.auth.refresh import Keyring, Renewals
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
     RejectedError,
@@ -19,10 +22,8 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
-from airflow_provider_loanauth.grants import Grant
 from airflow_provider_loanauth.models import TokenResponse
-from airflow_provider_loanauth.outcomes import Outcome
-from airflow_provider_loanauth.renewal import Keyring, Renewals
+from airflow_provider_loanauth.service.results import Outcome
 from tests.support.pricing_fixtures import in_threads
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)

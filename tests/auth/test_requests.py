@@ -13,11 +13,11 @@ import pytest
 import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.auth.refresh import RENEWALS
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks import loanauth as hook_module
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.renewal import RENEWALS
 from tests.support.leaks import leaks, told
 from tests.support.masking import redact
 from tests.support.pricing_fixtures import in_threads, loan

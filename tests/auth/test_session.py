@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import requests
 
+from airflow_provider_loanauth.auth.session import PricingSession
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.sessions import PricingSession
 from loanauth_sandbox.server import running_sandbox
 from tests.support.leaks import leaks, told
 from tests.support.pricing_fixtures import in_threads, loan

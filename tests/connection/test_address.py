@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_loanauth.addresses import AddressError, base_address, is_loopback
+from airflow_provider_loanauth.connection.address import AddressError, base_address, is_loopback
 
 
 @pytest.mark.parametrize(

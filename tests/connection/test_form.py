@@ -18,8 +18,8 @@ import jsonschema
 import pytest
 from airflow.providers_manager import ProvidersManager
 
-from airflow_provider_loanauth import form
-from airflow_provider_loanauth.fields import SECRET_FIELDS
+from airflow_provider_loanauth.connection import form
+from airflow_provider_loanauth.connection.fields import SECRET_FIELDS
 from airflow_provider_loanauth.get_provider_info import (
     CONN_FIELDS,
     CONN_TYPE,

@@ -13,10 +13,10 @@ import pytest
 from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowFailException, AirflowNotFoundException
-from airflow_provider_loanauth.connections import read_connection
+from airflow_provider_loanauth.connection.reader import read_connection
+from airflow_provider_loanauth.connection.settings import ApiKeyPair, PasswordGrant, load
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.settings import ApiKeyPair, PasswordGrant, load
 from tests.support.leaks import leaks, told
 from tests.support.wire_cases import CASES
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from airflow_provider_loanauth.connection.fields import FieldReader
+from airflow_provider_loanauth.connection.settings import ApiKeyPair, PasswordGrant, load
 from airflow_provider_loanauth.exceptions import SettingsError
-from airflow_provider_loanauth.fields import FieldReader
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS
-from airflow_provider_loanauth.settings import ApiKeyPair, PasswordGrant, load
 
 EXTRA = {
     "origin": "https://lender.example",

@@ -62,7 +62,7 @@ def outlive(token):
 def price_in_a_loop(token):
     import httpx
 
-    from airflow_provider_loanauth.auth_httpx import LoanAuth as AsyncLoanAuth
+    from airflow_provider_loanauth.auth.httpx import LoanAuth as AsyncLoanAuth
 
     async def main():
         async with httpx.AsyncClient(auth=AsyncLoanAuth(token), timeout=30, verify=False) as client:

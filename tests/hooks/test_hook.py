@@ -170,7 +170,7 @@ def test_one_line_at_info(method, said, all_methods, sandbox, logs):
 
 def test_no_known_end(all_methods, sandbox, logs):
     sandbox.set_fault("no-exp")
-    with patch("airflow_provider_loanauth.outcomes.lifetime", return_value=(None, None)):
+    with patch("airflow_provider_loanauth.service.results.lifetime", return_value=(None, None)):
         assert LoanAuthHook("tenant_a").get_credential().expires_at is None
     assert "the service does not say how long the access token lasts." in logs.text
 
@@ -188,7 +188,7 @@ def test_warnings_of_the_connection_once(all_methods, sandbox, define, logs):
 
 
 def test_each_retry_is_one_line(all_methods, sandbox, logs, monkeypatch):
-    monkeypatch.setattr("airflow_provider_loanauth.retrying.random.uniform", lambda low, high: low)
+    monkeypatch.setattr("airflow_provider_loanauth.service.retry.random.uniform", lambda low, high: low)
     sandbox.set_fault("status", status=503, retry_after=0, times=2)
     LoanAuthHook("tenant_a").authenticate()
     retries = [line for line in logs.at("warning") if "Trying again" in line]

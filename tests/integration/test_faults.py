@@ -14,8 +14,8 @@ from airflow_provider_loanauth._compat import AirflowFailException
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
-from airflow_provider_loanauth.retrying import retrying
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from airflow_provider_loanauth.service.retry import retrying
 from loanauth_sandbox.accounts import Company, User
 from loanauth_sandbox.faults import KINDS
 from loanauth_sandbox.server import running_sandbox

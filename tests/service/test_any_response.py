@@ -17,7 +17,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_loanauth import protocol
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
@@ -27,8 +26,9 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.lifetimes import lifetime
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+from airflow_provider_loanauth.service import protocol
+from airflow_provider_loanauth.service.expiry import lifetime
 from tests.support import masking
 from tests.support.leaks import leaks, told
 from tests.support.secret_accounts import COMPANY, SECRETS, USER, canary_connections

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth import protocol, retrying
+from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import RejectedError, SettingsError, UnavailableError
-from airflow_provider_loanauth.exchange import exchange, request_of
-from airflow_provider_loanauth.settings import load
+from airflow_provider_loanauth.service import protocol
+from airflow_provider_loanauth.service import retry as retrying
+from airflow_provider_loanauth.service.client import exchange, request_of
 from tests.support.leaks import leaks, told
 from tests.support.loopback import json_answer
 from tests.support.secret_accounts import SECRETS, canary_connections

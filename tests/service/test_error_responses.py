@@ -7,8 +7,8 @@ from urllib.parse import quote
 import pytest
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.protocol import token_request
-from airflow_provider_loanauth.refusals import host_of, raise_for_status, retry_after, words_of
+from airflow_provider_loanauth.service.error_responses import host_of, raise_for_status, retry_after, words_of
+from airflow_provider_loanauth.service.protocol import token_request
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 PASSWORD = "CANARY <pass>/ü"

@@ -11,8 +11,8 @@ import requests
 import urllib3.exceptions
 
 from airflow_provider_loanauth.exceptions import SettingsError, UnavailableError
-from airflow_provider_loanauth.failures import _EXPLANATIONS, FOREIGN, explain
-from airflow_provider_loanauth.protocol import secret_request
+from airflow_provider_loanauth.service.errors import _EXPLANATIONS, FOREIGN, explain
+from airflow_provider_loanauth.service.protocol import secret_request
 from tests.support.leaks import leaks, told
 
 API_KEY = "CANARY-key/ü"

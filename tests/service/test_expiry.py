@@ -5,8 +5,8 @@ from datetime import datetime, timedelta, timezone
 import jwt
 import pytest
 
-from airflow_provider_loanauth.lifetimes import claims_of, lifetime
 from airflow_provider_loanauth.models import TokenResponse
+from airflow_provider_loanauth.service.expiry import claims_of, lifetime
 
 ASKED = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 NOW = int(ASKED.timestamp())

@@ -5,9 +5,9 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_provider_loanauth import protocol
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.protocol import WireAnswer, WireRequest
+from airflow_provider_loanauth.service import protocol
+from airflow_provider_loanauth.service.protocol import WireAnswer, WireRequest
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 TOKEN_REQUEST = protocol.token_request(

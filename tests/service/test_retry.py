@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_loanauth import retrying as module
 from airflow_provider_loanauth.defaults import MAX_ATTEMPTS
 from airflow_provider_loanauth.exceptions import (
     RejectedError,
@@ -11,7 +10,8 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
-from airflow_provider_loanauth.retrying import MAX_SECONDS, retrying
+from airflow_provider_loanauth.service import retry as module
+from airflow_provider_loanauth.service.retry import MAX_SECONDS, retrying
 
 
 class Clockwork:

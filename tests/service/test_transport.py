@@ -9,9 +9,9 @@ import zlib
 
 import pytest
 
-from airflow_provider_loanauth import protocol
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
-from airflow_provider_loanauth.transport import _QUIET, MAX_ANSWER_BYTES, Transport
+from airflow_provider_loanauth.service import protocol
+from airflow_provider_loanauth.service.transport import _QUIET, MAX_ANSWER_BYTES, Transport
 from tests.support.leaks import leaks, told
 from tests.support.loopback import Loopback, json_answer
 from tests.support.secret_accounts import COMPANY, SECRETS, USER

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth import grants, renewal
+from airflow_provider_loanauth.auth import active as grants
+from airflow_provider_loanauth.auth import refresh as renewal
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from loanauth_sandbox.server import running_sandbox
 

@@ -15,7 +15,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError, U
 from airflow_provider_loanauth.get_provider_info import LABELS
 
 if TYPE_CHECKING:
-    from airflow_provider_loanauth.protocol import WireRequest
+    from airflow_provider_loanauth.service.protocol import WireRequest
 
 R = TypeVar("R")
 

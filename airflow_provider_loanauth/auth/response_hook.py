@@ -8,17 +8,17 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_loanauth.auth.active import CANNOT_SEND_AGAIN, UNAUTHORIZED
+from airflow_provider_loanauth.auth.origin import Placement
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.grants import CANNOT_SEND_AGAIN, UNAUTHORIZED
-from airflow_provider_loanauth.placement import Placement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from requests import PreparedRequest, Response
 
-    from airflow_provider_loanauth.grants import Grant
-    from airflow_provider_loanauth.renewal import Keyring
+    from airflow_provider_loanauth.auth.active import Grant
+    from airflow_provider_loanauth.auth.refresh import Keyring
 
 #: Octets of a refusal that are read to free the connection for the next request; with a longer one it is closed.
 _SHORT = 64 * 1024

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from requests import PreparedRequest
 
-    from airflow_provider_loanauth.renewal import Keyring
+    from airflow_provider_loanauth.auth.refresh import Keyring
 
 # What Airflow takes as a connection id (250 characters of these), and what no person has ever called one: a JSON web
 # token begins with the Base64 of '{"' (RFC 7515 §3.1), other secrets are long and without any separator.
@@ -31,8 +31,8 @@ def keyring(credential_or_conn_id: AccessToken | ApiSecret | str, method: str | 
     if isinstance(min_ttl, bool) or not isinstance(min_ttl, (int, float)) or not min_ttl >= 0:
         raise LoanAuthError("min_ttl is not a number of seconds, 0 or more.")
     # Loaded when a task runs: a DAG file that imports LoanAuth does not pay for it.
+    from airflow_provider_loanauth.auth.refresh import Keyring  # noqa: PLC0415
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook  # noqa: PLC0415
-    from airflow_provider_loanauth.renewal import Keyring  # noqa: PLC0415
 
     if isinstance(credential_or_conn_id, (AccessToken, ApiSecret)):
         credential = credential_or_conn_id
@@ -83,8 +83,8 @@ class LoanAuth:
         company_header: str = COMPANY_HEADER,
     ) -> None:
         # As in keyring().
-        from airflow_provider_loanauth.placement import Placement  # noqa: PLC0415
-        from airflow_provider_loanauth.requests_auth import CredentialAuth  # noqa: PLC0415
+        from airflow_provider_loanauth.auth.origin import Placement  # noqa: PLC0415
+        from airflow_provider_loanauth.auth.response_hook import CredentialAuth  # noqa: PLC0415
 
         placement = Placement(secret_header=secret_header, company_header=company_header)
         self._auth = CredentialAuth(keyring(credential_or_conn_id, method, min_ttl), placement)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_provider_loanauth import protocol
+from airflow_provider_loanauth.connection.settings import ApiKeyPair, Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.outcomes import Outcome, outcome_of
-from airflow_provider_loanauth.retrying import retrying
-from airflow_provider_loanauth.settings import ApiKeyPair, Settings
-from airflow_provider_loanauth.transport import Transport
+from airflow_provider_loanauth.service import protocol
+from airflow_provider_loanauth.service.results import Outcome, outcome_of
+from airflow_provider_loanauth.service.retry import retrying
+from airflow_provider_loanauth.service.transport import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
-    from airflow_provider_loanauth.protocol import WireRequest
+    from airflow_provider_loanauth.service.protocol import WireRequest
 
 R = TypeVar("R", bound="TokenResponse | ApiSecretResponse")
 

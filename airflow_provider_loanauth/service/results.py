@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_provider_loanauth.get_provider_info import METHOD_NAMES
 from airflow_provider_loanauth.in_clear import InClear
-from airflow_provider_loanauth.lifetimes import lifetime
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+from airflow_provider_loanauth.service.expiry import lifetime
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from airflow_provider_loanauth.settings import Settings
+    from airflow_provider_loanauth.connection.settings import Settings
 
 R = TypeVar("R", bound="TokenResponse | ApiSecretResponse")
 

@@ -13,14 +13,14 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_loanauth.connection.fields import FieldReader
 from airflow_provider_loanauth.exceptions import SettingsError
-from airflow_provider_loanauth.fields import FieldReader
 from airflow_provider_loanauth.get_provider_info import LABELS
 from airflow_provider_loanauth.in_clear import InClear
 from airflow_provider_loanauth.redaction import Secret
 
 if TYPE_CHECKING:
-    from airflow_provider_loanauth.fields import ConnectionLike
+    from airflow_provider_loanauth.connection.fields import ConnectionLike
 
 #: Fields that each method needs, by attribute of the Connection or name in its extra (``service-interface.md`` §4).
 NEEDED = {

@@ -17,7 +17,7 @@ from airflow_provider_loanauth import models
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.in_clear import InClear
 from airflow_provider_loanauth.redaction import Secret
-from airflow_provider_loanauth.refusals import raise_for_status, retry_after
+from airflow_provider_loanauth.service.error_responses import raise_for_status, retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

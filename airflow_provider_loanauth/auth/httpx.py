@@ -13,19 +13,19 @@ from weakref import WeakKeyDictionary
 
 import httpx
 
-from airflow_provider_loanauth.auth import keyring
+from airflow_provider_loanauth.auth.active import CANNOT_SEND_AGAIN, UNAUTHORIZED
+from airflow_provider_loanauth.auth.origin import Placement
+from airflow_provider_loanauth.auth.requests import keyring
 from airflow_provider_loanauth.defaults import COMPANY_HEADER, MIN_TTL, SECRET_HEADER
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.grants import CANNOT_SEND_AGAIN, UNAUTHORIZED
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.off_the_loop import off_the_loop
-from airflow_provider_loanauth.placement import Placement
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
+    from airflow_provider_loanauth.auth.active import Grant
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-    from airflow_provider_loanauth.grants import Grant
 
 
 class LoanAuth(httpx.Auth):

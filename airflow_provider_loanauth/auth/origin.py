@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from airflow_provider_loanauth.addresses import is_loopback
+from airflow_provider_loanauth.connection.address import is_loopback
 from airflow_provider_loanauth.defaults import COMPANY_HEADER, SECRET_HEADER
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS
@@ -20,7 +20,7 @@ from airflow_provider_loanauth.redaction import Secret
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-    from airflow_provider_loanauth.grants import Grant
+    from airflow_provider_loanauth.auth.active import Grant
 
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_loanauth._compat import one_question_at_a_time
+from airflow_provider_loanauth.auth.active import Grant
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
-from airflow_provider_loanauth.grants import Grant
 
 if TYPE_CHECKING:
+    from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-    from airflow_provider_loanauth.outcomes import Outcome
-    from airflow_provider_loanauth.settings import Settings
+    from airflow_provider_loanauth.service.results import Outcome
 
 
 class Source(Protocol):

@@ -18,10 +18,10 @@ from requests.auth import HTTPBasicAuth
 
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
-from airflow_provider_loanauth.failures import FOREIGN, explain
 from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME
-from airflow_provider_loanauth.protocol import WireAnswer, WireRequest
 from airflow_provider_loanauth.redaction import derived_forms
+from airflow_provider_loanauth.service.errors import FOREIGN, explain
+from airflow_provider_loanauth.service.protocol import WireAnswer, WireRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

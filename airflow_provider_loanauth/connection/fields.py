@@ -12,8 +12,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_provider_loanauth.addresses import AddressError, base_address
-from airflow_provider_loanauth.form import KEPT_SECRET
+from airflow_provider_loanauth.connection.address import AddressError, base_address
+from airflow_provider_loanauth.connection.form import KEPT_SECRET
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, CONN_TYPE, LABELS, METHOD_NAMES
 from airflow_provider_loanauth.redaction import MASKABLE_LENGTH, Secret
 

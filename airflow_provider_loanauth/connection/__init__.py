@@ -1,0 +1,1 @@
+"""An Airflow Connection, read and checked: settings, fields, address and form."""

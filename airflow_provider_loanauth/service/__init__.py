@@ -1,0 +1,1 @@
+"""One authentication: the wire protocol, the client, the transport, errors and retries."""
