@@ -1,17 +1,21 @@
 """
-Airflow names that moved between 2.11 and 3.3. The only file that asks where they are; it knows nothing of ours.
+What differs between Airflow 2.11 and 3.3: names that moved, the channel to the supervisor, XCom, threads.
 
-New places come first, so that no version answers with a deprecation warning.
+The only module that asks for a version. New places come first, so that no version gives a deprecation warning.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import os
 import threading
+from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from airflow.sdk import (
@@ -76,9 +80,12 @@ else:
             from airflow.utils.log.secrets_masker import mask_secret
 
 
+R = TypeVar("R")
+
+
 def allow_in_xcom(cls: type[Any]) -> None:
     """
-    Let Airflow make objects of ``cls`` again from XCom, in this process, without any configuration.
+    Allow Airflow to deserialize objects of a class from XCom in this process, without any configuration.
 
     :param cls: a class at module level with ``serialize`` and a static ``deserialize``
     """
@@ -92,37 +99,70 @@ def allow_in_xcom(cls: type[Any]) -> None:
         serde._extra_allowed.add(f"{cls.__module__}.{cls.__qualname__}")  # noqa: SLF001 - no other way before 3.3
 
 
-# More than any Airflow is set up for: [core] max_map_length is 1024 by default.
-_MOST_MAPPED = 100_000
-
-
-class _Channel:
-    """The way to Airflow's supervisor. A forked process has its own, and nobody in it holds the lock."""
+class _SupervisorLock:
+    """Lock for the channel to Airflow's supervisor, recreated after a fork: the child has a channel of its own."""
 
     def __init__(self) -> None:
-        self.renew()
-        os.register_at_fork(after_in_child=self.renew)
+        self.recreate()
+        os.register_at_fork(after_in_child=self.recreate)
 
-    def renew(self) -> None:
+    def recreate(self) -> None:
         self.lock = threading.RLock()
 
 
-_CHANNEL = _Channel()
+_SUPERVISOR_LOCK = _SupervisorLock()
 
 
-def one_question_at_a_time() -> AbstractContextManager[Any]:
+def supervisor_lock() -> AbstractContextManager[Any]:
     """
-    Return what keeps other threads of this provider from talking to Airflow meanwhile.
+    Return a lock that serialises calls to Airflow's supervisor.
 
-    On 3.0 and 3.1 a task's channel to its supervisor has no lock: two threads that read a Connection or mask a secret
-    at once get each other's answers.
+    On 3.0 and 3.1 a task's channel to its supervisor has no lock of its own: two threads that read a Connection or mask
+    a secret at the same time get each other's responses.
     """
-    return _CHANNEL.lock
+    return _SUPERVISOR_LOCK.lock
 
 
-def forget_xcom(*, dag_id: str, run_id: str, task_id: str) -> None:
+async def run_in_thread(function: Callable[[], R]) -> R:
     """
-    Delete what a task of a DAG run has returned, all of it where it is mapped; nothing happens where nothing is stored.
+    Run a blocking function in a daemon thread of its own and wait for it without blocking the event loop.
+
+    Airflow's triggerer shares the default thread pool of its event loop, where a call that hangs would starve others.
+    In a thread secrets can also be masked, which not every Airflow allows on an event loop.
+
+    :param function: what to run; it sees the caller's context variables
+    :return: what the function returns; what it raises is raised here
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[R] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def deliver(result: Any, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = context.run(function)
+        except BaseException as caught:  # noqa: BLE001 - handed to the coroutine that waits
+            error = caught
+        # A closed loop raises RuntimeError: nobody waits any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(deliver, result, error)
+
+    threading.Thread(target=run, name="loanauth", daemon=True).start()
+    return await done
+
+
+def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> None:
+    """
+    Delete the return value of a task, of all its mapped instances where it is mapped. Does nothing where none is
+    stored.
 
     :param dag_id: DAG id
     :param run_id: DAG run id
@@ -136,17 +176,13 @@ def forget_xcom(*, dag_id: str, run_id: str, task_id: str) -> None:
     names = {"key": "return_value", "dag_id": dag_id, "run_id": run_id, "task_id": task_id}
     xcom.delete(**names)
     left = len(xcom.get_all(**names) or ())
-    # Mapped tasks that returned nothing leave gaps.
-    for index in range(_MOST_MAPPED):
+    # Mapped tasks that returned nothing leave gaps, so every index is tried until all values are gone.
+    for index in range(conf.getint("core", "max_map_length", fallback=1024)):
         if not left:
             return
         if xcom.get_one(**names, map_index=index) is None:
             continue
         xcom.delete(**names, map_index=index)
-        if xcom.get_one(**names, map_index=index) is not None:  # 3.0 loses the index on its way
-            comms = import_module("airflow.sdk.execution_time.comms")
-            runner = import_module("airflow.sdk.execution_time.task_runner")
-            runner.SUPERVISOR_COMMS.send(comms.DeleteXCom(**names, map_index=index))
         left -= 1
 
 
@@ -163,9 +199,10 @@ __all__ = [
     "PokeReturnValue",
     "allow_in_xcom",
     "conf",
-    "forget_xcom",
+    "delete_xcom",
     "get_current_context",
     "get_fernet",
     "mask_secret",
-    "one_question_at_a_time",
+    "run_in_thread",
+    "supervisor_lock",
 ]

@@ -1,8 +1,7 @@
 """
-The credentials that travel through XCom: what they are in clear, what they hold sealed. Knows neither HTTP nor the
-hook.
+The credentials that tasks exchange through XCom: metadata in plaintext, the secret sealed with Airflow's Fernet key.
 
-Opened only when used, and masked the moment they are.
+A credential is opened only when its value is used, and the value is masked in the task's logs at that moment.
 """
 
 from __future__ import annotations
@@ -12,14 +11,52 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pendulum
+from cryptography.fernet import InvalidToken
 
-from airflow_provider_loanauth._compat import allow_in_xcom
+from airflow_provider_loanauth._compat import AirflowException, allow_in_xcom, get_fernet
 from airflow_provider_loanauth.exceptions import SealError
-from airflow_provider_loanauth.redaction import Secret
-from airflow_provider_loanauth.sealing import mask, seal, unseal
+from airflow_provider_loanauth.redaction import SecretStr, mask
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+__all__ = ["AccessToken", "ApiSecret"]
+
+
+def require_fernet() -> Any:
+    """
+    Return Airflow's Fernet (``[core] fernet_key``).
+
+    :raises SealError: no key is set, or the key is invalid
+    """
+    reason = "Airflow has no Fernet key"
+    fernet = None
+    try:
+        fernet = get_fernet()
+    except AirflowException:
+        reason = "Airflow's Fernet key is missing or invalid"
+    # Without a key Airflow may return a stand-in that encrypts nothing.
+    if fernet is None or not getattr(fernet, "is_encrypted", False):
+        raise SealError(
+            f"{reason}, so the credential cannot be sealed for XCom. Set the same [core] fernet_key "
+            "(AIRFLOW__CORE__FERNET_KEY) on every component of this Airflow, or set seal=False on the operator or "
+            "sensor, which stores the value in XCom unencrypted."
+        )
+    return fernet
+
+
+def _encrypt(text: str) -> str:
+    # surrogatepass: the error of a strict codec would hold the text.
+    return str(require_fernet().encrypt(text.encode("utf-8", "surrogatepass")).decode())
+
+
+def _decrypt(sealed: str) -> str | None:
+    """Return the text; None where this process has another key or the value is damaged."""
+    fernet = require_fernet()
+    try:
+        return str(fernet.decrypt(sealed.encode()), "utf-8", "surrogatepass")
+    except (InvalidToken, ValueError):
+        return None
 
 
 def _utc(moment: datetime) -> pendulum.DateTime:
@@ -30,14 +67,15 @@ def _utc(moment: datetime) -> pendulum.DateTime:
 
 class Credential:
     """
-    What both credentials share: metadata in clear, the secret sealed with Airflow's Fernet key.
+    Base of both credentials: metadata in plaintext, the secret sealed with Airflow's Fernet key.
 
     ``str`` and ``repr`` never show the secret, because Airflow calls them for lists and rendered fields; :attr:`value`
     opens it.
     """
 
     __version__: ClassVar[int] = 1
-    _what: ClassVar[str]
+    #: What messages call it.
+    label: ClassVar[str]
 
     def __init__(
         self, *, method: str, conn_id: str, issued_at: datetime, sealed: str, expires_at: datetime | None = None
@@ -47,62 +85,74 @@ class Credential:
         self.issued_at = _utc(issued_at)
         self.expires_at = _utc(expires_at) if expires_at else None
         self._sealed = sealed
-        self._opened: tuple[Secret, str] | None = None
+        self._opened: tuple[SecretStr, str] | None = None
 
     @classmethod
-    def _bound(cls, method: str, conn_id: str) -> str:
+    def _seal(cls, value: str, *, extra: str = "", **metadata: Any) -> Self:
         """
-        Return what is sealed in before the secret, so that a value moved to another credential does not open.
+        Make a credential.
 
-        One line, and another one for each kind, method and connection id: ``ascii`` escapes what could blur that.
+        :param value: the plaintext secret
+        :param extra: text that is sealed beside it, without line ends
+        :param metadata: parameters of the constructor
+        :raises SealError: Airflow has no usable Fernet key
         """
-        # str.__str__: what an Enum with text is in XCom.
+        associated_data = cls._associated_data(metadata["method"], metadata["conn_id"])
+        return cls(sealed=_encrypt(SecretStr(f"{associated_data}\n{extra}\n{value}")), **metadata)
+
+    @classmethod
+    def _associated_data(cls, method: str, conn_id: str) -> str:
+        """
+        Return what is sealed in front of the secret, so that a value moved to another credential does not open.
+
+        One line, unique for each class, method and connection id: ``ascii`` escapes line ends and quotes.
+        """
+        # str.__str__: an Enum that is also a str is stored in XCom as its text.
         return ascii((cls.__name__, str.__str__(method), str.__str__(conn_id)))
 
-    def _content(self) -> tuple[Secret, str]:
-        """Open, check and mask, once per object; return the secret and what was sealed beside it."""
+    def _open_once(self) -> tuple[SecretStr, str]:
+        """Open, check and mask, once per object; return the secret and the text that was sealed beside it."""
         if self._opened is None:
             opened = self._open()
-            # First this: nobody is handed a value that is not masked.
+            # First this: no caller gets a value that is not masked.
             mask([opened[0]])
             self._opened = opened
         return self._opened
 
-    def _open(self) -> tuple[Secret, str]:
-        content = unseal(self._sealed)
+    def _open(self) -> tuple[SecretStr, str]:
+        content = _decrypt(self._sealed)
         if content is None:
             raise SealError(
-                f"The {self._what} cannot be opened: this process has another Fernet key than the task that sealed it, "
-                "or the value was damaged. Set the same [core] fernet_key on every component (while a key is rotated: "
-                "the new and the old one, separated by a comma), then clear the authenticating task.",
+                f"The {self.label} cannot be opened: this process has a different Fernet key than the task that sealed "
+                "it, or the value is damaged. Set the same [core] fernet_key on every component (during key rotation: "
+                "the new and the old key, separated by a comma), then clear the authenticating task.",
                 conn_id=self.conn_id,
                 method=self.method,
             )
-        bound, _, content = content.partition("\n")
-        if bound != self._bound(self.method, self.conn_id):
-            # What collects the locals of a traceback finds nothing here.
-            del bound, content
+        associated_data, _, content = content.partition("\n")
+        if associated_data != self._associated_data(self.method, self.conn_id):
+            # Tools that capture local variables (Sentry, pytest) must not record the secret.
+            del associated_data, content
             raise SealError(
-                f"The {self._what} was sealed for another connection or method than its metadata says: it was changed "
-                "on its way. Clear the authenticating task.",
+                f"The {self.label} was sealed for a different connection or method than its metadata states, so the "
+                "stored value was altered. Clear the authenticating task.",
                 conn_id=self.conn_id,
                 method=self.method,
             )
-        beside, _, value = content.partition("\n")
-        return Secret(value), beside
+        extra, _, value = content.partition("\n")
+        return SecretStr(value), extra
 
     @property
     def value(self) -> str:
         """
-        Open the credential and mask it in this task's logs.
+        The plaintext secret; opens the credential and masks the secret in this task's logs.
 
-        :return: the secret in clear
         :raises SealError: no Fernet key, another one, or a damaged value
         """
-        return self._content()[0]
+        return self._open_once()[0]
 
     def serialize(self) -> dict[str, Any]:
-        """Return what XCom stores: metadata in clear, the rest sealed."""
+        """Return what XCom stores (format 1): metadata in plaintext, the secret sealed."""
         return {
             "method": self.method,
             "conn_id": self.conn_id,
@@ -115,21 +165,21 @@ class Credential:
     def _restore(cls, data: dict[str, Any], version: int) -> Self:
         if version > cls.__version__:
             raise SealError(
-                f"The {cls._what} in XCom was stored by a newer release of this provider (format {version}): upgrade "
+                f"The {cls.label} in XCom was stored by a newer release of this provider (format {version}): upgrade "
                 "the component that reads it."
             )
         restored = None
         with suppress(KeyError, TypeError, ValueError, OverflowError):
-            ends = data["expires_at"]
+            expires_at = data["expires_at"]
             texts = {name: data[name] for name in ("method", "conn_id", "sealed")}
             if all(isinstance(text, str) for text in texts.values()):
                 restored = cls(
                     **texts,
                     issued_at=datetime.fromisoformat(data["issued_at"]),
-                    expires_at=datetime.fromisoformat(ends) if ends else None,
+                    expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
                 )
         if restored is None:
-            raise SealError(f"The {cls._what} in XCom is damaged: clear the authenticating task.")
+            raise SealError(f"The {cls.label} in XCom is damaged: clear the authenticating task.")
         return restored
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -152,7 +202,7 @@ class Credential:
 
 
 def _restored(cls: type[Credential], data: dict[str, Any], version: int) -> Credential:
-    """Unpickle; a function, because pickle finds it by name."""
+    """Unpickle. Stored pickles of Airflow 2.11 name this function, so it must keep its name."""
     return cls._restore(data, version)
 
 
@@ -162,29 +212,28 @@ class AccessToken(Credential):
 
     :param method: ``jwt`` or ``los``
     :param conn_id: the connection that it was issued for
-    :param issued_at: when it was asked for (UTC)
-    :param expires_at: when it ends (UTC), None where the service did not say
+    :param issued_at: when it was requested (UTC)
+    :param expires_at: when it expires (UTC), None where the service did not say
     :param sealed: the token, sealed; :meth:`seal` makes it
     """
 
-    _what = "access token"
+    label = "access token"
 
     @classmethod
     def seal(
         cls, token: str, *, method: str, conn_id: str, issued_at: datetime, expires_at: datetime | None
     ) -> AccessToken:
         """
-        Seal a token.
+        Seal a token. Parameters are those of the class.
 
-        :param token: the token in clear
+        :param token: the plaintext token
         :raises SealError: Airflow has no usable Fernet key
         """
-        sealed = seal(Secret(f"{cls._bound(method, conn_id)}\n\n{token}"))
-        return cls(method=method, conn_id=conn_id, issued_at=issued_at, sealed=sealed, expires_at=expires_at)
+        return cls._seal(token, method=method, conn_id=conn_id, issued_at=issued_at, expires_at=expires_at)
 
     @staticmethod
     def deserialize(data: dict[str, Any], version: int) -> AccessToken:
-        """Make the object again from what XCom stored; does not open it."""
+        """Restore the object from what XCom stored; does not open it."""
         return AccessToken._restore(data, version)
 
 
@@ -192,35 +241,34 @@ class ApiSecret(Credential):
     """
     The API secret of PPE API secret, for the header ``secret`` of later calls (``service-notes.md``).
 
-    Parameters are those of :class:`AccessToken`; it has no known end, so ``expires_at`` is None.
+    Parameters are those of :class:`AccessToken`; its lifetime is not known, so ``expires_at`` is None.
     """
 
-    _what = "API secret"
+    label = "API secret"
 
     @classmethod
     def seal(cls, secret: str, *, valid: int, method: str, conn_id: str, issued_at: datetime) -> ApiSecret:
         """
-        Seal an API secret.
+        Seal an API secret. Other parameters are those of the class.
 
-        :param secret: the secret in clear
-        :param valid: the integer that came with it, not interpreted
+        :param secret: the plaintext secret
+        :param valid: the integer that came with it, not interpreted (``service-interface.md`` §2.2)
         :raises SealError: Airflow has no usable Fernet key
         """
-        sealed = seal(Secret(f"{cls._bound(method, conn_id)}\n{valid:d}\n{secret}"))
-        return cls(method=method, conn_id=conn_id, issued_at=issued_at, sealed=sealed)
+        return cls._seal(secret, extra=f"{valid:d}", method=method, conn_id=conn_id, issued_at=issued_at)
 
     @property
     def valid(self) -> int:
         """
-        The integer that came with the secret; what it means is not stated (``service-notes.md``).
+        The integer that came with the secret; its meaning is not stated (``service-notes.md``).
 
         :raises SealError: no Fernet key, another one, or a damaged value
         """
-        return int(self._content()[1])
+        return int(self._open_once()[1])
 
     @staticmethod
     def deserialize(data: dict[str, Any], version: int) -> ApiSecret:
-        """Make the object again from what XCom stored; does not open it."""
+        """Restore the object from what XCom stored; does not open it."""
         return ApiSecret._restore(data, version)
 
 

@@ -1,18 +1,18 @@
 """
-What can go wrong, whose fault it is, and whether trying again can help. Nothing of HTTP lives here.
+What can go wrong, where the fault is, and whether retrying can help.
 
 .. code-block:: text
 
     AirflowException
-    └── LoanAuthError            base of all
-        ├── SettingsError        ours: the Connection is incomplete or wrong      never tried again
-        ├── RejectedError        ours: the service refused these credentials      never tried again
-        ├── UnavailableError     theirs: unreachable, overloaded or broken        trying again can help
-        ├── ResponseError        theirs: answered, but not what the interface says
-        └── SealError            Airflow's Fernet key is missing, another one, or the value is damaged
+    └── LoanAuthError            base class
+        ├── SettingsError        the Connection is incomplete or wrong             never retried
+        ├── RejectedError        the service rejected these credentials            never retried
+        ├── UnavailableError     the service is unreachable, overloaded or broken  retrying can help
+        ├── ResponseError        the service responded without a usable credential
+        └── SealError            the Fernet key is missing or a different one, or the value is damaged
 
 ``SettingsError`` and ``RejectedError`` are also ``AirflowFailException``: a task that meets them fails at once,
-whatever its ``retries`` say, because sending a refused password again gets the account locked.
+whatever its ``retries`` say, because sending a rejected password again gets the account locked.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from typing import ClassVar
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowFailException
 
+__all__ = ["LoanAuthError", "RejectedError", "ResponseError", "SealError", "SettingsError", "UnavailableError"]
+
 
 class LoanAuthError(AirflowException):
     """
-    Base of all errors of this provider.
+    Base class of all errors of this provider.
 
-    :param message: one or more sentences: what is wrong, where, what to do. Never holds a secret.
+    :param message: one or more sentences: what is wrong, where, what to do; never contains a secret
     :param conn_id: the Airflow connection that was in use, where known
     :param method: the authentication method in use (``jwt``, ``los``, ``ppe``), where known
     """
 
-    #: Whether the same request can succeed later without anybody changing anything.
+    #: Whether the same request can succeed later although nothing is changed.
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, conn_id: str | None = None, method: str | None = None) -> None:
-        # Only the message is an argument of the base class: what else there is travels in __dict__ when pickled.
+        # Only the message is an argument of the base class: pickle keeps the other attributes in __dict__.
         super().__init__(message)
         self.conn_id = conn_id
         self.method = method
@@ -51,14 +53,14 @@ class LoanAuthError(AirflowException):
 
 
 class SettingsError(LoanAuthError, AirflowFailException):
-    """The Connection lacks something or holds something wrong; names each field by its label in the form."""
+    """The Connection is incomplete or wrong; the message names each field by its label in the form."""
 
 
 class RejectedError(LoanAuthError, AirflowFailException):
     """
-    The service refused these credentials. They are not sent again.
+    The service rejected these credentials. They are not sent again.
 
-    :param status: HTTP status of the refusal
+    :param status: HTTP status of the response
     """
 
     def __init__(
@@ -70,10 +72,10 @@ class RejectedError(LoanAuthError, AirflowFailException):
 
 class UnavailableError(LoanAuthError):
     """
-    The service could not be reached, or says that it cannot serve now. The same request may succeed later.
+    The service could not be reached, or is temporarily unable to respond. The same request may succeed later.
 
-    :param status: HTTP status, or None where there was no answer
-    :param retry_after: seconds that the service asked to wait, or None where it did not say
+    :param status: HTTP status, or None where there was no response
+    :param retry_after: seconds that the service asked to wait (RFC 9110 §10.2.3), or None where it did not say
     """
 
     retryable = True
@@ -94,9 +96,9 @@ class UnavailableError(LoanAuthError):
 
 class ResponseError(LoanAuthError):
     """
-    The service answered, but not what its interface says. Names the field that is wrong, never its value.
+    The service responded, but without a usable credential. Names the field that is wrong, never its value.
 
-    :param status: HTTP status of the answer, where known
+    :param status: HTTP status of the response, where known
     """
 
     def __init__(
@@ -107,4 +109,4 @@ class ResponseError(LoanAuthError):
 
 
 class SealError(LoanAuthError):
-    """A credential cannot be sealed or opened: no Fernet key, another Fernet key, or a damaged value."""
+    """A credential cannot be sealed or opened: no Fernet key, a different Fernet key, or a damaged value."""

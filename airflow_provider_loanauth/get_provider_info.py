@@ -1,6 +1,7 @@
 """
-The words that Airflow shows: provider name, connection type, form fields, modules. Airflow loads it at start, so it
-knows no hook and imports nothing but the version.
+The provider metadata that Airflow reads: provider name, connection type, form fields, modules.
+
+Airflow loads it at start in every process, so it imports only the version.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import Any
 from airflow_provider_loanauth import __version__
 
 PACKAGE_NAME = "airflow-provider-loanauth"
+#: ``User-Agent`` of requests to the service (RFC 9110 §10.1.5).
+USER_AGENT = f"{PACKAGE_NAME}/{__version__}"
 CONN_TYPE = "loanauth"
 DEFAULT_CONN_ID = "loanauth_default"
 HOOK_NAME = "Loan Pricing Authentication"
@@ -36,33 +39,35 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
     "method": _field(
         "Method",
         "How to authenticate: jwt is Authen JWT, los is Authen LOS (loan origination system), ppe is PPE API secret. "
-        "Empty: jwt. A task may ask for another one.",
+        "Default: jwt. A task can choose a different method.",
         enum=[*METHOD_NAMES],
         values_display={method: f"{name} ({method})" for method, name in METHOD_NAMES.items()},
     ),
     "origin": _field(
-        "Origin", "For Authen JWT and Authen LOS. The domain in your company settings, such as https://lender.example"
+        "Origin",
+        "For Authen JWT and Authen LOS. The domain from your company settings, for example https://lender.example",
     ),
     "client_id": _field("Client ID", "For Authen JWT. From the company client credentials."),
     "client_secret": _secret("Client secret", "For Authen JWT. From the company client credentials."),
     "los_client_id": _field(
         "LOS client ID", "For Authen LOS. From the client credentials of the loan origination system integration."
     ),
-    "los_client_secret": _secret("LOS client secret", "For Authen LOS. It belongs to the LOS client ID."),
+    "los_client_secret": _secret("LOS client secret", "For Authen LOS. The secret that belongs to the LOS client ID."),
     "api_key": _secret("API key", "For PPE API secret."),
-    "user_id": _field("User ID", "For PPE API secret. The id of the user that the API key is used for."),
+    "user_id": _field("User ID", "For PPE API secret. The ID of the user on whose behalf the API key is used."),
     "company_id": _field(
-        "Company ID", "For PPE API secret. LoanAuth needs it: it goes with the secret on calls to pricing."
+        "Company ID",
+        "For PPE API secret. Required by LoanAuth, which sends it with the secret on every pricing request.",
     ),
-    "timeout": _field("Timeout", "Seconds to wait for a connection and for an answer. Empty: 30.", kind="number"),
+    "timeout": _field("Timeout", "Seconds to wait for a connection and for a response. Default: 30.", kind="number"),
     "verify": _field(
         "Verify TLS",
-        "Whether to check the certificate of the service: true, false, or the path of a CA bundle on the workers. "
-        "Empty: true.",
+        "Whether to check the TLS certificate of the service: true, false, or the path of a CA bundle on the workers. "
+        "Default: true.",
     ),
     "api_key_in_headers": _field(
         "API key in headers",
-        "For PPE API secret. Send API key and User ID also as headers, not in the path alone. Usually off.",
+        "For PPE API secret. Send API key and User ID in headers as well as in the path. Usually off.",
         kind="boolean",
     ),
 }
@@ -70,9 +75,9 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
 #: Form label of every field, by attribute of the Connection or name in its extra.
 LABELS = RELABELING | {name: declared["label"] for name, declared in CONN_FIELDS.items()}
 
-#: The schema has its place in Auth URL. The raw extra is hidden where Airflow can (2.11): each of its fields has its
-#: own, and there it shows stand-ins for secrets. The port is shown because the form of Airflow 3.3.2 sends 0 for an
-#: empty one when it tests, and its server then refuses to test what was stored (apache/airflow #73298).
+#: The schema is part of Auth URL. The raw extra is hidden where Airflow can hide it (2.11), because each of its fields
+#: has a field of its own in the form. The port is shown because the form of Airflow 3.3.2 sends 0 for an empty port
+#: when it tests a connection, and its server then refuses to test the stored one (apache/airflow #73298).
 UI_FIELD_BEHAVIOUR: dict[str, Any] = {
     "hidden-fields": ["schema", "extra"],
     "relabeling": RELABELING,
@@ -80,7 +85,7 @@ UI_FIELD_BEHAVIOUR: dict[str, Any] = {
         "host": "https://company.example, the authentication address",
         "login": "For Authen JWT and Authen LOS",
         "password": "For Authen JWT and Authen LOS",
-        "port": "443, or the port in Auth URL; the Test button of Airflow 3.3 needs it",
+        "port": "443, or the port in Auth URL; required by the Test button of Airflow 3.3",
     },
 }
 
@@ -99,7 +104,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": PACKAGE_NAME,
         "name": "Loan Pricing Authentication",
-        "description": "Authenticates to a loan pricing service and hands sealed credentials to pricing tasks.",
+        "description": "Authenticates to a loan pricing service and passes sealed credentials to pricing tasks.",
         "versions": [__version__],
         "integrations": [{"integration-name": integration, "tags": ["service"]}],
         **{kind: modules(kind) for kind in ("hooks", "operators", "sensors", "triggers")},

@@ -1,36 +1,44 @@
 """
-The two answers of the service (``service-interface.md`` §2), typed and frozen, with their secrets hidden from ``repr``.
+The two responses of the service (``service-interface.md`` §2), typed and frozen, with their secrets hidden from
+``repr``.
 
-Each field names its wire name where that is not the Python name; :func:`read` makes a model from parsed JSON. Nothing
-of HTTP, Airflow or the clock lives here.
+Each field names its wire name where that is not the Python name; :func:`from_json` makes a model from parsed JSON.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping  # noqa: TC003 - _shape() looks the annotations up
+from collections.abc import Mapping  # noqa: TC003 - _wire_schema() looks the annotations up
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from airflow_provider_loanauth.exceptions import ResponseError
-from airflow_provider_loanauth.in_clear import InClear
-from airflow_provider_loanauth.redaction import Secret
+from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
+
+__all__ = ["ApiSecretResponse", "LoanAppSessionPolicy", "Person", "TokenResponse"]
 
 _JSON_NAMES = {str: "a string", int: "an integer", bool: "true or false", dict: "an object", type(None): "null"}
 
 M = TypeVar("M")
 
 
-def _wire(name: str | None = None, *, required: bool = False, nullable: bool = False, secret: bool = False) -> Any:
-    """Declare a field: its name on the wire, whether it must be there, may be null, is secret."""
+def wire_field(name: str | None = None, *, required: bool = False, nullable: bool = False, secret: bool = False) -> Any:
+    """
+    Declare a field of a model.
+
+    :param name: its name on the wire; None: the name of the attribute
+    :param required: whether a response without it is an error
+    :param nullable: whether it may be null on the wire
+    :param secret: whether its value is hidden
+    """
     metadata = {"wire": name, "required": required, "nullable": nullable, "secret": secret}
     if required:
         return field(repr=not secret, metadata=metadata)
     return field(default=None, repr=not secret, metadata=metadata)
 
 
-def _unknown() -> Any:
-    """Declare the place for fields that the interface does not name. Out of ``repr``: nobody knows what they hold."""
+def _extra_fields() -> Any:
+    """Declare the place for fields that the interface does not name. Not in ``repr``: they may hold anything."""
     return field(default_factory=dict, repr=False, hash=False)
 
 
@@ -38,114 +46,134 @@ def _unknown() -> Any:
 class LoanAppSessionPolicy:
     """How many loan application sessions a user may hold (§2.1, ``loanAppSessionPolicy``)."""
 
-    limit_one_loan_app_per_session: bool | None = _wire("limitOneLoanAppPerSession")
-    limit_one_session_per_loan_app: bool | None = _wire("limitOneSessionPerLoanApp")
-    extra_fields: Mapping[str, Any] = _unknown()
+    limit_one_loan_app_per_session: bool | None = wire_field("limitOneLoanAppPerSession")
+    limit_one_session_per_loan_app: bool | None = wire_field("limitOneSessionPerLoanApp")
+    extra_fields: Mapping[str, Any] = _extra_fields()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
     """The name of the user (§2.1, ``person``). ``middlename`` may be null on the wire."""
 
-    firstname: str | None = _wire()
-    middlename: str | None = _wire(nullable=True)
-    lastname: str | None = _wire()
-    extra_fields: Mapping[str, Any] = _unknown()
+    firstname: str | None = wire_field()
+    middlename: str | None = wire_field(nullable=True)
+    lastname: str | None = wire_field()
+    extra_fields: Mapping[str, Any] = _extra_fields()
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenResponse(InClear):
+class TokenResponse(NotForXCom):
     """
-    Answer of Authen JWT and Authen LOS (§2.1).
+    Response of Authen JWT and Authen LOS (§2.1).
 
-    Only ``access_token`` is sure to be there ("present on success"); any other field is None where the service left it
-    out. ``expires_in`` is the lifetime of the access token; the interface states no unit. Fields that the interface
-    does not name are kept in ``extra_fields`` under their wire names.
+    Only ``access_token`` is always there ("present on success"); any other field is None where the service left it out.
+    ``expires_in`` is the lifetime of the access token; the interface states no unit. Fields that the interface does not
+    name are kept in ``extra_fields`` under their wire names.
     """
 
-    access_token: str = _wire(required=True, secret=True)
-    token_type: str | None = _wire()
-    refresh_token: str | None = _wire(secret=True)
-    expires_in: int | None = _wire()
-    scope: str | None = _wire()
-    temporary: bool | None = _wire()
-    from_lp: bool | None = _wire("fromLP")
-    loan_officer_nmls_id: str | None = _wire("loanOfficerNmlsId")
-    user_id: str | None = _wire("userId")
-    device_id: str | None = _wire("deviceId")
-    loan_app_session_policy: LoanAppSessionPolicy | None = _wire("loanAppSessionPolicy")
-    enabled: bool | None = _wire()
-    company_user_type: str | None = _wire("companyUserType")
-    company_id: str | None = _wire("companyId")
-    registration_incomplete: bool | None = _wire("registrationIncomplete")
-    employee_loan_eligible: bool | None = _wire("employeeLoanEligible")
-    person: Person | None = _wire()
-    user_type: str | None = _wire("userType")
-    email: str | None = _wire()
-    company_nmls_id: str | None = _wire("companyNmlsId")
-    reset_password_required: bool | None = _wire("resetPasswordRequired")
-    jti: str | None = _wire()
-    extra_fields: Mapping[str, Any] = _unknown()
+    access_token: str = wire_field(required=True, secret=True)
+    token_type: str | None = wire_field()
+    refresh_token: str | None = wire_field(secret=True)
+    expires_in: int | None = wire_field()
+    scope: str | None = wire_field()
+    temporary: bool | None = wire_field()
+    from_lp: bool | None = wire_field("fromLP")
+    loan_officer_nmls_id: str | None = wire_field("loanOfficerNmlsId")
+    user_id: str | None = wire_field("userId")
+    device_id: str | None = wire_field("deviceId")
+    loan_app_session_policy: LoanAppSessionPolicy | None = wire_field("loanAppSessionPolicy")
+    enabled: bool | None = wire_field()
+    company_user_type: str | None = wire_field("companyUserType")
+    company_id: str | None = wire_field("companyId")
+    registration_incomplete: bool | None = wire_field("registrationIncomplete")
+    employee_loan_eligible: bool | None = wire_field("employeeLoanEligible")
+    person: Person | None = wire_field()
+    user_type: str | None = wire_field("userType")
+    email: str | None = wire_field()
+    company_nmls_id: str | None = wire_field("companyNmlsId")
+    reset_password_required: bool | None = wire_field("resetPasswordRequired")
+    jti: str | None = wire_field()
+    extra_fields: Mapping[str, Any] = _extra_fields()
+
+    @property
+    def credential(self) -> str:
+        """The plaintext access token."""
+        return self.access_token
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every value that must not be shown."""
+        return (self.access_token, *([self.refresh_token] if self.refresh_token else []))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApiSecretResponse(InClear):
+class ApiSecretResponse(NotForXCom):
     """
-    Answer of PPE API secret (§2.2).
+    Response of PPE API secret (§2.2).
 
     ``valid`` is kept as the integer it is: whether it is the instant of issue or of expiry is not stated
     (``service-notes.md``). Fields that the interface does not name are kept in ``extra_fields``.
     """
 
-    valid: int = _wire(required=True)
-    secret: str = _wire(required=True, secret=True)
-    extra_fields: Mapping[str, Any] = _unknown()
+    valid: int = wire_field(required=True)
+    secret: str = wire_field(required=True, secret=True)
+    extra_fields: Mapping[str, Any] = _extra_fields()
+
+    @property
+    def credential(self) -> str:
+        """The plaintext API secret."""
+        return self.secret
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every value that must not be shown."""
+        return (self.secret,)
 
 
 @functools.cache
-def _shape(cls: type[Any]) -> dict[str, tuple[str, type[Any], Mapping[str, Any]]]:
+def _wire_schema(cls: type[Any]) -> dict[str, tuple[str, type[Any], Mapping[str, Any]]]:
     """Return wire name → (attribute, type, declaration) of a model."""
     hints = get_type_hints(cls)
-    shape: dict[str, tuple[str, type[Any], Mapping[str, Any]]] = {}
+    schema: dict[str, tuple[str, type[Any], Mapping[str, Any]]] = {}
     for item in fields(cls):
         if item.metadata:
             # "X | None" says what the attribute may be; X is what the wire may hold.
             kind = (*get_args(hints[item.name]), hints[item.name])[0]
-            shape[item.metadata["wire"] or item.name] = (item.name, kind, item.metadata)
-    return shape
+            schema[item.metadata["wire"] or item.name] = (item.name, kind, item.metadata)
+    return schema
 
 
-def _checked(kind: type[Any], declaration: Mapping[str, Any], value: Any, where: str) -> Any:
+def _validate(kind: type[Any], declaration: Mapping[str, Any], value: Any, path: str) -> Any:
     if value is None and declaration["nullable"]:
         return None
     # bool is an int in Python; on the wire true is no number.
     if kind in (str, int, bool):
         if type(value) is kind:
-            return Secret(value) if declaration["secret"] else value
+            return SecretStr(value) if declaration["secret"] else value
         expected = _JSON_NAMES[kind]
     elif isinstance(value, dict):
-        return read(kind, value, prefix=f"{where}.")
+        return from_json(kind, value, prefix=f"{path}.")
     else:
         expected = _JSON_NAMES[dict]
     found = _JSON_NAMES.get(type(value), "a list" if isinstance(value, list) else "another number")
-    raise ResponseError(f"The field {where} of the answer is {found}; the interface says {expected}.")
+    raise ResponseError(f"The field {path} of the response is {found}; the interface specifies {expected}.")
 
 
-def read(cls: type[M], answer: Mapping[str, Any], *, prefix: str = "") -> M:
+def from_json(cls: type[M], document: Mapping[str, Any], *, prefix: str = "") -> M:
     """
     Make a model from parsed JSON.
 
     :param cls: one of the models of this module
-    :param answer: a JSON object: wire names to values
-    :param prefix: where the object stands in the answer, for messages
+    :param document: a JSON object: wire names to values
+    :param prefix: path of the object in the response, for messages
     :raises ResponseError: a field is missing or of another type; names the field, never its value
     """
-    shape = _shape(cls)  # type: ignore[arg-type]  # a class is hashable
+    schema = _wire_schema(cls)  # type: ignore[arg-type]  # a class is hashable
     values: dict[str, Any] = {}
-    for wire_name, (attribute, kind, declaration) in shape.items():
-        if wire_name in answer:
-            values[attribute] = _checked(kind, declaration, answer[wire_name], prefix + wire_name)
+    for wire_name, (attribute, kind, declaration) in schema.items():
+        if wire_name in document:
+            values[attribute] = _validate(kind, declaration, document[wire_name], prefix + wire_name)
         elif declaration["required"]:
-            raise ResponseError(f"The answer lacks the field {prefix}{wire_name}.")
-    values["extra_fields"] = {name: value for name, value in answer.items() if name not in shape}
+            raise ResponseError(f"The field {prefix}{wire_name} is missing from the response.")
+    values["extra_fields"] = {name: value for name, value in document.items() if name not in schema}
     return cls(**values)

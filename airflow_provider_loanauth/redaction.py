@@ -1,7 +1,6 @@
 """
-What a secret looks like to somebody who searches for it: a string that hides itself, and the forms it takes on the way.
-
-A leaf: knows neither Airflow nor HTTP.
+Keeping secrets out of what people see: strings with a masked ``repr``, the encoded forms in which a secret may appear,
+masking in Airflow's logs, and what must not be stored in XCom.
 """
 
 from __future__ import annotations
@@ -9,40 +8,76 @@ from __future__ import annotations
 import base64
 import html
 import re
-from typing import TYPE_CHECKING, SupportsIndex
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn, SupportsIndex
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
+from airflow_provider_loanauth._compat import mask_secret, supervisor_lock
+from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 #: Airflow's masker skips values shorter than this many characters (``SecretsMasker``, 2.11 to 3.3).
-MASKABLE_LENGTH = 5
+MIN_MASKABLE_LENGTH = 5
 
-_ESCAPE = re.compile("%[0-9A-F]{2}")
+_PERCENT_ESCAPE = re.compile("%[0-9A-F]{2}")
 
 
-class Secret(str):
-    """A string whose ``repr`` is ``'***'``, so that no traceback with its values, and no dataclass, shows it."""
+class SecretStr(str):
+    """A string whose ``repr`` is ``'***'``, so that dataclasses and tracebacks with local variables do not show it."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
         return "'***'"
 
-    def __getitem__(self, key: SupportsIndex | slice) -> Secret:
-        """Return a part that hides itself too: what shortens long values for a traceback slices them first."""
-        return Secret(super().__getitem__(key))
+    def __getitem__(self, key: SupportsIndex | slice) -> SecretStr:
+        """Return a part with a masked ``repr`` too: tools that shorten long values for a traceback slice them first."""
+        return SecretStr(super().__getitem__(key))
 
 
-def derived_forms(secret: str) -> list[str]:
+class NotForXCom:
+    """Base for objects that hold plaintext secrets: Airflow would store a returned dataclass in XCom as it is."""
+
+    __slots__ = ()
+
+    def serialize(self) -> NoReturn:
+        """
+        Refuse to be stored in XCom, where the secret would be in plaintext.
+
+        :raises SealError: always
+        """
+        raise SealError(
+            f"{type(self).__name__} contains a plaintext secret and personal data, so it is not stored in XCom. Return "
+            "LoanAuthHook.get_credential() from the task instead: it is sealed."
+        )
+
+
+@contextmanager
+def hide_cause() -> Iterator[None]:
     """
-    Return a secret and what it becomes on its way: Base64 and percent-encoded.
+    Remove the original exception from an exception of this package that leaves the block.
 
-    Base64 comes without its padding, so that each form also finds the padded one. Few forms, because Airflow's masker
-    compiles all it knows into one pattern again for each new one.
+    The text of the original may hold a whole address or URI with a secret. ``raise ... from None`` hides it from
+    tracebacks only: it stays in ``__context__``, where error trackers find it.
+    """
+    try:
+        yield
+    except LoanAuthError as error:
+        error.__cause__ = error.__context__ = None
+        raise
 
-    :param secret: the value in clear
-    :return: the value first, then its other forms, each once
+
+def encoded_forms(secret: str) -> list[str]:
+    """
+    Return a secret and the forms in which it may be sent: Base64 and percent-encoded.
+
+    Base64 comes without padding, so that each form also matches the padded one. The list is short on purpose: Airflow's
+    masker compiles all known values into one pattern whenever one is added.
+
+    :param secret: the plaintext value
+    :return: the value first, then its other forms, without duplicates
     """
     octets = secret.encode("utf-8", "surrogatepass")
     escaped = quote(octets, safe="")
@@ -54,18 +89,31 @@ def derived_forms(secret: str) -> list[str]:
             quote(octets),
             quote_plus(octets),
             # Lower-case escapes are as valid as upper-case ones (RFC 3986 §2.1), and some proxies write them.
-            _ESCAPE.sub(lambda match: match[0].lower(), escaped),
+            _PERCENT_ESCAPE.sub(lambda match: match[0].lower(), escaped),
         ]
     return list(dict.fromkeys(forms))
 
 
-def holds_any(text: str, secrets: Iterable[str]) -> bool:
+def contains_any(text: str, secrets: Iterable[str]) -> bool:
     """
-    Tell whether a text holds one of the secrets, in any of the forms of :func:`derived_forms`.
+    Return whether a text contains one of the secrets in any form of :func:`encoded_forms`.
 
-    :param text: what somebody is about to show
-    :param secrets: values in clear; empty ones are passed over
+    :param text: text that is about to be shown
+    :param secrets: plaintext values; empty ones are skipped
     """
     # Error pages and gateways escape what they repeat of a request, each in its own way.
     texts = {text, html.unescape(text), unquote(text), unquote_plus(text)}
-    return any(form in seen for secret in secrets if secret for form in derived_forms(secret) for seen in texts)
+    return any(form in seen for secret in secrets if secret for form in encoded_forms(secret) for seen in texts)
+
+
+def mask(secrets: Iterable[str]) -> None:
+    """
+    Have Airflow show ``***`` in this task's logs for these values and their Base64 and percent-encoded forms.
+
+    :param secrets: plaintext values
+    """
+    # One call for all: on Airflow 3 each call is a message to the supervisor. Longest first, so that the masker never
+    # leaves the tail of a longer form behind.
+    forms = {str(form) for secret in secrets for form in encoded_forms(secret)}
+    with supervisor_lock():
+        mask_secret([*sorted(forms, key=len, reverse=True)])

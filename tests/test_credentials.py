@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_loanauth import credentials
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.exceptions import SealError
-from airflow_provider_loanauth.redaction import Secret, derived_forms
+from airflow_provider_loanauth.redaction import SecretStr, encoded_forms
 from airflow_provider_loanauth.sealing import seal
 from tests.support.airflow_names import serde
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
@@ -113,7 +113,7 @@ def test_opening_masks_each_form(make):
     credential = through_xcom(make(secret))
     assert "CANARY" in redact(f"before {secret}")
     assert credential.value == secret
-    for form in derived_forms(secret):
+    for form in encoded_forms(secret):
         assert form not in redact(f"Bearer {form}")
 
 
@@ -297,5 +297,5 @@ def test_what_could_not_be_masked_is_not_handed_out(make, monkeypatch):
 def test_a_failed_seal_leaves_nothing_in_its_frames(make, fernet):
     fernet("")
     with pytest.raises(SealError) as caught:
-        make(Secret("CANARY-value"))
+        make(SecretStr("CANARY-value"))
     assert "CANARY" not in locals_of(caught.value)

@@ -8,31 +8,35 @@ from importlib.metadata import version
 import pytest
 
 from airflow_provider_loanauth import models
-from airflow_provider_loanauth.auth import active as grants
-from airflow_provider_loanauth.auth.active import Grant
+from airflow_provider_loanauth.auth import refresh as grants
+from airflow_provider_loanauth.auth.refresh import ActiveCredential
 from airflow_provider_loanauth.connection import settings
-from airflow_provider_loanauth.connection.settings import ApiKeyPair, PasswordGrant, Settings
+from airflow_provider_loanauth.connection.settings import ApiKeyCredentials, PasswordCredentials, Settings
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.models import ApiSecretResponse
 from airflow_provider_loanauth.service import protocol
 from airflow_provider_loanauth.service import results as outcomes
-from airflow_provider_loanauth.service.protocol import WireAnswer, secret_request
-from airflow_provider_loanauth.service.results import outcome_of
+from airflow_provider_loanauth.service.protocol import WireResponse, secret_request
+from airflow_provider_loanauth.service.client import outcome_of
 from tests.support.airflow_names import serde
 from tests.support.wire_cases import FULL_TOKEN
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
-KEY = ApiKeyPair(api_key="CANARY-key", user_id="pat", in_headers=False)
-GRANT = Grant(value="CANARY-token", conn_id="c", method="jwt", company_id=None, lifetime=None, ends=None, renewed=False)
+KEY = ApiKeyCredentials(api_key="CANARY-key", user_id="pat", in_headers=False)
+GRANT = ActiveCredential(
+    value="CANARY-token", conn_id="c", method="jwt", company_id=None, lifetime=None, ends=None, renewed=False
+)
 WHAT = (
     GRANT,
     secret_request("https://h", api_key="CANARY-key", user_id="pat"),
-    WireAnswer(status=200, headers={}, body=b"CANARY"),
+    WireResponse(status=200, headers={}, body=b"CANARY"),
     FULL_TOKEN,
     ApiSecretResponse(valid=1, secret="CANARY-secret"),
     KEY,
-    PasswordGrant(username="pat", password="CANARY-password", origin="o", client_id="c", client_secret="CANARY-client"),
+    PasswordCredentials(
+        username="pat", password="CANARY-password", origin="o", client_id="c", client_secret="CANARY-client"
+    ),
     Settings(conn_id="c", method="ppe", auth_url="https://h", sent=KEY, company_id=None, timeout=1.0, verify=True),
     outcome_of(FULL_TOKEN, NOW),
 )
@@ -47,16 +51,16 @@ def test_it_is_not_for_xcom(value):
 
 
 def test_each_dataclass_with_a_secret_is_tried():
-    """What hides a field from its repr, or holds a Secret, holds something that nobody may store."""
+    """What hides a field from its repr, or holds a SecretStr, holds something that nobody may store."""
     found = set()
     for module in (grants, models, outcomes, protocol, settings):
         for name, one in vars(module).items():
             if dataclasses.is_dataclass(one) and one.__module__ == module.__name__ and not name.startswith("_"):
-                hidden = [item for item in dataclasses.fields(one) if "Secret" in str(item.type) or not item.repr]
+                hidden = [item for item in dataclasses.fields(one) if "SecretStr" in str(item.type) or not item.repr]
                 if [item for item in hidden if item.name != "extra_fields"]:
                     found.add(name)
     assert found <= {type(value).__name__ for value in WHAT}
-    assert {"TokenResponse", "PasswordGrant", "ApiKeyPair", "Outcome"} <= found
+    assert {"TokenResponse", "PasswordCredentials", "ApiKeyCredentials", "AuthenticationResult"} <= found
 
 
 def test_pickled_xcom_is_stored_as_it_is_on_2_11(monkeypatch):

@@ -6,13 +6,13 @@ from urllib.parse import quote, quote_plus
 import pytest
 from rich import pretty
 
-from airflow_provider_loanauth.redaction import Secret, derived_forms, holds_any
+from airflow_provider_loanauth.redaction import SecretStr, contains_any, encoded_forms
 
 AWKWARD = 'CANARY/ü+ "%&✓=ab'
 
 
 def test_a_part_of_a_secret_hides_too():
-    secret = Secret("CANARY-" + "x" * 200)
+    secret = SecretStr("CANARY-" + "x" * 200)
     assert secret[:6] == "CANARY"
     assert secret[0] == "C"
     for part in (secret[:80], secret[0], secret[::-1]):
@@ -22,12 +22,12 @@ def test_a_part_of_a_secret_hides_too():
 def test_a_traceback_with_values_that_shortens_them():
     """What Airflow's console uses shows the first 80 characters of a long string."""
     assert "CANARY" in pretty.pretty_repr({"a": "CANARY-" + "x" * 200}, max_string=80)
-    shown = pretty.pretty_repr({"a": Secret("CANARY-" + "x" * 200), "b": [Secret("CANARY")]}, max_string=80)
+    shown = pretty.pretty_repr({"a": SecretStr("CANARY-" + "x" * 200), "b": [SecretStr("CANARY")]}, max_string=80)
     assert "CANARY" not in shown
 
 
 def test_a_secret_is_a_string_that_hides():
-    secret = Secret("made-up-secret")
+    secret = SecretStr("made-up-secret")
     assert secret == "made-up-secret"
     assert repr(secret) == "'***'"
     assert repr({"password": [secret]}) == "{'password': ['***']}"
@@ -37,7 +37,7 @@ def test_a_secret_is_a_string_that_hides():
 
 @pytest.mark.parametrize("value", [AWKWARD, "plain-secret", "a", "ab", "abc", "\ud800half"])
 def test_forms(value):
-    forms = derived_forms(value)
+    forms = encoded_forms(value)
     octets = value.encode("utf-8", "surrogatepass")
     assert forms[0] == value
     assert len(forms) == len(set(forms))
@@ -48,18 +48,18 @@ def test_forms(value):
 
 
 def test_lower_case_escapes_keep_the_rest():
-    assert "CANARY%2f%c3%bc%2b%20%22%25%26%e2%9c%93%3dab" in derived_forms(AWKWARD)
+    assert "CANARY%2f%c3%bc%2b%20%22%25%26%e2%9c%93%3dab" in encoded_forms(AWKWARD)
 
 
-@pytest.mark.parametrize("form", derived_forms(AWKWARD))
+@pytest.mark.parametrize("form", encoded_forms(AWKWARD))
 def test_each_form_is_found(form):
-    assert holds_any(f"before{form}after", [AWKWARD])
+    assert contains_any(f"before{form}after", [AWKWARD])
 
 
 def test_it_is_found_where_html_escapes_it():
-    assert holds_any("Bad value: &lt;a&amp;b&gt;", ["<a&b>"])
+    assert contains_any("Bad value: &lt;a&amp;b&gt;", ["<a&b>"])
 
 
 @pytest.mark.parametrize(("text", "secrets"), [("nothing here", [AWKWARD]), ("anything", [""]), ("anything", [])])
 def test_nothing_is_found_where_nothing_is(text, secrets):
-    assert not holds_any(text, secrets)
+    assert not contains_any(text, secrets)

@@ -5,8 +5,8 @@ import base64
 import pytest
 
 from airflow_provider_loanauth.exceptions import SealError
-from airflow_provider_loanauth.redaction import derived_forms
-from airflow_provider_loanauth.sealing import mask, require_seal, seal, unseal
+from airflow_provider_loanauth.redaction import encoded_forms
+from airflow_provider_loanauth.sealing import mask, require_fernet, seal, unseal
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import forms
 from tests.support.masking import redact
@@ -43,12 +43,12 @@ def test_each_changed_octet_is_noticed():
 
 
 def test_what_is_sealed_but_no_text():
-    assert unseal(require_seal().encrypt(b"\xff").decode()) is None
+    assert unseal(require_fernet().encrypt(b"\xff").decode()) is None
 
 
 @pytest.mark.parametrize("key", ["", "too-short", "*" * 44])
 @pytest.mark.parametrize(
-    "use", [require_seal, lambda: seal(CONTENT), lambda: unseal("gAAAA")], ids=["require", "seal", "unseal"]
+    "use", [require_fernet, lambda: seal(CONTENT), lambda: unseal("gAAAA")], ids=["require", "seal", "unseal"]
 )
 def test_no_usable_key(fernet, key, use):
     fernet(key)
@@ -65,7 +65,7 @@ def test_no_usable_key(fernet, key, use):
 @pytest.mark.parametrize("secret", [*SECRETS.values(), "CANARY-plain-token.with-dots"])
 def test_masked_in_each_form(secret):
     mask([secret])
-    for form in derived_forms(secret):
+    for form in encoded_forms(secret):
         shown = redact(f"before {form} after")
         assert "CANARY" not in shown
         assert form not in shown
@@ -80,5 +80,5 @@ def test_masking_nothing():
 
 def test_the_search_knows_each_form_that_is_masked():
     for secret in SECRETS.values():
-        for form in derived_forms(secret):
+        for form in encoded_forms(secret):
             assert any(known in form for known in forms(secret)) or "%" in form

@@ -1,34 +1,38 @@
-"""
-``LoanAuth`` for ``httpx``: the same credential, the same renewal, for clients and asynchronous clients. Needs the extra
-``httpx``, and is imported only when asked for.
-"""
+"""``LoanAuth`` for ``httpx``, for synchronous and asynchronous clients. Requires the extra ``httpx``."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import httpx
 
-from airflow_provider_loanauth.auth.active import CANNOT_SEND_AGAIN, UNAUTHORIZED
-from airflow_provider_loanauth.auth.origin import Placement
-from airflow_provider_loanauth.auth.requests import keyring
-from airflow_provider_loanauth.defaults import COMPANY_HEADER, MIN_TTL, SECRET_HEADER
+from airflow_provider_loanauth._compat import run_in_thread
+from airflow_provider_loanauth.auth.refresh import BODY_NOT_REPLAYABLE, UNAUTHORIZED, BaseLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.off_the_loop import off_the_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
-    from airflow_provider_loanauth.auth.active import Grant
-    from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+    from airflow_provider_loanauth.auth.refresh import ActiveCredential
+
+__all__ = ["LoanAuth"]
 
 
-class LoanAuth(httpx.Auth):
+@dataclass(eq=False)
+class _Refreshes:
+    """The refreshes of one event loop; the lock lets one coroutine at a time use a thread."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    failure: BaseException | None = None
+    failures: int = 0
+
+
+class LoanAuth(BaseLoanAuth, httpx.Auth):
     """
     Authenticates requests of ``httpx`` to the pricing service; see :class:`airflow_provider_loanauth.auth.LoanAuth`.
 
@@ -37,186 +41,155 @@ class LoanAuth(httpx.Auth):
         async with httpx.AsyncClient(auth=LoanAuth(token)) as client:
             await client.post(url, json=loan)
 
-    Authenticating never blocks the event loop. A redirect to another service ends in an error before anything is sent
-    to it, where the client follows redirects at all (``httpx`` does not by default).
+    Authenticating never blocks the event loop. If the client follows redirects (``httpx`` does not by default), a
+    redirect to a different origin is an error, and nothing is sent there.
 
-    Parameters are those of :class:`airflow_provider_loanauth.auth.LoanAuth`.
+    Parameters and errors are those of :class:`airflow_provider_loanauth.auth.LoanAuth`.
     """
 
-    def __init__(
-        self,
-        credential_or_conn_id: AccessToken | ApiSecret | str,
-        method: str | None = None,
-        min_ttl: float = MIN_TTL,
-        *,
-        secret_header: str = SECRET_HEADER,
-        company_header: str = COMPANY_HEADER,
-    ) -> None:
-        self._keyring = keyring(credential_or_conn_id, method, min_ttl)
-        self._placement = Placement(secret_header=secret_header, company_header=company_header)
-        self._renewals: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Grant]] = WeakKeyDictionary()
-        self._made_of = (credential_or_conn_id, method, min_ttl)
-        self._headers = {"secret_header": secret_header, "company_header": company_header}
+    _refreshes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Refreshes]
+
+    def _set_up(self, **arguments: Any) -> None:
+        super()._set_up(**arguments)
+        self._refreshes = WeakKeyDictionary()
+
+    def __call__(self, *_: Any) -> NoReturn:
+        """
+        Refuse to be used by ``requests``, which calls its ``auth``; ``httpx`` does not.
+
+        :raises TypeError: always
+        """
+        raise TypeError(
+            "This LoanAuth is for httpx. For requests, import LoanAuth from airflow_provider_loanauth.auth."
+        )
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Put the credential on a request; once more after a 401 (the protocol of ``httpx``)."""
-        self._placement.bind(str(request.url))
-        grant = self._keyring.current()
-        self._guard(request)
+        """Add the credential to a request, and retry it once after a 401 (the protocol of ``httpx``)."""
+        self._guard.bind(str(request.url))
+        credential = self._provider.get()
+        self._add_redirect_check(request)
         rewind = _rewinder(request.stream)
-        response = yield self._prepared(request, grant)
-        if _may_renew(grant, response):
-            other = self._keyring.another_than(grant)
+        response = yield self._apply(request, credential)
+        if _should_retry(credential, response):
+            refreshed = self._provider.refresh(credential)
             rewind()
-            response = yield self._prepared(request, other)
-            other.answered_again(response.status_code)
+            response = yield self._apply(request, refreshed)
+            refreshed.record_retry_response(response.status_code)
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Do the same without blocking the event loop."""
-        self._placement.bind(str(request.url))
-        grant = self._keyring.at_hand() or await self._another_than(None)
-        self._guard_async(request)
+        self._guard.bind(str(request.url))
+        credential = self._provider.get_cached() or await self._aget(None)
+        self._add_async_redirect_check(request)
         rewind = _rewinder(request.stream)
-        response = yield self._prepared(request, grant)
-        if _may_renew(grant, response):
-            other = await self._another_than(grant)
+        response = yield self._apply(request, credential)
+        if _should_retry(credential, response):
+            refreshed = await self._aget(credential)
             rewind()
-            response = yield self._prepared(request, other)
-            other.answered_again(response.status_code)
+            response = yield self._apply(request, refreshed)
+            refreshed.record_retry_response(response.status_code)
 
-    async def _another_than(self, stale: Grant | None) -> Grant:
-        """Have one thread fetch what all coroutines of this loop wait for: a thread each would be a thousand."""
-        loop = asyncio.get_running_loop()
-        while True:
-            found = self._keyring.at_hand()
-            if found is not None and found is not stale:
-                return found
-            renewal = self._renewals.get(loop)
-            if renewal is None:
-                work = self._keyring.current if stale is None else partial(self._keyring.another_than, stale)
-                renewal = self._renewals[loop] = loop.create_task(off_the_loop(work))
-                renewal.add_done_callback(partial(self._ended, loop))
-            # Not awaited itself: who is cancelled here must not end what the others wait for.
-            await asyncio.wait([renewal])
-            if renewal.cancelled():
-                raise asyncio.CancelledError
-            error = renewal.exception()
-            if error is not None:
-                # A copy: one exception raised in a thousand coroutines would collect all their tracebacks.
-                raise copy.copy(error) if isinstance(error, LoanAuthError) else error
-            if renewal.result() is not stale:
-                return renewal.result()
+    async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
+        """Return another credential than the rejected one; coroutines of one event loop share one thread and login."""
+        refreshes = self._refreshes.setdefault(asyncio.get_running_loop(), _Refreshes())
+        failures = refreshes.failures
+        async with refreshes.lock:
+            if refreshes.failure is not None and refreshes.failures > failures:
+                # A copy: one exception raised in many coroutines would collect all their tracebacks.
+                raise copy.copy(refreshes.failure)
+            cached = self._provider.get_cached()
+            if cached is not None and cached is not rejected:
+                return cached
+            get = self._provider.get if rejected is None else partial(self._provider.refresh, rejected)
+            try:
+                return await run_in_thread(get)
+            except LoanAuthError as error:
+                refreshes.failure = copy.copy(error)
+                refreshes.failures += 1
+                raise
 
-    def _ended(self, loop: asyncio.AbstractEventLoop, renewal: asyncio.Task[Grant]) -> None:
-        del self._renewals[loop]
-        if not renewal.cancelled():
-            # Seen, also where everybody who waited for it was cancelled.
-            renewal.exception()
-
-    def _prepared(self, request: httpx.Request, grant: Grant) -> httpx.Request:
-        self._placement.put(request.headers, grant)
+    def _apply(self, request: httpx.Request, credential: ActiveCredential) -> httpx.Request:
+        self._guard.apply(request.headers, credential)
         return request
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Locks and loops do not pickle; what it was made of does, sealed.
-        return _remade, (type(self), self._made_of, self._headers)
-
-    def _guard(self, request: httpx.Request) -> None:
+    def _add_redirect_check(self, request: httpx.Request) -> None:
         """
-        Have a request end before its headers go to another service, by the ``trace`` extension of ``httpx``.
+        Stop a redirected request before its headers are sent to a different origin.
 
-        ``httpx`` takes only Authorization off a redirect elsewhere, and an ``Auth`` does not see redirects.
+        ``httpx`` removes only ``Authorization`` on such a redirect, and an ``Auth`` does not see redirects. The
+        ``trace`` extension sees each request before its headers are sent.
         """
         inner = request.extensions.get("trace")
 
         def trace(event: str, info: Mapping[str, Any]) -> None:
-            self._stay(event, info)
+            self._check_origin(event, info)
             if inner is not None:
                 inner(event, info)
 
         request.extensions = {**request.extensions, "trace": trace}
 
-    def _guard_async(self, request: httpx.Request) -> None:
-        """Do the same for asynchronous transports, which want a coroutine."""
+    def _add_async_redirect_check(self, request: httpx.Request) -> None:
+        """Do the same for asynchronous transports, which expect a coroutine function."""
         inner = request.extensions.get("trace")
 
         async def trace(event: str, info: Mapping[str, Any]) -> None:
-            self._stay(event, info)
+            self._check_origin(event, info)
             if inner is not None:
                 await inner(event, info)
 
         request.extensions = {**request.extensions, "trace": trace}
 
-    def _stay(self, event: str, info: Mapping[str, Any]) -> None:
+    def _check_origin(self, event: str, info: Mapping[str, Any]) -> None:
         """
-        Refuse to go elsewhere.
+        Check the origin of a request whose headers are about to be sent.
 
-        :raises LoanAuthError: the headers of a request are about to be sent to another service
+        :raises LoanAuthError: it is a different origin
         """
         if not event.endswith("send_request_headers.started") or info["request"].method == b"CONNECT":
             return
         url = info["request"].url
         address = url.target.decode()
-        # A target that is a whole address goes to a proxy, which is not the service, and in clear.
-        if address.startswith("http://"):
-            raise LoanAuthError(
-                "A proxy would carry the credential in clear: call a loopback address without it (NO_PROXY, trust_env)."
-            )
+        # A request to a proxy has a whole address as its target.
         if not address.startswith(("http://", "https://")):
             port = "" if url.port is None else f":{url.port}"
             host = url.host.decode()
             host = f"[{host}]" if ":" in host else host
             address = f"{url.scheme.decode()}://{host}{port}/"
-        if not self._placement.is_bound_to(address):
+        if not self._guard.is_bound_to(address):
             raise LoanAuthError(
-                "A redirect leads away from the service that this LoanAuth was first used for. The credential is not "
-                "sent there: check the address that you call."
+                "A redirect leads to a different origin than the one that this LoanAuth was first used for. The "
+                "credential is not sent there: check the URL that you call."
             )
 
 
-def _remade(cls: type[LoanAuth], made_of: tuple[Any, ...], headers: dict[str, Any]) -> LoanAuth:
-    return cls(*made_of, **headers)
-
-
-def _may_renew(grant: Grant, response: httpx.Response) -> bool:
-    grant.answered(response.status_code)
-    return response.status_code == UNAUTHORIZED and grant.may_be_replaced()
+def _should_retry(credential: ActiveCredential, response: httpx.Response) -> bool:
+    credential.record_response(response.status_code)
+    return response.status_code == UNAUTHORIZED and credential.should_refresh_on_401()
 
 
 def _rewinder(stream: Any) -> Callable[[], Any]:
-    """Return what makes a body ready to be sent again; asked before it is sent the first time."""
+    """Return a function that rewinds a body; called before the body is sent for the first time."""
     if isinstance(stream, httpx.ByteStream):
         return lambda: None
-    # Forms with files: httpx goes back to their beginnings itself, where they can.
+    # Forms with files: httpx rewinds seekable files itself.
     fields = getattr(stream, "fields", None)
     if fields is not None:
         files = [field.file for field in fields if hasattr(field, "file")]
-        if all(isinstance(file, (str, bytes)) or _can_seek(file) for file in files):
+        if all(isinstance(file, (str, bytes)) or _is_seekable(file) for file in files):
             return lambda: None
-    # httpx wraps a file, and does not go back in it.
+    # httpx wraps a file and does not rewind it.
     file: Any = getattr(stream, "_stream", None)
-    if _can_seek(file):
+    if _is_seekable(file):
         return partial(file.seek, file.tell())
-    return _cannot_rewind
+    return _raise_not_replayable
 
 
-def _can_seek(file: Any) -> bool:
+def _is_seekable(file: Any) -> bool:
     try:
         return bool(file.seekable())
     except AttributeError:
         return False
 
 
-def _cannot_rewind() -> None:
-    raise LoanAuthError(CANNOT_SEND_AGAIN)
-
-
-async def get_credential(conn_id: str, method: str | None = None) -> AccessToken | ApiSecret:
-    """
-    Authenticate without blocking the event loop, and return a sealed credential; see
-    :meth:`LoanAuthHook.get_credential`.
-
-    :param conn_id: connection id
-    :param method: ``jwt``, ``los`` or ``ppe``; None: the connection's own, else ``jwt``
-    """
-    return await off_the_loop(LoanAuthHook(conn_id, method).get_credential)
+def _raise_not_replayable() -> NoReturn:
+    raise LoanAuthError(BODY_NOT_REPLAYABLE)

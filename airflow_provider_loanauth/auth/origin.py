@@ -1,7 +1,8 @@
 """
-Where a credential goes on a request, and where it must never go. Knows neither Airflow nor an HTTP library.
+Which origin may get a credential (RFC 6454), and the headers that carry it.
 
-Bearer use is RFC 6750 §2.1; the headers of an API secret are settable.
+An access token is sent as a bearer token (RFC 6750 §2.1). The headers of an API secret are those of public samples
+(``service-notes.md``), so their names can be set.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from airflow_provider_loanauth.connection.address import is_loopback
-from airflow_provider_loanauth.defaults import COMPANY_HEADER, SECRET_HEADER
+from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS
-from airflow_provider_loanauth.redaction import Secret
+from airflow_provider_loanauth.redaction import SecretStr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-    from airflow_provider_loanauth.auth.active import Grant
+    from airflow_provider_loanauth.auth.refresh import ActiveCredential
+
+SECRET_HEADER = "secret"  # noqa: S105 - a header's name
+COMPANY_HEADER = "companyid"
 
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
@@ -30,7 +34,7 @@ def origin_of(url: str) -> tuple[str, str, int]:
     Return scheme, host and port of an address (RFC 6454 §4).
 
     :param url: an absolute address
-    :raises ValueError: it is none
+    :raises ValueError: it is not an http or https address
     """
     parts = urlsplit(url)
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
@@ -38,16 +42,10 @@ def origin_of(url: str) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]
 
 
-def _by_proxy(host: str) -> bool:
-    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - loads http.client, at the first use alone
-
-    return bool({"http", "all"} & {*getproxies()}) and not proxy_bypass(host)
-
-
 @dataclass(kw_only=True)
-class Placement:
+class OriginGuard:
     """
-    Puts a credential on requests to one service, and takes it off before a redirect leads elsewhere.
+    Lets a credential go to the first origin that it is used for, and to no other.
 
     :param secret_header: header for an API secret
     :param company_header: header for the company id that goes with it
@@ -55,83 +53,83 @@ class Placement:
 
     secret_header: str = SECRET_HEADER
     company_header: str = COMPANY_HEADER
-    _bound: tuple[str, str, int] | None = field(default=None, init=False)
-    _binding: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
+    _origin: tuple[str, str, int] | None = field(default=None, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     def bind(self, url: str) -> None:
         """
-        Hold on to the first service that is asked.
+        Bind to the origin of the first request; check the origin of each later one.
 
-        :raises LoanAuthError: the address is another service's, or is not encrypted
+        :param url: address of a request
+        :raises LoanAuthError: the address has a different origin, or is not encrypted
         """
         try:
             origin = origin_of(url)
         except ValueError:
-            raise LoanAuthError("A credential is sent to http and https addresses only.") from None
-        scheme, host, _ = origin
+            raise LoanAuthError(
+                "The URL of the request is not an http or https address, and the credential is sent to no other: "
+                "correct the URL."
+            ) from None
+        scheme, host, port = origin
         if scheme == "http" and not is_loopback(host):
             raise LoanAuthError(
-                f"The address of {host} begins with http, which would send the credential in clear (RFC 6750 §5.3): "
-                "use https. Plain http is for loopback addresses only."
+                f"The URL of {host} begins with http, which would send the credential unencrypted (RFC 6750 §5.3): "
+                "use https. Plain http is allowed for loopback addresses only."
             )
-        if scheme == "http" and self._bound is None and _by_proxy(host):
+        # Where two threads send the first requests to two origins, one must get the error below.
+        with self._lock:
+            self._origin = self._origin or origin
+        if self._origin != origin:
             raise LoanAuthError(
-                "A proxy of this machine's environment (HTTP_PROXY, ALL_PROXY) would carry the credential in clear: "
-                f"add {host} to NO_PROXY."
-            )
-        # Of two threads that race here with two services, one must meet the error below.
-        with self._binding:
-            self._bound = self._bound or origin
-        if self._bound != origin:
-            raise LoanAuthError(
-                f"This LoanAuth was first used for {self._bound[1]}, port {self._bound[2]}, and sends its credential "
-                f"nowhere else; it was asked to send it to {host}, port {origin[2]}. Use one LoanAuth for each service."
+                f"This LoanAuth was first used for {self._origin[1]}, port {self._origin[2]}, and sends its credential "
+                f"to no other origin; this request goes to {host}, port {port}. Use a separate LoanAuth for each "
+                "service."
             )
 
     def is_bound_to(self, url: str) -> bool:
-        """Tell whether an address is the service's."""
+        """Return whether an address has the origin that this guard is bound to."""
         try:
-            return origin_of(url) == self._bound
+            return origin_of(url) == self._origin
         except ValueError:
             return False
 
-    def leads_elsewhere(self, url: str, location: str) -> bool:
+    def is_cross_origin(self, url: str, location: str) -> bool:
         """
-        Tell whether a redirect leads to another service.
+        Return whether a redirect leads to a different origin.
 
-        :param url: the address that answered
-        :param location: the ``Location`` of the answer
+        :param url: address of the response
+        :param location: its ``Location`` header
         """
         try:
             return not self.is_bound_to(urljoin(url, location))
         except ValueError:
             return True
 
-    def put(self, headers: MutableMapping[str, str], grant: Grant) -> None:
+    def apply(self, headers: MutableMapping[str, str], credential: ActiveCredential) -> None:
         """
-        Put a credential on a request.
+        Add a credential to the headers of a request.
 
         :raises SettingsError: an API secret needs a company id, and the Connection has none
         """
-        if grant.method != "ppe":
-            headers["Authorization"] = Secret(f"Bearer {grant.value}")
+        if credential.credential_type is not ApiSecret:
+            headers["Authorization"] = SecretStr(f"Bearer {credential.value}")
             return
-        if grant.company_id is None:
+        if credential.company_id is None:
             raise SettingsError(
-                f"{LABELS['company_id']} is missing: calls with an API secret need it.",
-                conn_id=grant.conn_id,
-                method=grant.method,
+                f"{LABELS['company_id']} is missing: pricing requests with an API secret require it.",
+                conn_id=credential.conn_id,
+                method=credential.method,
             )
-        headers[self.secret_header] = Secret(grant.value)
-        headers[self.company_header] = grant.company_id
+        headers[self.secret_header] = SecretStr(credential.value)
+        headers[self.company_header] = credential.company_id
 
-    def is_on(self, headers: Mapping[str, str], grant: Grant) -> bool:
-        """Tell whether a request carries this credential, so that a refusal is one of the credential."""
-        if grant.method != "ppe":
-            return headers.get("Authorization") == f"Bearer {grant.value}"
-        return headers.get(self.secret_header) == grant.value
+    def carries(self, headers: Mapping[str, str], credential: ActiveCredential) -> bool:
+        """Return whether a request carries this credential, so that a 401 is about it."""
+        if credential.credential_type is not ApiSecret:
+            return headers.get("Authorization") == f"Bearer {credential.value}"
+        return headers.get(self.secret_header) == credential.value
 
-    def take_off(self, headers: MutableMapping[str, str]) -> None:
-        """Take every credential off a request."""
+    def strip(self, headers: MutableMapping[str, str]) -> None:
+        """Remove every credential from the headers of a request."""
         for name in ("Authorization", self.secret_header, self.company_header):
             headers.pop(name, None)

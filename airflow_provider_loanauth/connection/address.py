@@ -1,4 +1,4 @@
-"""Where the service is: from what a Connection says to one base address. Knows nothing of HTTP clients or Airflow."""
+"""The base address of the service, made from the host, schema and port of a Connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 # Letters, digits and marks of any script (IDNA decides on them later), dots, hyphens; or an IPv6 literal.
 _HOST = re.compile(r"[\w.\-]+|[0-9A-Fa-f:.]+")
-# What the user has encoded already stays as it is (RFC 3986 §3.3).
+# "%" is safe: what the user has percent-encoded stays as it is (RFC 3986 §3.3).
 _PATH_SAFE = "/%:@!$&'()*+,;=-._~"
 _PORTS = range(1, 65536)
 
@@ -23,10 +23,10 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
     Make one base address from the host, schema and port of a Connection.
 
     :param host: host name or address, perhaps with a scheme, a port and a path prefix
-    :param schema: what Airflow keeps as ``schema``: ``http`` or ``https``, or the path of a Connection given as a URI
-    :param port: a port beside the host, or None
+    :param schema: the Connection's ``schema``: ``http`` or ``https``, or the path of a Connection given as a URI
+    :param port: the Connection's port, or None
     :return: scheme, host, port and path prefix, without a slash at its end
-    :raises AddressError: the reason, as the rest of a sentence
+    :raises AddressError: the address cannot be used
     """
     schema = str(schema or "").strip("/ ")
     is_scheme = schema.lower() in ("http", "https")
@@ -36,30 +36,30 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
         parts = urlsplit(host)
         own_port = parts.port
     except ValueError:
-        raise AddressError("is not a readable address: check host and port.") from None
+        raise AddressError("is not a valid address: check host and port.") from None
     name = parts.hostname or ""
     for wrong, sentence in (
-        (parts.scheme not in ("http", "https"), "has a scheme that is neither https nor http."),
-        ("@" in parts.netloc, "holds user information before '@': put it into Username and Password."),
-        ("?" in host or "#" in host, "holds a query or a fragment ('?' or '#'): give the address alone."),
-        (not _HOST.fullmatch(name), "has no readable host name."),
+        (parts.scheme not in ("http", "https"), "has a scheme other than https or http: use https."),
+        ("@" in parts.netloc, "contains user information before '@': enter it in Username and Password instead."),
+        ("?" in host or "#" in host, "contains a query or a fragment ('?' or '#'): remove it."),
+        (not _HOST.fullmatch(name), "has no valid host name: correct it."),
         (
             parts.scheme == "http" and not is_loopback(name),
-            "begins with http, which would send the password in clear: use https (http is for loopback only).",
+            "begins with http, which would send the password unencrypted: use https (http is for loopback only).",
         ),
         (
             None not in (port, own_port) and port != own_port,
-            "names another port than the Connection's own field Port: keep one.",
+            "contains a different port than the field Port: remove one of the two.",
         ),
     ):
         if wrong:
             raise AddressError(sentence)
     port = own_port if port is None else port
     if port is not None and port not in _PORTS:
-        raise AddressError("has a port that is not between 1 and 65535.")
+        raise AddressError("has a port that is not between 1 and 65535: correct it here or in the field Port.")
     path = "/".join(filter(None, (parts.path.strip("/"), "" if is_scheme else schema)))
     if path.endswith("oauth/token") or "encodeAES128" in path:
-        raise AddressError("ends in the path of an endpoint: give the address before it, the provider adds the path.")
+        raise AddressError("contains the path of an endpoint: remove it, because the provider adds it.")
     authority = f"[{name}]" if ":" in name else name
     return (
         f"{parts.scheme}://{authority}"
@@ -70,7 +70,7 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
 
 def is_loopback(host: str) -> bool:
     """
-    Tell whether a host is this machine itself.
+    Return whether a host is this machine itself.
 
     :param host: a host name or an address, without brackets
     """

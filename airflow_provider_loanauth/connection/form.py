@@ -1,9 +1,9 @@
 """
-The connection form for Airflow 2.11 to 3.1, which asks the hook for it; made from the declaration that newer Airflow
-reads by itself. Knows no field by name.
+The connection form for Airflow 2.11 to 3.1, which asks the hook for it. It is made from the declaration in
+``get_provider_info.py``, which newer Airflow reads by itself.
 
-Loads ``wtforms`` only when Airflow asks, and takes from it what is there at that moment: the API server of 3.0 and 3.1
-puts stand-ins in its place, which say what to draw and draw nothing.
+``wtforms`` is imported only when Airflow asks for the form: the API server of 3.0 and 3.1 replaces its classes with
+stand-ins, which describe a field and cannot render it.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What the form of Airflow 2.11 shows, and takes back, in place of a stored secret that was not typed again.
+#: What the form of Airflow 2.11 sends in place of a stored secret that was not entered again:
 #: ``SENSITIVE_FIELD_PLACEHOLDER`` of its ``airflow.www.views``.
-KEPT_SECRET = "RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER"  # noqa: S105 - stands for a secret
+UNCHANGED_SECRET = "RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER"  # noqa: S105 - stands for a secret
 
 
 def form_widgets(conn_fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """
-    Make the widgets of a connection form.
+    Return the widgets of a connection form.
 
     :param conn_fields: fields as ``conn-fields`` of the provider's metadata declares them
     :return: unbound fields of ``wtforms``, by name, in the same order
     """
-    import wtforms  # noqa: PLC0415 - no task needs it, and it may be replaced (see above)
-    from wtforms.validators import Optional, any_of  # noqa: PLC0415 - as above
+    import wtforms
+    from wtforms.validators import Optional, any_of
 
     widgets = {}
     for name, declared in conn_fields.items():
         schema = declared["schema"]
         options: dict[str, Any] = {"description": declared["description"]}
-        # First of the validators, so that an empty field is never examined further.
+        # First of the validators, so that an empty field is not validated further.
         validators: list[Any] = [Optional()]
         (kind,) = {*schema["type"]} - {"null"}
         if kind == "boolean":
@@ -45,40 +45,40 @@ def form_widgets(conn_fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
             field = wtforms.StringField
         if "enum" in schema:
             validators.append(any_of(schema["enum"]))
-        if _is_drawn(field):
-            options |= _drawing(schema, kind)
+        if _can_render(field):
+            options |= _render_options(schema, kind)
         widgets[name] = field(declared["label"], validators=validators, **options)
     return widgets
 
 
 def form_behaviour(ui_field_behaviour: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Spell ``ui-field-behaviour`` as hooks do.
+    Return ``ui-field-behaviour`` with the key names that hooks use.
 
     :param ui_field_behaviour: as in the provider's metadata
     """
     return {key.replace("-", "_"): value for key, value in ui_field_behaviour.items()}
 
 
-def _is_drawn(field: Any) -> bool:
-    """Tell whether a field draws itself (Airflow 2.11), or is a stand-in (the API server of 3.0 and 3.1)."""
-    from wtforms.fields import Field  # noqa: PLC0415 - as above
+def _can_render(field: Any) -> bool:
+    """Return whether a field can be rendered (Airflow 2.11); the API server of 3.0 and 3.1 has stand-ins."""
+    from wtforms.fields import Field
 
     return isinstance(field, type) and isinstance(Field, type) and issubclass(field, Field)
 
 
-def _drawing(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Return how the web server of Airflow 2.11 draws a field, and what it makes of an untouched secret."""
+def _render_options(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return rendering options for the web server of Airflow 2.11, and the filter for a secret left empty."""
     drawing: dict[str, Any] = {}
     if schema.get("format") == "password":
-        drawing["filters"] = [_kept_unless_typed]
+        drawing["filters"] = [_keep_if_empty]
     if "enum" in schema:
         drawing["widget"] = _DropDown({choice: choice for choice in schema["enum"]} | schema.get("values_display", {}))
     elif kind == "number":
         drawing["render_kw"] = {"class": "form-control"}
     elif kind != "boolean":
         try:
-            from flask_appbuilder.fieldwidgets import (  # noqa: PLC0415 - only its web server has it
+            from flask_appbuilder.fieldwidgets import (
                 BS3PasswordFieldWidget,
                 BS3TextFieldWidget,
             )
@@ -88,28 +88,28 @@ def _drawing(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return drawing
 
 
-def _kept_unless_typed(value: str | None) -> str:
+def _keep_if_empty(value: str | None) -> str:
     """
-    Answer an empty password field with what makes Airflow 2.11 keep the stored value.
+    Replace an empty password field with the placeholder that makes Airflow 2.11 keep the stored value.
 
-    By itself it takes an empty field for a wish to delete, though it never sends a stored secret to the browser.
+    Without it Airflow deletes the stored secret, although it never sends that secret to the browser.
     """
-    return value or KEPT_SECRET
+    return value or UNCHANGED_SECRET
 
 
 class _DropDown:
     """
-    Draws a text field as a drop-down: Airflow allows no other class of field.
+    Renders a text field as a drop-down, because Airflow does not allow a select field.
 
-    :param choices: what to show, by value
+    :param choices: displayed text by value
     """
 
     def __init__(self, choices: Mapping[str, str]) -> None:
         self.choices = {"": "", **choices}
 
     def __call__(self, field: Any, **options: Any) -> Any:
-        from markupsafe import Markup  # noqa: PLC0415 - as above
-        from wtforms.widgets import html_params  # noqa: PLC0415 - as above
+        from markupsafe import Markup
+        from wtforms.widgets import html_params
 
         attributes = {"id": field.id, "name": options.pop("name_", field.name), **options, "class": "form-control"}
         drawn = Markup("").join(

@@ -1,4 +1,4 @@
-"""A Connection of Airflow, read whole, or a sentence that says what is wrong with it."""
+"""Reading a Connection from Airflow, with a message that says what is wrong where it cannot be read."""
 
 from __future__ import annotations
 
@@ -6,44 +6,41 @@ from typing import TYPE_CHECKING, Any
 
 from cryptography.fernet import InvalidToken
 
-from airflow_provider_loanauth._compat import AirflowException, AirflowNotFoundException, one_question_at_a_time
+from airflow_provider_loanauth._compat import AirflowException, AirflowNotFoundException, supervisor_lock
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.redaction import hide_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+@hide_cause()
 def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
     """
-    Read a Connection, from wherever Airflow has it.
+    Read a Connection, wherever Airflow has it.
 
     :param get: ``get_connection`` of a hook
     :param conn_id: connection id
     :raises SettingsError: Airflow cannot read it
-    :raises LoanAuthError: there is none of this id. Airflow says the same while its secrets backend or its API server
-        does not answer, so this is no error that ``retries`` must not try again: nothing was sent
+    :raises LoanAuthError: Airflow did not find it. Airflow raises the same error while its secrets backend or API
+        server is down, so the task may be retried
     """
-    problem = None
     try:
-        with one_question_at_a_time():
+        with supervisor_lock():
             conn = get(conn_id)
-            # Airflow 2.11 decrypts at the first look: here, where what goes wrong is told in our words.
+            # Airflow 2.11 decrypts at first access: do it here, so that a failure is reported below.
             _ = conn.password, conn.extra
     except AirflowNotFoundException:
-        pass
-    except (AirflowException, ValueError, InvalidToken) as error:
-        # Airflow repeats an unreadable URI, password and all, in this error.
-        problem = type(error).__name__
-    else:
-        return conn
-    if problem is None:
         raise LoanAuthError(
-            "Airflow has no readable connection of this id: define it in the UI, by AIRFLOW_CONN_..., or in a secrets "
-            "backend. If it is there, its secrets backend or Airflow's API server did not answer: try again.",
+            "Airflow did not find a connection with this id: define it in the UI, in AIRFLOW_CONN_..., or in a secrets "
+            "backend. If it is defined, its secrets backend or Airflow's API server may be unavailable: try again.",
             conn_id=conn_id,
-        )
-    raise SettingsError(
-        f"Airflow has no readable connection of this id ({problem}): correct it in the UI, in AIRFLOW_CONN_..., or in "
-        "the secrets backend.",
-        conn_id=conn_id,
-    )
+        ) from None
+    except (AirflowException, ValueError, InvalidToken) as error:
+        # The text of the error may repeat an unreadable URI with its password.
+        raise SettingsError(
+            f"Airflow cannot read the connection with this id ({type(error).__name__}): correct it in the UI, in "
+            "AIRFLOW_CONN_..., or in the secrets backend.",
+            conn_id=conn_id,
+        ) from None
+    return conn

@@ -1,19 +1,17 @@
-"""The hook: a Connection in, an answer of the service or a sealed credential out. Knows no field of the wire."""
+"""The hook: authenticates with an Airflow Connection and returns a response of the service or a sealed credential."""
 
 from __future__ import annotations
 
-import copy
 import socket
-from typing import TYPE_CHECKING, Any, TypeVar
+from enum import Enum
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-import pendulum
-
-from airflow_provider_loanauth._compat import BaseHook
+from airflow_provider_loanauth._compat import BaseHook, run_in_thread
+from airflow_provider_loanauth.auth.requests import LoanAuth
 from airflow_provider_loanauth.connection.form import form_behaviour, form_widgets
-from airflow_provider_loanauth.connection.reader import read_connection
-from airflow_provider_loanauth.connection.settings import load
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
-from airflow_provider_loanauth.defaults import MAX_ATTEMPTS, MIN_TTL
+from airflow_provider_loanauth.connection.methods import Method
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.get_provider_info import (
     CONN_FIELDS,
@@ -22,30 +20,33 @@ from airflow_provider_loanauth.get_provider_info import (
     HOOK_NAME,
     UI_FIELD_BEHAVIOUR,
 )
-from airflow_provider_loanauth.models import ApiSecretResponse
-from airflow_provider_loanauth.sealing import mask, require_seal
-from airflow_provider_loanauth.service import protocol
+from airflow_provider_loanauth.redaction import mask
+from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-    from types import EllipsisType
-
     from airflow_provider_loanauth.auth.session import PricingSession
-    from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.models import TokenResponse
-    from airflow_provider_loanauth.service.results import Outcome
+    from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 
-R = TypeVar("R", bound="TokenResponse | ApiSecretResponse")
+__all__ = ["LoanAuthHook", "Method"]
+
+
+class _NotGiven(Enum):
+    """Stands for a parameter that was left out, where None is an error."""
+
+    NOT_GIVEN = "not given"
+
+    def __repr__(self) -> str:
+        return f"<{self.value}>"
 
 
 class LoanAuthHook(BaseHook):
     """
-    Authenticates to the loan pricing service by one of its three methods (``service-interface.md`` §4).
+    Authenticates to the loan pricing service with one of its three methods (``service-interface.md`` §4).
 
     :param loanauth_conn_id: the :ref:`connection <howto/connection:loanauth>` to use
     :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
-    :param max_attempts: requests at the most while the service is unavailable; refusals are never tried again
+    :param max_attempts: number of requests per authentication while the service is unavailable; rejected credentials
+        are never sent again
     """
 
     conn_name_attr = "loanauth_conn_id"
@@ -54,194 +55,158 @@ class LoanAuthHook(BaseHook):
     hook_name = HOOK_NAME
 
     def __init__(
-        self, loanauth_conn_id: str = DEFAULT_CONN_ID, method: str | None = None, *, max_attempts: int = MAX_ATTEMPTS
+        self,
+        loanauth_conn_id: str = DEFAULT_CONN_ID,
+        method: Method | None = None,
+        *,
+        max_attempts: int = MAX_ATTEMPTS,
     ) -> None:
         super().__init__()
         self.loanauth_conn_id = loanauth_conn_id
         self.method = method
         self.max_attempts = max_attempts
-        self._warned: set[str] = set()
 
     @staticmethod
     def get_connection_form_widgets() -> dict[str, Any]:
-        """Return the fields of the connection form, for Airflow before 3.2; later ones read the metadata."""
+        """Return the fields of the connection form, for Airflow before 3.2; later releases read the metadata."""
         return form_widgets(CONN_FIELDS)
 
     @staticmethod
     def get_ui_field_behaviour() -> dict[str, Any]:
-        """Return how the standard fields of the connection form behave; for whom, see above."""
+        """Return how the standard fields of the connection form behave, for Airflow before 3.2."""
         return form_behaviour(UI_FIELD_BEHAVIOUR)
 
-    def settings(self, method: str | None = None) -> Settings:
-        """
-        Read and check the Connection.
+    @cached_property
+    def client(self) -> Client:
+        """The client of this hook's connection and method."""
+        return self._client(self.method, self.max_attempts)
 
-        :param method: as in :meth:`authenticate`
-        :raises SettingsError: the Connection is incomplete or wrong
-        """
-        # Each time, so that a renewal picks up what was changed meanwhile.
-        settings = load(read_connection(self.get_connection, self.loanauth_conn_id), method or self.method)
-        mask(settings.secrets)
-        for warning in settings.warnings:
-            if warning not in self._warned:
-                self.log.warning("%s (connection id %r)", warning, settings.conn_id)
-                self._warned.add(warning)
-        return settings
+    def _client(self, method: str | None, max_attempts: int) -> Client:
+        return Client(
+            self.loanauth_conn_id,
+            method,
+            max_attempts=max_attempts,
+            get_connection=self.get_connection,
+            log=self.log,
+        )
 
     def authen_jwt(self) -> TokenResponse:
         """
         Exchange username and password for a token, with the company's client credentials (§4.1).
 
+        :return: the response, in plaintext; keep it out of XCom
         :raises SettingsError: the Connection is incomplete or wrong; no request was sent
-        :raises RejectedError: the service refused the credentials; they are not sent again
-        :raises UnavailableError: the service could not serve, also not after the attempts that are allowed
-        :raises ResponseError: the answer is not what the interface says
+        :raises RejectedError: the service rejected the credentials; they are not sent again
+        :raises UnavailableError: the service was unavailable at every attempt that is allowed
+        :raises ResponseError: the response has no usable credential
         """
-        return _revealed(self._authenticate(self.settings("jwt"), protocol.read_token))
+        return self.authenticate("jwt")
 
     def authen_los(self) -> TokenResponse:
-        """Exchange the same with the client credentials of the LOS integration (§4.2); raises as :meth:`authen_jwt`."""
-        return _revealed(self._authenticate(self.settings("los"), protocol.read_token))
+        """Do the same with the client credentials of the LOS integration (§4.2); raises as :meth:`authen_jwt`."""
+        return self.authenticate("los")
 
     def ppe_api_secret(self) -> ApiSecretResponse:
         """Exchange API key and user id for an API secret (§4.3); raises as :meth:`authen_jwt`."""
-        return _revealed(self._authenticate(self.settings("ppe"), protocol.read_secret))
+        return self.authenticate("ppe")
 
-    def authenticate(self, method: str | None = None) -> TokenResponse | ApiSecretResponse:
+    @overload
+    def authenticate(self, method: Literal["jwt", "los"]) -> TokenResponse: ...
+    @overload
+    def authenticate(self, method: Literal["ppe"]) -> ApiSecretResponse: ...
+    @overload
+    def authenticate(self, method: None = None) -> TokenResponse | ApiSecretResponse: ...
+    def authenticate(self, method: Method | None = None) -> Any:
         """
-        Authenticate by a method; raises as :meth:`authen_jwt`.
+        Authenticate; raises as :meth:`authen_jwt`.
 
         :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
-        :return: the answer, in clear; keep it out of XCom
+        :return: the response, in plaintext and masked in this task's logs; keep it out of XCom
         """
-        outcome = self._outcome(self.settings(method))
-        mask(outcome.secrets)
-        return outcome.response
+        response = self.client.authenticate(self.client.settings(method)).response
+        mask(response.secrets)
+        return response
 
-    def get_credential(self, method: str | None = None) -> AccessToken | ApiSecret:
+    def get_credential(self, method: Method | None = None) -> AccessToken | ApiSecret:
         """
         Authenticate and return a sealed credential, fit for XCom; raises as :meth:`authen_jwt`.
 
-        :param method: as in :meth:`authenticate`
+        :param method: as for :meth:`authenticate`
         :raises SealError: Airflow has no usable Fernet key; no request was sent
         """
-        require_seal()
-        settings = self.settings(method)
-        outcome = self._outcome(settings)
-        common: dict[str, Any] = {
-            "method": settings.method,
-            "conn_id": settings.conn_id,
-            "issued_at": outcome.requested_at,
-        }
-        if isinstance(outcome.response, ApiSecretResponse):
-            return ApiSecret.seal(outcome.value, valid=outcome.response.valid, **common)
-        return AccessToken.seal(outcome.value, expires_at=outcome.expires_at, **common)
+        require_fernet()
+        return self.client.authenticate(self.client.settings(method)).seal()
 
-    def get_plain(self, method: str | None = None) -> str:
+    async def aget_credential(self, method: Method | None = None) -> AccessToken | ApiSecret:
+        """Do the same without blocking the event loop; parameters and errors are those of :meth:`get_credential`."""
+        return await run_in_thread(partial(self.get_credential, method))
+
+    def get_plaintext(self, method: Method | None = None) -> str:
         """
-        Authenticate and return the access token or the API secret in clear; raises as :meth:`authen_jwt`.
+        Authenticate and return the access token or API secret in plaintext; raises as :meth:`authen_jwt`.
 
-        :param method: as in :meth:`authenticate`
+        :param method: as for :meth:`authenticate`
         """
-        outcome = self._outcome(self.settings(method))
-        mask(outcome.secrets)
-        return outcome.value
+        response = self.client.authenticate(self.client.settings(method)).response
+        mask(response.secrets)
+        return response.credential
 
-    def issue(self, settings: Settings) -> Outcome[TokenResponse] | Outcome[ApiSecretResponse]:
+    def get_conn(self, credential: AccessToken | ApiSecret | _NotGiven = _NotGiven.NOT_GIVEN) -> PricingSession:
         """
-        Authenticate with settings that were read before, for :class:`LoanAuth`; raises as :meth:`authen_jwt`.
+        Return a session for pricing requests: it authenticates as ``LoanAuth`` does, keeps connections alive, and uses
+        the TLS settings and timeout of the Connection. Threads may share it; use it in a ``with`` statement.
 
-        :param settings: of :meth:`settings`
-        :return: the credential in clear, masked in this task's logs
-        """
-        outcome = self._outcome(settings)
-        mask(outcome.secrets)
-        return outcome
-
-    def get_conn(self, credential: AccessToken | ApiSecret | EllipsisType = ...) -> PricingSession:
-        """
-        Return a session for calls to pricing: it authenticates as :class:`LoanAuth` does, keeps connections alive, and
-        has the TLS and time-out settings of the Connection. Threads may share it; close it by ``with``.
-
-        :param credential: a credential of this connection, pulled from XCom, to begin with; without it the first
+        :param credential: a credential of this connection, pulled from XCom, to start with; without it, the first
             request authenticates
         :raises SettingsError: the Connection is incomplete or wrong
-        :raises LoanAuthError: the credential is none, or another connection's
+        :raises TypeError: the credential is not a credential
+        :raises ValueError: the credential belongs to a different connection
         """
-        # As in _authenticate: a task that only authenticates does without.
-        from airflow_provider_loanauth.auth.refresh import Keyring  # noqa: PLC0415
-        from airflow_provider_loanauth.auth.response_hook import CredentialAuth  # noqa: PLC0415
-        from airflow_provider_loanauth.auth.session import PricingSession  # noqa: PLC0415
+        from airflow_provider_loanauth.auth.session import PricingSession
 
-        source = self
-        if credential is not ...:
-            # Not even None, which a pull gives where there is nothing: each mapped task would log in by itself.
-            if not isinstance(credential, Credential) or credential.conn_id != self.loanauth_conn_id:
-                raise LoanAuthError(
-                    f"get_conn was given {type(credential).__name__} instead of a credential of its own connection: "
-                    "did the authenticating task run, for this connection?",
-                    conn_id=self.loanauth_conn_id,
+        if credential is _NotGiven.NOT_GIVEN:
+            client = self.client
+            auth = LoanAuth.from_client(client)
+        else:
+            # Reject None too: xcom_pull returns it when there is no credential, and every mapped task would then log in
+            # on its own.
+            if not isinstance(credential, (AccessToken, ApiSecret)):
+                raise TypeError(
+                    f"get_conn was given {type(credential).__name__} instead of a credential: did the authenticating "
+                    "task run, and is its task id right in xcom_pull?"
                 )
-            source = type(self)(credential.conn_id, credential.method, max_attempts=self.max_attempts)
-        settings = source.settings()
-        return PricingSession(
-            auth=CredentialAuth(Keyring(source, None if credential is ... else credential, MIN_TTL)),
-            timeout=settings.timeout,
-            verify=settings.verify,
-        )
+            if credential.conn_id != self.loanauth_conn_id:
+                raise ValueError(
+                    f"get_conn was given a credential of connection {credential.conn_id!r}, but this hook uses "
+                    f"connection {self.loanauth_conn_id!r}: use a hook with the credential's connection id."
+                )
+            client = self._client(credential.method, self.max_attempts)
+            auth = LoanAuth.from_client(client, credential)
+        settings = client.settings()
+        return PricingSession(auth=auth, timeout=settings.timeout, verify=settings.verify)
 
     def test_connection(self) -> tuple[bool, str]:
         """
-        Really authenticate, once (the Test button of the Connection form).
+        Authenticate once (the Test button of the Connection form).
 
-        :return: whether it worked, and sentences: who, by which method, until when; or what is wrong
+        :return: whether it worked, and a message: who, with which method, until when; or what is wrong
         """
         hint = ""
-        once = copy.copy(self)
-        once.max_attempts = 1
+        client = self._client(self.method, max_attempts=1)
         try:
-            settings = once.settings()
-            hint = f" {_elsewhere()}"
-            outcome = once._outcome(settings)  # noqa: SLF001 - another of ours
+            settings = client.settings()
+            hint = f" {_worker_hint()}"
+            result = client.authenticate(settings)
         except LoanAuthError as error:
-            # Airflow tests under an id that it has just made up.
+            # Airflow tests with a random connection id.
             error.conn_id = None
             return False, f"{error}{hint}"
-        return True, outcome.sentence(settings)
-
-    def _outcome(self, settings: Settings) -> Outcome[TokenResponse] | Outcome[ApiSecretResponse]:
-        if settings.method == "ppe":
-            return self._authenticate(settings, protocol.read_secret)
-        return self._authenticate(settings, protocol.read_token)
-
-    def _authenticate(self, settings: Settings, read: Callable[..., R]) -> Outcome[R]:
-        # HTTP and retrying load when a task runs, not when a DAG is parsed.
-        from airflow_provider_loanauth.service.client import exchange  # noqa: PLC0415
-
-        outcome = exchange(settings, read, max_attempts=self.max_attempts, now=self.now, warn=self.log.warning)
-        self.log.info("%s", outcome.sentence(settings))
-        return outcome
-
-    @staticmethod
-    def now() -> datetime:
-        """Return the time (UTC)."""
-        return pendulum.now("UTC")
+        return True, result.summary()
 
 
-def _revealed(outcome: Outcome[R]) -> R:
-    """
-    Mask an answer that is about to be handed out in clear.
-
-    A sealed credential is masked where it is opened: Airflow's masker compiles all its patterns again for each new one,
-    which costs more than the whole authentication.
-    """
-    mask(outcome.secrets)
-    return outcome.response
-
-
-def _elsewhere() -> str:
-    """Say what a failed test does not tell of tasks, which mostly run on other machines."""
+def _worker_hint() -> str:
+    """Say why the result of a test may differ from that of a task, which mostly runs on another machine."""
     return (
-        f"This test ran on {socket.gethostname()}. Tasks run on the workers, where the outcome may differ: the service "
-        "lets in only the addresses on its allow-list, and network, proxy and CA bundle are those of each machine."
+        f"This test ran on {socket.gethostname()}. Tasks run on the workers, where the result may differ: the service "
+        "accepts only addresses on its allow-list, and each machine has its own network, proxy and CA bundle."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import BaseOperator, forget_xcom
+from airflow_provider_loanauth._compat import BaseOperator, delete_xcom
 
 # Not for the types alone: who imports this module can read the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_loanauth._compat import Context
+    from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 
@@ -40,7 +41,7 @@ class LoanAuthOperator(BaseOperator):
         self,
         *,
         loanauth_conn_id: str = DEFAULT_CONN_ID,
-        method: str | None = None,
+        method: Method | None = None,
         seal: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -53,7 +54,7 @@ class LoanAuthOperator(BaseOperator):
     def hook(self) -> LoanAuthHook:
         """The hook of this task's connection and method."""
         # Loaded when a task runs: it is most of what a DAG file would pay for importing this module.
-        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook  # noqa: PLC0415
+        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
         return LoanAuthHook(self.loanauth_conn_id, self.method)
 
@@ -64,7 +65,7 @@ class LoanAuthOperator(BaseOperator):
         :return: the sealed credential, or the plain string with ``seal=False``
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
-        return self.hook.get_credential() if self.seal else self.hook.get_plain()
+        return self.hook.get_credential() if self.seal else self.hook.get_plaintext()
 
 
 class LoanAuthForgetOperator(BaseOperator):
@@ -91,5 +92,5 @@ class LoanAuthForgetOperator(BaseOperator):
         :raises Exception: what Airflow raises when it cannot; the task then fails
         """
         run = context["dag_run"]
-        forget_xcom(dag_id=run.dag_id, run_id=run.run_id, task_id=self.credential_task_id)
+        delete_xcom(dag_id=run.dag_id, run_id=run.run_id, task_id=self.credential_task_id)
         self.log.info("Removed what task %r returned from XCom.", self.credential_task_id)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_loanauth._compat import Context
+    from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 #: What Airflow allows beyond the sensor's own time-out before it gives up on the trigger, in seconds. The trigger says
@@ -60,7 +61,7 @@ class LoanAuthSensor(BaseSensorOperator):
         self,
         *,
         loanauth_conn_id: str = DEFAULT_CONN_ID,
-        method: str | None = None,
+        method: Method | None = None,
         seal: bool = True,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
@@ -75,7 +76,7 @@ class LoanAuthSensor(BaseSensorOperator):
     def hook(self) -> LoanAuthHook:
         """The hook of this task's connection and method; one attempt a look, because the interval is the retry."""
         # Loaded when a task runs: it is most of what a DAG file would pay for importing this module.
-        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook  # noqa: PLC0415
+        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
         return LoanAuthHook(self.loanauth_conn_id, self.method, max_attempts=1)
 
@@ -87,7 +88,7 @@ class LoanAuthSensor(BaseSensorOperator):
         :raises LoanAuthError: anything but unavailability
         """
         try:
-            credential = self.hook.get_credential() if self.seal else self.hook.get_plain()
+            credential = self.hook.get_credential() if self.seal else self.hook.get_plaintext()
         except UnavailableError as error:
             self.log.info("Not yet: %s", error)
             return PokeReturnValue(is_done=False)
@@ -131,7 +132,7 @@ class LoanAuthSensor(BaseSensorOperator):
         :raises LoanAuthError: the event is none that this release knows
         """
         # Loaded here, as in _look_or_defer: DAG parsing does not pay for triggers.
-        from airflow_provider_loanauth.triggers.loanauth import READY, TIMEOUT  # noqa: PLC0415
+        from airflow_provider_loanauth.triggers.loanauth import READY, TIMEOUT
 
         if event == TIMEOUT:
             # The trigger's question may go another way than a login does: whoever can log in has not waited in vain.
@@ -149,7 +150,7 @@ class LoanAuthSensor(BaseSensorOperator):
 
     def _look_or_defer(self, context: Context, *, deadline: float) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
         """Look once; when the service is unavailable, leave the worker and wait in the triggerer."""
-        from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger  # noqa: PLC0415
+        from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 
         credential = self._look(context)
         if credential is not None:
@@ -163,7 +164,10 @@ class LoanAuthSensor(BaseSensorOperator):
             # Intervals that double add up to the next one less the first, so the time waited so far tells the next.
             interval = min(interval + self.timeout - left, max(interval, ceiling))
         trigger = ServiceReadyTrigger(
-            address=self.hook.settings().auth_url, poke_interval=interval, deadline=deadline, max_interval=ceiling
+            address=self.hook.client.settings().auth_url,
+            poke_interval=interval,
+            deadline=deadline,
+            max_interval=ceiling,
         )
         self.defer(
             trigger=trigger,

@@ -1,80 +1,229 @@
-"""One authentication: settings in, what came of it out. Loaded when a task runs. Knows no Airflow and no wire."""
+"""One authentication with one Airflow Connection: read the settings, send the request, parse the response."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth.connection.settings import ApiKeyPair, Settings
+import pendulum
+
+from airflow_provider_loanauth._compat import BaseHook
+from airflow_provider_loanauth.connection.methods import METHODS
+from airflow_provider_loanauth.connection.reader import read_connection
+from airflow_provider_loanauth.connection.settings import load
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+from airflow_provider_loanauth.redaction import NotForXCom, mask
 from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.service.results import Outcome, outcome_of
-from airflow_provider_loanauth.service.retry import retrying
-from airflow_provider_loanauth.service.transport import Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
+    from collections.abc import Callable, Mapping
 
-    from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
-    from airflow_provider_loanauth.service.protocol import WireRequest
+    from airflow_provider_loanauth.connection.settings import Settings
 
-R = TypeVar("R", bound="TokenResponse | ApiSecretResponse")
+#: Default number of requests per authentication while the service is unavailable.
+MAX_ATTEMPTS = 3
+
+# Below Airflow's own logger, so that its lines reach the log of the task.
+_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
 
-def exchange(
-    settings: Settings,
-    read: Callable[..., R],
-    *,
-    max_attempts: int,
-    now: Callable[[], datetime],
-    warn: Callable[..., None],
-) -> Outcome[R]:
+@dataclass(frozen=True, kw_only=True)
+class AuthenticationResult(NotForXCom):
     """
-    Exchange what the settings hold for a credential (``service-interface.md`` §4).
+    A successful authentication.
 
-    :param read: reads the answer: ``read_token`` or ``read_secret`` of the protocol
-    :param max_attempts: requests at the most while the service is unavailable
-    :param now: tells the time (UTC)
-    :param warn: writes one log line for each attempt that is followed by another
-    :raises RejectedError: the service refused the credentials; they are not sent again
-    :raises UnavailableError: the service could not serve, also not after the attempts that are allowed
-    :raises SettingsError: the certificate, the CA bundle or the address is wrong
-    :raises ResponseError: the answer is not what the interface says
+    :param settings: what it was made with
+    :param response: the response, with its secrets in plaintext
+    :param requested_at: when the request was sent (UTC)
+    :param expires_at: when the credential expires (UTC); None where the service does not say
+    :param lifetime: seconds from the request to the expiry; None where they are not known
     """
-    request = request_of(settings)
-    failure = None
-    try:
-        with Transport(timeout=settings.timeout, verify=settings.verify) as transport:
 
-            def attempt() -> Outcome[R]:
-                requested_at = now()
-                answer = transport.send(request)
-                return outcome_of(read(request, answer, now=now()), requested_at)
+    settings: Settings = field(repr=False)
+    response: TokenResponse | ApiSecretResponse = field(repr=False)
+    requested_at: datetime
+    expires_at: datetime | None = None
+    lifetime: float | None = None
 
-            return retrying(attempt, warn=warn, max_attempts=max_attempts)
-    except LoanAuthError as error:
-        failure = error
-    # Told here, where both are known; raised outside the handler, so that nothing foreign is its context.
-    failure.conn_id, failure.method = settings.conn_id, settings.method
-    raise failure
+    @classmethod
+    def from_response(
+        cls, settings: Settings, response: TokenResponse | ApiSecretResponse, *, requested_at: datetime
+    ) -> AuthenticationResult:
+        """
+        Make a result; the expiry is read here, once, because a long token takes long to parse.
 
-
-def request_of(settings: Settings) -> WireRequest:
-    """
-    Build the one request that these settings make.
-
-    :param settings: a checked Connection
-    """
-    sent = settings.sent
-    if isinstance(sent, ApiKeyPair):
-        return protocol.secret_request(
-            settings.auth_url, api_key=sent.api_key, user_id=sent.user_id, in_headers=sent.in_headers
+        Parameters are those of the class.
+        """
+        expires_at, lifetime = None, None
+        if isinstance(response, TokenResponse):
+            expires_at, lifetime = _expiry(response, requested_at=requested_at)
+        return cls(
+            settings=settings, response=response, requested_at=requested_at, expires_at=expires_at, lifetime=lifetime
         )
-    return protocol.token_request(
-        settings.auth_url,
-        username=sent.username,
-        password=sent.password,
-        origin=sent.origin,
-        client_id=sent.client_id,
-        client_secret=sent.client_secret,
-    )
+
+    def seal(self) -> AccessToken | ApiSecret:
+        """
+        Return the sealed credential, fit for XCom.
+
+        :raises SealError: Airflow has no usable Fernet key
+        """
+        metadata: dict[str, Any] = {
+            "method": self.settings.method,
+            "conn_id": self.settings.conn_id,
+            "issued_at": self.requested_at,
+        }
+        if isinstance(self.response, ApiSecretResponse):
+            return ApiSecret.seal(self.response.secret, valid=self.response.valid, **metadata)
+        return AccessToken.seal(self.response.access_token, expires_at=self.expires_at, **metadata)
+
+    def summary(self) -> str:
+        """Return a sentence for people: who was authenticated, with which method, until when."""
+        method = METHODS[self.settings.method]
+        authenticated = f"Authenticated {self.settings.credentials.identity!r} with {method.title}"
+        label = method.credential_type.label
+        if self.expires_at is None:
+            return f"{authenticated}; the service does not state when the {label} expires."
+        return f"{authenticated}; the {label} expires at {self.expires_at:%Y-%m-%d %H:%M:%S} UTC."
+
+
+class Client:
+    """
+    Authenticates with one Airflow Connection.
+
+    :param conn_id: connection id
+    :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
+    :param max_attempts: number of requests per authentication while the service is unavailable
+    :param get_connection: reads a Connection by its id; None: Airflow's own function
+    :param log: logger for warnings and successful authentications
+    :param now: returns the time (UTC)
+    """
+
+    def __init__(
+        self,
+        conn_id: str,
+        method: str | None = None,
+        *,
+        max_attempts: int = MAX_ATTEMPTS,
+        get_connection: Callable[[str], Any] | None = None,
+        log: Any = _log,
+        now: Callable[[], datetime] | None = None,
+    ) -> None:
+        self.conn_id = conn_id
+        self.method = method
+        self.max_attempts = max_attempts
+        self._get_connection = get_connection
+        self._log = log
+        self._now = now or _utc_now
+        self._logged_warnings: set[str] = set()
+
+    def settings(self, method: str | None = None) -> Settings:
+        """
+        Read and check the Connection, and mask its secrets in this task's logs.
+
+        The Connection is read each time, so that a refresh uses what was changed in the meantime.
+
+        :param method: a method to use instead of the client's
+        :raises SettingsError: the Connection is incomplete or wrong
+        :raises LoanAuthError: Airflow did not find the Connection
+        """
+        settings = load(
+            read_connection(self._get_connection or BaseHook.get_connection, self.conn_id), method or self.method
+        )
+        mask(settings.secrets)
+        for warning in settings.warnings:
+            if warning not in self._logged_warnings:
+                self._log.warning("%s (connection id %r)", warning, settings.conn_id)
+                self._logged_warnings.add(warning)
+        return settings
+
+    def authenticate(self, settings: Settings | None = None) -> AuthenticationResult:
+        """
+        Authenticate (``service-interface.md`` §4).
+
+        The result is not masked in logs yet: whoever reveals it masks it, because Airflow's masker compiles all its
+        patterns again for each new value, which costs more than the authentication.
+
+        :param settings: what :meth:`settings` returned; None: read them now
+        :raises SettingsError: the Connection is incomplete or wrong, or its certificate, CA bundle or address is
+        :raises RejectedError: the service rejected the credentials; they are not sent again
+        :raises UnavailableError: the service was unavailable at every attempt that is allowed
+        :raises ResponseError: the response has no usable credential
+        """
+        from airflow_provider_loanauth.service.retry import call_with_retries
+        from airflow_provider_loanauth.service.transport import Transport
+
+        settings = settings or self.settings()
+        request = protocol.build_request(settings.auth_url, settings.credentials)
+        try:
+            with Transport(timeout=settings.timeout, verify=settings.verify) as transport:
+
+                def attempt() -> AuthenticationResult:
+                    requested_at = self._now()
+                    response = protocol.parse_response(request, transport.send(request), now=self._now())
+                    return AuthenticationResult.from_response(settings, response, requested_at=requested_at)
+
+                result = call_with_retries(attempt, max_attempts=self.max_attempts, log_retry=self._log.warning)
+        except LoanAuthError as error:
+            error.conn_id, error.method = settings.conn_id, settings.method
+            raise
+        self._log.info("%s", result.summary())
+        return result
+
+
+def _utc_now() -> datetime:
+    return pendulum.now("UTC")
+
+
+def _expiry(response: TokenResponse, *, requested_at: datetime) -> tuple[datetime | None, float | None]:
+    """
+    Return when an access token expires.
+
+    The token's own ``exp`` claim comes first: seconds since the epoch (RFC 7519 §4.1.4). Then ``expires_in``, read as
+    seconds (RFC 6749 §5.1; the interface states no unit), counted from before the request was sent.
+
+    :param response: the response
+    :param requested_at: when the request was sent (UTC)
+    :return: the instant (UTC), and the seconds from the request to that instant; with an ``iat`` claim (RFC 7519
+        §4.1.6) these are by the service's own clock, so that a wrong clock here does not matter. None for what is not
+        known
+    """
+    claims = _unverified_claims(response.access_token)
+    expiry, start = (_numeric_date(claims.get(name)) for name in ("exp", "iat"))
+    requested = requested_at.timestamp()
+    expires_in = _numeric_date(response.expires_in)
+    if expiry is None and expires_in is not None:
+        expiry, start = requested + expires_in, requested
+    if expiry is None:
+        return None, None
+    try:
+        instant = datetime.fromtimestamp(expiry, tz=timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return None, None
+    seconds = expiry - (requested if start is None else start)
+    # Expired on arrival: one of the two clocks is wrong. Treat the lifetime as unknown and rely on a 401.
+    return instant, seconds if seconds > 0 else None
+
+
+def _unverified_claims(token: str) -> Mapping[str, Any]:
+    """Return the claims of a JSON web token without verifying them (RFC 7519); none where it is not one."""
+    import jwt
+
+    try:
+        claims: Mapping[str, Any] = jwt.decode(token, options={"verify_signature": False, "verify_exp": False})
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        return {}
+    return claims
+
+
+def _numeric_date(value: Any) -> float | None:
+    """Return a NumericDate (RFC 7519 §2); None where the value is not a number or too large for a float."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None

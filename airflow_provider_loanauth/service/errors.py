@@ -1,6 +1,6 @@
 """
-Errors of ``requests`` and the libraries below it, mapped to ours. The only place that does; a test walks
-``requests.exceptions`` so that none is left out.
+Exceptions of ``requests`` and the libraries below it, mapped to exceptions of this package. The only place that does
+this; a test goes through ``requests.exceptions`` so that none is left out.
 """
 
 from __future__ import annotations
@@ -19,43 +19,44 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: What sending a request may raise. ``requests`` lets a few errors of its parts through.
-FOREIGN = (OSError, ValueError, urllib3.exceptions.HTTPError)
+#: What sending a request may raise. ``requests`` does not wrap every exception of the libraries that it uses.
+TRANSPORT_EXCEPTIONS = (OSError, ValueError, urllib3.exceptions.HTTPError)
 
 
-def explain(error: Exception, request: WireRequest) -> LoanAuthError:
+def map_exception(error: Exception, request: WireRequest) -> LoanAuthError:
     """
-    Map an error of ``requests`` and the libraries below it to ours. The only place that does.
+    Map an exception of ``requests`` or a library below it to an exception of this package.
 
-    :param error: what was raised; its text is not used, because it holds the address
-    :param request: what was asked
+    :param error: what was raised; its text is not used, because it contains the address
+    :param request: what was sent
     :return: an exception to raise
     """
-    asked = f"{request.verb} {request.shown_url}"
+    target = f"{request.http_method} {request.redacted_url}"
     certificate = _cause_of(error, ssl.SSLCertVerificationError)
     if certificate is not None:
         # Words of the TLS library about the certificate, for example "Hostname mismatch".
         return SettingsError(
-            f"The certificate of the service is not trusted ({certificate.verify_message}) at {asked}. Check "
-            f"{LABELS['host']}; for a private authority, give the path of its CA bundle in {LABELS['verify']}."
+            f"The certificate of the service is not trusted ({certificate.verify_message}) at {target}. Check "
+            f"{LABELS['host']}; if a private certificate authority issued the certificate, set {LABELS['verify']} to "
+            "the path of its CA bundle."
         )
     tls = _cause_of(error, ssl.SSLError)
     if tls is not None and getattr(tls, "reason", None) in _NOT_A_BUNDLE:
-        return SettingsError(f"{_NO_BUNDLE} ({asked})")
-    # requests says ConnectionError for this too; but who breaks off was reached.
+        return SettingsError(f"{_NO_BUNDLE} ({target})")
+    # requests raises ConnectionError for this too, but a server that closes the connection was reached.
     broke_off = _cause_of(error, urllib3.exceptions.ProtocolError)
     if type(error) is requests.exceptions.ConnectionError and broke_off is not None:
-        return UnavailableError(f"{_BROKEN} ({asked})")
+        return UnavailableError(f"{_BROKEN} ({target})")
     if isinstance(error, requests.exceptions.InvalidSchema) and "dependencies for SOCKS" in str(error):
-        return SettingsError(f"{_NO_SOCKS} ({asked})")
-    for types, make, sentence in _EXPLANATIONS:
+        return SettingsError(f"{_NO_SOCKS} ({target})")
+    for types, make, sentence in _EXCEPTION_MAP:
         if isinstance(error, types):
-            return make(f"{sentence} ({asked})")
-    return UnavailableError(f"The request failed with {type(error).__name__} ({asked})")
+            return make(f"{sentence} ({target})")
+    return UnavailableError(f"The request failed with {type(error).__name__} ({target})")
 
 
 def _cause_of(error: BaseException, kind: type[R]) -> R | None:
-    """Look for a cause: requests and urllib3 keep it in ``args``, ``reason`` or ``__context__``, by version."""
+    """Return the cause of this type; requests and urllib3 keep it in different attributes, depending on release."""
     pending, seen = [error], set()
     while pending:
         found = pending.pop()
@@ -68,28 +69,33 @@ def _cause_of(error: BaseException, kind: type[R]) -> R | None:
     return None
 
 
-_NO_BUNDLE = f"The CA bundle cannot be read: check {LABELS['verify']}, REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE"
-# What OpenSSL calls a file that is none.
+_NO_BUNDLE = (
+    f"The CA bundle cannot be read: check the path in {LABELS['verify']}, REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE on this "
+    "machine"
+)
+# OpenSSL's reasons for a file that is not a CA bundle.
 _NOT_A_BUNDLE = frozenset({"NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "BAD_BASE64_DECODE"})
-_ADDRESS = f"{LABELS['host']} is not an address that can be called: check it."
+_ADDRESS = f"{LABELS['host']} is not a valid address: correct it"
 _NO_SOCKS = (
-    "The proxy in this machine's environment speaks SOCKS, which needs a library that is not installed: "
+    "The proxy in this machine's environment uses SOCKS, which requires a library that is not installed: run "
     "pip install 'requests[socks]'"
 )
-_NO_ANSWER = "The service could not be reached: it is down, its name is unknown here, or a firewall is between"
-_BROKEN = "The answer of the service broke off or cannot be decoded"
+_UNREACHABLE = (
+    "The service could not be reached: it is down, its host name does not resolve, or a firewall blocks the connection"
+)
+_BROKEN = "The response of the service was cut off or cannot be decoded"
 
-#: (foreign types, ours, sentence), most specific first.
-_EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
+#: (exceptions of libraries, exception of this package, sentence), most specific first.
+_EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
     (
         (requests.exceptions.InvalidProxyURL, urllib3.exceptions.ProxySchemeUnknown),
         SettingsError,
-        "The proxy address in this machine's environment is not an address: check HTTPS_PROXY and HTTP_PROXY",
+        "The proxy address in this machine's environment is invalid: check HTTPS_PROXY and HTTP_PROXY",
     ),
     (
         (requests.exceptions.InvalidHeader,),
         SettingsError,
-        f"A value cannot be sent as a header: check {LABELS['origin']} and {LABELS['api_key']}",
+        f"A value cannot be sent in a header: check {LABELS['origin']} and {LABELS['api_key']}",
     ),
     (
         (
@@ -105,22 +111,22 @@ _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str
     (
         (requests.exceptions.ProxyError,),
         UnavailableError,
-        "The proxy could not be reached, or does not let this call through",
+        "The proxy could not be reached, or it blocked the request: check HTTPS_PROXY and NO_PROXY",
     ),
     (
         (requests.exceptions.SSLError, ssl.SSLError),
         UnavailableError,
-        "The TLS handshake failed before any certificate was checked",
+        f"The TLS handshake failed before a certificate was checked: check that {LABELS['host']} has a TLS port",
     ),
     (
         (requests.exceptions.ConnectTimeout,),
         UnavailableError,
-        f"The service did not accept a connection within the time that {LABELS['timeout']} allows",
+        f"The service did not accept a connection within the time set in {LABELS['timeout']}",
     ),
     (
         (requests.exceptions.Timeout,),
         UnavailableError,
-        f"The service did not answer within the time that {LABELS['timeout']} allows",
+        f"The service did not respond within the time set in {LABELS['timeout']}",
     ),
     (
         (
@@ -132,21 +138,9 @@ _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str
         UnavailableError,
         _BROKEN,
     ),
-    ((requests.exceptions.ConnectionError,), UnavailableError, _NO_ANSWER),
-    # Not raised by what is done here: redirects and retrying are off, and JSON is read elsewhere.
-    (
-        (
-            requests.exceptions.TooManyRedirects,
-            requests.exceptions.RetryError,
-            requests.exceptions.HTTPError,
-            requests.exceptions.UnrewindableBodyError,
-            requests.exceptions.InvalidJSONError,
-        ),
-        UnavailableError,
-        "The request could not be completed",
-    ),
+    ((requests.exceptions.ConnectionError,), UnavailableError, _UNREACHABLE),
     ((requests.exceptions.RequestException,), UnavailableError, "The request failed"),
-    # requests answers a missing CA bundle with a bare OSError.
+    # requests raises a bare OSError for a missing CA bundle.
     (
         (OSError,),
         SettingsError,

@@ -1,8 +1,9 @@
 """
-The wire of the service (``service-interface.md`` §4): three requests built, answers and refusals read.
+The wire of the service (``service-interface.md`` §2, §4): paths, headers, form fields and status codes, for requests,
+responses and error responses.
 
-The one place with paths, headers, form fields and status codes. Knows neither Airflow nor sockets, never reads the
-clock and never tries again.
+§7 of the interface shows no error response. The two shapes that are read here come from ``service-notes.md``: RFC 6749
+§5.2 and a common framework's error page. Causes in messages are therefore worded as likely.
 """
 
 from __future__ import annotations
@@ -10,61 +11,93 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
 
-from airflow_provider_loanauth import models
+from airflow_provider_loanauth.connection.methods import ApiKeyCredentials
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.in_clear import InClear
-from airflow_provider_loanauth.redaction import Secret
-from airflow_provider_loanauth.service.error_responses import raise_for_status, retry_after
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
+from airflow_provider_loanauth.redaction import NotForXCom, SecretStr, contains_any, encoded_forms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from airflow_provider_loanauth.connection.methods import PasswordCredentials
 
 #: Path of Authen JWT and Authen LOS (§4.1, §4.2), and the first segment of PPE API secret (§4.3).
 TOKEN_PATH = "/oauth/token"  # noqa: S105 - a path, not a secret
 SECRET_PATH = "/encodeAES128"  # noqa: S105 - a path, not a secret
 
-# RFC 6750 §2.1: what may follow "Bearer ". Anything else could not be sent, or would smuggle a header.
+_COMMON_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
+# RFC 6750 §2.1: what may follow "Bearer ".
 _B64TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
-# RFC 9110 §5.5: what a header may carry without dispute. The secret travels in one later.
+# RFC 9110 §5.5: what every server accepts in a header. The secret is later sent in one.
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
 
-M = TypeVar("M", models.TokenResponse, models.ApiSecretResponse)
+#: 4xx that say nothing about the credentials.
+_TRANSIENT_4XX = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+MAX_DESCRIPTION_LENGTH = 200
+# A longer word is more likely a token, a key or an identifier than prose.
+MAX_WORD_LENGTH = 40
+
+_LIKELY_CAUSES = {
+    400: "The request was not accepted: check Origin and the client credentials of the method in the Connection.",
+    401: (
+        "The client credentials were rejected: check Client ID and Client secret (method jwt), LOS client ID and LOS "
+        "client secret (method los), or API key and User ID (method ppe) in the Connection."
+    ),
+    403: (
+        "Access denied. Likely causes: the Group of the user does not permit it; Origin is not the domain in the "
+        "company settings; the address of this machine is not on the service's allow-list."
+    ),
+    404: "Nothing exists at this address: check Auth URL in the Connection (host and path prefix).",
+    407: "A proxy requires authentication: check the proxy settings in this machine's environment.",
+    408: "The service timed out while waiting for the request.",
+    429: "The service is rate-limiting requests.",
+}
+_INVALID_GRANT = (
+    "Username or Password is wrong, or the user is locked. The password is not sent again, because repeated failures "
+    "can lock the account: correct the Connection, or have the user unlocked, then clear the task."
+)
+_OTHER_4XX = "The service rejected the request: check Auth URL and the credentials of the method in the Connection."
+_SERVER_ERROR = "The service, or a gateway in front of it, is failing or overloaded."
 
 
 @dataclass(frozen=True, kw_only=True)
-class WireRequest(InClear):
+class WireRequest(NotForXCom):
     """
-    A request, ready to be sent by any HTTP client. Holds secrets, so only the redacted parts are in its ``repr``.
+    A request, ready to be sent by any HTTP client. Contains secrets, so its ``repr`` shows redacted parts only.
 
-    :param verb: HTTP method
+    :param http_method: HTTP method
     :param url: full address
-    :param shown_url: the address as it may be shown: no API key, no query
+    :param redacted_url: the address as it may be shown: without API key
     :param headers: header names to values, without ``Authorization``
+    :param response_model: the model of a successful response
     :param form: multipart fields in their order, or None where there is no body
     :param basic: client id and client secret for HTTP Basic (RFC 7617), or None
     :param secrets: every value in it that must not be shown
     """
 
-    verb: str
+    http_method: str
     url: str
-    shown_url: str
+    redacted_url: str
     headers: Mapping[str, str]
+    response_model: type[TokenResponse | ApiSecretResponse]
     form: tuple[tuple[str, str], ...] | None = None
     basic: tuple[str, str] | None = None
     secrets: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<{self.verb} {self.shown_url}>"
+        return f"<{self.http_method} {self.redacted_url}>"
 
 
 @dataclass(frozen=True, kw_only=True)
-class WireAnswer(InClear):
+class WireResponse(NotForXCom):
     """
-    An answer as it came, its body decoded and whole.
+    A response as it was received, its body decoded and complete.
 
     :param status: HTTP status
     :param headers: header names, in lower case, to values
@@ -76,14 +109,27 @@ class WireAnswer(InClear):
     body: bytes
 
     def __repr__(self) -> str:
-        return f"<answer {self.status}, {len(self.body)} bytes>"
+        return f"<response {self.status}, {len(self.body)} bytes>"
 
 
-def token_request(
-    auth_url: str, *, username: str, password: str, origin: str, client_id: str, client_secret: str
-) -> WireRequest:
+# --- requests
+
+
+def build_request(auth_url: str, credentials: PasswordCredentials | ApiKeyCredentials) -> WireRequest:
     """
-    Build the request of Authen JWT or Authen LOS: they differ only in whose client credentials they carry (§4.1, §4.2).
+    Build the request that authenticates with these credentials.
+
+    :param auth_url: base address without a slash at its end
+    :param credentials: of the Connection
+    """
+    if isinstance(credentials, ApiKeyCredentials):
+        return secret_request(auth_url, credentials)
+    return token_request(auth_url, credentials)
+
+
+def token_request(auth_url: str, credentials: PasswordCredentials) -> WireRequest:
+    """
+    Build the request of Authen JWT or Authen LOS, which differ only in their client credentials (§4.1, §4.2).
 
     .. code-block:: text
 
@@ -94,127 +140,243 @@ def token_request(
     """
     url = auth_url + TOKEN_PATH
     return WireRequest(
-        verb="POST",
+        http_method="POST",
         url=url,
-        shown_url=url,
-        headers={"Accept": "application/json", "Accept-Encoding": "gzip", "Origin": origin},
+        redacted_url=url,
+        headers=_COMMON_HEADERS | {"Origin": credentials.origin},
+        response_model=TokenResponse,
         form=(
-            ("username", username),
-            ("password", Secret(password)),
+            ("username", credentials.username),
+            ("password", SecretStr(credentials.password)),
             ("grant_type", "password"),
-            ("client_id", client_id),
+            ("client_id", credentials.client_id),
         ),
-        basic=(client_id, Secret(client_secret)),
-        # The pair is what the service sees in Base64, and may repeat.
-        secrets=(Secret(password), Secret(client_secret), Secret(f"{client_id}:{client_secret}")),
+        basic=(credentials.client_id, SecretStr(credentials.client_secret)),
+        # The service may repeat any of them; the pair is what it receives in Base64.
+        secrets=credentials.secrets,
     )
 
 
-def secret_request(auth_url: str, *, api_key: str, user_id: str, in_headers: bool = False) -> WireRequest:
+def secret_request(auth_url: str, credentials: ApiKeyCredentials) -> WireRequest:
     """
     Build the request of PPE API secret (§4.3): ``GET {auth_url}/encodeAES128/{apiKey}/{userId}``, no body.
 
-    :param auth_url: address without a slash at its end
-    :param api_key: one path segment, whatever characters it holds
-    :param user_id: one path segment, whatever characters it holds
-    :param in_headers: send both as the headers ``apiKey`` and ``userId`` too, which takes ASCII values;
-        the reference lists these headers, its sample does not send them
+    API key and user id are one percent-encoded path segment each. The reference lists them as headers too, its sample
+    does not send these; ``in_headers`` decides.
     """
-    headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
-    if in_headers:
-        headers |= {"apiKey": Secret(api_key), "userId": user_id}
+    api_key, user_id = credentials.api_key, credentials.user_id
+    headers = dict(_COMMON_HEADERS)
+    if credentials.in_headers:
+        headers |= {"apiKey": SecretStr(api_key), "userId": user_id}
     return WireRequest(
-        verb="GET",
-        url=Secret(f"{auth_url}{SECRET_PATH}/{quote(api_key, safe='')}/{quote(user_id, safe='')}"),
-        shown_url=f"{auth_url}{SECRET_PATH}/***/***",
+        http_method="GET",
+        url=SecretStr(f"{auth_url}{SECRET_PATH}/{quote(api_key, safe='')}/{quote(user_id, safe='')}"),
+        redacted_url=f"{auth_url}{SECRET_PATH}/***/***",
         headers=headers,
-        secrets=(Secret(api_key),),
+        response_model=ApiSecretResponse,
+        secrets=credentials.secrets,
     )
 
 
-def read_token(request: WireRequest, answer: WireAnswer, *, now: datetime) -> models.TokenResponse:
-    """
-    Read the answer of Authen JWT or Authen LOS (§2.1).
+# --- responses
 
-    :param request: what was asked; its secrets are kept out of messages
-    :param answer: what came back
+
+def parse_response(request: WireRequest, response: WireResponse, *, now: datetime) -> TokenResponse | ApiSecretResponse:
+    """
+    Parse a response (§2.1, §2.2).
+
+    :param request: what was sent; its secrets are kept out of messages
+    :param response: what was received
     :param now: the time (UTC), to read a ``Retry-After`` that is a date
-    :raises RejectedError: the service refused the credentials
-    :raises UnavailableError: the service cannot serve now
-    :raises ResponseError: the answer is not what the interface says
+    :raises RejectedError: the service rejected the credentials
+    :raises UnavailableError: the service is temporarily unable to respond
+    :raises ResponseError: the response is not what the interface specifies
     """
-    response = _read(models.TokenResponse, request, answer, now)
-    if not _B64TOKEN.fullmatch(response.access_token):
-        problem = (
-            "The field access_token of the answer is empty or holds characters that a bearer token cannot have "
-            "(RFC 6750 §2.1)."
-        )
-    elif response.token_type is not None and response.token_type.lower() != "bearer":
-        problem = "The field token_type of the answer is not 'bearer', the only type that the interface names."
-    else:
-        return response
-    # As in _read: what the service repeats in a field of no secret would stand here.
-    del response
-    raise ResponseError(problem, status=answer.status)
-
-
-def read_secret(request: WireRequest, answer: WireAnswer, *, now: datetime) -> models.ApiSecretResponse:
-    """Read the answer of PPE API secret (§2.2). Parameters and errors are those of :func:`read_token`."""
-    response = _read(models.ApiSecretResponse, request, answer, now)
-    if not _HEADER_TEXT.fullmatch(response.secret):
-        raise ResponseError(
-            "The field secret of the answer is empty or holds characters that a header cannot carry.",
-            status=answer.status,
-        )
-    return response
-
-
-def _read(model: type[M], request: WireRequest, answer: WireAnswer, now: datetime) -> M:
-    parsed = parse_json(answer.body)
     try:
-        raise_for_status(
-            answer.status,
-            parsed,
-            location=answer.headers.get("location"),
-            retry_after=retry_after(answer.headers.get("retry-after"), now=now),
-            secrets=request.secrets,
-        )
-        return models.read(model, _object(answer, parsed))
+        return _parse(request, response, now)
     except (RejectedError, UnavailableError, ResponseError) as error:
         failure = error
-    # What collects the locals of a traceback, as a test runner does, finds no answer here, nor in the frames below.
-    del parsed
+    # Without the frames below: tools that capture local variables (Sentry, pytest) must not record the parsed body.
     failure.__traceback__ = None
-    failure.status = answer.status
+    failure.status = response.status
     raise failure
 
 
-def _object(answer: WireAnswer, parsed: Any) -> dict[str, Any]:
-    if not isinstance(parsed, dict):
-        raise ResponseError(_not_the_json(answer, parsed))
+def _parse(request: WireRequest, response: WireResponse, now: datetime) -> TokenResponse | ApiSecretResponse:
+    document = parse_json(response.body)
+    raise_for_status(
+        response.status,
+        document,
+        location=response.headers.get("location"),
+        retry_after=parse_retry_after(response.headers.get("retry-after"), now=now),
+        secrets=request.secrets,
+    )
+    if not isinstance(document, dict):
+        raise ResponseError(_describe_non_object(response, document))
+    parsed = from_json(request.response_model, document)
+    if isinstance(parsed, TokenResponse):
+        _check_token(parsed)
+    elif not _HEADER_TEXT.fullmatch(parsed.secret):
+        raise ResponseError(
+            "The field secret of the response is empty or contains characters that a header cannot carry."
+        )
     return parsed
 
 
-def _not_the_json(answer: WireAnswer, parsed: Any) -> str:
-    if parsed is not None or answer.body.strip() == b"null":
-        return f"The service answered {answer.status} with JSON that is not an object."
-    if b"<html" in answer.body[:1024].lower() or b"<!doctype" in answer.body[:1024].lower():
-        return (
-            f"The service answered {answer.status} with an HTML page instead of JSON: a proxy or a login page stands "
-            "between this machine and the service, or the Auth URL is not the address of its API."
+def _check_token(response: TokenResponse) -> None:
+    if not _B64TOKEN.fullmatch(response.access_token):
+        raise ResponseError(
+            "The field access_token of the response is empty or contains characters that a bearer token cannot have "
+            "(RFC 6750 §2.1)."
         )
-    return f"The service answered {answer.status} with something that is not JSON ({len(answer.body)} bytes)."
+    if response.token_type is not None and response.token_type.lower() != "bearer":
+        raise ResponseError(
+            "The field token_type of the response is not 'bearer', the only type that the interface defines."
+        )
 
 
 def parse_json(body: bytes) -> Any:
     """
-    Parse an answer that may be anything.
+    Parse a body that may be anything.
 
     :param body: octets
     :return: the parsed value, or None where it is not JSON
     """
     try:
         return json.loads(body)
-    # RecursionError: deep nesting. The service's octets are the only input, so nothing else is hidden here.
+    # RecursionError: deep nesting.
     except (ValueError, RecursionError):
         return None
+
+
+def _describe_non_object(response: WireResponse, document: Any) -> str:
+    responded = f"The service responded with {response.status} and"
+    if document is not None or response.body.strip() == b"null":
+        return f"{responded} JSON that is not an object."
+    start = response.body[:1024].lower()
+    if b"<html" in start or b"<!doctype" in start:
+        return (
+            f"{responded} an HTML page instead of JSON: a proxy or a login page is between this machine and the "
+            "service, or Auth URL is not the address of its API."
+        )
+    return f"{responded} a body that is not JSON ({len(response.body)} bytes)."
+
+
+# --- error responses
+
+
+def is_unavailable(status: int) -> bool:
+    """
+    Return whether a status means that the same request may succeed later: 408, 429 and 5xx (RFC 9110 §15.5, §15.6).
+
+    :param status: HTTP status
+    """
+    return status in _TRANSIENT_4XX or 500 <= status < 600  # noqa: PLR2004 - RFC 9110 §15.6
+
+
+def raise_for_status(
+    status: int,
+    document: Any,
+    *,
+    location: str | None = None,
+    retry_after: float | None = None,
+    secrets: Sequence[str] = (),
+) -> None:
+    """
+    Raise the exception that a status means; do nothing for 2xx.
+
+    :param status: HTTP status
+    :param document: the parsed JSON of the body, or None where it is not JSON
+    :param location: the ``Location`` header
+    :param retry_after: seconds that the service asked to wait
+    :param secrets: values that were sent; a description that contains one is not shown
+    :raises RejectedError: 400, 401, 403 and other 4xx
+    :raises UnavailableError: 408, 429, 5xx
+    :raises ResponseError: 1xx, 3xx and numbers that are no status
+    """
+    if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110 §15.3
+        return
+    error, description = error_details(document, secrets)
+    details = ": ".join(text for text in (error, description) if text)
+    responded = f"The service responded with {status}" + (f" ({details})." if details else ".")
+    if is_unavailable(status):
+        message = f"{responded} {_LIKELY_CAUSES.get(status, _SERVER_ERROR)}"
+        raise UnavailableError(message, status=status, retry_after=retry_after)
+    if 400 <= status < 500:  # noqa: PLR2004 - RFC 9110 §15.5
+        invalid_grant = status == HTTPStatus.BAD_REQUEST and error == "invalid_grant"  # RFC 6749 §5.2
+        cause = _INVALID_GRANT if invalid_grant else _LIKELY_CAUSES.get(status, _OTHER_4XX)
+        raise RejectedError(f"{responded} {cause}", status=status)
+    if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110 §15.4
+        target = f" to {redacted_host(location, secrets)}" if location else ""
+        raise ResponseError(
+            f"The service responded with {status}, a redirect{target}. It was not followed, because that could send "
+            "the credentials to a different server: check Auth URL in the Connection.",
+            status=status,
+        )
+    raise ResponseError(
+        f"The service responded with {status}, which is not a valid final status: check Auth URL in the Connection.",
+        status=status,
+    )
+
+
+def error_details(document: Any, secrets: Iterable[str]) -> tuple[str | None, str | None]:
+    """
+    Return the error and its description from an error response, where they are safe to show.
+
+    Reads ``{"error", "error_description"}`` (RFC 6749 §5.2) and ``{"timestamp", "status", "error", "message",
+    "path"}`` (``service-notes.md``).
+
+    :param document: the parsed JSON of the body, or None
+    :param secrets: values that were sent
+    :return: error and description; None for what is missing or not safe
+    """
+    if not isinstance(document, dict):
+        return None, None
+    description = document.get("error_description", document.get("message"))
+    return _safe_text(document.get("error"), secrets), _safe_text(description, secrets)
+
+
+def _safe_text(text: Any, secrets: Iterable[str]) -> str | None:
+    if not isinstance(text, str) or not text.strip() or len(text) > MAX_DESCRIPTION_LENGTH or not text.isprintable():
+        return None
+    if any(len(word) > MAX_WORD_LENGTH for word in re.split(r"\s+", text)) or contains_any(text, secrets):
+        return None
+    return text.strip().rstrip(".")
+
+
+def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
+    """
+    Parse a ``Retry-After`` header (RFC 9110 §10.2.3).
+
+    :param value: seconds or an HTTP date
+    :param now: the time (UTC)
+    :return: seconds to wait, not negative; None where the header is missing or invalid
+    """
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return max(0.0, (moment - now).total_seconds())
+
+
+def redacted_host(url: str, secrets: Iterable[str] = ()) -> str:
+    """
+    Return the host of an address, for messages; never its path, query or user information.
+
+    :param url: an address
+    :param secrets: values that were sent; a host that contains one, in upper or lower case, is not named
+    """
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        return "an unreadable address"
+    if host and any(form.lower() in host for secret in secrets if secret for form in encoded_forms(secret)):
+        return "an address that contains a secret from the request"
+    return host if host and host.isprintable() else "another path on the same host"

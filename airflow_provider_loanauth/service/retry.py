@@ -1,4 +1,4 @@
-"""Trying again, politely: by ``tenacity``, and only what may succeed later. Loaded when a task runs."""
+"""When a request is sent again: a policy for ``tenacity`` that retries only what may succeed later."""
 
 from __future__ import annotations
 
@@ -8,75 +8,74 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import tenacity
 
-from airflow_provider_loanauth.defaults import MAX_ATTEMPTS
 from airflow_provider_loanauth.exceptions import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Seconds within which the last attempt must begin.
+#: Seconds within which the last attempt must start.
 MAX_SECONDS = 60.0
 _FIRST_WAIT = 1.0
 
 R = TypeVar("R")
 
 
-def retrying(
+def call_with_retries(
     attempt: Callable[[], R],
     *,
-    warn: Callable[..., None],
-    max_attempts: int = MAX_ATTEMPTS,
+    max_attempts: int,
+    log_retry: Callable[..., None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> R:
     """
-    Try again while the service is unavailable: at most 3 attempts, the last one begun within 60 s.
+    Call a function again while the service is unavailable; the last attempt starts within 60 seconds.
 
-    The wait is exponential with full jitter, and never shorter than the ``Retry-After`` of the service; one that does
-    not fit ends the attempts at once. Anything but :class:`UnavailableError` ends them too.
+    The wait is exponential with full jitter, and never shorter than the ``Retry-After`` of the service; a wait that
+    does not fit into the 60 seconds ends the attempts at once. Any error but :class:`UnavailableError` ends them too.
 
     :param attempt: one attempt
-    :param warn: writes one log line for each retry: attempt, cause, wait
-    :param max_attempts: how many attempts at the most
-    :param sleep: what waits, given seconds
-    :raises UnavailableError: the last attempt's, naming the attempts and any wait that the service asked for
+    :param max_attempts: how many attempts at most
+    :param log_retry: writes one log line for each retry: attempt, cause, wait
+    :param sleep: waits for a number of seconds
+    :raises UnavailableError: that of the last attempt, with the number of attempts and any requested wait
     """
     jitter = tenacity.wait_random_exponential(multiplier=_FIRST_WAIT, max=MAX_SECONDS)
 
     def wait(state: tenacity.RetryCallState) -> float:
-        asked = _failure(state).retry_after
-        if asked is None:
+        retry_after = _failure(state).retry_after
+        if retry_after is None:
             return jitter(state)
-        # A little later than asked, so that not everybody who was sent away comes back in the same instant.
-        return asked + random.uniform(0, _FIRST_WAIT)  # noqa: S311 - nothing to guess
+        # A little later than requested, so that not all clients come back in the same instant.
+        return retry_after + random.uniform(0, _FIRST_WAIT)  # noqa: S311 - not for cryptography
 
-    def say(state: tenacity.RetryCallState) -> None:
-        warn(
-            "Attempt %d of %d: %s Trying again in %.1f s.",
+    def log(state: tenacity.RetryCallState) -> None:
+        log_retry(
+            "Attempt %d of %d failed: %s Retrying in %.1f s.",
             state.attempt_number,
             max_attempts,
-            _sentence(str(_failure(state))),
+            _as_sentence(str(_failure(state))),
             state.upcoming_sleep,
         )
 
     def give_up(state: tenacity.RetryCallState) -> NoReturn:
         failure = _failure(state)
-        made = f"{state.attempt_number} attempt{'s' if state.attempt_number > 1 else ''}"
-        asked = "" if failure.retry_after is None else f", and asks to wait {failure.retry_after:.0f} s"
+        attempts = f"{state.attempt_number} attempt{'s' if state.attempt_number > 1 else ''}"
+        requested = "" if failure.retry_after is None else f"; the service asked to wait {failure.retry_after:.0f} s"
         raise UnavailableError(
-            f"{_sentence(str(failure))} It was still so after {made}{asked}.",
+            f"{_as_sentence(str(failure))} Gave up after {attempts}{requested}.",
             status=failure.status,
             retry_after=failure.retry_after,
         )
 
-    retryer = tenacity.Retrying(
+    retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(UnavailableError),
         stop=tenacity.stop_any(tenacity.stop_after_attempt(max_attempts), tenacity.stop_before_delay(MAX_SECONDS)),
         wait=wait,
         sleep=sleep,
-        before_sleep=say,
+        before_sleep=log,
         retry_error_callback=give_up,
     )
-    return retryer(attempt)
+    return retrying(attempt)
 
 
 def _failure(state: tenacity.RetryCallState) -> UnavailableError:
@@ -86,5 +85,5 @@ def _failure(state: tenacity.RetryCallState) -> UnavailableError:
     return error
 
 
-def _sentence(text: str) -> str:
+def _as_sentence(text: str) -> str:
     return text if text.endswith(".") else f"{text}."

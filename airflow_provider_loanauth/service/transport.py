@@ -1,8 +1,4 @@
-"""
-How a request is sent: one ``requests`` session, bounded answers, nothing said of secrets.
-
-Loaded when a task runs, never at DAG parse. Knows no field of the wire and no Airflow.
-"""
+"""Sending one request with ``requests``: the response is bounded, and no log shows a secret."""
 
 from __future__ import annotations
 
@@ -16,29 +12,27 @@ from typing import TYPE_CHECKING
 import requests
 from requests.auth import HTTPBasicAuth
 
-from airflow_provider_loanauth import __version__
-from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
-from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME
-from airflow_provider_loanauth.redaction import derived_forms
-from airflow_provider_loanauth.service.errors import FOREIGN, explain
-from airflow_provider_loanauth.service.protocol import WireAnswer, WireRequest
+from airflow_provider_loanauth.exceptions import ResponseError
+from airflow_provider_loanauth.get_provider_info import USER_AGENT
+from airflow_provider_loanauth.redaction import encoded_forms, hide_cause
+from airflow_provider_loanauth.service.errors import TRANSPORT_EXCEPTIONS, map_exception
+from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from typing_extensions import Self
 
-USER_AGENT = f"{PACKAGE_NAME}/{__version__}"
-#: An answer longer than this, decoded, is refused: both answers of the interface are a few KiB.
-MAX_ANSWER_BYTES = 1024 * 1024
-_CHUNK = 64 * 1024
+#: A longer response, decoded, is an error: both responses of the interface are a few KiB.
+MAX_RESPONSE_BYTES = 1024 * 1024
+_CHUNK_BYTES = 64 * 1024
 
-# Loggers of urllib3 that write addresses. The address of the secret call holds the API key.
+# Loggers of urllib3 that write addresses. The address of the secret call contains the API key.
 _LOGGERS = [f"urllib3.{name}" for name in ("connectionpool", "connection", "util.retry", "response", "poolmanager")]
 
 
 class _Session(requests.Session):
-    """A session that knows no redirects: even where it follows none, requests reads their body, however long."""
+    """Ignores redirects. Even with ``allow_redirects=False``, requests reads the whole body of a redirect response."""
 
     def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002 - the library's signature
         return None
@@ -46,10 +40,10 @@ class _Session(requests.Session):
 
 class Transport:
     """
-    Sends requests over one session; close it, or use it by ``with``.
+    Sends requests over one session; use it in a ``with`` statement.
 
-    :param timeout: seconds to wait for a connection, and for each part of an answer
-    :param verify: check TLS certificates: yes, no, or by the CA bundle at this path
+    :param timeout: seconds to wait for a connection, and for each part of a response
+    :param verify: check TLS certificates: True, False, or the path of a CA bundle
     """
 
     def __init__(self, *, timeout: float, verify: bool | str) -> None:
@@ -66,39 +60,35 @@ class Transport:
     def __exit__(self, *exc_info: object) -> None:
         self._session.close()
 
-    def send(self, request: WireRequest) -> WireAnswer:
+    @hide_cause()
+    def send(self, request: WireRequest) -> WireResponse:
         """
         Send a request once.
 
         :param request: what to send
-        :return: the answer, whatever its status
-        :raises UnavailableError: no answer, or a broken one
+        :return: the response, whatever its status
+        :raises UnavailableError: no response, or a broken one
         :raises SettingsError: the certificate, the CA bundle or the address is wrong
-        :raises ResponseError: the answer is too long
+        :raises ResponseError: the response is too long
         """
-        problem: LoanAuthError
-        with _QUIET.about(request):
+        with _REDACTING_FILTER.hiding(request):
             try:
-                return self._exchange(request)
-            except LoanAuthError:
-                raise
-            except FOREIGN as error:
-                problem = explain(error, request)
-        # Raised out here, so that the foreign error, whose text has the full address, is not even its context.
-        raise problem
+                return self._send(request)
+            except TRANSPORT_EXCEPTIONS as error:
+                raise map_exception(error, request) from None
 
-    def _exchange(self, request: WireRequest) -> WireAnswer:
-        # Each value as octets: requests would encode a pair of strings as Latin-1 (RFC 7617 §2.1 has UTF-8).
-        # A callable that does nothing keeps a .netrc entry from adding credentials.
-        # http is for loopback alone, where a proxy of the environment would carry the password elsewhere, in clear.
+    def _send(self, request: WireRequest) -> WireResponse:
+        # Plain http is for loopback only, where a proxy of the environment would carry the password elsewhere.
         self._session.trust_env = not request.url.startswith("http:")
+        # As octets: requests would encode a pair of strings as Latin-1 (RFC 7617 §2.1 has UTF-8).
         basic = request.basic and HTTPBasicAuth(*(part.encode() for part in request.basic))
         with self._session.request(
-            request.verb,
+            request.http_method,
             request.url,
             headers=dict(request.headers),
-            # No file name: these are text parts of a multipart form.
+            # None: no file name, because these are text parts of a multipart form.
             files=[(name, (None, value)) for name, value in request.form] if request.form else None,
+            # A callable that does nothing keeps requests from adding the credentials of a .netrc entry.
             auth=basic or (lambda prepared: prepared),
             timeout=self._timeout,
             verify=self._verify,
@@ -107,67 +97,72 @@ class Transport:
             stream=True,
         ) as response:
             body = bytearray()
-            for chunk in response.iter_content(_CHUNK):
+            for chunk in response.iter_content(_CHUNK_BYTES):
                 body += chunk
-                if len(body) > MAX_ANSWER_BYTES:
-                    # What collects the locals of a traceback finds nothing here.
+                if len(body) > MAX_RESPONSE_BYTES:
+                    # Tools that capture local variables (Sentry, pytest) must not record the response.
                     body.clear()
                     del chunk
                     raise ResponseError(
-                        f"The answer of the service is longer than {MAX_ANSWER_BYTES // 1024} KiB. It was not read to "
-                        "its end; the answers of the interface are a few KiB.",
+                        f"The response of the service is larger than {MAX_RESPONSE_BYTES // 1024} KiB and was not read "
+                        "to its end. Responses of the interface are a few KiB: check Auth URL in the Connection.",
                         status=response.status_code,
                     )
             headers = {name.lower(): value for name, value in response.headers.items()}
-            return WireAnswer(status=response.status_code, headers=headers, body=bytes(body))
+            return WireResponse(status=response.status_code, headers=headers, body=bytes(body))
 
 
-class _Quiet:
+class _RedactingFilter(logging.Filter):
     """
-    Keeps the addresses of requests that are being sent out of urllib3's log records, at any level.
+    Keeps the secrets of requests that are being sent out of urllib3's log records, at any level.
 
-    One filter for all requests: a filter that comes and goes with each would make logging, which walks its list, skip
-    another thread's.
+    One filter for all requests: ``logging`` walks its list of filters without a lock, so that a filter that is removed
+    after each request would make it skip another thread's.
     """
 
     def __init__(self) -> None:
-        self._hidden: tuple[tuple[int, tuple[str, ...]], ...] = ()
-        self._renew()
-        os.register_at_fork(after_in_child=self._renew)
+        super().__init__()
+        #: Thread id and secrets of each request that is being sent.
+        self._active: tuple[tuple[int, tuple[str, ...]], ...] = ()
+        self._create_lock()
+        os.register_at_fork(after_in_child=self._create_lock)
 
-    def _renew(self) -> None:
-        self._changing = threading.Lock()
+    def _create_lock(self) -> None:
+        self._lock = threading.Lock()
 
     @contextmanager
-    def about(self, request: WireRequest) -> Iterator[None]:
-        """Hide what is secret in the address of a request while it is sent."""
+    def hiding(self, request: WireRequest) -> Iterator[None]:
+        """Hide the secrets of a request while it is sent."""
         mine = (threading.get_ident(), request.secrets)
         for name in _LOGGERS:
-            # Nothing happens where it is; logging that was configured anew has lost it.
+            # Each time, because configuring logging again removes filters; adding twice has no effect.
             logging.getLogger(name).addFilter(self)
-        with self._changing:
-            self._hidden = (*self._hidden, mine)
+        with self._lock:
+            self._active = (*self._active, mine)
         try:
             yield
         finally:
-            with self._changing:
-                self._hidden = tuple(others for others in self._hidden if others is not mine)
+            with self._lock:
+                self._active = tuple(other for other in self._active if other is not mine)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Take what is hidden out of a record (the protocol of ``logging``)."""
-        if record.exc_info and any(thread == record.thread for thread, _ in self._hidden):
-            # Headers that urllib3 cannot read: it tells all of them, and what the service issues may stand there.
-            record.msg = "The answer of the service is malformed; what urllib3 says of it is not shown."
+        """Redact a record (the protocol of ``logging``)."""
+        if record.exc_info and any(thread == record.thread for thread, _ in self._active):
+            # urllib3 logs all headers when one cannot be parsed; they may contain what the service issued.
+            record.msg = (
+                "The response of the service has malformed headers. The message of urllib3 is hidden, because it may "
+                "contain a secret."
+            )
             record.args, record.exc_info, record.exc_text = (), None, None
             return True
-        message = shown = record.getMessage()
-        # Worked out here, because hardly anybody has urllib3 write at DEBUG.
-        forms = {form for _, secrets in self._hidden for secret in secrets for form in derived_forms(secret)}
+        message = redacted = record.getMessage()
+        # Computed here and not for each request, because urllib3 rarely logs at DEBUG.
+        forms = {form for _, secrets in self._active for secret in secrets for form in encoded_forms(secret)}
         for form in sorted(forms, key=len, reverse=True):
-            shown = shown.replace(form, "***")
-        if shown != message:
-            record.msg, record.args = shown, ()
+            redacted = redacted.replace(form, "***")
+        if redacted != message:
+            record.msg, record.args = redacted, ()
         return True
 
 
-_QUIET = _Quiet()
+_REDACTING_FILTER = _RedactingFilter()

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Task
 
 #: Seconds that one question may take; never more than the shortest interval of those who wait.
-ASK_SECONDS = 10.0
+REQUEST_TIMEOUT = 10.0
 #: Questions of one address that may be unanswered at a time.
-MOST_THREADS = 4
+MAX_THREADS = 4
 #: A shorter interval, in seconds, is taken as this: no loop may run hot.
-SHORTEST_INTERVAL = 0.05
+MIN_INTERVAL = 0.05
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class Waiter:
     due: float
     answered: Future[None]
 
-    def was_served(self, asked_at: float) -> None:
+    def reschedule(self, asked_at: float) -> None:
         """Count a question, whoever it was asked for, as this waiter's."""
         if self.ceiling is not None and asked_at >= self.due:
             self.interval = max(self.interval, min(self.interval * 2, self.ceiling))
@@ -84,7 +84,7 @@ class Probe:
         :param interval: seconds
         :param ceiling: see :class:`Waiter`
         """
-        interval = max(interval, SHORTEST_INTERVAL)
+        interval = max(interval, MIN_INTERVAL)
         due = self._loop.time() + interval
         waiter = Waiter(interval, ceiling, due, due, self._loop.create_future())
         self._waiters.add(waiter)
@@ -114,7 +114,7 @@ class Probe:
                 if await self._ask():
                     break
                 for waiter in self._waiters:
-                    waiter.was_served(self._asked_at)
+                    waiter.reschedule(self._asked_at)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             self._end()
             for waiter in self._waiters:
@@ -140,9 +140,9 @@ class Probe:
         """Ask once, in a thread of its own; not while earlier ones are still held by answers that never end."""
         self._asked_at = self._loop.time()
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        if len(self._threads) >= MOST_THREADS:
+        if len(self._threads) >= MAX_THREADS:
             return False
-        seconds = min(ASK_SECONDS, *(waiter.interval for waiter in self._waiters))
+        seconds = min(REQUEST_TIMEOUT, *(waiter.interval for waiter in self._waiters))
         answer: Future[bool] = self._loop.create_future()
 
         def deliver(ready: bool, error: Exception | None) -> None:

@@ -27,7 +27,7 @@ DAGS = DAG_FILES / "http_dags.py"
 
 
 @pytest.fixture
-def of_task(monkeypatch):
+def from_task(monkeypatch):
     """An ``auth_type`` in a task whose XCom is what the test says."""
 
     def make(found, **kwargs):
@@ -41,17 +41,17 @@ def of_task(monkeypatch):
             xcom_pull=lambda task_ids: pulled.append(task_ids) or found,
         )
         monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": ti})
-        return LoanAuth.of_task("authenticate", **kwargs), pulled
+        return LoanAuth.from_task("authenticate", **kwargs), pulled
 
     return make
 
 
 @pytest.mark.parametrize("arguments", [(), ("made-up-login", "made-up-password")])
-def test_it_is_called_as_the_http_hook_calls_it(world, pulled, of_task, arguments):
+def test_it_is_called_as_the_http_hook_calls_it(world, pulled, from_task, arguments):
     """Without arguments, or with the login and password of the HTTP Connection."""
     import requests
 
-    auth_type, asked = of_task(pulled())
+    auth_type, asked = from_task(pulled())
     auth = auth_type(*arguments)
     assert isinstance(auth, LoanAuth)
     assert asked == ["authenticate"]
@@ -59,25 +59,25 @@ def test_it_is_called_as_the_http_hook_calls_it(world, pulled, of_task, argument
     assert requests.post(world.url, json=loan, auth=auth, timeout=5).status_code == 200
 
 
-def test_parameters_are_passed_on(pulled, of_task):
-    auth_type, _ = of_task(pulled("loanauth_ppe"), secret_header="X-Made-Up")
+def test_parameters_are_passed_on(pulled, from_task):
+    auth_type, _ = from_task(pulled("loanauth_ppe"), secret_header="X-Made-Up")
     assert auth_type()._auth._placement.secret_header == "X-Made-Up"
 
 
-def test_a_task_that_returned_nothing_is_told(of_task):
-    auth_type, _ = of_task(None)
+def test_a_task_that_returned_nothing_is_told(from_task):
+    auth_type, _ = from_task(None)
     with pytest.raises(LoanAuthError, match="did the authenticating task run"):
         auth_type()
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
 def test_it_travels_with_its_operator(copied):
-    assert repr(copied(LoanAuth.of_task("authenticate"))) == "LoanAuth.of_task('authenticate')"
+    assert repr(copied(LoanAuth.from_task("authenticate"))) == "LoanAuth.from_task('authenticate')"
 
 
 def test_its_representation_is_the_same_at_each_parse():
     """A mapped operator's parameters are serialized by ``repr``: one that changes would make a new DAG version."""
-    assert repr(LoanAuth.of_task("a")) == repr(LoanAuth.of_task("a")) == "LoanAuth.of_task('a')"
+    assert repr(LoanAuth.from_task("a")) == repr(LoanAuth.from_task("a")) == "LoanAuth.from_task('a')"
 
 
 def test_the_dags_serialize_the_same_at_each_parse():

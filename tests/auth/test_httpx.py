@@ -11,15 +11,15 @@ import threading
 import httpx
 import pytest
 import requests
+from airflow_provider_loanauth.run_in_thread import run_in_thread
 
 from airflow_provider_loanauth.auth import requests as auth_module
 from airflow_provider_loanauth.auth.httpx import LoanAuth, get_credential
-from airflow_provider_loanauth.auth.refresh import RENEWALS
+from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks import loanauth as hook_module
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.off_the_loop import off_the_loop
 from tests.support.leaks import leaks, told
 from tests.support.pricing_fixtures import in_threads, loan
 
@@ -240,7 +240,7 @@ def test_200_requests_with_a_refused_password_post_it_once(world, pulled, define
 
 @pytest.mark.parametrize("reason", ["expired", "revoked", "connection", "get_credential"])
 def test_the_loop_turns_while_the_login_waits(world, pulled, reason):
-    auth = LoanAuth("loanauth_jwt" if reason == "connection" else pulled())
+    auth = LoanAuth.from_connection("loanauth_jwt" if reason == "connection" else pulled())
     if reason == "expired":
         world.pass_time(4000)
     if reason == "revoked":
@@ -308,7 +308,7 @@ def test_blocking_work_does_not_run_in_the_pool_of_the_loop(world):
     async def main():
         loop = asyncio.get_running_loop()
         here = threading.current_thread()
-        there = await off_the_loop(threading.current_thread)
+        there = await run_in_thread(threading.current_thread)
         assert there is not here
         assert there.name == "loanauth"
         assert there.daemon
@@ -320,7 +320,7 @@ def test_blocking_work_does_not_run_in_the_pool_of_the_loop(world):
 def test_work_that_fails_fails_where_it_is_awaited():
     async def main():
         with pytest.raises(KeyError, match="made-up"):
-            await off_the_loop(lambda: {}["made-up"])
+            await run_in_thread(lambda: {}["made-up"])
 
     asyncio.run(main())
 
@@ -332,7 +332,7 @@ def test_work_keeps_the_context():
 
     async def main():
         variable.set("here")
-        assert await off_the_loop(variable.get) == "here"
+        assert await run_in_thread(variable.get) == "here"
 
     asyncio.run(main())
 
@@ -520,11 +520,11 @@ def test_secrets_are_in_no_log_no_repr_and_no_traceback(world, pulled, call, log
         call(world.url, auth=auth, json=loan())
         world.sandbox.revoke()
         call(world.url, auth=auth, json=loan())
-        issued.append(auth._keyring.at_hand().value)
-        shown += [repr(auth), repr(vars(auth)), repr(vars(auth._keyring)), repr(auth._keyring.at_hand())]
+        issued.append(auth._provider.get_cached().value)
+        shown += [repr(auth), repr(vars(auth)), repr(vars(auth._provider)), repr(auth._provider.get_cached())]
     world.pass_time(90_000)
     world.sandbox.set_fault("status", where="any", status=401)
-    RENEWALS.forget()
+    _PROCESS_CACHE.forget()
     for credential in (token, secret):
         with pytest.raises(LoanAuthError) as caught:
             call(world.url, auth=LoanAuth(credential), json=loan())

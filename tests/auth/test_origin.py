@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_loanauth.auth.active import Grant
-from airflow_provider_loanauth.auth.origin import Placement, origin_of
+from airflow_provider_loanauth.auth.refresh import ActiveCredential
+from airflow_provider_loanauth.auth.origin import OriginGuard, origin_of
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 
 VALUE = "made-up-value-of-a-credential"
 
 
 def grant(method="jwt", company_id="made-up-company"):
-    return Grant(
+    return ActiveCredential(
         value=VALUE, conn_id="c", method=method, company_id=company_id, lifetime=None, ends=None, renewed=False
     )
 
@@ -63,7 +63,7 @@ def test_another_service(other):
 def test_no_service(address):
     with pytest.raises(ValueError):  # noqa: PT011 - whose words differ by cause
         origin_of(address)
-    placement = Placement()
+    placement = OriginGuard()
     with pytest.raises(LoanAuthError, match="http and https addresses only"):
         placement.bind(address)
     placement.bind("https://pricing.example")
@@ -72,17 +72,17 @@ def test_no_service(address):
 
 @pytest.mark.parametrize("address", ["http://localhost:1", "http://127.8.9.1", "http://[::1]:80", "http://LOCALHOST."])
 def test_plain_http_goes_to_loopback(address):
-    Placement().bind(address)
+    OriginGuard().bind(address)
 
 
 @pytest.mark.parametrize("address", ["http://10.0.0.1", "http://localhost.example", "http://127.0.0.1.example"])
 def test_and_nowhere_else(address):
     with pytest.raises(LoanAuthError, match="begins with http"):
-        Placement().bind(address)
+        OriginGuard().bind(address)
 
 
 def test_nothing_is_bound_at_first():
-    assert not Placement().is_bound_to("https://pricing.example")
+    assert not OriginGuard().is_bound_to("https://pricing.example")
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_nothing_is_bound_at_first():
     ["/a", "a", "?a", "#a", "", "https://pricing.example:443/", "//pricing.example/a", "https://PRICING.example"],
 )
 def test_a_redirect_that_stays(location):
-    placement = Placement()
+    placement = OriginGuard()
     placement.bind("https://pricing.example/price")
-    assert not placement.leads_elsewhere("https://pricing.example/price", location)
+    assert not placement.is_cross_origin("https://pricing.example/price", location)
 
 
 @pytest.mark.parametrize(
@@ -112,33 +112,33 @@ def test_a_redirect_that_stays(location):
     ],
 )
 def test_a_redirect_that_leads_elsewhere(location):
-    placement = Placement()
+    placement = OriginGuard()
     placement.bind("https://pricing.example/price")
-    assert placement.leads_elsewhere("https://pricing.example/price", location)
+    assert placement.is_cross_origin("https://pricing.example/price", location)
 
 
 def test_what_is_put_on_is_recognised_and_taken_off():
     for method, names in (("jwt", {"Authorization"}), ("los", {"Authorization"}), ("ppe", {"secret", "companyid"})):
-        placement, headers = Placement(), {"Accept": "application/json"}
-        assert not placement.is_on(headers, grant(method))
+        placement, headers = OriginGuard(), {"Accept": "application/json"}
+        assert not placement.carries(headers, grant(method))
         placement.put(headers, grant(method))
         assert set(headers) == names | {"Accept"}
-        assert placement.is_on(headers, grant(method))
-        placement.take_off(headers)
+        assert placement.carries(headers, grant(method))
+        placement.strip(headers)
         assert headers == {"Accept": "application/json"}
 
 
 def test_a_secret_without_a_company_id_is_not_put_on():
     headers = {}
     with pytest.raises(SettingsError, match="Company ID is missing") as caught:
-        Placement().put(headers, grant("ppe", company_id=None))
+        OriginGuard().put(headers, grant("ppe", company_id=None))
     assert headers == {}
     assert VALUE not in str(caught.value)
 
 
 def test_values_are_in_no_representation():
     assert VALUE not in repr(grant())
-    assert VALUE not in repr(Placement())
+    assert VALUE not in repr(OriginGuard())
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_no_proxy_carries_a_credential_in_clear(variables, refused, monkeypatch)
         monkeypatch.delenv(name.upper(), raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    Placement().bind("https://pricing.example/")
-    placement = Placement()
+    OriginGuard().bind("https://pricing.example/")
+    placement = OriginGuard()
     if not refused:
         placement.bind("http://127.0.0.1:8080/")
         return

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.auth import active as grants
+from airflow_provider_loanauth.auth import refresh as grants
 from airflow_provider_loanauth.auth import refresh as renewal
-from airflow_provider_loanauth.auth.active import Grant
-from airflow_provider_loanauth.auth.refresh import Keyring, Renewals
+from airflow_provider_loanauth.auth.refresh import ActiveCredential
+from airflow_provider_loanauth.auth.refresh import CredentialCache, CredentialProvider
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
     RejectedError,
@@ -23,7 +23,7 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 from airflow_provider_loanauth.models import TokenResponse
-from airflow_provider_loanauth.service.results import Outcome
+from airflow_provider_loanauth.service.client import AuthenticationResult
 from tests.support.pricing_fixtures import in_threads
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
@@ -62,7 +62,7 @@ class Source:
         if self.failure:
             raise self.failure
         response = TokenResponse(access_token=f"made-up-{self.tenant}-{number}")
-        return Outcome(response=response, requested_at=NOW, lifetime=self.lifetime)
+        return AuthenticationResult(response=response, requested_at=NOW, lifetime=self.lifetime)
 
 
 @pytest.fixture
@@ -70,9 +70,9 @@ def clock(monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.seconds, time=lambda: 1e9, seconds=1000.0)
     for module in (grants, renewal):
         monkeypatch.setattr(module, "time", now)
-    renewal.RENEWALS.forget()
+    renewal._PROCESS_CACHE.forget()
     yield now
-    renewal.RENEWALS.forget()
+    renewal._PROCESS_CACHE.forget()
 
 
 @pytest.fixture
@@ -82,12 +82,12 @@ def source(clock):
 
 @pytest.fixture
 def renewals(clock):
-    return Renewals()
+    return CredentialCache()
 
 
 def grant(**changes):
     usual = {"value": "made-up", "conn_id": "c", "method": "jwt", "company_id": None}
-    return Grant(**(usual | {"lifetime": 100.0, "ends": 1100.0, "renewed": False} | changes))
+    return ActiveCredential(**(usual | {"lifetime": 100.0, "ends": 1100.0, "renewed": False} | changes))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_an_interruption_is_nobodys_failure(renewals, source):
 
 
 def test_the_connection_is_read_for_each_renewal_and_not_for_each_use(clock, source):
-    keyring = Keyring(source, None, 60)
+    keyring = CredentialProvider(source, None, 60)
     grants = {id(keyring.current()) for _ in range(5)}
     assert (len(grants), source.read) == (1, 1)
     clock.seconds += 95
@@ -266,17 +266,17 @@ def test_connections_are_read_one_at_a_time(clock):
             inside.pop()
             return super().settings()
 
-    in_threads(8, lambda index: Keyring(Careful(tenant=str(index)), None, 60).current())
+    in_threads(8, lambda index: CredentialProvider(Careful(tenant=str(index)), None, 60).current())
     assert max(most) == 1
 
 
 def test_what_is_at_hand_needs_no_waiting(clock, source):
-    keyring = Keyring(source, None, 60)
-    assert keyring.at_hand() is None
+    keyring = CredentialProvider(source, None, 60)
+    assert keyring.get_cached() is None
     current = keyring.current()
-    assert keyring.at_hand() is current
+    assert keyring.get_cached() is current
     clock.seconds += 95
-    assert keyring.at_hand() is None
+    assert keyring.get_cached() is None
 
 
 def test_a_credential_that_cannot_be_opened_is_an_error_each_time(clock, source):
@@ -287,7 +287,7 @@ def test_a_credential_that_cannot_be_opened_is_an_error_each_time(clock, source)
         def value(self):
             raise SealError("made-up damage")
 
-    keyring = Keyring(source, Damaged(), 60)
+    keyring = CredentialProvider(source, Damaged(), 60)
     for _ in range(2):
         with pytest.raises(SealError):
             keyring.current()
@@ -298,17 +298,17 @@ def test_a_credential_that_cannot_be_opened_is_an_error_each_time(clock, source)
 
 
 def test_what_is_still_good_goes_on_while_the_service_is_down(clock, source):
-    keyring = Keyring(source, None, 60)
+    keyring = CredentialProvider(source, None, 60)
     first = keyring.current()
     source.failure = UnavailableError("made-up")
     clock.seconds += 91  # 9 of 100 seconds are left
     assert [keyring.current() for _ in range(3)] == [first] * 3
     assert source.issued == 2
     # Not before a pause is the service asked again; what has ended is used by nobody.
-    clock.seconds += grants.PAUSE_WHILE_GOOD - 2
-    assert keyring.at_hand() is first
+    clock.seconds += grants.GRACE_PERIOD - 2
+    assert keyring.get_cached() is first
     clock.seconds += 1
-    assert keyring.at_hand() is None
+    assert keyring.get_cached() is None
     with pytest.raises(UnavailableError):
         keyring.current()
     assert source.issued == 3
@@ -318,22 +318,22 @@ def test_what_is_still_good_goes_on_while_the_service_is_down(clock, source):
 
 def test_after_the_pause_the_service_is_asked_again(clock):
     source = Source(lifetime=1000)
-    keyring = Keyring(source, None, 60)
+    keyring = CredentialProvider(source, None, 60)
     first = keyring.current()
     source.failure = UnavailableError("made-up")
     clock.seconds += 950
     assert keyring.current() is first
-    clock.seconds += grants.PAUSE_WHILE_GOOD
+    clock.seconds += grants.GRACE_PERIOD
     assert keyring.current() is first
     assert source.issued == 3
-    clock.seconds += grants.PAUSE_WHILE_GOOD
+    clock.seconds += grants.GRACE_PERIOD
     source.failure = None
     assert keyring.current() is not first
 
 
 @pytest.mark.parametrize("failure", [RejectedError("made-up"), SettingsError("made-up"), ResponseError("made-up")])
 def test_any_other_failure_is_told_at_once(clock, source, failure):
-    keyring = Keyring(source, None, 60)
+    keyring = CredentialProvider(source, None, 60)
     keyring.current()
     source.failure = failure
     clock.seconds += 91
@@ -342,11 +342,11 @@ def test_any_other_failure_is_told_at_once(clock, source, failure):
 
 
 def test_a_refused_one_is_not_used_again_while_the_service_is_down(clock, source):
-    keyring = Keyring(source, None, 60)
+    keyring = CredentialProvider(source, None, 60)
     first = keyring.current()
     source.failure = UnavailableError("made-up")
     with pytest.raises(UnavailableError):
-        keyring.another_than(first)
+        keyring.refresh(first)
 
 
 # --- a 401 as a reason to renew ---
@@ -354,41 +354,41 @@ def test_a_refused_one_is_not_used_again_while_the_service_is_down(clock, source
 
 def test_reasons(clock):
     pulled, renewed = grant(), grant(renewed=True)
-    assert pulled.may_be_replaced()
-    assert not renewed.may_be_replaced()
+    assert pulled.should_refresh_on_401()
+    assert not renewed.should_refresh_on_401()
     for status in (199, 300, 302, 400, 401, 403, 404, 429, 500, 503):
         renewed.answered(status)
-        assert not renewed.may_be_replaced()
+        assert not renewed.should_refresh_on_401()
     renewed.answered(204)
-    assert renewed.may_be_replaced()
+    assert renewed.should_refresh_on_401()
 
 
 def test_one_that_was_never_accepted_is_no_reason_for_a_minute_only(clock):
     """Else a process would keep what the service refuses, of a credential without a known end, for ever."""
     renewed = grant(renewed=True, lifetime=None, ends=None)
-    renewed.answered_again(401)
-    clock.seconds += grants.PAUSE_AFTER_VAIN - 1
-    assert not renewed.may_be_replaced()
+    renewed.record_retry_response(401)
+    clock.seconds += grants.REFRESH_COOLDOWN - 1
+    assert not renewed.should_refresh_on_401()
     clock.seconds += 1
-    assert renewed.may_be_replaced()
+    assert renewed.should_refresh_on_401()
 
 
 def test_a_renewal_that_changed_nothing_is_a_reason_not_to(clock):
     renewed = grant(renewed=True)
     renewed.answered(200)
-    renewed.answered_again(401)
-    assert not renewed.may_be_replaced()
-    clock.seconds += grants.PAUSE_AFTER_VAIN - 1
+    renewed.record_retry_response(401)
+    assert not renewed.should_refresh_on_401()
+    clock.seconds += grants.REFRESH_COOLDOWN - 1
     renewed.answered(200)
-    assert not renewed.may_be_replaced()
+    assert not renewed.should_refresh_on_401()
     clock.seconds += 1
-    assert renewed.may_be_replaced()
+    assert renewed.should_refresh_on_401()
 
 
 def test_one_that_helped_is_none(clock):
     renewed = grant(renewed=True)
-    renewed.answered_again(200)
-    assert renewed.may_be_replaced()
+    renewed.record_retry_response(200)
+    assert renewed.should_refresh_on_401()
 
 
 # --- processes, representations ---
@@ -404,9 +404,9 @@ def _renew_in_child(keyring, results):
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_process_has_its_own(clock, source):
     """A lock that another thread held at the fork would hold for ever in the child."""
-    keyring = Keyring(source, None, 60)
+    keyring = CredentialProvider(source, None, 60)
     keyring.current()
-    (line,) = renewal.RENEWALS._lines.values()
+    (line,) = renewal._PROCESS_CACHE._lines.values()
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
     with line.lock:
@@ -433,7 +433,7 @@ def test_threads_open_the_credential_once(source):
             time.sleep(0.02)
             return "made-up-secret"
 
-    keyring = Keyring(source, Credential(), 60)
+    keyring = CredentialProvider(source, Credential(), 60)
     grants_of_all = in_threads(8, lambda _: keyring.current())
     assert len(opened) == 1
     assert {id(one) for one in grants_of_all} == {id(grants_of_all[0])}
@@ -444,11 +444,11 @@ def test_a_forked_process_does_not_repeat_a_refusal(source):
     """Otherwise each process of a pool would send the password again, and lock the account."""
     source.failure = RejectedError("made-up refusal")
     with pytest.raises(RejectedError):
-        Keyring(source, None, 60).current()
-    renewal.RENEWALS.forked()
+        CredentialProvider(source, None, 60).current()
+    renewal._PROCESS_CACHE.forked()
     source.failure = None
     with pytest.raises(RejectedError):
-        Keyring(source, None, 60).current()
+        CredentialProvider(source, None, 60).current()
 
 
 def test_values_are_in_no_representation():

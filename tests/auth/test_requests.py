@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
-from airflow_provider_loanauth.auth.refresh import RENEWALS
+from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks import loanauth as hook_module
@@ -52,9 +52,9 @@ def test_a_connection_id_prices_with_one_login(world, conn_id):
 
 
 def test_a_method_overrides_the_connections(world):
-    assert price(world, LoanAuth("loanauth_jwt", "jwt")).status_code == 200
+    assert price(world, LoanAuth.from_connection("loanauth_jwt", "jwt")).status_code == 200
     with pytest.raises(SettingsError, match="LOS client ID"):
-        price(world, LoanAuth("loanauth_jwt", "los"))
+        price(world, LoanAuth.from_connection("loanauth_jwt", "los"))
 
 
 def test_a_token_is_a_bearer_token(pricing, pulled):
@@ -138,7 +138,7 @@ def test_it_is_renewed_before_it_runs_out(world, pulled):
 
 def test_the_window_is_a_tenth_of_a_short_lifetime(world):
     world.sandbox.set_settings(token_lifetime=300)
-    auth = LoanAuth("loanauth_jwt")
+    auth = LoanAuth.from_connection("loanauth_jwt")
     for _ in range(10):
         assert price(world, auth).status_code == 200
     world.pass_time(250)
@@ -151,7 +151,7 @@ def test_the_window_is_a_tenth_of_a_short_lifetime(world):
 
 
 def test_the_window_can_be_set(world):
-    auth = LoanAuth("loanauth_jwt", min_ttl=10)
+    auth = LoanAuth.from_connection("loanauth_jwt", min_ttl=10)
     price(world, auth)
     world.pass_time(3600 - 30)
     price(world, auth)
@@ -179,7 +179,7 @@ def test_many_objects_of_one_expired_credential_renew_once(world, pulled):
 
 def test_each_lifetime_costs_one_login(world):
     world.sandbox.set_settings(token_lifetime=100)
-    auth = LoanAuth("loanauth_jwt")
+    auth = LoanAuth.from_connection("loanauth_jwt")
     for _ in range(40):
         assert price(world, auth).status_code == 200
         world.pass_time(10)
@@ -191,7 +191,7 @@ def test_each_lifetime_costs_one_login(world):
 @pytest.mark.parametrize("step", [-86_400, -3600, 3600, 86_400])
 def test_a_step_of_the_wall_clock_changes_nothing(world, pulled, monkeypatch, step):
     auth = LoanAuth(pulled())
-    renewing = LoanAuth("loanauth_los")
+    renewing = LoanAuth.from_connection("loanauth_los")
     assert price(world, auth).status_code == price(world, renewing).status_code == 200
     really, now = time.time, pendulum.now
     monkeypatch.setattr(time, "time", lambda: really() + step)
@@ -242,7 +242,7 @@ def test_a_credential_that_ended_before_it_was_issued_is_good_until_refused(worl
 def test_without_an_end_it_is_renewed_when_refused(world):
     world.sandbox.set_fault("no-exp", where="token")
     world.sandbox.add_fault("no-expires-in", where="token")
-    auth = LoanAuth("loanauth_jwt")
+    auth = LoanAuth.from_connection("loanauth_jwt")
     price(world, auth)
     world.pass_time(86_400)
     assert price(world, auth).status_code == 200
@@ -393,7 +393,7 @@ def test_32_threads_over_a_revoked_credential_renew_once(world, pulled):
 
 
 def test_32_threads_over_a_connection_log_in_once(world):
-    auth = LoanAuth("loanauth_jwt")
+    auth = LoanAuth.from_connection("loanauth_jwt")
     assert in_threads(32, lambda index: price(world, auth, index).status_code) == [200] * 32
     assert world.logins == 1
 
@@ -402,7 +402,7 @@ def test_32_threads_over_a_connection_log_in_once(world):
 
 
 def test_a_rotated_password_is_picked_up_by_the_next_renewal(world, define):
-    auth = LoanAuth("loanauth_jwt")
+    auth = LoanAuth.from_connection("loanauth_jwt")
     price(world, auth)
     (lender, *others) = world.sandbox.state.accounts
     rotated = copy.deepcopy(lender)
@@ -416,9 +416,9 @@ def test_a_rotated_password_is_picked_up_by_the_next_renewal(world, define):
 
 def test_one_tenants_credential_is_never_used_for_another(world, pricing, define):
     """The connection id now means another company: nothing that was cached for the first one is found."""
-    requests.get(pricing.url, auth=LoanAuth("loanauth_jwt"), timeout=60)
+    requests.get(pricing.url, auth=LoanAuth.from_connection("loanauth_jwt"), timeout=60)
     define("loanauth_jwt", world.sandbox.connections(1)["AIRFLOW_CONN_LOANAUTH_JWT"])
-    requests.get(pricing.url, auth=LoanAuth("loanauth_jwt"), timeout=60)
+    requests.get(pricing.url, auth=LoanAuth.from_connection("loanauth_jwt"), timeout=60)
     first, second = [one["authorization"] for one in pricing.credentials]
     assert first != second
     assert {name: tally.succeeded for name, tally in world.sandbox.counters().by_user.items()} == {
@@ -427,12 +427,12 @@ def test_one_tenants_credential_is_never_used_for_another(world, pricing, define
     }
     # The same settings under another name are another connection too.
     define("loanauth_other", world.sandbox.connections(1)["AIRFLOW_CONN_LOANAUTH_JWT"])
-    requests.get(pricing.url, auth=LoanAuth("loanauth_other"), timeout=60)
+    requests.get(pricing.url, auth=LoanAuth.from_connection("loanauth_other"), timeout=60)
     assert world.logins == 3
 
 
 def test_a_renewal_after_a_change_of_tenant_is_the_new_tenants(world, define, pricing):
-    auth = LoanAuth("loanauth_ppe")
+    auth = LoanAuth.from_connection("loanauth_ppe")
     requests.get(pricing.url, auth=auth, timeout=60)
     define("loanauth_ppe", world.sandbox.connections(1)["AIRFLOW_CONN_LOANAUTH_PPE"])
     pricing.answer = lambda request: (200 if request.headers["companyid"].startswith("broker") else 401, {}, b"")
@@ -487,7 +487,7 @@ def test_a_connection_id_is(conn_id):
 
 
 def test_a_connection_that_is_not_there_is_named_when_it_is_used(world):
-    auth = LoanAuth("loanauth_missing")
+    auth = LoanAuth.from_connection("loanauth_missing")
     with pytest.raises(LoanAuthError, match="loanauth_missing"):
         price(world, auth)
 
@@ -528,7 +528,7 @@ def test_secrets_are_in_no_log_no_repr_and_no_traceback(world, pulled, logs, def
         price(world, auth)
         world.sandbox.revoke()
         price(world, auth)
-        grant = auth._auth._keyring.at_hand()
+        grant = auth._provider.get_cached()
         issued.append(grant.value)
         shown += [
             repr(auth),
@@ -536,11 +536,11 @@ def test_secrets_are_in_no_log_no_repr_and_no_traceback(world, pulled, logs, def
             repr(vars(auth)),
             repr(grant),
             repr(auth._auth._placement),
-            repr(vars(auth._auth._keyring)),
+            repr(vars(auth._provider)),
         ]
     world.pass_time(4000)
     world.sandbox.set_fault("status", where="any", status=401)
-    RENEWALS.forget()
+    _PROCESS_CACHE.forget()
     for auth in auths:
         with pytest.raises(LoanAuthError) as caught:
             price(world, LoanAuth(auth._made_of[0]))

@@ -263,7 +263,7 @@ def test_a_body_that_cannot_go_back_is_an_error_once(world, pricing, auth, kind)
         LoanAuthError, match=r"\(401\). It was renewed, but the body .* Send the request anew"
     ) as caught:
         requests.post(pricing.url, data=body(), auth=auth, timeout=60)
-    assert not leaks(told(caught.value), [auth._auth._keyring.at_hand().value])
+    assert not leaks(told(caught.value), [auth._provider.get_cached().value])
     # The error is right: it was renewed.
     assert requests.post(pricing.url, data=body(), auth=auth, timeout=60).status_code == 200
     assert [one.body for one in pricing.seen] == [b"made-up loans"] * 2

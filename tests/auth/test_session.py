@@ -240,7 +240,7 @@ def test_other_credentials_of_a_call_do_not_follow_a_redirect_elsewhere(world, p
 def test_nothing_of_a_session_shows_a_secret(world, logs):
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         price(session, world.url)
-        value = session.auth._keyring.at_hand().value
+        value = session.auth._provider.get_cached().value
         shown = [repr(session), repr(vars(session)), repr(session.auth), repr(vars(session.auth))]
     company = world.sandbox.state.accounts[0]
     assert not leaks("\n".join([*shown, logs.text]), [value, company.users[0].password, company.client_secret])

@@ -200,7 +200,7 @@ def drawn():
 
     cls = type("ConnectionForm", (Form,), LoanAuthHook.get_connection_form_widgets())
 
-    def draw(sent=None, **stored):
+    def draw(credentials=None, **stored):
         return cls(None if sent is None else Sent(sent), data=stored)
 
     return draw
@@ -240,12 +240,12 @@ def test_a_stored_secret_is_never_drawn(name, drawn):
     shown = str(drawn(**{name: "made-up-stored-secret"})[name]())
     assert 'type="password"' in shown
     assert "made-up-stored-secret" not in shown
-    assert form.KEPT_SECRET not in shown
+    assert form.UNCHANGED_SECRET not in shown
 
 
 def test_an_untouched_secret_asks_to_keep_the_stored_one(drawn):
     page = drawn({"client_secret": "", "api_key": "typed-anew"})
-    assert page.client_secret.data == form.KEPT_SECRET
+    assert page.client_secret.data == form.UNCHANGED_SECRET
     assert page.api_key.data == "typed-anew"
 
 

@@ -14,7 +14,7 @@ from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowFailException, AirflowNotFoundException
 from airflow_provider_loanauth.connection.reader import read_connection
-from airflow_provider_loanauth.connection.settings import ApiKeyPair, PasswordGrant, load
+from airflow_provider_loanauth.connection.settings import ApiKeyCredentials, PasswordCredentials, load
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.support.leaks import leaks, told
@@ -30,7 +30,7 @@ EXTRA = {
     "api_key_in_headers": False,
 }
 USER, PASSWORD = "zoë+o'hara@lender.example", " p%61ss & wörd=✓;/?#@: 🔑 "
-SENT = PasswordGrant(
+SENT = PasswordCredentials(
     username=USER,
     password=PASSWORD,
     origin=EXTRA["origin"],
@@ -45,7 +45,7 @@ WHOLE_EXTRA = urlencode({"__extra__": json.dumps(EXTRA)})
 
 def is_read(conn_id, auth_url, **more):
     settings = LoanAuthHook(conn_id).settings()
-    assert settings.sent == SENT
+    assert settings.credentials == SENT
     assert settings.auth_url == auth_url
     assert (settings.method, settings.timeout, settings.verify) == ("jwt", 7.0, False)
 
@@ -110,7 +110,7 @@ def test_the_object_that_the_form_makes():
         extra=json.dumps(EXTRA),
     )
     settings = load(connection)
-    assert (settings.sent, settings.conn_id) == (SENT, "tenant_a")
+    assert (settings.credentials, settings.conn_id) == (SENT, "tenant_a")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -128,7 +128,7 @@ def test_airflow_exports_what_it_reads(case, define):
 def test_ppe_needs_no_login(define):
     define("tenant_a", f"loanauth://auth.example/?{urlencode({'method': 'ppe', 'api_key': 'a/b+ c', 'user_id': '1'})}")
     settings = LoanAuthHook("tenant_a").settings()
-    assert settings.sent == ApiKeyPair(api_key="a/b+ c", user_id="1", in_headers=False)
+    assert settings.credentials == ApiKeyCredentials(api_key="a/b+ c", user_id="1", in_headers=False)
 
 
 READ = """
@@ -136,7 +136,7 @@ import dataclasses, json, sys
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 for conn_id in sys.argv[1:]:
     settings = LoanAuthHook(conn_id).settings()
-    print("READ", json.dumps([conn_id, settings.auth_url, dataclasses.asdict(settings.sent)]))
+    print("READ", json.dumps([conn_id, settings.auth_url, dataclasses.asdict(settings.credentials)]))
 """
 
 

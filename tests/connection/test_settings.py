@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_loanauth.connection.fields import FieldReader
-from airflow_provider_loanauth.connection.settings import ApiKeyPair, PasswordGrant, load
+from airflow_provider_loanauth.connection.settings import ApiKeyCredentials, PasswordCredentials, load
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS
 
@@ -23,7 +23,7 @@ EXTRA = {
     "user_id": "user-1001",
 }
 #: Fields that each method needs, as the interface (§4) has them.
-NEEDED = {
+REQUIRED_FIELDS = {
     "jwt": {"login", "password", "origin", "client_id", "client_secret"},
     "los": {"login", "password", "origin", "los_client_id", "los_client_secret"},
     "ppe": {"api_key", "user_id"},
@@ -60,35 +60,35 @@ def warnings(connection, method=None):
 def test_jwt():
     assert load(conn(), "jwt") == load(conn())
     settings = load(conn())
-    assert settings.sent == PasswordGrant(
+    assert settings.credentials == PasswordCredentials(
         username="pat",
         password="CANARY-password",
         origin="https://lender.example",
         client_id="client",
         client_secret="CANARY-client-secret",
     )
-    assert dataclasses.replace(settings, sent=None) == dataclasses.replace(load(conn(), "los"), sent=None, method="jwt")
+    assert dataclasses.replace(settings, credentials=None) == dataclasses.replace(load(conn(), "los"), credentials=None, method="jwt")
     assert (settings.conn_id, settings.method, settings.auth_url) == ("tenant_a", "jwt", "https://auth.example")
     assert (settings.timeout, settings.verify, settings.company_id, settings.warnings) == (30.0, True, None, ())
-    assert settings.who == "pat"
+    assert settings.credentials.identity == "pat"
     assert set(settings.secrets) == {"CANARY-password", "CANARY-client-secret", "client:CANARY-client-secret"}
 
 
 def test_los():
     settings = load(conn(), "los")
-    assert (settings.sent.client_id, settings.sent.client_secret) == ("los-client", "CANARY-los-secret")
+    assert (settings.credentials.client_id, settings.credentials.client_secret) == ("los-client", "CANARY-los-secret")
     assert "CANARY-client-secret" not in settings.secrets
 
 
 def test_ppe():
     settings = load(conn({"company_id": "company-1"}), "ppe")
-    assert settings.sent == ApiKeyPair(api_key="CANARY-api-key", user_id="user-1001", in_headers=False)
+    assert settings.credentials == ApiKeyCredentials(api_key="CANARY-api-key", user_id="user-1001", in_headers=False)
     assert settings.company_id == "company-1"
-    assert settings.who == "user-1001"
+    assert settings.credentials.identity == "user-1001"
     assert settings.secrets == ("CANARY-api-key",)
 
 
-@pytest.mark.parametrize("method", NEEDED)
+@pytest.mark.parametrize("method", REQUIRED_FIELDS)
 def test_nothing_shows_a_secret(method):
     settings = load(conn(), method)
     for shown in (repr(settings), repr(vars(settings)), repr(settings.secrets), repr(settings.digest())):
@@ -99,7 +99,7 @@ def test_nothing_shows_a_secret(method):
 
 
 @pytest.mark.parametrize(
-    ("method", "name"), [(method, name) for method, names in NEEDED.items() for name in sorted(names)]
+    ("method", "name"), [(method, name) for method, names in REQUIRED_FIELDS.items() for name in sorted(names)]
 )
 @pytest.mark.parametrize("unset", ["", None, "absent"])
 def test_a_missing_field_is_named_by_its_label(method, name, unset):
@@ -113,16 +113,16 @@ def test_a_missing_field_is_named_by_its_label(method, name, unset):
     text = problems(connection, method)
     assert f"{LABELS[name]} is missing: method {method} needs it." in text
     assert f"(connection id 'tenant_a', method '{method}')" in text
-    for other in set(NEEDED) - {method}:
-        if name not in NEEDED[other]:
+    for other in set(REQUIRED_FIELDS) - {method}:
+        if name not in REQUIRED_FIELDS[other]:
             load(connection, other)
 
 
-@pytest.mark.parametrize("method", NEEDED)
+@pytest.mark.parametrize("method", REQUIRED_FIELDS)
 def test_all_problems_at_once(method):
     connection = conn("{}", host=None, login=None, password="")
     text = problems(connection, method)
-    for name in NEEDED[method] | {"host"}:
+    for name in REQUIRED_FIELDS[method] | {"host"}:
         assert f"{LABELS[name]} is missing" in text
     other = conn(json.dumps({"timeout": "soon", "origin": "ü", "client_id": "a:b", "api_key": "x\n"}), login="***")
     text = problems(other, "jwt")
@@ -198,7 +198,7 @@ def test_extra_that_is_no_object(extra):
 
 def test_extra_may_come_parsed_or_as_octets():
     for extra in (EXTRA, json.dumps(EXTRA).encode()):
-        assert load(SimpleNamespace(**vars(conn()) | {"extra": extra})).sent.client_id == "client"
+        assert load(SimpleNamespace(**vars(conn()) | {"extra": extra})).credentials.client_id == "client"
 
 
 def test_unknown_extras_are_named_and_not_shown():
@@ -213,7 +213,7 @@ def test_the_old_prefix():
 
 @pytest.mark.parametrize(("plain", "expected"), [("new", "new"), ("", "old"), (None, "old")])
 def test_a_plain_name_is_newer_than_a_prefixed_one(plain, expected):
-    assert load(conn({"client_id": plain, "extra__loanauth__client_id": "old"})).sent.client_id == expected
+    assert load(conn({"client_id": plain, "extra__loanauth__client_id": "old"})).credentials.client_id == expected
 
 
 # --- values
@@ -230,9 +230,9 @@ def test_a_stand_in_for_a_secret(name, stand_in, said):
 
 
 @pytest.mark.parametrize("control", ["\n", "\r", "\t", "\0", "\x1b", "\x7f", "\x85", "\x9f"])
-@pytest.mark.parametrize("method", NEEDED)
+@pytest.mark.parametrize("method", REQUIRED_FIELDS)
 def test_control_characters(method, control):
-    for name in NEEDED[method]:
+    for name in REQUIRED_FIELDS[method]:
         changed = {name: f"CANARY{control}"}
         connection = conn(changed) if name in CONN_FIELDS else conn(**changed)
         assert f"{LABELS[name]} holds a control character" in problems(connection, method)
@@ -244,7 +244,7 @@ def test_half_a_character():
 
 @pytest.mark.parametrize("value", ["\u00a0", "ü✓🔑", "a b", " x", 'a"b\\c', "%00", "'"])
 def test_what_is_no_control_character(value):
-    assert load(conn(password=value * 5)).sent.password == value * 5
+    assert load(conn(password=value * 5)).credentials.password == value * 5
 
 
 @pytest.mark.parametrize("wrong", [True, 1.5, ["CANARY"], {"CANARY": 1}])
@@ -253,8 +253,8 @@ def test_text_must_be_text(wrong):
 
 
 def test_a_number_in_raw_json_is_taken_as_written():
-    assert load(conn({"client_id": 1001})).sent.client_id == "1001"
-    assert load(conn({"user_id": 0}), "ppe").sent.user_id == "0"
+    assert load(conn({"client_id": 1001})).credentials.client_id == "1001"
+    assert load(conn({"user_id": 0}), "ppe").credentials.user_id == "0"
 
 
 @pytest.mark.parametrize("method", ["jwt", "los"])
@@ -296,7 +296,7 @@ def test_company_id_must_fit_a_header():
 @pytest.mark.parametrize("name", ["password", "client_secret", "api_key", "los_client_secret"])
 def test_a_short_credential_is_a_warning(name):
     connection = conn(password="abcd") if name == "password" else conn({name: "abcd"})
-    method = next(method for method, names in NEEDED.items() if name in names)
+    method = next(method for method, names in REQUIRED_FIELDS.items() if name in names)
     assert warnings(connection, method) == (
         f"{LABELS[name]} is shorter than 5 characters: Airflow cannot mask it in logs. Use a longer one.",
     )
@@ -313,7 +313,7 @@ FALSE = [False, "false", "False", "0", 0, "no", "off"]
     [*((value, True) for value in TRUE), *((value, False) for value in FALSE), ("", False), (None, False)],
 )
 def test_booleans_that_came_back_as_strings(value, expected):
-    assert load(conn({"api_key_in_headers": value}), "ppe").sent.in_headers is expected
+    assert load(conn({"api_key_in_headers": value}), "ppe").credentials.in_headers is expected
 
 
 def test_a_wrong_method_hides_no_other_problem():

@@ -20,7 +20,7 @@ except ImportError:
 COMMON = {"start_date": datetime(2026, 1, 1, tzinfo=timezone.utc), "catchup": False}
 LOAN = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
 JSON = {"Content-Type": "application/json"}
-CREDENTIAL = LoanAuth.of_task("authenticate")
+CREDENTIAL = LoanAuth.from_task("authenticate")
 COMMON_PRICE = {
     "http_conn_id": "pricing",
     "endpoint": "/sandbox/price",

@@ -20,7 +20,7 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
-from airflow_provider_loanauth.redaction import derived_forms
+from airflow_provider_loanauth.redaction import encoded_forms
 from loanauth_sandbox.accounts import default_accounts
 from tests.support.leaks import leaks, told
 from tests.support.loopback import json_answer
@@ -125,7 +125,7 @@ def test_the_clock_is_that_of_the_hook(all_methods, sandbox, monkeypatch):
 
 @each_method
 def test_plain(method, all_methods, sandbox):
-    value = LoanAuthHook("tenant_a").get_plain(method)
+    value = LoanAuthHook("tenant_a").get_plaintext(method)
     assert isinstance(value, str)
     assert redact(f"Bearer {value}") == "Bearer ***"
 
@@ -146,7 +146,7 @@ def test_what_was_sent_is_masked(method, define, loopback):
     for name in SENT[method]:
         assert "CANARY" not in redact(f"before {SECRETS[name]} after")
         # Airflow itself masks a Connection's fields as they are, and no form of them.
-        for form in derived_forms(SECRETS[name]):
+        for form in encoded_forms(SECRETS[name]):
             assert form not in redact(f"before {form} after")
 
 
@@ -170,7 +170,7 @@ def test_one_line_at_info(method, said, all_methods, sandbox, logs):
 
 def test_no_known_end(all_methods, sandbox, logs):
     sandbox.set_fault("no-exp")
-    with patch("airflow_provider_loanauth.service.results.lifetime", return_value=(None, None)):
+    with patch("airflow_provider_loanauth.service.client.lifetime", return_value=(None, None)):
         assert LoanAuthHook("tenant_a").get_credential().expires_at is None
     assert "the service does not say how long the access token lasts." in logs.text
 
@@ -266,7 +266,7 @@ def test_no_fernet_key_sends_nothing(all_methods, sandbox, fernet):
         LoanAuthHook("tenant_a").get_credential()
     assert sandbox.requests() == []
     # What needs no key works.
-    assert LoanAuthHook("tenant_a").get_plain()
+    assert LoanAuthHook("tenant_a").get_plaintext()
 
 
 @pytest.mark.parametrize(

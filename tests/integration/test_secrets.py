@@ -90,7 +90,7 @@ def test_locals_are_looked_at(canary):
         LoanAuthHook("canary_jwt").authenticate()
     shown = locals_of(caught.value)
     assert "request = <POST http" in shown
-    assert "sent = PasswordGrant(" in shown or "settings = Settings(" in shown
+    assert "sent = PasswordCredentials(" in shown or "settings = Settings(" in shown
 
 
 @pytest.mark.parametrize("method", ["jwt", "los"])

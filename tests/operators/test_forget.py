@@ -14,7 +14,7 @@ from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator
 @pytest.fixture
 def forgotten(monkeypatch):
     calls = []
-    monkeypatch.setattr(loanauth, "forget_xcom", lambda **names: calls.append(names))
+    monkeypatch.setattr(loanauth, "delete_xcom", lambda **names: calls.append(names))
     return calls
 
 
@@ -39,7 +39,7 @@ def test_a_failure_to_forget_is_a_failure(monkeypatch):
     def fail(**_):
         raise RuntimeError("made-up trouble of the database")
 
-    monkeypatch.setattr(loanauth, "forget_xcom", fail)
+    monkeypatch.setattr(loanauth, "delete_xcom", fail)
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
     with pytest.raises(RuntimeError):
         operator.execute({"dag_run": SimpleNamespace(dag_id="d", run_id="r")})

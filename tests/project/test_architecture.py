@@ -46,14 +46,14 @@ LAYERS = {
     "get_provider_info": may("__init__"),
     "exceptions": may("_compat"),
     # Pure: the wire and the settings; no Airflow, no HTTP library, no clock.
-    "in_clear": may("exceptions"),
-    "models": may("exceptions in_clear redaction"),
+    "not_for_xcom": may("exceptions"),
+    "models": may("exceptions not_for_xcom redaction"),
     "refusals": may("exceptions redaction"),
-    "protocol": may("exceptions in_clear models redaction refusals"),
+    "protocol": may("exceptions not_for_xcom models redaction refusals"),
     "lifetimes": may("models", lazy_foreign="jwt"),
     "fields": may("addresses exceptions form get_provider_info redaction"),
-    "settings": may("exceptions fields get_provider_info in_clear redaction"),
-    "outcomes": may("get_provider_info in_clear lifetimes models settings"),
+    "settings": may("exceptions fields get_provider_info not_for_xcom redaction"),
+    "outcomes": may("get_provider_info not_for_xcom lifetimes models settings"),
     "connections": may("_compat exceptions", "cryptography"),
     # Credentials: Airflow's key and masker, no HTTP library.
     "sealing": may("_compat exceptions redaction", "cryptography"),
@@ -64,11 +64,11 @@ LAYERS = {
     "retrying": may("defaults exceptions", "tenacity"),
     "exchange": may("exceptions models outcomes protocol retrying settings transport"),
     # LoanAuth: a credential on a request.
-    "grants": may("in_clear"),
+    "grants": may("not_for_xcom"),
     "placement": may("addresses defaults exceptions get_provider_info grants redaction"),
     "renewal": may("_compat exceptions credentials grants outcomes settings"),
     "requests_auth": may("exceptions grants placement renewal"),
-    "off_the_loop": may(),
+    "run_in_thread": may(),
     "sessions": may(foreign="requests"),
     # The hook, which loads what sends and what retries only when it does.
     "hooks.loanauth": may(
@@ -78,7 +78,7 @@ LAYERS = {
         lazy_own="exchange renewal requests_auth sessions",
     ),
     "auth": may("_compat credentials defaults exceptions", lazy_own="hooks.loanauth placement renewal requests_auth"),
-    "auth_httpx": may("auth credentials defaults exceptions grants hooks.loanauth off_the_loop placement", "httpx"),
+    "auth_httpx": may("auth credentials defaults exceptions grants hooks.loanauth run_in_thread placement", "httpx"),
     # Waiting: neither secrets nor Connections.
     "triggers.question": may("__init__ addresses get_provider_info"),
     "triggers.probe": may("triggers.question"),

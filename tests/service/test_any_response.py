@@ -28,7 +28,7 @@ from airflow_provider_loanauth.exceptions import (
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.service.expiry import lifetime
+from airflow_provider_loanauth.service.client import lifetime
 from tests.support import masking
 from tests.support.leaks import leaks, told
 from tests.support.secret_accounts import COMPANY, SECRETS, USER, canary_connections
@@ -138,7 +138,7 @@ def says_no_secret(error):
 @steady
 def test_any_answer(kind, body, status, headers):
     read, request, model = READERS[kind]
-    answer = protocol.WireAnswer(status=status, headers=headers, body=body)
+    answer = protocol.WireResponse(status=status, headers=headers, body=body)
     try:
         response = read(request, answer, now=NOW)
     except LoanAuthError as error:
@@ -155,7 +155,7 @@ def test_any_answer(kind, body, status, headers):
 @steady
 def test_any_lifetime_can_be_sealed(value):
     """What is read can be told, logged and sealed, whatever its numbers are."""
-    answer = protocol.WireAnswer(status=200, headers={}, body=dumped(value))
+    answer = protocol.WireResponse(status=200, headers={}, body=dumped(value))
     try:
         response = protocol.read_token(TOKEN_REQUEST, answer, now=NOW)
     except ResponseError:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.service.error_responses import host_of, raise_for_status, retry_after, words_of
+from airflow_provider_loanauth.service.protocol import error_details, host_of, raise_for_status, retry_after
 from airflow_provider_loanauth.service.protocol import token_request
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
@@ -98,7 +98,7 @@ def test_unauthorized_with_invalid_grant_is_not_the_password():
 @pytest.mark.parametrize("place", ["error", "error_description", "message"])
 def test_unsafe_words_are_not_shown(unsafe, place):
     parsed = {"error": "safe-word", place: unsafe}
-    error, description = words_of(parsed, [PASSWORD])
+    error, description = error_details(parsed, [PASSWORD])
     assert (error, description) == ((None, None) if place == "error" else ("safe-word", None))
     text = str(refused(400, parsed, secrets=[PASSWORD]))
     assert "CANARY" not in text
@@ -110,16 +110,16 @@ def test_the_basic_pair_is_not_repeated():
         "https://a.example", username="u", password="p" * 9, origin="o", client_id="c", client_secret="CANARY-s"
     )
     basic = base64.b64encode(b"c:CANARY-s").decode()
-    assert words_of({"error_description": f"Bad header: Basic {basic}"}, request.secrets) == (None, None)
+    assert error_details({"error_description": f"Bad header: Basic {basic}"}, request.secrets) == (None, None)
 
 
 @pytest.mark.parametrize("parsed", [None, "text", [], 3, True, {}, {"other": "x"}])
 def test_no_words(parsed):
-    assert words_of(parsed, []) == (None, None)
+    assert error_details(parsed, []) == (None, None)
 
 
 def test_description_wins_over_message():
-    assert words_of({"error": "e", "error_description": "d", "message": "m"}, []) == ("e", "d")
+    assert error_details({"error": "e", "error_description": "d", "message": "m"}, []) == ("e", "d")
 
 
 @pytest.mark.parametrize(

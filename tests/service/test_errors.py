@@ -11,7 +11,7 @@ import requests
 import urllib3.exceptions
 
 from airflow_provider_loanauth.exceptions import SettingsError, UnavailableError
-from airflow_provider_loanauth.service.errors import _EXPLANATIONS, FOREIGN, explain
+from airflow_provider_loanauth.service.errors import _EXPLANATIONS, TRANSPORT_EXCEPTIONS, explain
 from airflow_provider_loanauth.service.protocol import secret_request
 from tests.support.leaks import leaks, told
 
@@ -161,4 +161,4 @@ def test_a_chain_that_bites_its_tail():
 def test_what_may_be_foreign():
     """All of requests, and what it lets through of the parts below it."""
     for kind in [*WALKED, urllib3.exceptions.HTTPError, UnicodeError, OSError, ssl.SSLError, socket.timeout]:
-        assert issubclass(kind, FOREIGN)
+        assert issubclass(kind, TRANSPORT_EXCEPTIONS)

@@ -6,7 +6,7 @@ import jwt
 import pytest
 
 from airflow_provider_loanauth.models import TokenResponse
-from airflow_provider_loanauth.service.expiry import claims_of, lifetime
+from airflow_provider_loanauth.service.client import _unverified_claims, lifetime
 
 ASKED = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 NOW = int(ASKED.timestamp())
@@ -48,10 +48,10 @@ def test_lifetime(claims, expires_in, ends, seconds):
 
 def test_expiry_is_not_checked_here():
     """Reading a token that has ended is no error: the clock of this machine may be the one that is wrong."""
-    assert claims_of(token(exp=1, nbf=NOW * 2, aud="other"))["exp"] == 1
+    assert _unverified_claims(token(exp=1, nbf=NOW * 2, aud="other"))["exp"] == 1
 
 
 @pytest.mark.parametrize("text", ["", "opaque", "a.b", "a.b.c", "eyJhbGciOiJub25lIn0.W10.", "..", "ü.ü.ü"])
 def test_what_is_no_json_web_token(text):
-    assert claims_of(text) == {}
+    assert _unverified_claims(text) == {}
     assert lasts(text, 60) == (ASKED + timedelta(seconds=60), 60)

@@ -7,7 +7,7 @@ import pytest
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.service.protocol import WireAnswer, WireRequest
+from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 TOKEN_REQUEST = protocol.token_request(
@@ -23,15 +23,15 @@ SECRET_REQUEST = protocol.secret_request("https://auth.example", api_key="CANARY
 
 def answer(body, status=200, **headers):
     octets = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return WireAnswer(status=status, headers={k.replace("_", "-"): v for k, v in headers.items()}, body=octets)
+    return WireResponse(status=status, headers={k.replace("_", "-"): v for k, v in headers.items()}, body=octets)
 
 
 def test_token_request():
     assert (
         WireRequest(
-            verb="POST",
+            http_method="POST",
             url="https://auth.example/tenant/oauth/token",
-            shown_url="https://auth.example/tenant/oauth/token",
+            redacted_url="https://auth.example/tenant/oauth/token",
             headers={"Accept": "application/json", "Accept-Encoding": "gzip", "Origin": "https://lender.example"},
             form=(
                 ("username", "pat"),
@@ -49,9 +49,9 @@ def test_token_request():
 def test_secret_request():
     assert (
         WireRequest(
-            verb="GET",
+            http_method="GET",
             url="https://auth.example/encodeAES128/CANARY%20key%2F/user%2F1",
-            shown_url="https://auth.example/encodeAES128/***/***",
+            redacted_url="https://auth.example/encodeAES128/***/***",
             headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
             secrets=("CANARY key/",),
         )
@@ -66,7 +66,7 @@ def test_secret_request_with_headers():
 
 @pytest.mark.parametrize("request_", [TOKEN_REQUEST, SECRET_REQUEST])
 def test_nothing_shows_a_secret(request_):
-    assert repr(request_) == f"<{request_.verb} {request_.shown_url}>"
+    assert repr(request_) == f"<{request_.http_method} {request_.redacted_url}>"
     # As a debugger or a traceback with locals shows the parts.
     assert "CANARY" not in repr(vars(request_))
     assert "CANARY" not in repr(answer({"access_token": "CANARY"}))

@@ -7,7 +7,7 @@ import pytest
 
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.service import results as outcomes
-from airflow_provider_loanauth.service.results import outcome_of
+from airflow_provider_loanauth.service.client import outcome_of
 
 ASKED = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 PAT = SimpleNamespace(who="pat@lender.example", method="jwt")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_loanauth.defaults import MAX_ATTEMPTS
+from airflow_provider_loanauth.service.client import MAX_ATTEMPTS
 from airflow_provider_loanauth.exceptions import (
     RejectedError,
     ResponseError,

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.service.transport import _QUIET, MAX_ANSWER_BYTES, Transport
+from airflow_provider_loanauth.service.transport import _QUIET, MAX_RESPONSE_BYTES, Transport
 from tests.support.leaks import leaks, told
 from tests.support.loopback import Loopback, json_answer
 from tests.support.secret_accounts import COMPANY, SECRETS, USER
@@ -102,8 +102,8 @@ def test_size_limit(coding, loopback):
         body = encode(b" " * size)
         return json_answer(body, headers=f"Content-Encoding: {coding}\r\n".encode() if coding != "identity" else b"")
 
-    loopback.answers = [answer(MAX_ANSWER_BYTES), answer(MAX_ANSWER_BYTES + 1), answer(64 * MAX_ANSWER_BYTES)]
-    assert len(send(secret_request(loopback.url)).body) == MAX_ANSWER_BYTES
+    loopback.answers = [answer(MAX_RESPONSE_BYTES), answer(MAX_RESPONSE_BYTES + 1), answer(64 * MAX_RESPONSE_BYTES)]
+    assert len(send(secret_request(loopback.url)).body) == MAX_RESPONSE_BYTES
     for _ in range(2):
         error = fails(secret_request(loopback.url), ResponseError)
         assert "longer than 1024 KiB" in str(error)
@@ -115,12 +115,12 @@ def test_an_endless_answer_is_not_read_to_its_end(loopback):
 
     def endless(connection, ended):
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
-        while not ended.is_set() and sum(sent) < 64 * MAX_ANSWER_BYTES:
+        while not ended.is_set() and sum(sent) < 64 * MAX_RESPONSE_BYTES:
             sent.append(connection.send(b" " * 65536))
 
     loopback.answers = [endless]
     fails(secret_request(loopback.url), ResponseError)
-    assert sum(sent) < 64 * MAX_ANSWER_BYTES
+    assert sum(sent) < 64 * MAX_RESPONSE_BYTES
 
 
 @BOTH

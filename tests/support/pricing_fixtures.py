@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.auth import active as grants
+from airflow_provider_loanauth.auth import refresh as grants
 from airflow_provider_loanauth.auth import refresh as renewal
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from loanauth_sandbox.server import running_sandbox
@@ -77,9 +77,9 @@ def world(_timed_sandbox, monkeypatch, define):
         monkeypatch.setattr(module, "time", moved)
     for name, value in _timed_sandbox.connections().items():
         define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
-    renewal.RENEWALS.forget()
+    renewal._PROCESS_CACHE.forget()
     yield here
-    renewal.RENEWALS.forget()
+    renewal._PROCESS_CACHE.forget()
     _timed_sandbox.set_accounts(accounts)
     _timed_sandbox.clear_faults()
     here.passed = 0.0

@@ -42,7 +42,7 @@ def read_by_hook():
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
     settings = LoanAuthHook(CONN_ID).settings()
-    sent = {name: str(getattr(settings.sent, name)) for name in vars(settings.sent)}
+    sent = {name: str(getattr(settings.credentials, name)) for name in vars(settings.credentials)}
     return sent | {"method": settings.method, "auth_url": settings.auth_url, "timeout": settings.timeout}
 
 

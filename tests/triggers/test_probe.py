@@ -15,7 +15,7 @@ import time
 import pytest
 
 from airflow_provider_loanauth.triggers import probe
-from airflow_provider_loanauth.triggers.probe import SHORTEST_INTERVAL, wait_until_ready
+from airflow_provider_loanauth.triggers.probe import MIN_INTERVAL, wait_until_ready
 from airflow_provider_loanauth.triggers.question import ask
 
 INTERVAL = 0.1
@@ -321,7 +321,7 @@ def test_no_interval_runs_hot(interval, questions):
         await gone(tasks)
 
     asyncio.run(main())
-    assert questions.span > 2.5 * SHORTEST_INTERVAL
+    assert questions.span > 2.5 * MIN_INTERVAL
 
 
 def test_with_a_ceiling_the_interval_doubles_up_to_it(questions):
@@ -415,7 +415,7 @@ def test_a_service_that_hangs_holds_up_nobody(sandbox, real_questions):
         return sum(thread.is_alive() for thread in real_questions.threads)
 
     alive = asyncio.run(main())
-    assert alive <= probe.MOST_THREADS
+    assert alive <= probe.MAX_THREADS
     # A loop that waits for an answer would not tick at all while six questions hang.
     assert len(ticks) > 8
     for thread in real_questions.threads:
@@ -434,7 +434,7 @@ def test_a_question_takes_no_longer_than_the_shortest_interval(questions):
 
 
 def test_a_question_takes_no_longer_than_ten_seconds(questions, monkeypatch):
-    monkeypatch.setattr(probe, "ASK_SECONDS", 2 * INTERVAL)
+    monkeypatch.setattr(probe, "REQUEST_TIMEOUT", 2 * INTERVAL)
 
     async def main():
         tasks = waiting(1, NOWHERE, 4 * INTERVAL)
@@ -464,7 +464,7 @@ def test_answers_that_never_end_hold_no_more_threads_than_allowed(questions):
 
     async def main():
         tasks = waiting(3, NOWHERE)
-        await number_of(questions, probe.MOST_THREADS)
+        await number_of(questions, probe.MAX_THREADS)
         await asyncio.sleep(4 * INTERVAL)
         number = questions.number
         # It goes on when they end.
@@ -473,7 +473,7 @@ def test_answers_that_never_end_hold_no_more_threads_than_allowed(questions):
         await gone(tasks)
         return number
 
-    assert asyncio.run(main()) == probe.MOST_THREADS
+    assert asyncio.run(main()) == probe.MAX_THREADS
 
 
 @pytest.mark.parametrize("where", ["asking", "starting"])
