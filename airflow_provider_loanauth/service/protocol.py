@@ -356,7 +356,8 @@ def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
         return None
     text = value.strip()
     if text.isascii() and text.isdigit():
-        return float(text)
+        # Cut, because float() of hundreds of digits would be infinite.
+        return float(text[:12])
     try:
         moment = parsedate_to_datetime(text)
     except (ValueError, TypeError, IndexError, OverflowError):

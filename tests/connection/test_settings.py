@@ -67,7 +67,9 @@ def test_jwt():
         client_id="client",
         client_secret="CANARY-client-secret",
     )
-    assert dataclasses.replace(settings, credentials=None) == dataclasses.replace(load(conn(), "los"), credentials=None, method="jwt")
+    assert dataclasses.replace(settings, credentials=None) == dataclasses.replace(
+        load(conn(), "los"), credentials=None, method="jwt"
+    )
     assert (settings.conn_id, settings.method, settings.auth_url) == ("tenant_a", "jwt", "https://auth.example")
     assert (settings.timeout, settings.verify, settings.company_id, settings.warnings) == (30.0, True, None, ())
     assert settings.credentials.identity == "pat"

@@ -1,7 +1,7 @@
 """
-Whatever a service, a proxy or a stranger answers: a model, or one of our errors, and no secret in any text.
+Any response of a service, a proxy or an attacker gives a model or an error of this package, and no secret in any text.
 
-Hypothesis makes the answers: any JSON, any octets, any status, any headers, any types; some of them repeat secrets.
+Hypothesis makes the responses: any JSON, any octets, any status, any headers, any types; some of them repeat secrets.
 """
 
 from __future__ import annotations
@@ -28,31 +28,22 @@ from airflow_provider_loanauth.exceptions import (
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.service.client import lifetime
+from airflow_provider_loanauth.service.client import _expiry
 from tests.support import masking
 from tests.support.leaks import leaks, told
-from tests.support.secret_accounts import COMPANY, SECRETS, USER, canary_connections
+from tests.support.secret_accounts import SECRETS, canary_connections
+from tests.support.wire_requests import secret_request, token_request
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
-TOKEN_REQUEST = protocol.token_request(
-    "https://auth.example",
-    username=USER.username,
-    password=USER.password,
-    origin=COMPANY.origin,
-    client_id=COMPANY.client_id,
-    client_secret=COMPANY.client_secret,
-)
-SECRET_REQUEST = protocol.secret_request("https://auth.example", api_key=COMPANY.api_key, user_id=USER.user_id)
-READERS = {
-    "token": (protocol.read_token, TOKEN_REQUEST, TokenResponse),
-    "secret": (protocol.read_secret, SECRET_REQUEST, ApiSecretResponse),
-}
-each_reader = pytest.mark.parametrize("kind", READERS)
+TOKEN_REQUEST = token_request("https://auth.example")
+SECRET_REQUEST = secret_request("https://auth.example")
+REQUESTS = {"token": (TOKEN_REQUEST, TokenResponse), "secret": (SECRET_REQUEST, ApiSecretResponse)}
+each_request = pytest.mark.parametrize("kind", REQUESTS)
 steady = settings(max_examples=200)
 
 
 def echoes():
-    """What was sent, as a service might repeat it."""
+    """Secrets of the request, as a service might repeat them."""
     forms = []
     for secret in (*TOKEN_REQUEST.secrets, *SECRET_REQUEST.secrets):
         octets = secret.encode()
@@ -88,7 +79,7 @@ tokens = st.builds(
         lambda claims: {name: str(value) if name == "sub" else value for name, value in claims.items()}
     ),
 )
-# Near to what is right, so that something gets through the first checks.
+# Close to a usable response, so that some pass the first checks.
 objects = st.builds(
     lambda base, noise: base | noise,
     st.fixed_dictionaries(
@@ -126,41 +117,40 @@ headers = st.dictionaries(
 )
 
 
-def says_no_secret(error):
+def check_error(error):
     assert type(error) in (RejectedError, UnavailableError, ResponseError)
     assert leaks(told(error), SECRETS.values()) == []
 
 
-@each_reader
+@each_request
 @given(body=bodies, status=statuses, headers=headers)
 @example(body=b'{"access_token":"a.b.c","expires_in":1e400}', status=200, headers={})
 @example(body=b"", status=503, headers={"retry-after": "Fri, 31 Dec 9999 23:59:59 -2359"})
 @steady
-def test_any_answer(kind, body, status, headers):
-    read, request, model = READERS[kind]
-    answer = protocol.WireResponse(status=status, headers=headers, body=body)
+def test_any_response(kind, body, status, headers):
+    request, model = REQUESTS[kind]
+    received = protocol.WireResponse(status=status, headers=headers, body=body)
     try:
-        response = read(request, answer, now=NOW)
+        response = protocol.parse_response(request, received, now=NOW)
     except LoanAuthError as error:
-        says_no_secret(error)
+        check_error(error)
         return
     assert type(response) is model
     assert 200 <= status < 300
-    # What is in clear in the answer is not in what shows it.
-    hidden = response.access_token if kind == "token" else response.secret
+    hidden = response.credential
     assert len(hidden) < 8 or hidden not in repr(response).replace(repr(response.extra_fields), "")
 
 
 @given(objects)
 @steady
-def test_any_lifetime_can_be_sealed(value):
-    """What is read can be told, logged and sealed, whatever its numbers are."""
-    answer = protocol.WireResponse(status=200, headers={}, body=dumped(value))
+def test_any_expiry_can_be_sealed(value):
+    """Whatever its numbers are, what was parsed can be logged and sealed."""
+    received = protocol.WireResponse(status=200, headers={}, body=dumped(value))
     try:
-        response = protocol.read_token(TOKEN_REQUEST, answer, now=NOW)
+        response = protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
     except ResponseError:
         return
-    expires_at, seconds = lifetime(response, requested_at=NOW)
+    expires_at, seconds = _expiry(response, requested_at=NOW)
     assert seconds is None or seconds > 0
     masking.forget()
     sealed = AccessToken.seal(
@@ -179,7 +169,7 @@ def test_any_lifetime_can_be_sealed(value):
 @steady
 def test_anything_in_xcom_is_a_credential_or_an_error(data):
     if not isinstance(data, dict):
-        # Airflow hands over what `serialize` returned: an object.
+        # Airflow passes what `serialize` returned, which is an object.
         data = {"sealed": data}
     for kind in (AccessToken, ApiSecret):
         try:
@@ -229,7 +219,7 @@ def test_any_octets_from_a_socket(method, define, loopback, logs):
         try:
             response = hook.authenticate()
         except LoanAuthError as error:
-            says_no_secret(error)
+            check_error(error)
         else:
             assert isinstance(response, TokenResponse | ApiSecretResponse)
 

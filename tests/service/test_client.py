@@ -1,49 +1,65 @@
+"""One authentication with one Connection: the request, the result, its expiry, failures."""
+
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+import logging
+from datetime import datetime, timedelta, timezone
 from itertools import count
 from types import SimpleNamespace
 
+import jwt
 import pytest
 
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import RejectedError, SettingsError, UnavailableError
-from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.service import retry as retrying
-from airflow_provider_loanauth.service.client import exchange, request_of
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+from airflow_provider_loanauth.service import client as module
+from airflow_provider_loanauth.service import protocol, retry
+from airflow_provider_loanauth.service.client import AuthenticationResult, Client, _expiry, _unverified_claims
 from tests.support.leaks import leaks, told
 from tests.support.loopback import json_answer
 from tests.support.secret_accounts import SECRETS, canary_connections
 
-ASKED = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
-READ = {"jwt": protocol.read_token, "los": protocol.read_token, "ppe": protocol.read_secret}
-each_method = pytest.mark.parametrize("method", READ)
+REQUESTED_AT = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
+NOW = int(REQUESTED_AT.timestamp())
+each_method = pytest.mark.parametrize("method", ["jwt", "los", "ppe"])
+
+
+def connection_of(method, url="https://auth.example", **extra):
+    connection = canary_connections(url)[method]
+    return SimpleNamespace(
+        conn_id="made-up",
+        host=connection["host"],
+        schema=None,
+        port=None,
+        login=connection.get("login"),
+        password=connection.get("password"),
+        extra=json.dumps(connection["extra"] | extra),
+    )
 
 
 def settings_of(method, url="https://auth.example", **extra):
-    connection = canary_connections(url)[method]
-    return load(
-        SimpleNamespace(
-            conn_id="made-up",
-            host=connection["host"],
-            schema=None,
-            port=None,
-            login=connection.get("login"),
-            password=connection.get("password"),
-            extra=json.dumps(connection["extra"] | extra),
-        )
-    )
+    return load(connection_of(method, url, **extra))
 
 
-def run(method, url, *, max_attempts=1, warn=None, **extra):
-    return exchange(
-        settings_of(method, url, **extra), READ[method], max_attempts=max_attempts, now=lambda: ASKED, warn=warn
+def authenticate(method, url, *, max_attempts=1, log=None, now=lambda: REQUESTED_AT, **extra):
+    client = Client(
+        "made-up",
+        max_attempts=max_attempts,
+        get_connection=lambda _: connection_of(method, url, **extra),
+        log=log or logging.getLogger("tests"),
+        now=now,
     )
+    return client.authenticate()
+
+
+def request_of(settings):
+    return protocol.build_request(settings.auth_url, settings.credentials)
 
 
 @each_method
-def test_the_request_holds_what_the_settings_say(method):
+def test_the_request_has_the_values_of_the_settings(method):
     request = request_of(settings_of(method))
     extra = canary_connections("https://auth.example")[method]["extra"]
     if method == "ppe":
@@ -56,61 +72,172 @@ def test_the_request_holds_what_the_settings_say(method):
 
 
 @pytest.mark.parametrize("in_headers", [False, True])
-def test_the_api_key_goes_in_headers_where_the_connection_says_so(in_headers):
+def test_the_api_key_is_in_headers_if_the_connection_says_so(in_headers):
     headers = request_of(settings_of("ppe", api_key="CANARY-plain-key", api_key_in_headers=in_headers)).headers
     assert ("apiKey" in headers, "userId" in headers) == (in_headers, in_headers)
 
 
 @each_method
-def test_what_came_of_it(method, loopback):
-    answer = {"valid": 1, "secret": "made-up"} if method == "ppe" else {"access_token": "made-up", "expires_in": 60}
-    loopback.answers = [json_answer(json.dumps(answer).encode())]
-    outcome = run(method, loopback.url)
-    assert (outcome.value, outcome.requested_at) == ("made-up", ASKED)
-    assert outcome.lifetime == (None if method == "ppe" else 60)
+def test_the_result(method, loopback):
+    document = {"valid": 1, "secret": "made-up"} if method == "ppe" else {"access_token": "made-up", "expires_in": 60}
+    loopback.answers = [json_answer(json.dumps(document).encode())]
+    result = authenticate(method, loopback.url)
+    assert (result.response.credential, result.requested_at) == ("made-up", REQUESTED_AT)
+    assert result.lifetime == (None if method == "ppe" else 60)
+    assert result.seal().value == "made-up"
     assert len(loopback.requests) == 1
 
 
 @each_method
-def test_a_failure_says_whose_it_is_and_has_nothing_foreign_behind_it(method, loopback):
+def test_a_failure_names_the_connection_and_has_no_foreign_cause(method, loopback):
     loopback.answers = [json_answer(b'{"error": "made-up"}', "403 No")]
     with pytest.raises(RejectedError) as caught:
-        run(method, loopback.url)
+        authenticate(method, loopback.url)
     assert (caught.value.conn_id, caught.value.method) == ("made-up", method)
     assert caught.value.__context__ is None
     assert leaks(told(caught.value), SECRETS.values()) == []
 
 
+class Log:
+    """Collects warnings."""
+
+    def __init__(self):
+        self.warnings = []
+
+    def warning(self, text, *args):
+        self.warnings.append(text % args)
+
+    def info(self, *_):
+        pass
+
+
 @each_method
-def test_nobody_answers(method, loopback, monkeypatch):
-    monkeypatch.setattr(retrying.random, "uniform", lambda low, high: low)
-    said = []
-    with pytest.raises(UnavailableError, match="after 2 attempts") as caught:
-        run(method, loopback.url, max_attempts=2, warn=lambda text, *args: said.append(text % args))
+def test_no_response(method, loopback, monkeypatch):
+    monkeypatch.setattr(retry.random, "uniform", lambda low, high: low)
+    log = Log()
+    with pytest.raises(UnavailableError, match="Gave up after 2 attempts") as caught:
+        authenticate(method, loopback.url, max_attempts=2, log=log)
     assert len(loopback.requests) == 2
-    assert len(said) == 1
+    assert len(log.warnings) == 1
     assert (caught.value.conn_id, caught.value.method) == ("made-up", method)
     assert caught.value.__context__ is None
-    assert leaks(told(caught.value) + "".join(said), SECRETS.values()) == []
+    assert leaks(told(caught.value) + "".join(log.warnings), SECRETS.values()) == []
 
 
 def test_each_attempt_has_its_own_time(loopback, monkeypatch):
-    monkeypatch.setattr(retrying.random, "uniform", lambda low, high: low)
+    monkeypatch.setattr(retry.random, "uniform", lambda low, high: low)
     loopback.answers = [None, json_answer(b'{"access_token": "made-up", "expires_in": 60}')]
     hours = count()
-    outcome = exchange(
-        settings_of("jwt", loopback.url),
-        protocol.read_token,
-        max_attempts=2,
-        now=lambda: ASKED.replace(hour=next(hours)),
-        warn=lambda *_: None,
+    result = authenticate(
+        "jwt", loopback.url, max_attempts=2, log=Log(), now=lambda: REQUESTED_AT.replace(hour=next(hours))
     )
-    # The first attempt asked for the time once: it never got to an answer.
-    assert outcome.requested_at.hour == 1
-    assert outcome.expires_at == outcome.requested_at.replace(minute=1)
+    # The first attempt read the time once, because it got no response.
+    assert result.requested_at.hour == 1
+    assert result.expires_at == result.requested_at.replace(minute=1)
 
 
-def test_a_certificate_that_is_not_there(tmp_path):
+def test_a_missing_ca_bundle(tmp_path):
     with pytest.raises(SettingsError) as caught:
-        run("jwt", "https://127.0.0.1:9", verify=str(tmp_path / "none.pem"))
+        authenticate("jwt", "https://127.0.0.1:9", verify=str(tmp_path / "none.pem"))
     assert (caught.value.conn_id, caught.value.method) == ("made-up", "jwt")
+
+
+# --- the result
+
+TOKEN = TokenResponse(access_token="CANARY-token", expires_in=3600)
+
+RESULTS = {
+    "token": (
+        "jwt",
+        TOKEN,
+        ("CANARY-token",),
+        3600.0,
+        "with Authen JWT; the access token expires at 2026-11-21 10:00:00 UTC.",
+    ),
+    "token with a refresh token": (
+        "los",
+        TokenResponse(access_token="CANARY-token", refresh_token="CANARY-refresh"),
+        ("CANARY-token", "CANARY-refresh"),
+        None,
+        "with Authen LOS; the service does not state when the access token expires.",
+    ),
+    "API secret": (
+        "ppe",
+        ApiSecretResponse(valid=1, secret="CANARY-secret"),
+        ("CANARY-secret",),
+        None,
+        "with PPE API secret; the service does not state when the API secret expires.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("method", "response", "secrets", "seconds", "summary"), RESULTS.values(), ids=RESULTS)
+def test_a_result_from_a_response(method, response, secrets, seconds, summary):
+    settings = settings_of(method)
+    result = AuthenticationResult.from_response(settings, response, requested_at=REQUESTED_AT)
+    assert result.response is response
+    assert result.requested_at == REQUESTED_AT
+    assert response.secrets == secrets
+    assert response.credential == secrets[0]
+    assert result.lifetime == seconds
+    assert result.summary() == f"Authenticated {settings.credentials.identity!r} {summary}"
+    assert "CANARY" not in repr(result)
+    assert "CANARY" not in result.summary()
+
+
+def test_a_token_is_parsed_once(monkeypatch):
+    calls = []
+    expiry = module._expiry
+    monkeypatch.setattr(module, "_expiry", lambda *args, **kwargs: calls.append(1) or expiry(*args, **kwargs))
+    result = AuthenticationResult.from_response(settings_of("jwt"), TOKEN, requested_at=REQUESTED_AT)
+    assert result.summary()
+    assert result.expires_at == datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
+    assert len(calls) == 1
+
+
+# --- when an access token expires
+
+
+def token(**claims):
+    return jwt.encode(claims, "made-up-signing-key-of-thirty-two-octets", algorithm="HS256")
+
+
+def expiry_of(access_token, expires_in=None):
+    return _expiry(TokenResponse(access_token=access_token, expires_in=expires_in), requested_at=REQUESTED_AT)
+
+
+@pytest.mark.parametrize(
+    ("claims", "expires_in", "expires_at", "seconds"),
+    [
+        ({"exp": NOW + 60}, 3599, REQUESTED_AT + timedelta(seconds=60), 60),
+        ({"exp": NOW + 60, "iat": NOW - 40}, None, REQUESTED_AT + timedelta(seconds=60), 100),
+        ({"exp": NOW + 0.5}, None, REQUESTED_AT + timedelta(seconds=0.5), 0.5),
+        ({}, 3599, REQUESTED_AT + timedelta(seconds=3599), 3599),
+        ({"iat": NOW - 40}, 3599, REQUESTED_AT + timedelta(seconds=3599), 3599),
+        ({"exp": "soon"}, 60, REQUESTED_AT + timedelta(seconds=60), 60),
+        ({"exp": True}, 60, REQUESTED_AT + timedelta(seconds=60), 60),
+        ({}, None, None, None),
+        # Expired before it was requested: one of two clocks is wrong.
+        ({"exp": NOW - 5}, None, REQUESTED_AT - timedelta(seconds=5), None),
+        ({"exp": NOW + 60, "iat": NOW + 60}, None, REQUESTED_AT + timedelta(seconds=60), None),
+        # Not an instant.
+        ({"exp": 1e300}, 60, None, None),
+        ({"exp": 10**400}, 60, REQUESTED_AT + timedelta(seconds=60), 60),
+        ({}, 10**400, None, None),
+        ({}, 10**15, None, None),
+        ({}, 0, REQUESTED_AT, None),
+    ],
+)
+def test_expiry(claims, expires_in, expires_at, seconds):
+    assert expiry_of(token(**claims), expires_in) == (expires_at, seconds)
+
+
+def test_expiry_is_not_checked_here():
+    """Parsing an expired token is not an error: the clock of this machine may be the one that is wrong."""
+    assert _unverified_claims(token(exp=1, nbf=NOW * 2, aud="other"))["exp"] == 1
+
+
+@pytest.mark.parametrize("text", ["", "opaque", "a.b", "a.b.c", "eyJhbGciOiJub25lIn0.W10.", "..", "ü.ü.ü"])
+def test_text_that_is_not_a_json_web_token(text):
+    assert _unverified_claims(text) == {}
+    assert expiry_of(text, 60) == (REQUESTED_AT + timedelta(seconds=60), 60)

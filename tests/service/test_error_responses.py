@@ -6,9 +6,16 @@ from urllib.parse import quote
 
 import pytest
 
+from airflow_provider_loanauth.connection.methods import PasswordCredentials
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.service.protocol import error_details, host_of, raise_for_status, retry_after
-from airflow_provider_loanauth.service.protocol import token_request
+from airflow_provider_loanauth.redaction import SecretStr
+from airflow_provider_loanauth.service.protocol import (
+    build_request,
+    error_details,
+    parse_retry_after,
+    raise_for_status,
+    redacted_host,
+)
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 PASSWORD = "CANARY <pass>/ü"
@@ -16,59 +23,59 @@ OAUTH = {"error": "invalid_grant", "error_description": "Bad credentials"}
 SPRING = {"timestamp": "2026-11-21", "status": 401, "error": "Unauthorized", "message": "Bad client.", "path": "/x"}
 
 
-def refused(status, parsed=None, **more):
+def error_of(status, document=None, **more):
     with pytest.raises((RejectedError, UnavailableError, ResponseError)) as caught:
-        raise_for_status(status, parsed, **more)
+        raise_for_status(status, document, **more)
     assert caught.value.status == status
     return caught.value
 
 
 @pytest.mark.parametrize("status", range(200, 300))
-def test_success_is_none_of_this(status):
+def test_a_success_raises_nothing(status):
     raise_for_status(status, None)
 
 
 @pytest.mark.parametrize("status", range(400, 600))
 def test_every_status_has_its_class(status):
     expected = UnavailableError if status in (408, 429) or status >= 500 else RejectedError
-    assert type(refused(status)) is expected
+    assert type(error_of(status)) is expected
 
 
 @pytest.mark.parametrize("status", [0, 100, 103, 199, *range(300, 400), 600, 999, -1])
-def test_what_no_answer_should_have(status):
-    assert type(refused(status)) is ResponseError
+def test_a_status_that_is_not_final(status):
+    assert type(error_of(status)) is ResponseError
 
 
 @pytest.mark.parametrize(
-    ("status", "parsed", "said", "cause"),
+    ("status", "document", "details", "cause"),
     [
-        (400, OAUTH, "(invalid_grant: Bad credentials)", "Wrong Username or Password, or a locked user."),
+        (400, OAUTH, "(invalid_grant: Bad credentials)", "Username or Password is wrong, or the user is locked."),
         (400, {"error": "invalid_grant"}, "(invalid_grant)", "is not sent again"),
-        (400, {"error": "invalid_request"}, "(invalid_request)", "Check Origin and the client credentials"),
-        (400, None, "400.", "Check Origin"),
-        (401, SPRING, "(Unauthorized: Bad client)", "refused the client credentials: check Client ID"),
-        (403, None, "403.", "not allow-listed"),
+        (400, {"error": "invalid_request"}, "(invalid_request)", "check Origin and the client credentials"),
+        (400, None, "400.", "check Origin"),
+        (401, SPRING, "(Unauthorized: Bad client)", "The client credentials were rejected: check Client ID"),
+        (403, None, "403.", "is not on the service's allow-list"),
         (403, None, "403.", "the Group of the user"),
         (403, None, "403.", "Origin is not the domain"),
-        (404, None, "404.", "check the Auth URL"),
+        (404, None, "404.", "check Auth URL"),
         (407, None, "407.", "proxy"),
-        (408, None, "408.", "gave up waiting"),
-        (410, None, "410.", "The service refused the request."),
-        (429, None, "429.", "asked too often"),
-        (500, SPRING | {"error": "Internal Server Error"}, "(Internal Server Error: Bad client)", "has a fault"),
+        (408, None, "408.", "timed out while waiting"),
+        (410, None, "410.", "The service rejected the request: check Auth URL"),
+        (429, None, "429.", "rate-limiting requests"),
+        (500, SPRING | {"error": "Internal Server Error"}, "(Internal Server Error: Bad client)", "is failing"),
         (503, "text", "503.", "overloaded"),
     ],
 )
-def test_words_and_causes(status, parsed, said, cause):
-    text = str(refused(status, parsed))
-    assert text.startswith(f"The service answered {status}")
-    assert said in text
+def test_details_and_causes(status, document, details, cause):
+    text = str(error_of(status, document))
+    assert text.startswith(f"The service responded with {status}")
+    assert details in text
     assert cause in text
 
 
 def test_unauthorized_with_invalid_grant_is_not_the_password():
     """The sentence about the password is of 400 alone (RFC 6749 §5.2)."""
-    assert "Wrong Username" not in str(refused(401, OAUTH))
+    assert "Username or Password" not in str(error_of(401, OAUTH))
 
 
 @pytest.mark.parametrize(
@@ -96,26 +103,27 @@ def test_unauthorized_with_invalid_grant_is_not_the_password():
     ],
 )
 @pytest.mark.parametrize("place", ["error", "error_description", "message"])
-def test_unsafe_words_are_not_shown(unsafe, place):
-    parsed = {"error": "safe-word", place: unsafe}
-    error, description = error_details(parsed, [PASSWORD])
-    assert (error, description) == ((None, None) if place == "error" else ("safe-word", None))
-    text = str(refused(400, parsed, secrets=[PASSWORD]))
+def test_unsafe_text_is_not_shown(unsafe, place):
+    document = {"error": "safe-error", place: unsafe}
+    error, description = error_details(document, [PASSWORD])
+    assert (error, description) == ((None, None) if place == "error" else ("safe-error", None))
+    text = str(error_of(400, document, secrets=[PASSWORD]))
     assert "CANARY" not in text
     assert "eyJ" not in text
 
 
 def test_the_basic_pair_is_not_repeated():
-    request = token_request(
-        "https://a.example", username="u", password="p" * 9, origin="o", client_id="c", client_secret="CANARY-s"
+    credentials = PasswordCredentials(
+        username="u", password=SecretStr("p" * 9), origin="o", client_id="c", client_secret=SecretStr("CANARY-s")
     )
+    request = build_request("https://a.example", credentials)
     basic = base64.b64encode(b"c:CANARY-s").decode()
     assert error_details({"error_description": f"Bad header: Basic {basic}"}, request.secrets) == (None, None)
 
 
-@pytest.mark.parametrize("parsed", [None, "text", [], 3, True, {}, {"other": "x"}])
-def test_no_words(parsed):
-    assert error_details(parsed, []) == (None, None)
+@pytest.mark.parametrize("document", [None, "text", [], 3, True, {}, {"other": "x"}])
+def test_no_details(document):
+    assert error_details(document, []) == (None, None)
 
 
 def test_description_wins_over_message():
@@ -126,7 +134,7 @@ def test_description_wins_over_message():
     ("location", "target"),
     [
         ("https://pat:CANARY@elsewhere.example:8443/CANARY?CANARY#CANARY", "a redirect to elsewhere.example."),
-        ("/oauth/CANARY", "a redirect to another path of the same host."),
+        ("/oauth/CANARY", "a redirect to another path on the same host."),
         ("//other.example/x", "a redirect to other.example."),
         ("https://[broken", "a redirect to an unreadable address."),
         ("https://a\x00b/CANARY", "a redirect to "),
@@ -134,15 +142,15 @@ def test_description_wins_over_message():
         (None, "a redirect. "),
     ],
 )
-def test_a_redirect_tells_the_host_alone(location, target):
-    text = str(refused(307, None, location=location))
+def test_only_the_host_of_a_redirect_is_shown(location, target):
+    text = str(error_of(307, None, location=location))
     assert target in text
     assert "CANARY" not in text
     assert text.isprintable()
 
 
-def test_host_of():
-    assert host_of("https://Elsewhere.Example/") == "elsewhere.example"
+def test_redacted_host():
+    assert redacted_host("https://Elsewhere.Example/") == "elsewhere.example"
 
 
 @pytest.mark.parametrize(
@@ -172,19 +180,19 @@ def test_host_of():
     ],
 )
 def test_retry_after(value, seconds):
-    found = retry_after(value, now=NOW)
+    found = parse_retry_after(value, now=NOW)
     if seconds == "huge":
         assert found > timedelta(days=365 * 1000).total_seconds()
     else:
         assert found == seconds
 
 
-def test_retry_after_travels():
-    assert refused(503, retry_after=3.0).retry_after == 3.0
-    assert refused(503).retry_after is None
+def test_retry_after_is_part_of_the_error():
+    assert error_of(503, retry_after=3.0).retry_after == 3.0
+    assert error_of(503).retry_after is None
 
 
 @pytest.mark.parametrize("location", ["//Canary-KEY/u1", "https://canary-key.example/", "https://x.Canary-Key/"])
-def test_a_redirect_to_what_was_sent_names_no_host(location):
-    assert host_of(location, ["Canary-Key", ""]) == "an address that repeats what was sent"
-    assert "canary" in host_of(location)
+def test_a_redirect_host_that_contains_a_secret_is_not_shown(location):
+    assert redacted_host(location, ["Canary-Key", ""]) == "an address that contains a secret from the request"
+    assert "canary" in redacted_host(location)

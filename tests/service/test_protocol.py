@@ -5,23 +5,27 @@ from datetime import datetime, timezone
 
 import pytest
 
+from airflow_provider_loanauth.connection.methods import ApiKeyCredentials, PasswordCredentials
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service import protocol
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
-TOKEN_REQUEST = protocol.token_request(
-    "https://auth.example/tenant",
+PASSWORD_CREDENTIALS = PasswordCredentials(
     username="pat",
-    password="CANARY-password",
+    password=SecretStr("CANARY-password"),
     origin="https://lender.example",
     client_id="client",
-    client_secret="CANARY-secret",
+    client_secret=SecretStr("CANARY-secret"),
 )
-SECRET_REQUEST = protocol.secret_request("https://auth.example", api_key="CANARY key/", user_id="user/1")
+API_KEY_CREDENTIALS = ApiKeyCredentials(api_key=SecretStr("CANARY key/"), user_id="user/1", in_headers=False)
+TOKEN_REQUEST = protocol.build_request("https://auth.example/tenant", PASSWORD_CREDENTIALS)
+SECRET_REQUEST = protocol.build_request("https://auth.example", API_KEY_CREDENTIALS)
 
 
-def answer(body, status=200, **headers):
+def response(body, status=200, **headers):
     octets = body if isinstance(body, bytes) else json.dumps(body).encode()
     return WireResponse(status=status, headers={k.replace("_", "-"): v for k, v in headers.items()}, body=octets)
 
@@ -33,6 +37,7 @@ def test_token_request():
             url="https://auth.example/tenant/oauth/token",
             redacted_url="https://auth.example/tenant/oauth/token",
             headers={"Accept": "application/json", "Accept-Encoding": "gzip", "Origin": "https://lender.example"},
+            response_model=TokenResponse,
             form=(
                 ("username", "pat"),
                 ("password", "CANARY-password"),
@@ -53,6 +58,7 @@ def test_secret_request():
             url="https://auth.example/encodeAES128/CANARY%20key%2F/user%2F1",
             redacted_url="https://auth.example/encodeAES128/***/***",
             headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
+            response_model=ApiSecretResponse,
             secrets=("CANARY key/",),
         )
         == SECRET_REQUEST
@@ -60,20 +66,21 @@ def test_secret_request():
 
 
 def test_secret_request_with_headers():
-    request = protocol.secret_request("https://auth.example", api_key="key", user_id="user", in_headers=True)
+    credentials = ApiKeyCredentials(api_key=SecretStr("key"), user_id="user", in_headers=True)
+    request = protocol.build_request("https://auth.example", credentials)
     assert {"apiKey": "key", "userId": "user"}.items() <= request.headers.items()
 
 
 @pytest.mark.parametrize("request_", [TOKEN_REQUEST, SECRET_REQUEST])
-def test_nothing_shows_a_secret(request_):
+def test_no_repr_shows_a_secret(request_):
     assert repr(request_) == f"<{request_.http_method} {request_.redacted_url}>"
     # As a debugger or a traceback with locals shows the parts.
     assert "CANARY" not in repr(vars(request_))
-    assert "CANARY" not in repr(answer({"access_token": "CANARY"}))
+    assert "CANARY" not in repr(response({"access_token": "CANARY"}))
 
 
 @pytest.mark.parametrize(
-    ("token", "fine"),
+    ("token", "usable"),
     [
         ("abc.DEF-1_2~+/==", True),
         ("", False),
@@ -85,42 +92,42 @@ def test_nothing_shows_a_secret(request_):
         ("tokén", False),
     ],
 )
-def test_the_token_can_be_sent(token, fine):
-    got = answer({"access_token": token})
-    if fine:
-        assert protocol.read_token(TOKEN_REQUEST, got, now=NOW).access_token == token
+def test_a_token_must_fit_into_a_header(token, usable):
+    received = response({"access_token": token})
+    if usable:
+        assert protocol.parse_response(TOKEN_REQUEST, received, now=NOW).access_token == token
         return
-    with pytest.raises(ResponseError, match="access_token of the answer is empty or holds characters"):
-        protocol.read_token(TOKEN_REQUEST, got, now=NOW)
+    with pytest.raises(ResponseError, match="access_token of the response is empty or contains characters"):
+        protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
 
 
 @pytest.mark.parametrize("secret", ["", "a b", "a\n", "é", "\x7f", "\ud800"])
 def test_a_secret_that_no_header_carries(secret):
-    with pytest.raises(ResponseError, match="secret of the answer is empty or holds characters") as caught:
-        protocol.read_secret(SECRET_REQUEST, answer({"valid": 1, "secret": secret}), now=NOW)
+    with pytest.raises(ResponseError, match="secret of the response is empty or contains characters") as caught:
+        protocol.parse_response(SECRET_REQUEST, response({"valid": 1, "secret": secret}), now=NOW)
     assert caught.value.status == 200
 
 
 @pytest.mark.parametrize("kind", ["bearer", "Bearer", "BEARER"])
 def test_token_type_in_any_case(kind):
-    assert protocol.read_token(TOKEN_REQUEST, answer({"access_token": "t", "token_type": kind}), now=NOW)
+    assert protocol.parse_response(TOKEN_REQUEST, response({"access_token": "t", "token_type": kind}), now=NOW)
 
 
 @pytest.mark.parametrize("kind", ["mac", "", "eyJhbGciOiJub25lIn0.CANARY.x"])
-def test_another_token_type_is_not_shown(kind):
-    with pytest.raises(ResponseError, match="token_type of the answer is not 'bearer'") as caught:
-        protocol.read_token(TOKEN_REQUEST, answer({"access_token": "t", "token_type": kind}), now=NOW)
+def test_the_value_of_another_token_type_is_not_shown(kind):
+    with pytest.raises(ResponseError, match="token_type of the response is not 'bearer'") as caught:
+        protocol.parse_response(TOKEN_REQUEST, response({"access_token": "t", "token_type": kind}), now=NOW)
     assert "CANARY" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (b"", r"something that is not JSON \(0 bytes\)"),
-        (b"{", r"something that is not JSON \(1 bytes\)"),
-        (b"\xff\xfe\x00", "something that is not JSON"),
-        (b"[" * 100_000, "something that is not JSON"),
-        (b"9" * 5_000, "something that is not JSON"),
+        (b"", r"a body that is not JSON \(0 bytes\)"),
+        (b"{", r"a body that is not JSON \(1 bytes\)"),
+        (b"\xff\xfe\x00", "a body that is not JSON"),
+        (b"[" * 100_000, "a body that is not JSON"),
+        (b"9" * 5_000, "a body that is not JSON"),
         (b"[]", "JSON that is not an object"),
         (b"null", "JSON that is not an object"),
         (b' "CANARY" ', "JSON that is not an object"),
@@ -129,44 +136,46 @@ def test_another_token_type_is_not_shown(kind):
         (b"  <HTML lang=en>", "an HTML page instead of JSON"),
     ],
 )
-@pytest.mark.parametrize("read", [protocol.read_token, protocol.read_secret])
-def test_200_with_something_else(body, sentence, read):
+@pytest.mark.parametrize("request_", [TOKEN_REQUEST, SECRET_REQUEST])
+def test_200_with_something_else(body, sentence, request_):
     with pytest.raises(ResponseError, match=sentence) as caught:
-        read(TOKEN_REQUEST, answer(body), now=NOW)
+        protocol.parse_response(request_, response(body), now=NOW)
     assert caught.value.status == 200
     assert "CANARY" not in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [200, 201, 203, 299])
-def test_any_2xx_with_the_right_answer(status):
-    assert protocol.read_token(TOKEN_REQUEST, answer({"access_token": "t"}, status), now=NOW).access_token == "t"
+def test_any_2xx_with_the_right_response(status):
+    assert protocol.parse_response(TOKEN_REQUEST, response({"access_token": "t"}, status), now=NOW).access_token == "t"
 
 
 def test_utf_16_is_json_too():
     body = '{"access_token": "t"}'.encode("utf-16")
-    assert protocol.read_token(TOKEN_REQUEST, answer(body), now=NOW).access_token == "t"
+    assert protocol.parse_response(TOKEN_REQUEST, response(body), now=NOW).access_token == "t"
 
 
-def test_a_model_error_says_the_status():
-    with pytest.raises(ResponseError, match="lacks the field access_token") as caught:
-        protocol.read_token(TOKEN_REQUEST, answer({}, 201), now=NOW)
+def test_a_model_error_has_the_status():
+    with pytest.raises(ResponseError, match="The field access_token is missing from the response") as caught:
+        protocol.parse_response(TOKEN_REQUEST, response({}, 201), now=NOW)
     assert caught.value.status == 201
 
 
-def test_refusals_are_read_before_the_body_is_judged():
+def test_the_status_comes_before_the_body():
     with pytest.raises(RejectedError) as rejected:
-        protocol.read_token(TOKEN_REQUEST, answer(b"<html>", 403), now=NOW)
+        protocol.parse_response(TOKEN_REQUEST, response(b"<html>", 403), now=NOW)
     assert rejected.value.status == 403
     with pytest.raises(UnavailableError) as unavailable:
-        protocol.read_secret(SECRET_REQUEST, answer(b"", 429, retry_after="Sat, 21 Nov 2026 09:02:00 GMT"), now=NOW)
+        protocol.parse_response(
+            SECRET_REQUEST, response(b"", 429, retry_after="Sat, 21 Nov 2026 09:02:00 GMT"), now=NOW
+        )
     assert (unavailable.value.status, unavailable.value.retry_after) == (429, 120.0)
     with pytest.raises(ResponseError, match=r"a redirect to elsewhere\.example\."):
-        protocol.read_token(TOKEN_REQUEST, answer(b"", 307, location="https://elsewhere.example/CANARY"), now=NOW)
+        protocol.parse_response(TOKEN_REQUEST, response(b"", 307, location="https://elsewhere.example/CANARY"), now=NOW)
 
 
-def test_what_was_sent_is_not_repeated():
+def test_a_secret_that_the_service_repeats_is_not_shown():
     body = {"error": "invalid_grant", "error_description": "no user with password CANARY-password"}
     with pytest.raises(RejectedError) as caught:
-        protocol.read_token(TOKEN_REQUEST, answer(body, 400), now=NOW)
+        protocol.parse_response(TOKEN_REQUEST, response(body, 400), now=NOW)
     assert "CANARY" not in str(caught.value)
     assert "invalid_grant" in str(caught.value)

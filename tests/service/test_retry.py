@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_loanauth.service.client import MAX_ATTEMPTS
 from airflow_provider_loanauth.exceptions import (
     RejectedError,
     ResponseError,
@@ -11,11 +10,12 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 from airflow_provider_loanauth.service import retry as module
-from airflow_provider_loanauth.service.retry import MAX_SECONDS, retrying
+from airflow_provider_loanauth.service.client import MAX_ATTEMPTS
+from airflow_provider_loanauth.service.retry import MAX_SECONDS, call_with_retries
 
 
 class Clockwork:
-    """Attempts that fail as told, and a clock that only sleeping, or a slow attempt, moves."""
+    """Attempts with the given outcomes, and a clock that moves only by sleeping or by a slow attempt."""
 
     def __init__(self, monkeypatch, *outcomes, each_takes=0.0):
         self.outcomes, self.each_takes = [*outcomes], each_takes
@@ -35,11 +35,13 @@ class Clockwork:
         self.waits.append(seconds)
         self.time += seconds
 
-    def warn(self, text, *args):
+    def log(self, text, *args):
         self.lines.append(text % args)
 
     def run(self, **options):
-        return retrying(self.attempt, warn=self.warn, sleep=self.sleep, **options)
+        return call_with_retries(
+            self.attempt, sleep=self.sleep, **{"max_attempts": MAX_ATTEMPTS, "log_retry": self.log} | options
+        )
 
 
 def down(text="It is down", **facts):
@@ -47,18 +49,18 @@ def down(text="It is down", **facts):
 
 
 def test_success_at_once(monkeypatch):
-    works = Clockwork(monkeypatch, "answer")
-    assert works.run() == "answer"
+    works = Clockwork(monkeypatch, "result")
+    assert works.run() == "result"
     assert (works.attempts, works.waits, works.lines) == (1, [], [])
 
 
 def test_success_after_a_while(monkeypatch):
-    works = Clockwork(monkeypatch, down("First"), down("Second."), "answer")
-    assert works.run() == "answer"
+    works = Clockwork(monkeypatch, down("First"), down("Second."), "result")
+    assert works.run() == "result"
     assert works.attempts == MAX_ATTEMPTS == 3
-    assert [line.partition(" Trying again in ")[0] for line in works.lines] == [
-        "Attempt 1 of 3: First.",
-        "Attempt 2 of 3: Second.",
+    assert [line.partition(" Retrying in ")[0] for line in works.lines] == [
+        "Attempt 1 of 3 failed: First.",
+        "Attempt 2 of 3 failed: Second.",
     ]
     assert [line.rpartition(" in ")[2] for line in works.lines] == [f"{wait:.1f} s." for wait in works.waits]
 
@@ -68,7 +70,7 @@ def test_three_attempts_and_no_more(monkeypatch):
     with pytest.raises(UnavailableError) as caught:
         works.run()
     assert works.attempts == 3
-    assert str(caught.value) == "It is down. It was still so after 3 attempts."
+    assert str(caught.value) == "It is down. Gave up after 3 attempts."
     assert caught.value.status == 503
     assert caught.value.retry_after is None
     assert len(works.lines) == 2
@@ -84,7 +86,7 @@ def test_as_many_attempts_as_are_allowed(monkeypatch):
 @pytest.mark.parametrize(
     "kind", [RejectedError, SettingsError, ResponseError, SealError, ValueError, KeyboardInterrupt]
 )
-def test_nothing_else_is_tried_again(monkeypatch, kind):
+def test_no_other_error_is_retried(monkeypatch, kind):
     error = kind("as it is")
     works = Clockwork(monkeypatch, "never")
     works.attempt = lambda: (_ for _ in ()).throw(error)
@@ -94,7 +96,7 @@ def test_nothing_else_is_tried_again(monkeypatch, kind):
     assert works.lines == []
 
 
-def test_a_refusal_ends_the_attempts(monkeypatch):
+def test_a_rejection_ends_the_attempts(monkeypatch):
     works = Clockwork(monkeypatch, down(), RejectedError("no"), "never")
     with pytest.raises(RejectedError):
         works.run()
@@ -104,38 +106,40 @@ def test_a_refusal_ends_the_attempts(monkeypatch):
 def test_full_jitter(monkeypatch):
     first, second = [], []
     for _ in range(200):
-        works = Clockwork(monkeypatch, down(), down(), "answer")
+        works = Clockwork(monkeypatch, down(), down(), "result")
         works.run()
         first.append(works.waits[0])
         second.append(works.waits[1])
     assert all(0 <= wait <= 1 for wait in first)
     assert all(0 <= wait <= 2 for wait in second)
-    # Full: from nothing on, up to the whole.
+    # Full jitter: from zero up to the whole wait.
     assert min(first) < 0.2
     assert max(first) > 0.8
     assert min(second) < 0.4
     assert max(second) > 1.6
 
 
-@pytest.mark.parametrize("asked", [0.0, 1.0, 7.5, 40.0])
-def test_as_long_as_the_service_asks(monkeypatch, asked):
-    works = Clockwork(monkeypatch, down(retry_after=asked), "answer")
-    assert works.run() == "answer"
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 7.5, 40.0])
+def test_retry_after_is_obeyed(monkeypatch, seconds):
+    works = Clockwork(monkeypatch, down(retry_after=seconds), "result")
+    assert works.run() == "result"
     [wait] = works.waits
-    # A little later, so that not everybody comes back in the same instant.
-    assert asked <= wait <= asked + 1
+    # A little later, so that not all clients come back in the same instant.
+    assert seconds <= wait <= seconds + 1
 
 
-@pytest.mark.parametrize("asked", [60.0, 61.0, 3600.0, 1e12])
-def test_a_longer_wait_ends_the_attempts_at_once(monkeypatch, asked):
-    works = Clockwork(monkeypatch, down(retry_after=asked), "never")
-    with pytest.raises(UnavailableError, match=rf"after 1 attempt, and asks to wait {asked:.0f} s\.") as caught:
+@pytest.mark.parametrize("seconds", [60.0, 61.0, 3600.0, 1e12])
+def test_a_longer_wait_ends_the_attempts_at_once(monkeypatch, seconds):
+    works = Clockwork(monkeypatch, down(retry_after=seconds), "never")
+    with pytest.raises(
+        UnavailableError, match=rf"after 1 attempt; the service asked to wait {seconds:.0f} s\."
+    ) as caught:
         works.run()
     assert (works.attempts, works.waits, works.lines) == (1, [], [])
-    assert caught.value.retry_after == asked
+    assert caught.value.retry_after == seconds
 
 
-def test_the_last_attempt_begins_within_the_total(monkeypatch):
+def test_the_last_attempt_starts_within_the_total(monkeypatch):
     works = Clockwork(monkeypatch, *[down()] * 9, each_takes=31)
     with pytest.raises(UnavailableError, match="after 2 attempts"):
         works.run(max_attempts=9)
@@ -145,9 +149,9 @@ def test_the_last_attempt_begins_within_the_total(monkeypatch):
     assert slow.attempts == 1
 
 
-def test_waits_that_were_asked_for_count_for_the_total(monkeypatch):
+def test_requested_waits_count_for_the_total(monkeypatch):
     works = Clockwork(monkeypatch, *[down(retry_after=25.0)] * 9)
-    with pytest.raises(UnavailableError, match=r"after 3 attempts, and asks to wait 25 s\."):
+    with pytest.raises(UnavailableError, match=r"after 3 attempts; the service asked to wait 25 s\."):
         works.run(max_attempts=9)
     assert sum(works.waits) < MAX_SECONDS
 
@@ -156,6 +160,6 @@ def test_the_error_has_no_context(monkeypatch):
     works = Clockwork(monkeypatch, *[down()] * 3)
     with pytest.raises(UnavailableError) as caught:
         works.run()
-    # tenacity may keep the last attempt's error as the cause; it must be ours.
+    # tenacity may keep the error of the last attempt as the cause; it must be one of this package.
     for inner in (caught.value.__cause__, caught.value.__context__):
         assert inner is None or isinstance(inner, UnavailableError)

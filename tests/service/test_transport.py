@@ -1,4 +1,4 @@
-"""Sending, over real sockets: what goes out, what comes back, and what never leaves."""
+"""Sending over real sockets: what is sent, what is received, and what is never logged."""
 
 from __future__ import annotations
 
@@ -10,28 +10,13 @@ import zlib
 import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
-from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.service.transport import _QUIET, MAX_RESPONSE_BYTES, Transport
+from airflow_provider_loanauth.service.transport import _REDACTING_FILTER, MAX_RESPONSE_BYTES, Transport
 from tests.support.leaks import leaks, told
 from tests.support.loopback import Loopback, json_answer
-from tests.support.secret_accounts import COMPANY, SECRETS, USER
+from tests.support.secret_accounts import SECRETS
+from tests.support.wire_requests import secret_request, token_request
 
 BODY = b'{"valid": 1, "secret": "made-up"}'
-
-
-def token_request(url):
-    return protocol.token_request(
-        url,
-        username=USER.username,
-        password=USER.password,
-        origin=COMPANY.origin,
-        client_id=COMPANY.client_id,
-        client_secret=COMPANY.client_secret,
-    )
-
-
-def secret_request(url):
-    return protocol.secret_request(url, api_key=COMPANY.api_key, user_id=USER.user_id)
 
 
 BOTH = pytest.mark.parametrize("make", [token_request, secret_request], ids=["token", "secret"])
@@ -39,8 +24,8 @@ BOTH = pytest.mark.parametrize("make", [token_request, secret_request], ids=["to
 
 def send(request, timeout=5.0, verify=True, times=1):
     with Transport(timeout=timeout, verify=verify) as transport:
-        answers = [transport.send(request) for _ in range(times)]
-    return answers[-1]
+        responses = [transport.send(request) for _ in range(times)]
+    return responses[-1]
 
 
 def fails(request, kind, logs=None, **options):
@@ -54,11 +39,11 @@ def fails(request, kind, logs=None, **options):
     return error
 
 
-def test_an_answer_as_it_is(loopback):
+def test_a_response_as_received(loopback):
     loopback.answers = [json_answer(BODY, "418 I'm a teapot", b"Retry-After: 7\r\nX-Two: a\r\n")]
-    answer = send(secret_request(loopback.url))
-    assert (answer.status, answer.body) == (418, BODY)
-    assert (answer.headers["retry-after"], answer.headers["x-two"]) == ("7", "a")
+    response = send(secret_request(loopback.url))
+    assert (response.status, response.body) == (418, BODY)
+    assert (response.headers["retry-after"], response.headers["x-two"]) == ("7", "a")
 
 
 @BOTH
@@ -67,14 +52,14 @@ def test_no_redirect_is_followed(make, status, loopback):
     with Loopback() as elsewhere:
         elsewhere.answers = [json_answer(BODY)]
         loopback.answers = [json_answer(b"", status, f"Location: {elsewhere.url}/oauth/token\r\n".encode())]
-        answer = send(make(loopback.url))
-        assert answer.status == int(status[:3])
-        assert answer.headers["location"].startswith(elsewhere.url)
+        response = send(make(loopback.url))
+        assert response.status == int(status[:3])
+        assert response.headers["location"].startswith(elsewhere.url)
         assert elsewhere.requests == []
     assert len(loopback.requests) == 1
 
 
-def test_no_cookie_is_kept(loopback):
+def test_no_cookie_is_stored(loopback):
     loopback.answers = [json_answer(BODY, headers=b"Set-Cookie: session=CANARY; Path=/\r\n")] * 2
     send(secret_request(loopback.url), times=2)
     assert len(loopback.requests) == 2
@@ -98,19 +83,23 @@ def test_a_netrc_entry_adds_no_credentials(make, loopback, monkeypatch, tmp_path
 def test_size_limit(coding, loopback):
     encode = {"identity": bytes, "gzip": gzip.compress, "deflate": zlib.compress}[coding]
 
-    def answer(size):
+    def response(size):
         body = encode(b" " * size)
         return json_answer(body, headers=f"Content-Encoding: {coding}\r\n".encode() if coding != "identity" else b"")
 
-    loopback.answers = [answer(MAX_RESPONSE_BYTES), answer(MAX_RESPONSE_BYTES + 1), answer(64 * MAX_RESPONSE_BYTES)]
+    loopback.answers = [
+        response(MAX_RESPONSE_BYTES),
+        response(MAX_RESPONSE_BYTES + 1),
+        response(64 * MAX_RESPONSE_BYTES),
+    ]
     assert len(send(secret_request(loopback.url)).body) == MAX_RESPONSE_BYTES
     for _ in range(2):
         error = fails(secret_request(loopback.url), ResponseError)
-        assert "longer than 1024 KiB" in str(error)
+        assert "larger than 1024 KiB" in str(error)
         assert error.status == 200
 
 
-def test_an_endless_answer_is_not_read_to_its_end(loopback):
+def test_an_endless_response_is_not_read_to_its_end(loopback):
     sent = []
 
     def endless(connection, ended):
@@ -125,31 +114,31 @@ def test_an_endless_answer_is_not_read_to_its_end(loopback):
 
 @BOTH
 @pytest.mark.parametrize(
-    ("answer", "sentence"),
+    ("octets", "sentence"),
     [
-        (None, "broke off or cannot be decoded"),
-        (b"", "broke off or cannot be decoded"),
-        (b"garbage\r\n\r\n", "broke off or cannot be decoded"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", "broke off or cannot be decoded"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{", "broke off or cannot be decoded"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{", "broke off or cannot be decoded"),
+        (None, "was cut off or cannot be decoded"),
+        (b"", "was cut off or cannot be decoded"),
+        (b"garbage\r\n\r\n", "was cut off or cannot be decoded"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", "was cut off or cannot be decoded"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{", "was cut off or cannot be decoded"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{", "was cut off or cannot be decoded"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
-            "broke off or cannot be decoded",
+            "was cut off or cannot be decoded",
         ),
-        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n", "broke off or cannot be decoded"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n", "broke off or cannot be decoded"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n", "was cut off or cannot be decoded"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n", "was cut off or cannot be decoded"),
     ],
     ids=range(9),
 )
-def test_broken_answers(make, answer, sentence, loopback):
-    loopback.answers = [answer]
+def test_broken_responses(make, octets, sentence, loopback):
+    loopback.answers = [octets]
     error = fails(make(loopback.url), UnavailableError)
     assert sentence in str(error)
 
 
 @BOTH
-def test_nobody_listens(make):
+def test_a_closed_port(make):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     error = fails(make(f"http://127.0.0.1:{port}"), UnavailableError)
@@ -158,13 +147,13 @@ def test_nobody_listens(make):
 
 
 @BOTH
-def test_time_out(make, loopback):
+def test_timeout(make, loopback):
     loopback.answers = [lambda connection, ended: ended.wait(5)]
     error = fails(make(loopback.url), UnavailableError, timeout=0.1)
-    assert "did not answer within the time that Timeout allows" in str(error)
+    assert "did not respond within the time set in Timeout" in str(error)
 
 
-def test_time_out_in_the_middle(loopback):
+def test_timeout_in_the_body(loopback):
     def slow(connection, ended):
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
         ended.wait(5)
@@ -176,25 +165,25 @@ def test_time_out_in_the_middle(loopback):
 def test_a_missing_ca_bundle(tmp_path):
     missing = tmp_path / "missing.pem"
     error = fails(secret_request("https://127.0.0.1:1"), SettingsError, verify=str(missing))
-    assert "The CA bundle cannot be read: check Verify TLS" in str(error)
+    assert "The CA bundle cannot be read: check the path in Verify TLS" in str(error)
 
 
-def test_a_file_that_is_no_ca_bundle(tmp_path, loopback):
-    """Trying again cannot help, so it is not said to be the service's fault."""
+def test_a_file_that_is_not_a_ca_bundle(tmp_path, loopback):
+    """Retrying cannot help, so it is a SettingsError and not an UnavailableError."""
     bundle = tmp_path / "bundle.pem"
-    bundle.write_text("made-up, and no certificate")
+    bundle.write_text("made-up text")
     loopback.answers = [b""]
     address = loopback.url.replace("http:", "https:")
     error = fails(secret_request(address), SettingsError, verify=str(bundle))
-    assert "The CA bundle cannot be read: check Verify TLS" in str(error)
+    assert "The CA bundle cannot be read: check the path in Verify TLS" in str(error)
 
 
-def test_a_filter_that_goes_lets_no_other_record_pass(logs):
-    """Two requests at once: the end of one, while a record of the other is being filtered, uncovers nothing."""
+def test_the_end_of_one_request_does_not_unmask_another(logs):
+    """Two requests at once: one ends while a record of the other is being filtered."""
     one, other = secret_request("https://one.example"), secret_request("https://other.example")
     logger = logging.getLogger("urllib3.connectionpool")
     with Transport(timeout=1, verify=True):
-        ended = _QUIET.about(one)
+        ended = _REDACTING_FILTER.hiding(one)
         ended.__enter__()
 
         def end_one(record):
@@ -203,7 +192,7 @@ def test_a_filter_that_goes_lets_no_other_record_pass(logs):
 
         logger.filters.insert(0, end_one)
         try:
-            with _QUIET.about(other):
+            with _REDACTING_FILTER.hiding(other):
                 logger.debug("GET %s", other.url)
         finally:
             logger.filters.remove(end_one)
@@ -214,13 +203,13 @@ def test_a_filter_that_goes_lets_no_other_record_pass(logs):
 @pytest.mark.parametrize(
     "url", ["https://" + "ü" * 70 + ".example", "https://..example", "https://" + "a" * 70 + ".example"]
 )
-def test_an_address_that_cannot_be_called(url):
-    assert "is not an address that can be called" in str(fails(secret_request(url), SettingsError))
+def test_an_invalid_address(url):
+    assert "is not a valid address" in str(fails(secret_request(url), SettingsError))
 
 
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "http://"])
 @BOTH
-def test_a_proxy_that_is_not_there(make, proxy, monkeypatch):
+def test_an_unreachable_proxy(make, proxy, monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", proxy)
     monkeypatch.setenv("NO_PROXY", "")
     error = fails(make("https://127.0.0.1:9"), SettingsError if proxy == "http://" else UnavailableError)
@@ -231,7 +220,7 @@ def test_a_proxy_that_is_not_there(make, proxy, monkeypatch):
 
 
 @BOTH
-def test_urllib3_says_no_secret_at_debug(make, loopback, logs):
+def test_urllib3_logs_no_secret_at_debug(make, loopback, logs):
     loopback.answers = [json_answer(BODY)]
     send(make(loopback.url))
     assert "urllib3.connectionpool" in {name for name, _, _ in logs.entries}
@@ -239,13 +228,13 @@ def test_urllib3_says_no_secret_at_debug(make, loopback, logs):
     assert leaks(logs.text, SECRETS.values()) == []
 
 
-def test_urllib3_says_the_rest_as_ever(loopback, logs):
+def test_urllib3_logs_the_rest_as_before(loopback, logs):
     loopback.answers = [json_answer(BODY)]
     send(token_request(loopback.url))
     assert '"POST /oauth/token HTTP/1.1" 200' in logs.text
 
 
-def test_the_log_is_left_as_it_was(loopback):
+def test_the_filters_are_as_before(loopback):
     before = [*logging.getLogger("urllib3.connectionpool").filters]
     loopback.answers = [json_answer(BODY), None]
     send(secret_request(loopback.url))
