@@ -315,7 +315,7 @@ def test_every_row_has_a_name_of_its_own():
 
 def test_the_document_is_generated_from_the_table():
     path = ROOT / "docs" / "faults.md"
-    assert path.read_text(encoding="utf-8") == document(), "run: python tests/fault_table.py docs/faults.md"
+    assert path.read_text(encoding="utf-8") == document(), "run: python -m tests.support.fault_table docs/faults.md"
 
 
 @each(rows=[row for row in ROWS if row.wrong_password])

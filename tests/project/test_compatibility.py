@@ -91,7 +91,7 @@ ROWS = {
     "Test with an empty Port": test_with_an_empty_port,
     "Test of a stored connection": test_of_a_stored_connection,
     "`user_id=12e4` in a connection URI": number_in_a_uri,
-    "A class of ours in XCom is allowed by": class_in_xcom,
+    "This package's classes in XCom are allowed by": class_in_xcom,
     "DAG files import `dag`, `task` from": imports_of_dags,
 }
 for _function in ROWS.values():

@@ -1,7 +1,7 @@
 """
 The fault table: what goes wrong, and what comes of it. A literal table, checked against reality by ``test_faults.py``.
 
-``docs/faults.md`` is generated from it: ``python tests/fault_table.py docs/faults.md``.
+``docs/faults.md`` is generated from it: ``python -m tests.support.fault_table docs/faults.md``.
 """
 
 from __future__ import annotations
@@ -262,22 +262,27 @@ ROWS = (
 )
 
 _HEAD = """\
-# What happens when the service does not answer as it should
+# What happens when the service fails
 
-Generated from `tests/fault_table.py`, and checked by `tests/test_faults.py` against a server that plays each fault over
-real sockets: for the hook, the operator, and the sensor in its three modes. Change the table there, then run
-`python tests/fault_table.py docs/faults.md`.
+Each row is one way in which the service can fail, and what this provider then does. The table is generated from
+`tests/support/fault_table.py`. `tests/integration/test_faults.py` checks each row with the hook, the operator, and
+the sensor in its three modes, against a server that simulates the fault over real sockets. To change the table,
+change it there and run `.venv/bin/python -m tests.support.fault_table docs/faults.md`.
 
-* **Attempts**: requests that the hook or the operator sends for one authentication. The sensor sends one a look. The
-  waits between them are random, up to 1 s and then up to 2 s, or what the service asks for in `Retry-After`.
-* **Log says**: part of the message, as method `jwt` shows it. Every message also names the connection id and the
-  method. Each further attempt is a line before it: which attempt, its cause, and the wait. No message holds a secret.
-* **Task**: the operator, or a task that calls the hook. *Fails at once* means that Airflow does not try again: a
-  refused password is sent once.
-* **Sensor**: *waits* means that the next look comes after `poke_interval`, in every mode, until `timeout`. A deferred
-  sensor leaves that to the triggerer, which asks the Auth URL without credentials, and needs the worker again when
-  anything but an error of the network, 429 or 5xx answers. With `soft_fail`, a time-out skips and a failure still
-  fails.
+The columns:
+
+* **Attempts**: how many requests the hook or the operator sends for one authentication. The sensor sends one per
+  poke. The waits between attempts are random, at most 1 s and then at most 2 s. If the service sends `Retry-After`,
+  the wait follows that.
+* **Log says**: part of the message, as shown with method `jwt`. Every message also names the connection id and the
+  method. Each further attempt is logged before it starts, with its number, the cause and the wait. No message
+  contains a secret.
+* **Task**: what the operator does, or a task that calls the hook. *Fails at once* means that Airflow does not retry
+  the task: a rejected password is sent once.
+* **Sensor**: *waits* means that the sensor pokes again after `poke_interval`, in every mode, until `timeout`. A
+  deferred sensor waits in the triggerer, which probes the Auth URL without credentials. It needs the worker again
+  when the probe gets any response other than 429 or 5xx. With `soft_fail`, a timeout skips the task, and a failure
+  still fails it.
 
 | Fault | Exception | Attempts | Log says | Task | Sensor |
 |---|---|---|---|---|---|
