@@ -18,7 +18,7 @@ FAILS = "fails; `retries` apply"
 
 # What the sensor does. The last differs only when it is deferred.
 WAITS = "waits"
-LOOKS_AGAIN = "waits; deferred, it looks again after each interval"
+LOOKS_AGAIN = "waits; when deferred, it pokes again after each interval"
 
 
 @dataclass(frozen=True)
@@ -80,38 +80,40 @@ def unexpected(what: str, kind: str, says: str, **rest: Any) -> Row:
     return Row(what, kind, params, "ResponseError", 1, says, FAILS, FAILS, **rest)
 
 
-_NOT_REACHED = "The service could not be reached: it is down, its name is unknown here, or a firewall is between"
-_TOO_LATE = "The service did not answer within the time that Timeout allows"
-_BROKEN = "The answer of the service broke off or cannot be decoded"
-_OVERLOADED = "The service, or a gateway before it, has a fault or is overloaded."
-_NOT_JSON = "with something that is not JSON"
-_NO_OBJECT = "The service answered 200 with JSON that is not an object."
-_TOO_LONG = "The answer of the service is longer than 1024 KiB."
+_NOT_REACHED = (
+    "The service could not be reached: it is down, its host name does not resolve, or a firewall blocks the connection"
+)
+_TOO_LATE = "The service did not respond within the time set in Timeout"
+_BROKEN = "The response of the service was cut off or cannot be decoded"
+_OVERLOADED = "The service, or a gateway in front of it, is failing or overloaded."
+_NOT_JSON = "and a body that is not JSON"
+_NO_OBJECT = "The service responded with 200 and JSON that is not an object."
+_TOO_LONG = "The response of the service is larger than 1024 KiB"
 _UNTRUSTED = "The certificate of the service is not trusted"
-_LASTS = "the access token lasts until"
+_LASTS = "the access token expires at"
 _TOKEN = ("jwt", "los")
 
 _REDIRECTED = (
-    "a redirect to elsewhere.invalid. It is not followed, because that could send the credentials elsewhere: check the "
-    "Auth URL in the Connection."
+    "a redirect to elsewhere.invalid. It was not followed, because that could send the credentials to a different server: "
+    "check Auth URL in the Connection."
 )
 _CREDENTIALS = (
-    "The service answered 401 (Unauthorized: No message available). The service refused the client credentials: check "
+    "The service responded with 401 (Unauthorized: No message available). The client credentials were rejected: check "
     "Client ID and Client secret (method jwt), LOS client ID and LOS client secret (method los), or API key and User "
     "ID (method ppe) in the Connection."
 )
 _NOT_LET_IN = (
-    "The service answered 403 (Forbidden: No message available). The service knows the caller but does not let it in. "
-    "Likely causes: the Group of the user does not allow it; Origin is not the domain in the company settings; the "
-    "address of this machine is not allow-listed."
+    "The service responded with 403 (Forbidden: No message available). Access denied. Likely causes: the Group of the user "
+    "does not permit it; Origin is not the domain in the company settings; the address of this machine is not on the "
+    "service's allow-list."
 )
 _WRONG_PASSWORD = (
-    "Wrong Username or Password, or a locked user. The password is not sent again, because repeating it can lock the "
-    "account: correct the Connection, or have the user unlocked, then clear the task."
+    "Username or Password is wrong, or the user is locked. The password is not sent again, because repeated failures can "
+    "lock the account: correct the Connection, or have the user unlocked, then clear the task."
 )
 _HTML = (
-    "The service answered 200 with an HTML page instead of JSON: a proxy or a login page stands between this machine "
-    "and the service, or the Auth URL is not the address of its API."
+    "The service responded with 200 and an HTML page instead of JSON: a proxy or a login page is between this machine and "
+    "the service, or Auth URL is not the address of its API."
 )
 
 ROWS = (
@@ -137,9 +139,9 @@ ROWS = (
         seen=False,
     ),
     # --- no whole answer ---
-    unavailable("The request is accepted and never answered", "hang", _TOO_LATE),
-    Row("The answer comes late, but within Timeout", "latency", {"seconds": 0.05}, says=_LASTS),
-    unavailable("The connection is reset in the middle of the answer", "reset", _BROKEN, sensor=LOOKS_AGAIN),
+    unavailable("The request is accepted, and no response is sent", "hang", _TOO_LATE),
+    Row("The response is late, but within Timeout", "latency", {"seconds": 0.05}, says=_LASTS),
+    unavailable("The connection is reset in the middle of the response", "reset", _BROKEN, sensor=LOOKS_AGAIN),
     unavailable("The chunked body breaks off", "cut-body", _BROKEN, sensor=LOOKS_AGAIN),
     unavailable(
         "`Content-Length` is larger than the body", "wrong-content-length", _BROKEN, sensor=LOOKS_AGAIN, delta=100
@@ -147,47 +149,48 @@ ROWS = (
     unexpected("`Content-Length` is smaller than the body", "wrong-content-length", _NOT_JSON, delta=-10),
     unavailable("The headers never end", "endless-headers", _BROKEN),
     # --- another answer than the interface's ---
-    unexpected("200 and a body that is no JSON", "invalid-json", _NOT_JSON),
+    unexpected("200 and a body that is not JSON", "invalid-json", _NOT_JSON),
     unexpected("200 and a JSON list", "wrong-shape", _NO_OBJECT, shape="list"),
     unexpected("200 and a JSON string", "wrong-shape", _NO_OBJECT, shape="string"),
     unexpected("200 and a JSON number", "wrong-shape", _NO_OBJECT, shape="number"),
     unexpected("200 and JSON null", "wrong-shape", _NO_OBJECT, shape="null"),
-    unexpected("200 and an empty JSON object", "wrong-shape", "The answer lacks the field ", shape="empty"),
-    unexpected("200 without the token", "wrong-shape", "The answer lacks the field access_token.", shape="missing"),
+    unexpected("200 and an empty JSON object", "wrong-shape", "is missing from the response. ", shape="empty"),
+    unexpected(
+        "200 without the token", "wrong-shape", "The field access_token is missing from the response.", shape="missing"
+    ),
     unexpected(
         "200 and a number for the token",
         "wrong-shape",
-        "The field access_token of the answer is an integer; the interface says a string.",
+        "The field access_token of the response is an integer; the interface specifies a string.",
         shape="wrong-type",
     ),
     unexpected("200 and an HTML page", "html-200", _HTML),
     Row("The right body under another content type", "wrong-content-type", says=_LASTS),
     unexpected("A gzip body that becomes 16 MiB", "gzip-bomb", _TOO_LONG, size=16_777_216),
     unexpected("A body of 10 MiB", "huge-body", _TOO_LONG),
-    unexpected("301 to another host", "redirect", f"The service answered 301, {_REDIRECTED}", status=301),
-    unexpected("302 to another host", "redirect", f"The service answered 302, {_REDIRECTED}", status=302),
-    unexpected("303 to another host", "redirect", f"The service answered 303, {_REDIRECTED}", status=303),
-    unexpected("307 to another host", "redirect", f"The service answered 307, {_REDIRECTED}", status=307),
-    unexpected("308 to another host", "redirect", f"The service answered 308, {_REDIRECTED}", status=308),
+    unexpected("301 to another host", "redirect", f"The service responded with 301, {_REDIRECTED}", status=301),
+    unexpected("302 to another host", "redirect", f"The service responded with 302, {_REDIRECTED}", status=302),
+    unexpected("303 to another host", "redirect", f"The service responded with 303, {_REDIRECTED}", status=303),
+    unexpected("307 to another host", "redirect", f"The service responded with 307, {_REDIRECTED}", status=307),
+    unexpected("308 to another host", "redirect", f"The service responded with 308, {_REDIRECTED}", status=308),
     # --- refusals ---
     refused(
         "400, not `invalid_grant`",
         "status",
-        "The service did not accept the request. Check Origin and the client credentials of the method in the "
-        "Connection.",
+        "The request was not accepted: check Origin and the client credentials of the method in the Connection.",
         status=400,
     ),
     refused(
         "400 `invalid_grant`",
         "status",
-        f"The service answered 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}",
+        f"The service responded with 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}",
         status=400,
         shape="oauth",
     ),
     refused(
         "A wrong password, where the service locks a user after three",
         "lockout",
-        f"The service answered 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}",
+        f"The service responded with 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}",
         after=3,
         methods=_TOKEN,
         wrong_password=True,
@@ -195,7 +198,7 @@ ROWS = (
     refused(
         "A locked user",
         "lockout",
-        f"The service answered 400 (invalid_grant: User account is locked). {_WRONG_PASSWORD}",
+        f"The service responded with 400 (invalid_grant: User account is locked). {_WRONG_PASSWORD}",
         after=1,
         methods=_TOKEN,
         locked=True,
@@ -205,30 +208,32 @@ ROWS = (
     refused(
         "404",
         "status",
-        "Nothing is at this address: check the Auth URL in the Connection (host and path prefix).",
+        "Nothing exists at this address: check Auth URL in the Connection (host and path prefix).",
         status=404,
     ),
     # --- not now ---
-    unavailable("408", "status", "The service gave up waiting for the request.", sensor=LOOKS_AGAIN, status=408),
-    unavailable("429", "status", "The service says that it is asked too often.", status=429),
+    unavailable(
+        "408", "status", "The service timed out while waiting for the request.", sensor=LOOKS_AGAIN, status=408
+    ),
+    unavailable("429", "status", "The service is rate-limiting requests.", status=429),
     unavailable(
         "429, `Retry-After: 2`",
         "status",
-        "It was still so after 3 attempts, and asks to wait 2 s.",
+        "Gave up after 3 attempts; the service asked to wait 2 s.",
         status=429,
         retry_after=2,
     ),
     unavailable(
         "429, `Retry-After` a date 20 s from now",
         "status",
-        "It was still so after 3 attempts, and asks to wait ",
+        "Gave up after 3 attempts; the service asked to wait ",
         status=429,
         retry_at=20,
     ),
     unavailable(
         "429, `Retry-After: 120`, longer than the hook waits",
         "status",
-        "It was still so after 1 attempt, and asks to wait 120 s.",
+        "Gave up after 1 attempt; the service asked to wait 120 s.",
         attempts=1,
         status=429,
         retry_after=120,
@@ -236,27 +241,33 @@ ROWS = (
     unavailable(
         "500",
         "status",
-        f"The service answered 500 (Internal Server Error: No message available). {_OVERLOADED}",
+        f"The service responded with 500 (Internal Server Error: No message available). {_OVERLOADED}",
         status=500,
     ),
     unavailable(
-        "502, an HTML page of a gateway", "status", f"The service answered 502. {_OVERLOADED}", status=502, shape="html"
+        "502, an HTML page of a gateway",
+        "status",
+        f"The service responded with 502. {_OVERLOADED}",
+        status=502,
+        shape="html",
     ),
     unavailable(
         "503",
         "status",
-        f"The service answered 503 (Service Unavailable: No message available). {_OVERLOADED}",
+        f"The service responded with 503 (Service Unavailable: No message available). {_OVERLOADED}",
         status=503,
     ),
-    unavailable("504, without a body", "status", f"The service answered 504. {_OVERLOADED}", status=504, shape="empty"),
+    unavailable(
+        "504, without a body", "status", f"The service responded with 504. {_OVERLOADED}", status=504, shape="empty"
+    ),
     # --- a token that is not the usual one ---
-    Row("A token that lasts 5 s", "short-lived-token", says=_LASTS),
+    Row("A token that expires after 5 s", "short-lived-token", says=_LASTS),
     Row("A token without `exp`", "no-exp", says=_LASTS, methods=_TOKEN),
     Row("`expires_in` is missing", "no-expires-in", says=_LASTS, methods=_TOKEN),
     unexpected(
         "`expires_in` is a string",
         "string-expires-in",
-        "The field expires_in of the answer is a string; the interface says an integer.",
+        "The field expires_in of the response is a string; the interface specifies an integer.",
         methods=_TOKEN,
     ),
 )
