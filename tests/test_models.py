@@ -6,7 +6,7 @@ import json
 import pytest
 
 from airflow_provider_loanauth.exceptions import ResponseError
-from airflow_provider_loanauth.models import ApiSecretResponse, LoanAppSessionPolicy, Person, TokenResponse, read
+from airflow_provider_loanauth.models import ApiSecretResponse, LoanAppSessionPolicy, Person, TokenResponse, from_json
 from tests.support.wire_cases import FULL_TOKEN, FULL_TOKEN_BODY
 
 FULL = json.loads(FULL_TOKEN_BODY)
@@ -65,34 +65,34 @@ def test_the_interface_has_22_fields():
 
 
 def test_a_whole_answer():
-    assert read(TokenResponse, FULL) == FULL_TOKEN
-    assert read(ApiSecretResponse, SECRET) == ApiSecretResponse(**SECRET)
+    assert from_json(TokenResponse, FULL) == FULL_TOKEN
+    assert from_json(ApiSecretResponse, SECRET) == ApiSecretResponse(**SECRET)
 
 
 @pytest.mark.parametrize(("wire", "attribute", "kind"), FIELDS)
 def test_each_field_alone(wire, attribute, kind):
-    response = read(TokenResponse, {"access_token": "t", wire: FULL[wire]})
+    response = from_json(TokenResponse, {"access_token": "t", wire: FULL[wire]})
     expected = dataclasses.asdict(FULL_TOKEN)[attribute]
     assert dataclasses.asdict(response)[attribute] == expected
     assert response.extra_fields == {}
 
 
 def test_what_is_absent_is_none():
-    response = read(TokenResponse, {"access_token": "t"})
+    response = from_json(TokenResponse, {"access_token": "t"})
     values = {item.name: getattr(response, item.name) for item in dataclasses.fields(response)}
     assert values == {attribute: None for _, attribute, _ in FIELDS} | {"access_token": "t", "extra_fields": {}}
-    assert read(TokenResponse, {"access_token": "t", "person": {}}).person == Person()
+    assert from_json(TokenResponse, {"access_token": "t", "person": {}}).person == Person()
 
 
 @pytest.mark.parametrize(("wire", "kind", "other"), WRONG)
 def test_a_wrong_type_names_the_field_and_not_the_value(wire, kind, other):
     with pytest.raises(ResponseError) as caught:
-        read(TokenResponse, FULL | {wire: VALUES[other]})
+        from_json(TokenResponse, FULL | {wire: VALUES[other]})
     text = str(caught.value)
-    assert f"The field {wire} of the answer is " in text
+    assert f"The field {wire} of the response is " in text
     assert "CANARY" not in text
     assert "4711" not in text
-    assert "the interface says" in text
+    assert "the interface specifies" in text
 
 
 @pytest.mark.parametrize(("outer", "inner", "kind"), NESTED)
@@ -103,26 +103,26 @@ def test_nested_fields(outer, inner, kind, other):
     if other is kind or nullable:
         assert (
             VALUES[other]
-            in dataclasses.asdict(read(TokenResponse, answer))[
+            in dataclasses.asdict(from_json(TokenResponse, answer))[
                 {"person": "person", "loanAppSessionPolicy": "loan_app_session_policy"}[outer]
             ].values()
         )
         return
-    with pytest.raises(ResponseError, match=f"The field {outer}.{inner} of the answer is ") as caught:
-        read(TokenResponse, answer)
+    with pytest.raises(ResponseError, match=f"The field {outer}.{inner} of the response is ") as caught:
+        from_json(TokenResponse, answer)
     assert "CANARY" not in str(caught.value)
 
 
 @pytest.mark.parametrize("other", [kind for kind in VALUES if kind is not int])
 def test_valid_is_an_integer(other):
-    with pytest.raises(ResponseError, match=r"The field valid of the answer is .*an integer"):
-        read(ApiSecretResponse, SECRET | {"valid": VALUES[other]})
+    with pytest.raises(ResponseError, match=r"The field valid of the response is .*an integer"):
+        from_json(ApiSecretResponse, SECRET | {"valid": VALUES[other]})
 
 
 @pytest.mark.parametrize("other", [kind for kind in VALUES if kind is not str])
 def test_secret_is_a_string(other):
-    with pytest.raises(ResponseError, match=r"The field secret of the answer is .*a string"):
-        read(ApiSecretResponse, SECRET | {"secret": VALUES[other]})
+    with pytest.raises(ResponseError, match=r"The field secret of the response is .*a string"):
+        from_json(ApiSecretResponse, SECRET | {"secret": VALUES[other]})
 
 
 @pytest.mark.parametrize(
@@ -135,12 +135,12 @@ def test_secret_is_a_string(other):
     ],
 )
 def test_what_must_be_there(model, answer, missing):
-    with pytest.raises(ResponseError, match=f"lacks the field {missing}"):
-        read(model, answer)
+    with pytest.raises(ResponseError, match=f"The field {missing} is missing from the response"):
+        from_json(model, answer)
 
 
 def test_unknown_fields_are_kept():
-    response = read(
+    response = from_json(
         TokenResponse,
         FULL
         | {
@@ -154,15 +154,15 @@ def test_unknown_fields_are_kept():
     assert response.extra_fields == {"tenant": {"id": 1}, "from_lp": "x"}
     assert response.person.extra_fields == {"suffix": "Jr."}
     assert response.loan_app_session_policy.extra_fields == {"more": [1]}
-    assert read(ApiSecretResponse, SECRET | {"hint": None}).extra_fields == {"hint": None}
+    assert from_json(ApiSecretResponse, SECRET | {"hint": None}).extra_fields == {"hint": None}
 
 
 def test_secrets_are_not_in_repr():
-    token = read(TokenResponse, FULL | {"unknown": "CANARY-unknown"})
+    token = from_json(TokenResponse, FULL | {"unknown": "CANARY-unknown"})
     for hidden in (FULL["access_token"], FULL["refresh_token"], "CANARY-unknown"):
         assert hidden not in repr(token)
     assert "lender-user-1001" in repr(token)
-    assert SECRET["secret"] not in repr(read(ApiSecretResponse, SECRET))
+    assert SECRET["secret"] not in repr(from_json(ApiSecretResponse, SECRET))
     # Nor where pytest, a debugger or a log shows the parts.
     assert FULL["access_token"] not in repr(dataclasses.asdict(token)["access_token"])
     assert FULL["refresh_token"] not in repr(vars(token)["refresh_token"])

@@ -7,29 +7,35 @@ from importlib.metadata import version
 
 import pytest
 
-from airflow_provider_loanauth import models
-from airflow_provider_loanauth.auth import refresh as grants
 from airflow_provider_loanauth.auth.refresh import ActiveCredential
-from airflow_provider_loanauth.connection import settings
-from airflow_provider_loanauth.connection.settings import ApiKeyCredentials, PasswordCredentials, Settings
+from airflow_provider_loanauth.connection.methods import ApiKeyCredentials, PasswordCredentials
+from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.models import ApiSecretResponse
-from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.service import results as outcomes
-from airflow_provider_loanauth.service.protocol import WireResponse, secret_request
-from airflow_provider_loanauth.service.client import outcome_of
+from airflow_provider_loanauth.service.client import AuthenticationResult
+from airflow_provider_loanauth.service.protocol import WireResponse, build_request
 from tests.support.airflow_names import serde
+from tests.support.paths import PACKAGE
 from tests.support.wire_cases import FULL_TOKEN
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 KEY = ApiKeyCredentials(api_key="CANARY-key", user_id="pat", in_headers=False)
-GRANT = ActiveCredential(
-    value="CANARY-token", conn_id="c", method="jwt", company_id=None, lifetime=None, ends=None, renewed=False
+SETTINGS = Settings(
+    conn_id="c", method="ppe", auth_url="https://h", credentials=KEY, company_id=None, timeout=1.0, verify=True
 )
-WHAT = (
-    GRANT,
-    secret_request("https://h", api_key="CANARY-key", user_id="pat"),
+VALUES = (
+    ActiveCredential(
+        value="CANARY-token",
+        credential_type=AccessToken,
+        conn_id="c",
+        method="jwt",
+        company_id=None,
+        lifetime=None,
+        deadline=None,
+        issued_here=False,
+    ),
+    build_request("https://h", KEY),
     WireResponse(status=200, headers={}, body=b"CANARY"),
     FULL_TOKEN,
     ApiSecretResponse(valid=1, secret="CANARY-secret"),
@@ -37,12 +43,12 @@ WHAT = (
     PasswordCredentials(
         username="pat", password="CANARY-password", origin="o", client_id="c", client_secret="CANARY-client"
     ),
-    Settings(conn_id="c", method="ppe", auth_url="https://h", sent=KEY, company_id=None, timeout=1.0, verify=True),
-    outcome_of(FULL_TOKEN, NOW),
+    SETTINGS,
+    AuthenticationResult.from_response(SETTINGS, FULL_TOKEN, requested_at=NOW),
 )
 
 
-@pytest.mark.parametrize("value", WHAT, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_it_is_not_for_xcom(value):
     for returned in (value, {"nested": [value]}):
         with pytest.raises(SealError, match=r"get_credential\(\) from the task instead") as caught:
@@ -50,21 +56,28 @@ def test_it_is_not_for_xcom(value):
         assert "CANARY" not in str(caught.value)
 
 
+def modules():
+    for path in PACKAGE.rglob("*.py"):
+        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        yield import_module(name.removesuffix(".__init__"))
+
+
 def test_each_dataclass_with_a_secret_is_tried():
-    """What hides a field from its repr, or holds a SecretStr, holds something that nobody may store."""
+    """A dataclass that hides a field from its repr, or has a SecretStr, must not be stored."""
     found = set()
-    for module in (grants, models, outcomes, protocol, settings):
+    for module in modules():
         for name, one in vars(module).items():
             if dataclasses.is_dataclass(one) and one.__module__ == module.__name__ and not name.startswith("_"):
-                hidden = [item for item in dataclasses.fields(one) if "SecretStr" in str(item.type) or not item.repr]
+                fields = [item for item in dataclasses.fields(one) if item.init]
+                hidden = [item for item in fields if "SecretStr" in str(item.type) or not item.repr]
                 if [item for item in hidden if item.name != "extra_fields"]:
                     found.add(name)
-    assert found <= {type(value).__name__ for value in WHAT}
+    assert found <= {type(value).__name__ for value in VALUES}
     assert {"TokenResponse", "PasswordCredentials", "ApiKeyCredentials", "AuthenticationResult"} <= found
 
 
 def test_pickled_xcom_is_stored_as_it_is_on_2_11(monkeypatch):
-    """2.11 with ``enable_xcom_pickling`` asks nobody, as ``docs/security.md`` says. Later versions do not pickle."""
+    """2.11 with ``enable_xcom_pickling`` does not call ``serialize`` (``docs/security.md``). Later releases do not pickle."""
     monkeypatch.setenv("AIRFLOW__CORE__ENABLE_XCOM_PICKLING", "True")
     if version("apache-airflow").startswith("2."):
         serialize = import_module("airflow.models.xcom").XCom.serialize_value

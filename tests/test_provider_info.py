@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_loanauth import get_provider_info as module
 from airflow_provider_loanauth.connection.fields import SECRET_FIELDS
-from airflow_provider_loanauth.connection.settings import REQUIRED_FIELDS
+from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR, get_provider_info
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
@@ -99,7 +99,7 @@ def test_the_form_has_the_fields_of_the_design():
 def test_every_field_is_one_that_a_method_needs_or_that_is_read():
     """A form field that no code reads is a trap."""
     read_elsewhere = {"host", "method", "company_id", "timeout", "verify", "api_key_in_headers"}
-    assert {name for names in REQUIRED_FIELDS.values() for name in names} | read_elsewhere == set(DESIGNED)
+    assert {name for method in METHODS.values() for name in method.fields.values()} | read_elsewhere == set(DESIGNED)
 
 
 def test_secrets_are_password_fields():

@@ -6,7 +6,11 @@ from urllib.parse import quote, quote_plus
 import pytest
 from rich import pretty
 
-from airflow_provider_loanauth.redaction import SecretStr, contains_any, encoded_forms
+from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.redaction import SecretStr, contains_any, encoded_forms, hide_cause, mask
+from tests.support.leaks import forms
+from tests.support.masking import redact
+from tests.support.secret_accounts import SECRETS
 
 AWKWARD = 'CANARY/ü+ "%&✓=ab'
 
@@ -63,3 +67,59 @@ def test_it_is_found_where_html_escapes_it():
 @pytest.mark.parametrize(("text", "secrets"), [("nothing here", [AWKWARD]), ("anything", [""]), ("anything", [])])
 def test_nothing_is_found_where_nothing_is(text, secrets):
     assert not contains_any(text, secrets)
+
+
+# --- masking in logs
+
+
+@pytest.mark.parametrize("secret", [*SECRETS.values(), "CANARY-plain-token.with-dots"])
+def test_masked_in_each_form(secret):
+    mask([secret])
+    for form in encoded_forms(secret):
+        shown = redact(f"before {form} after")
+        assert "CANARY" not in shown
+        assert form not in shown
+    basic = base64.b64encode(secret.encode()).decode()
+    assert "".join(redact(f"Basic {basic}").split("=")) == "Basic ***"
+
+
+def test_masking_nothing():
+    mask([])
+    assert redact("text") == "text"
+
+
+def test_the_search_knows_each_form_that_is_masked():
+    for secret in SECRETS.values():
+        for form in encoded_forms(secret):
+            assert any(known in form for known in forms(secret)) or "%" in form
+
+
+# --- the original exception
+
+
+def test_the_original_exception_is_removed():
+    def convert():
+        try:
+            int("CANARY")
+        except ValueError:
+            raise LoanAuthError("made up")  # noqa: B904 - the point of the test
+
+    with pytest.raises(LoanAuthError) as caught:
+        convert()
+    assert isinstance(caught.value.__context__, ValueError)
+    with pytest.raises(LoanAuthError) as caught, hide_cause():
+        convert()
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+def test_other_exceptions_keep_their_original():
+    def fail():
+        try:
+            int("made up")
+        except ValueError as error:
+            raise KeyError("made up") from error
+
+    with pytest.raises(KeyError) as caught, hide_cause():
+        fail()
+    assert isinstance(caught.value.__cause__, ValueError)

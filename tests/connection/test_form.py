@@ -200,7 +200,7 @@ def drawn():
 
     cls = type("ConnectionForm", (Form,), LoanAuthHook.get_connection_form_widgets())
 
-    def draw(credentials=None, **stored):
+    def draw(sent=None, **stored):
         return cls(None if sent is None else Sent(sent), data=stored)
 
     return draw
@@ -379,7 +379,7 @@ def read(conn_id, monkeypatch):
     with create_session() as session:
         conn = session.query(Connection).filter_by(conn_id=conn_id).one()
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", conn.get_uri())
-    return LoanAuthHook(conn_id).settings()
+    return LoanAuthHook(conn_id).client.settings()
 
 
 WHOLE = {
@@ -400,7 +400,7 @@ WHOLE = {
 @pytest.mark.parametrize("how", ["json", "uri", "parts", "import"])
 def test_what_is_added_by_the_command_line_is_what_the_hook_reads(how, database, define, monkeypatch, tmp_path, capsys):
     define("wanted", WHOLE)
-    wanted = LoanAuthHook("wanted").settings()
+    wanted = LoanAuthHook("wanted").client.settings()
     if how == "json":
         airflow("add", "given", "--conn-json", json.dumps(WHOLE))
     elif how == "uri":
@@ -412,7 +412,7 @@ def test_what_is_added_by_the_command_line_is_what_the_hook_reads(how, database,
         (tmp_path / "given.json").write_text(json.dumps({"given": WHOLE}))
         airflow("import", str(tmp_path / "given.json"))
     found = read("given", monkeypatch)
-    assert found.sent == wanted.sent
+    assert found.credentials == wanted.credentials
     assert (found.auth_url, found.timeout, found.verify) == ("https://company.example/tenant", 7.5, False)
     told = capsys.readouterr()
     assert FIELDS["client_secret"] not in told.out + told.err
@@ -426,6 +426,6 @@ def test_what_is_exported_can_be_imported_again(database, monkeypatch, tmp_path,
     airflow("delete", "given")
     for kind in ("json", "yaml", "env"):
         airflow("import", str(tmp_path / f"all.{kind}"))
-        assert read("given", monkeypatch).sent == before.sent
+        assert read("given", monkeypatch).credentials == before.credentials
         airflow("delete", "given")
     capfd.readouterr()

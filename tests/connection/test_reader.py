@@ -13,8 +13,9 @@ import pytest
 from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowFailException, AirflowNotFoundException
+from airflow_provider_loanauth.connection.methods import ApiKeyCredentials, PasswordCredentials
 from airflow_provider_loanauth.connection.reader import read_connection
-from airflow_provider_loanauth.connection.settings import ApiKeyCredentials, PasswordCredentials, load
+from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.support.leaks import leaks, told
@@ -44,7 +45,7 @@ WHOLE_EXTRA = urlencode({"__extra__": json.dumps(EXTRA)})
 
 
 def is_read(conn_id, auth_url, **more):
-    settings = LoanAuthHook(conn_id).settings()
+    settings = LoanAuthHook(conn_id).client.settings()
     assert settings.credentials == SENT
     assert settings.auth_url == auth_url
     assert (settings.method, settings.timeout, settings.verify) == ("jwt", 7.0, False)
@@ -121,13 +122,14 @@ def test_airflow_exports_what_it_reads(case, define):
     define("from_json", case.connection)
     connection = Connection(conn_id="x", **case.connection | {"extra": json.dumps(case.connection["extra"])})
     define("from_uri", connection.get_uri())
-    first, second = LoanAuthHook("from_json").settings(), LoanAuthHook("from_uri").settings()
-    assert (first.sent, first.auth_url, first.company_id) == (second.sent, second.auth_url, second.company_id)
+    first, second = LoanAuthHook("from_json").client.settings(), LoanAuthHook("from_uri").client.settings()
+    assert first.credentials == second.credentials
+    assert (first.auth_url, first.company_id) == (second.auth_url, second.company_id)
 
 
 def test_ppe_needs_no_login(define):
     define("tenant_a", f"loanauth://auth.example/?{urlencode({'method': 'ppe', 'api_key': 'a/b+ c', 'user_id': '1'})}")
-    settings = LoanAuthHook("tenant_a").settings()
+    settings = LoanAuthHook("tenant_a").client.settings()
     assert settings.credentials == ApiKeyCredentials(api_key="a/b+ c", user_id="1", in_headers=False)
 
 
@@ -135,7 +137,7 @@ READ = """
 import dataclasses, json, sys
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 for conn_id in sys.argv[1:]:
-    settings = LoanAuthHook(conn_id).settings()
+    settings = LoanAuthHook(conn_id).client.settings()
     print("READ", json.dumps([conn_id, settings.auth_url, dataclasses.asdict(settings.credentials)]))
 """
 
@@ -202,7 +204,7 @@ def test_a_connection_that_cannot_be_read_is_told_without_its_text(trouble):
         return trouble
 
     with pytest.raises(
-        SettingsError, match=r"no readable connection of this id \((AirflowE|ValueE|InvalidT)"
+        SettingsError, match=r"cannot read the connection with this id \((AirflowE|ValueE|InvalidT)"
     ) as caught:
         read_connection(get, "made-up")
     assert caught.value.conn_id == "made-up"
@@ -215,7 +217,7 @@ def test_a_connection_that_is_not_there_may_be_there_at_the_next_try():
     def get(conn_id):
         raise AirflowNotFoundException(f"made-up CANARY-password {conn_id}")
 
-    with pytest.raises(LoanAuthError, match=r"no readable connection of this id: .* try again\.") as caught:
+    with pytest.raises(LoanAuthError, match=r"did not find a connection with this id: .* try again\.") as caught:
         read_connection(get, "made-up")
     assert not isinstance(caught.value, AirflowFailException)
     assert leaks(told(caught.value), ["CANARY-password"]) == []

@@ -1,4 +1,4 @@
-"""What a Connection must hold, and what is said where it does not: ``fields.py`` and ``settings.py`` together."""
+"""What a Connection must contain, and the messages where it does not: ``fields``, ``methods`` and ``settings``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_loanauth.connection.fields import FieldReader
-from airflow_provider_loanauth.connection.settings import ApiKeyCredentials, PasswordCredentials, load
+from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyCredentials, PasswordCredentials
+from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import SettingsError
-from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS
+from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, METHOD_NAMES
 
 EXTRA = {
     "origin": "https://lender.example",
@@ -91,9 +92,9 @@ def test_ppe():
 
 
 @pytest.mark.parametrize("method", REQUIRED_FIELDS)
-def test_nothing_shows_a_secret(method):
+def test_no_repr_shows_a_secret(method):
     settings = load(conn(), method)
-    for shown in (repr(settings), repr(vars(settings)), repr(settings.secrets), repr(settings.digest())):
+    for shown in (repr(settings), repr(vars(settings)), repr(settings.secrets)):
         assert "CANARY" not in shown
 
 
@@ -113,7 +114,7 @@ def test_a_missing_field_is_named_by_its_label(method, name, unset):
     else:
         connection = conn(**{name: unset if unset != "absent" else None})
     text = problems(connection, method)
-    assert f"{LABELS[name]} is missing: method {method} needs it." in text
+    assert f"{LABELS[name]} is missing: method {method} requires it." in text
     assert f"(connection id 'tenant_a', method '{method}')" in text
     for other in set(REQUIRED_FIELDS) - {method}:
         if name not in REQUIRED_FIELDS[other]:
@@ -128,17 +129,17 @@ def test_all_problems_at_once(method):
         assert f"{LABELS[name]} is missing" in text
     other = conn(json.dumps({"timeout": "soon", "origin": "ü", "client_id": "a:b", "api_key": "x\n"}), login="***")
     text = problems(other, "jwt")
-    for part in ("Username is literally", "Client ID holds a colon", "Client secret is missing", "Timeout is not"):
+    for part in ("Username is literally", "Client ID contains a colon", "Client secret is missing", "Timeout must be"):
         assert part in text
 
 
 @pytest.mark.parametrize("host", [None, "", "  "])
 def test_no_host(host):
-    assert "Auth URL is missing: every method needs it." in problems(conn(host=host))
+    assert "Auth URL is missing: every method requires it." in problems(conn(host=host))
 
 
-def test_a_wrong_host_is_told_by_its_label():
-    assert "Auth URL begins with http, which would send the password in clear" in problems(
+def test_a_wrong_host_is_named_by_its_label():
+    assert "Auth URL begins with http, which would send the password unencrypted" in problems(
         conn(host="http://a.example")
     )
     assert "Auth URL has a port that is not between" in problems(conn(port=70_000))
@@ -154,7 +155,7 @@ def test_the_port_of_a_form(port, expected):
 
 
 @pytest.mark.parametrize(
-    ("asked", "configured", "expected"),
+    ("requested", "configured", "expected"),
     [
         (None, None, "jwt"),
         (None, "", "jwt"),
@@ -165,23 +166,23 @@ def test_the_port_of_a_form(port, expected):
         ("PPE", None, "ppe"),
     ],
 )
-def test_which_method(asked, configured, expected):
+def test_which_method(requested, configured, expected):
     extra = {} if configured is None else {"method": configured}
-    assert load(conn(extra), asked).method == expected
+    assert load(conn(extra), requested).method == expected
 
 
 @pytest.mark.parametrize(
-    ("asked", "configured", "sentence"),
+    ("requested", "configured", "sentence"),
     [
-        ("CANARY", None, "The parameter method of the task is none of jwt, los, ppe."),
-        (None, "CANARY", "Method is none of jwt, los, ppe."),
-        (None, 7, "Method is none of"),
-        (None, ["jwt"], "Method is none of"),
-        (5, None, "The parameter method of the task is none of"),
+        ("CANARY", None, "The method parameter of the task must be one of jwt, los, ppe."),
+        (None, "CANARY", "Method must be one of jwt, los, ppe."),
+        (None, 7, "Method must be one of"),
+        (None, ["jwt"], "Method must be one of"),
+        (5, None, "The method parameter of the task must be one of"),
     ],
 )
-def test_no_such_method(asked, configured, sentence):
-    assert sentence in problems(conn({"method": configured} if configured else {}), asked)
+def test_no_such_method(requested, configured, sentence):
+    assert sentence in problems(conn({"method": configured} if configured else {}), requested)
 
 
 # --- the extra
@@ -205,7 +206,7 @@ def test_extra_may_come_parsed_or_as_octets():
 
 def test_unknown_extras_are_named_and_not_shown():
     [warning] = warnings(conn({"clientid": "CANARY", "a_header": "CANARY", "extra__loanauth__odd": "CANARY"}))
-    assert warning == "Extra holds fields that this provider does not know: a_header, clientid, odd."
+    assert warning == "Extra contains unknown fields, which are ignored: a_header, clientid, odd."
 
 
 def test_the_old_prefix():
@@ -222,13 +223,13 @@ def test_a_plain_name_is_newer_than_a_prefixed_one(plain, expected):
 
 
 @pytest.mark.parametrize(
-    ("stand_in", "said"),
-    [("***", "is literally '***'"), ("RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER", "was not typed")],
+    ("placeholder", "message"),
+    [("***", "is literally '***'"), ("RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER", "was not entered")],
 )
 @pytest.mark.parametrize("name", ["password", "client_secret"])
-def test_a_stand_in_for_a_secret(name, stand_in, said):
-    connection = conn(password=stand_in) if name == "password" else conn({name: stand_in})
-    assert f"{LABELS[name]} {said}" in problems(connection)
+def test_a_placeholder_instead_of_a_secret(name, placeholder, message):
+    connection = conn(password=placeholder) if name == "password" else conn({name: placeholder})
+    assert f"{LABELS[name]} {message}" in problems(connection)
 
 
 @pytest.mark.parametrize("control", ["\n", "\r", "\t", "\0", "\x1b", "\x7f", "\x85", "\x9f"])
@@ -237,21 +238,21 @@ def test_control_characters(method, control):
     for name in REQUIRED_FIELDS[method]:
         changed = {name: f"CANARY{control}"}
         connection = conn(changed) if name in CONN_FIELDS else conn(**changed)
-        assert f"{LABELS[name]} holds a control character" in problems(connection, method)
+        assert f"{LABELS[name]} contains an invalid character" in problems(connection, method)
 
 
-def test_half_a_character():
-    assert "Password holds half a character" in problems(conn(password="CANARY\ud800"))
+def test_a_lone_surrogate():
+    assert "Password contains an invalid character" in problems(conn(password="CANARY\ud800"))
 
 
 @pytest.mark.parametrize("value", ["\u00a0", "ü✓🔑", "a b", " x", 'a"b\\c', "%00", "'"])
-def test_what_is_no_control_character(value):
+def test_characters_that_are_valid(value):
     assert load(conn(password=value * 5)).credentials.password == value * 5
 
 
 @pytest.mark.parametrize("wrong", [True, 1.5, ["CANARY"], {"CANARY": 1}])
 def test_text_must_be_text(wrong):
-    assert "Client ID is not text: put it in quotes." in problems(conn({"client_id": wrong}))
+    assert "Client ID is not a string: put the value in quotes." in problems(conn({"client_id": wrong}))
 
 
 def test_a_number_in_raw_json_is_taken_as_written():
@@ -262,36 +263,36 @@ def test_a_number_in_raw_json_is_taken_as_written():
 @pytest.mark.parametrize("method", ["jwt", "los"])
 def test_a_colon_in_a_client_id(method):
     name = "client_id" if method == "jwt" else "los_client_id"
-    assert f"{LABELS[name]} holds a colon, which HTTP Basic does not allow there" in problems(
+    assert f"{LABELS[name]} contains a colon, which HTTP Basic does not allow" in problems(
         conn({name: "CANARY:x"}), method
     )
-    # Not asked for by the other method.
+    # The other method does not need it.
     load(conn({name: "CANARY:x"}), "los" if method == "jwt" else "jwt")
     load(conn({"client_secret": "a:b:c"}), "jwt")
 
 
 @pytest.mark.parametrize("origin", ["https://grünwald.example", " https://a.example", "https://a.example "])
 def test_an_origin_that_no_header_carries(origin):
-    assert "Origin holds a space at an end or a character that is not ASCII" in problems(conn({"origin": origin}))
+    assert "Origin has a leading or trailing space or a non-ASCII character" in problems(conn({"origin": origin}))
 
 
 @pytest.mark.parametrize("name", ["api_key", "user_id"])
 def test_dot_segments(name):
     for dots in (".", ".."):
-        assert f"{LABELS[name]} is a dot segment" in problems(conn({name: dots}), "ppe")
+        assert f"{LABELS[name]} is '.' or '..'" in problems(conn({name: dots}), "ppe")
     load(conn({name: "..."}), "ppe")
 
 
 @pytest.mark.parametrize("name", ["api_key", "user_id"])
 def test_key_in_headers_must_fit(name):
-    assert f"{LABELS[name]} holds a space at an end" in problems(
+    assert f"{LABELS[name]} has a leading or trailing space" in problems(
         conn({name: "ü-abc", "api_key_in_headers": True}), "ppe"
     )
     load(conn({name: "ü-abc"}), "ppe")
 
 
 def test_company_id_must_fit_a_header():
-    assert "Company ID holds a space at an end" in problems(conn({"company_id": "ü"}), "ppe")
+    assert "Company ID has a leading or trailing space" in problems(conn({"company_id": "ü"}), "ppe")
     load(conn({"company_id": "ü"}), "jwt")
 
 
@@ -300,7 +301,7 @@ def test_a_short_credential_is_a_warning(name):
     connection = conn(password="abcd") if name == "password" else conn({name: "abcd"})
     method = next(method for method, names in REQUIRED_FIELDS.items() if name in names)
     assert warnings(connection, method) == (
-        f"{LABELS[name]} is shorter than 5 characters: Airflow cannot mask it in logs. Use a longer one.",
+        f"{LABELS[name]} is shorter than 5 characters, so Airflow cannot mask it in logs: use a longer value.",
     )
     longer = conn(password="abcde") if name == "password" else conn({name: "abcde"})
     assert warnings(longer, method) == ()
@@ -319,14 +320,14 @@ def test_booleans_that_came_back_as_strings(value, expected):
 
 
 def test_a_wrong_method_hides_no_other_problem():
-    told_all = problems(conn({"method": "no such", "timeout": "soon"}), None)
-    assert "Method is none of jwt, los, ppe." in told_all
-    assert "Timeout is not a number" in told_all
+    text = problems(conn({"method": "no such", "timeout": "soon"}), None)
+    assert "Method must be one of jwt, los, ppe." in text
+    assert "Timeout must be a number" in text
 
 
 @pytest.mark.parametrize("value", ["maybe", 2, "CANARY", [], "truefalse"])
 def test_no_boolean(value):
-    assert "API key in headers is neither true nor false." in problems(conn({"api_key_in_headers": value}), "ppe")
+    assert "API key in headers must be true or false." in problems(conn({"api_key_in_headers": value}), "ppe")
 
 
 @pytest.mark.parametrize(
@@ -342,8 +343,11 @@ def test_verify(value, expected):
     settings = load(conn({"verify": value}))
     assert settings.verify == expected
     assert type(settings.verify) is type(expected)
-    said = ("Verify TLS is false: whoever stands between this machine and the service can read the password.",)
-    assert settings.warnings == (said if expected is False else ())
+    warning = (
+        "Verify TLS is false, so the service's certificate is not checked: anyone who intercepts the connection can "
+        "read the password."
+    )
+    assert settings.warnings == ((warning,) if expected is False else ())
 
 
 @pytest.mark.parametrize(
@@ -356,15 +360,17 @@ def test_timeout(value, expected):
 
 @pytest.mark.parametrize("value", [0, -1, "0", "soon", "nan", "inf", True, [], "1,5", 86_401, 1e10, 10**400, "9" * 500])
 def test_no_timeout(value):
-    assert "Timeout is not a number of seconds above 0 and up to 86400" in problems(conn({"timeout": value}))
+    assert "Timeout must be a number of seconds greater than 0 and at most 86400" in problems(conn({"timeout": value}))
 
 
-# --- the digest of settings
+# --- settings as a cache key
 
 
-def test_digests_differ_where_settings_do():
-    same = load(conn()).digest()
-    assert load(conn()).digest() == same
+def test_settings_are_equal_where_all_values_are():
+    same = load(conn())
+    assert load(conn()) == same
+    assert hash(load(conn())) == hash(same)
+    assert load(conn({"unknown": "field"})) == same
     others = [
         load(conn(), "los"),
         load(conn(password="CANARY-passwore")),
@@ -375,4 +381,11 @@ def test_digests_differ_where_settings_do():
         load(conn(), "ppe"),
         load(conn(conn_id="tenant_b")),
     ]
-    assert len({same, *(other.digest() for other in others)}) == len(others) + 1
+    assert len({same, *others}) == len(others) + 1
+
+
+def test_the_table_of_methods_has_these_fields():
+    assert {name: set(method.fields.values()) for name, method in METHODS.items()} == REQUIRED_FIELDS
+    for name, method in METHODS.items():
+        assert method.name == name
+        assert method.title == METHOD_NAMES[name]

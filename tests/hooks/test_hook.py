@@ -53,8 +53,8 @@ def test_defaults():
     assert (LoanAuthHook.conn_type, LoanAuthHook.hook_name) == ("loanauth", "Loan Pricing Authentication")
 
 
-def test_nothing_happens_before_it_is_asked():
-    """A hook may be made where a DAG is parsed: no Connection is read, nothing is sent."""
+def test_the_constructor_does_nothing():
+    """A hook may be made when a DAG is parsed: no Connection is read, nothing is sent."""
     with patch.object(LoanAuthHook, "get_connection", side_effect=AssertionError):
         LoanAuthHook("tenant_a", "ppe")
 
@@ -66,7 +66,7 @@ def test_nothing_happens_before_it_is_asked():
 def test_each_method(method, all_methods, sandbox):
     response = LoanAuthHook("tenant_a").authenticate(method)
     assert type(response) is KINDS[method][0]
-    assert {name: tally.succeeded for name, tally in sandbox.counters().by_method.items()} == {method: 1}
+    assert {name: count.succeeded for name, count in sandbox.counters().by_method.items()} == {method: 1}
 
 
 def test_methods_by_name(all_methods, sandbox):
@@ -94,29 +94,29 @@ def test_who_decides_on_the_method(of_connection, of_hook, of_call, expected, al
     assert set(sandbox.counters().by_method) == {expected}
 
 
-# --- what comes back
+# --- returned values
 
 
 @each_method
 def test_credential(method, all_methods, sandbox):
-    asked = pendulum.now("UTC")
+    requested = pendulum.now("UTC")
     credential = LoanAuthHook("tenant_a").get_credential(method)
     assert type(credential) is KINDS[method][1]
     assert (credential.method, credential.conn_id) == (method, "tenant_a")
-    assert asked <= credential.issued_at <= pendulum.now("UTC")
+    assert requested <= credential.issued_at <= pendulum.now("UTC")
     if method == "ppe":
         assert credential.expires_at is None
         assert isinstance(credential.valid, int)
     else:
         # The token's own `exp` is in whole seconds.
-        assert abs((credential.expires_at - asked).total_seconds() - 3600) < 5
+        assert abs((credential.expires_at - requested).total_seconds() - 3600) < 5
         assert credential.value.count(".") == 2
 
 
-def test_the_clock_is_that_of_the_hook(all_methods, sandbox, monkeypatch):
+def test_the_lifetime_counts_from_the_request(all_methods, sandbox, monkeypatch):
     """Counted from before the request was sent, where the token itself does not say."""
     moments = iter([datetime(2026, 11, 21, 9, tzinfo=timezone.utc), datetime(2026, 11, 21, 10, tzinfo=timezone.utc)])
-    monkeypatch.setattr(LoanAuthHook, "now", staticmethod(lambda: next(moments)))
+    monkeypatch.setattr("airflow_provider_loanauth.service.client._utc_now", lambda: next(moments))
     sandbox.set_fault("no-exp")
     credential = LoanAuthHook("tenant_a").get_credential()
     assert credential.issued_at == pendulum.datetime(2026, 11, 21, 9)
@@ -124,14 +124,14 @@ def test_the_clock_is_that_of_the_hook(all_methods, sandbox, monkeypatch):
 
 
 @each_method
-def test_plain(method, all_methods, sandbox):
+def test_plaintext(method, all_methods, sandbox):
     value = LoanAuthHook("tenant_a").get_plaintext(method)
     assert isinstance(value, str)
     assert redact(f"Bearer {value}") == "Bearer ***"
 
 
 @each_method
-def test_what_comes_back_in_clear_is_masked(method, all_methods, sandbox):
+def test_a_plaintext_response_is_masked(method, all_methods, sandbox):
     response = LoanAuthHook("tenant_a").authenticate(method)
     for secret in [response.secret] if method == "ppe" else [response.access_token, response.refresh_token]:
         assert redact(f"a {secret} b") == "a *** b"
@@ -150,29 +150,29 @@ def test_what_was_sent_is_masked(method, define, loopback):
             assert form not in redact(f"before {form} after")
 
 
-# --- what is said
+# --- what is logged
 
 
 @pytest.mark.parametrize(
-    ("method", "said"),
+    ("method", "message"),
     [
-        ("jwt", r"Authenticated 'pat@lender.example' by Authen JWT; the access token lasts until 20\d\d-"),
-        ("los", r"Authenticated 'pat@lender.example' by Authen LOS; the access token lasts until 20\d\d-"),
-        ("ppe", r"Authenticated 'lender-user-1001' by PPE API secret; the service does not say how long"),
+        ("jwt", r"Authenticated 'pat@lender.example' with Authen JWT; the access token expires at 20\d\d-"),
+        ("los", r"Authenticated 'pat@lender.example' with Authen LOS; the access token expires at 20\d\d-"),
+        ("ppe", r"Authenticated 'lender-user-1001' with PPE API secret; the service does not state when"),
     ],
 )
-def test_one_line_at_info(method, said, all_methods, sandbox, logs):
+def test_one_line_at_info(method, message, all_methods, sandbox, logs):
     LoanAuthHook("tenant_a").authenticate(method)
     [line] = [line for line in logs.at("info") if "Authenticated" in line]
-    assert re.match(said, line)
+    assert re.match(message, line)
     assert logs.at("warning", "error", "critical") == []
 
 
-def test_no_known_end(all_methods, sandbox, logs):
+def test_no_known_expiry(all_methods, sandbox, logs):
     sandbox.set_fault("no-exp")
-    with patch("airflow_provider_loanauth.service.client.lifetime", return_value=(None, None)):
+    with patch("airflow_provider_loanauth.service.client._expiry", return_value=(None, None)):
         assert LoanAuthHook("tenant_a").get_credential().expires_at is None
-    assert "the service does not say how long the access token lasts." in logs.text
+    assert "the service does not state when the access token expires." in logs.text
 
 
 def test_warnings_of_the_connection_once(all_methods, sandbox, define, logs):
@@ -180,10 +180,10 @@ def test_warnings_of_the_connection_once(all_methods, sandbox, define, logs):
     hook = LoanAuthHook("tenant_a")
     hook.authenticate()
     hook.authenticate()
-    said = logs.at("warning")
-    [line] = [line for line in said if "Verify TLS is false" in line]
+    messages = logs.at("warning")
+    [line] = [line for line in messages if "Verify TLS is false" in line]
     assert line.endswith("can read the password. (connection id 'tenant_a')")
-    assert len([line for line in said if "does not know: X-Header." in line]) == 1
+    assert len([line for line in messages if "are ignored: X-Header." in line]) == 1
     assert "CANARY" not in logs.text
 
 
@@ -191,9 +191,9 @@ def test_each_retry_is_one_line(all_methods, sandbox, logs, monkeypatch):
     monkeypatch.setattr("airflow_provider_loanauth.service.retry.random.uniform", lambda low, high: low)
     sandbox.set_fault("status", status=503, retry_after=0, times=2)
     LoanAuthHook("tenant_a").authenticate()
-    retries = [line for line in logs.at("warning") if "Trying again" in line]
+    retries = [line for line in logs.at("warning") if "Retrying" in line]
     assert len(retries) == 2
-    assert retries[0].startswith("Attempt 1 of 3: The service answered 503")
+    assert retries[0].startswith("Attempt 1 of 3 failed: The service responded with 503")
     assert sandbox.counters().token == 3
 
 
@@ -201,7 +201,7 @@ def test_each_retry_is_one_line(all_methods, sandbox, logs, monkeypatch):
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-def test_a_refusal_is_sent_once(status, all_methods, sandbox):
+def test_rejected_credentials_are_sent_once(status, all_methods, sandbox):
     sandbox.set_fault("status", status=status)
     with pytest.raises(RejectedError) as caught:
         LoanAuthHook("tenant_a").authenticate()
@@ -212,12 +212,12 @@ def test_a_refusal_is_sent_once(status, all_methods, sandbox):
 
 def test_a_wrong_password_is_sent_once(all_methods, sandbox, define):
     define("tenant_a", with_wrong_password(all_methods))
-    with pytest.raises(RejectedError, match="Wrong Username or Password, or a locked user"):
+    with pytest.raises(RejectedError, match="Username or Password is wrong, or the user is locked"):
         LoanAuthHook("tenant_a").authenticate()
     assert sandbox.counters().token == 1
 
 
-def test_an_answer_of_another_shape_is_asked_for_once(all_methods, sandbox):
+def test_an_unusable_response_is_not_retried(all_methods, sandbox):
     sandbox.set_fault("html-200")
     with pytest.raises(ResponseError):
         LoanAuthHook("tenant_a").authenticate()
@@ -226,7 +226,7 @@ def test_an_answer_of_another_shape_is_asked_for_once(all_methods, sandbox):
 
 def test_unavailable_for_long(all_methods, sandbox):
     sandbox.set_fault("status", status=429, retry_after=3600)
-    with pytest.raises(UnavailableError, match="asks to wait 3600 s") as caught:
+    with pytest.raises(UnavailableError, match="asked to wait 3600 s") as caught:
         LoanAuthHook("tenant_a").authenticate()
     assert caught.value.retry_after == 3600
     assert sandbox.counters().token == 1
@@ -244,7 +244,7 @@ def test_max_attempts(all_methods, sandbox):
     [{"kind": "status", "status": 403}, {"kind": "html-200"}, {"kind": "status", "status": 500}],
     ids=lambda fault: str(fault.get("status", fault["kind"])),
 )
-def test_errors_say_where(fault, all_methods, sandbox):
+def test_errors_name_the_connection(fault, all_methods, sandbox):
     sandbox.set_fault(**fault)
     with pytest.raises(LoanAuthError) as caught:
         LoanAuthHook("tenant_a", max_attempts=1).authenticate("los")
@@ -255,7 +255,7 @@ def test_errors_say_where(fault, all_methods, sandbox):
 
 def test_an_incomplete_connection_sends_nothing(all_methods, sandbox, define):
     define("tenant_a", without(all_methods, "origin"))
-    with pytest.raises(SettingsError, match="Origin is missing: method jwt needs it"):
+    with pytest.raises(SettingsError, match="Origin is missing: method jwt requires it"):
         LoanAuthHook("tenant_a").authenticate()
     assert sandbox.requests() == []
 
@@ -284,7 +284,7 @@ def test_no_fernet_key_sends_nothing(all_methods, sandbox, fernet):
 def test_no_readable_connection(value, define, logs):
     if value:
         define("unreadable", value)
-    with pytest.raises(LoanAuthError, match="Airflow has no readable connection of this id") as caught:
+    with pytest.raises(LoanAuthError, match=r"Airflow (did not find|cannot read) .* with this id") as caught:
         LoanAuthHook("unreadable").authenticate()
     assert caught.value.conn_id == "unreadable"
     assert "connection id 'unreadable'" in str(caught.value)
@@ -306,32 +306,32 @@ def test_a_changed_connection_is_read_again(all_methods, sandbox, define):
 @each_method
 def test_the_test_button(method, all_methods, sandbox, define):
     define("tenant_a", all_methods | {"extra": all_methods["extra"] | {"method": method}})
-    worked, said = LoanAuthHook("tenant_a").test_connection()
+    worked, message = LoanAuthHook("tenant_a").test_connection()
     assert worked is True
-    assert said.startswith("Authenticated '")
+    assert message.startswith("Authenticated '")
     assert sandbox.counters().authentications.succeeded == 1
 
 
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ({"kind": "status", "status": 403}, "not allow-listed"),
+        ({"kind": "status", "status": 403}, "not on the service's allow-list"),
         ({"kind": "html-200"}, "an HTML page instead of JSON"),
-        ({"kind": "status", "status": 503, "retry_after": 3600}, "asks to wait 3600 s"),
+        ({"kind": "status", "status": 503, "retry_after": 3600}, "asked to wait 3600 s"),
     ],
     ids=["403", "html", "503"],
 )
-def test_the_test_button_says_what_is_wrong(fault, sentence, all_methods, sandbox):
+def test_the_test_button_reports_what_is_wrong(fault, sentence, all_methods, sandbox):
     sandbox.set_fault(**fault)
-    worked, said = LoanAuthHook("tenant_a").test_connection()
+    worked, message = LoanAuthHook("tenant_a").test_connection()
     assert worked is False
-    assert sentence in said
+    assert sentence in message
     assert sandbox.counters().token == 1
 
 
 def test_the_test_button_names_what_is_missing(define):
     define("tenant_a", {"conn_type": "loanauth", "host": "https://auth.example"})
-    worked, said = LoanAuthHook("tenant_a").test_connection()
+    worked, message = LoanAuthHook("tenant_a").test_connection()
     assert worked is False
     for label in ("Username", "Password", "Origin", "Client ID", "Client secret"):
-        assert f"{label} is missing" in said
+        assert f"{label} is missing" in message

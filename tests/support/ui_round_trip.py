@@ -41,7 +41,7 @@ def read_by_hook():
 
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-    settings = LoanAuthHook(CONN_ID).settings()
+    settings = LoanAuthHook(CONN_ID).client.settings()
     sent = {name: str(getattr(settings.credentials, name)) for name in vars(settings.credentials)}
     return sent | {"method": settings.method, "auth_url": settings.auth_url, "timeout": settings.timeout}
 
