@@ -1,3 +1,3 @@
-"""Authentication for a loan pricing service in Apache Airflow. This file holds the version and imports nothing."""
+"""Authentication to a loan pricing service in Apache Airflow."""
 
 __version__ = "0.1.0"

@@ -10,6 +10,8 @@ from typing import Any
 
 from airflow_provider_loanauth import __version__
 
+__all__ = ["get_provider_info"]
+
 PACKAGE_NAME = "airflow-provider-loanauth"
 #: ``User-Agent`` of requests to the service (RFC 9110 §10.1.5).
 USER_AGENT = f"{PACKAGE_NAME}/{__version__}"

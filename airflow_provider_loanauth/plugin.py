@@ -1,6 +1,6 @@
 """
-Registers the credential classes in every Airflow process (entry point ``airflow.plugins``), so that a DAG which never
-imports this package can pull them from XCom. Knows nothing else.
+Registers the credential classes in every Airflow process (entry point ``airflow.plugins``), so that a DAG that never
+imports this package can pull them from XCom.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from airflow.plugins_manager import AirflowPlugin
 
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 
+__all__ = ["LoanAuthPlugin"]
+
 
 class LoanAuthPlugin(AirflowPlugin):
-    """Names the classes that this plugin has registered by importing them."""
+    """Importing the credential classes registers them; :attr:`registered` names them."""
 
     name = "loanauth"
     registered = (AccessToken, ApiSecret)

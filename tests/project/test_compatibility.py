@@ -154,7 +154,7 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 logging.basicConfig(level=logging.DEBUG)
 try:
-    LoanAuthHook("broken").settings()
+    LoanAuthHook("broken").client.settings()
 except LoanAuthError as error:
     print("ours:", error)
 """

@@ -139,7 +139,7 @@ def test_the_dag_of_the_readme_logs_in_once_for_mapped_tasks(tmp_path):
 
 def test_the_connection_of_the_readme_can_be_used(define):
     define("loanauth_default", json.loads(readme("json")))
-    settings = LoanAuthHook().settings()
+    settings = LoanAuthHook().client.settings()
     assert settings.method == "jwt"
     assert settings.warnings == ()
 

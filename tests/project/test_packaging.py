@@ -94,7 +94,7 @@ def declared(*extras, by=PACKAGE_NAME):
 
 
 SANDBOX_NAME = "loanauth-sandbox"
-HTTPX = [PACKAGE / "auth_httpx.py"]
+HTTPX = [PACKAGE / "auth" / "httpx.py"]
 CORE = sorted(set(PACKAGE.rglob("*.py")) - set(HTTPX))
 
 
