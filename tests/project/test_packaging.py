@@ -119,7 +119,7 @@ def test_pins_name_each_package_exactly_and_no_place(file):
     assert f"constraints/{file.stem}.in" in command
     assert "://" not in text
     assert not re.search(r"(?<![\w.])/\w", command)
-    pins = [Requirement(line) for line in lines if not line.lstrip().startswith("#")]
+    pins = [Requirement(line) for line in lines if line and not line.lstrip().startswith("#")]
     assert all(re.fullmatch(r"==[\w.!+]+", str(pin.specifier)) and not pin.extras and not pin.url for pin in pins)
 
 
