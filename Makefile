@@ -96,10 +96,13 @@ constraints: $(READY) ## Make constraints/*.txt anew from pyproject.toml and con
 	done
 
 .PHONY: build
-build: $(READY) ## Build wheel and sdist into dist/, and check them in a clean environment
-	@rm -rf build dist && mkdir build
-	@$(BIN)/python -m build --no-isolation --outdir dist . > build/log 2>&1 || { cat build/log >&2; exit 1; }
-	@$(BIN)/python -m scripts.check_dist --constraints $(PINS) dist build/clean
+build: $(READY) ## Build wheels and sdists of both distributions into dist/, and check them in clean environments
+	@rm -rf dist build/dist && mkdir -p build/dist
+	@for project in . sandbox; do \
+		$(BIN)/python -m build --no-isolation --outdir dist $$project >> build/dist/log 2>&1 \
+			|| { cat build/dist/log >&2; exit 1; }; \
+	done
+	@$(BIN)/python -m scripts.check_dist --constraints $(PINS) dist build/dist
 
 .PHONY: clean
 clean: ## Remove everything that these verbs have made, also .venv
