@@ -39,7 +39,7 @@ def states(database):
 
 
 def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
-    from e2e.airflows import Airflow
+    from e2e.standalone import Airflow
     from scripts.programs import Programs
 
     home, logs = tmp_path / "home", tmp_path / "logs"
