@@ -114,6 +114,7 @@ def test_every_file_states_scenario_and_set_up_and_imports_no_http_library(file)
     text = file.read_text(encoding="utf-8")
     assert "\nScenario: " in text
     assert "\nSet-up:" in text
+    assert "repeated on purpose." in re.sub(r"\s+", " ", text)
 
 
 @pytest.mark.parametrize("method", demo.METHODS)
