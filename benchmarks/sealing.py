@@ -11,13 +11,13 @@ from benchmarks.measurement import interleaved, table, timed
 def row_seal(options):
     import secrets
 
+    import pendulum
     from cryptography.fernet import Fernet
 
     from airflow_provider_loanauth.credentials import AccessToken
-    from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
     token = ".".join(secrets.token_urlsafe(size) for size in (60, 580, 256))
-    now = LoanAuthHook.now()
+    now = pendulum.now("UTC")
     common = {"method": "jwt", "conn_id": "made-up", "issued_at": now, "expires_at": now}
     fernet = Fernet(os.environ["AIRFLOW__CORE__FERNET_KEY"])
 
