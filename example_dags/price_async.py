@@ -66,7 +66,7 @@ def price_async() -> None:
 
         import httpx
 
-        from airflow_provider_loanauth.auth_httpx import LoanAuth
+        from airflow_provider_loanauth.auth.httpx import LoanAuth
 
         # Read before the event loop starts, because a request to Airflow would block it.
         url = Variable.get(PRICING_URL)

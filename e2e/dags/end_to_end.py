@@ -62,7 +62,7 @@ def print_what_was_sent(url: str) -> None:
     import requests
 
     for conn_id, header in (("loanauth_ppe", "secret"), ("loanauth_jwt", "Authorization")):
-        response = requests.post(url, json=LOAN, auth=LoanAuth(conn_id), timeout=30)
+        response = requests.post(url, json=LOAN, auth=LoanAuth.from_connection(conn_id), timeout=30)
         response.raise_for_status()
         print(f"sent by {conn_id}:", response.request.headers[header])
 
