@@ -1,1 +1,1 @@
-"""Benchmarks of this provider beside other providers."""
+"""Benchmarks of this provider, beside other providers."""

@@ -1,9 +1,10 @@
 """
-Measure what ``LoanAuth`` costs beside what a user could take instead, and write ``RESULTS.md`` beside this file.
+Measure what ``LoanAuth`` costs, beside other providers and bare libraries (``make bench``).
 
-``make bench``, or ``python benchmarks/bench.py [ROW ...]`` with ``benchmarks/requirements.txt`` installed. The sandbox
-runs in a process of its own; whatever is compared is run in turn, in the same process, and the median is told. CPU is
-that of this process. A peer that is not installed is left out, and the table says so.
+The sandbox runs in a process of its own. Alternatives run in turn in one process, and the median is reported. CPU time
+is that of this process. If a peer is not installed, the table says so.
+
+Without ``make``: ``python -m benchmarks.bench [ROW ...]`` with ``benchmarks/requirements.txt`` installed.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import argparse
 import importlib.metadata
 import os
 import platform
-from pathlib import Path
 
-from benchmarks.authenticating import row_authentication, row_task
-from benchmarks.parsing import row_import
+from benchmarks.authentication import row_authentication, row_task
+from benchmarks.dag_parsing import row_import
 from benchmarks.pricing import row_growth, row_loans, row_mapped
-from benchmarks.renewing import row_threads
+from benchmarks.refreshing import row_threads
 from benchmarks.sealing import row_seal
+from scripts.update_docs import ROOT, add_update_docs
 
 ROWS = {
     "import": row_import,
@@ -30,6 +31,7 @@ ROWS = {
     "seal": row_seal,
     "growth": row_growth,
 }
+TRACKED = "benchmarks/RESULTS.md"
 
 
 def machine():
@@ -45,7 +47,7 @@ def machine():
     for name in names:
         try:
             versions.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:  # noqa: PERF203 - six of them
+        except importlib.metadata.PackageNotFoundError:  # noqa: PERF203 - six iterations
             versions.append(f"{name} not installed")
     return (
         f"{platform.system()}, Python {platform.python_version()}, {os.cpu_count()} cores ({platform.machine()}), load "
@@ -53,14 +55,23 @@ def machine():
     )
 
 
-def main():
+def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
-    parser.add_argument("rows", nargs="*", choices=[*ROWS, []], help="which; all when none is named")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--loans", type=int, default=1000)
-    parser.add_argument("--mapped", type=int, default=1000)
-    parser.add_argument("--out", type=Path, help="where to write; default: RESULTS.md, where no row is named")
-    options = parser.parse_args()
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"one of {', '.join(ROWS)} (default: all)")
+    parser.add_argument("--rounds", type=int, default=5, help="of each comparison (default: 5)")
+    parser.add_argument("--loans", type=int, default=1000, help="priced by one task (default: 1000)")
+    parser.add_argument("--mapped", type=int, default=1000, help="mapped tasks (default: 1000)")
+    add_update_docs(parser, ignored="build/bench/RESULTS.md", tracked=TRACKED)
+    options = parser.parse_args(arguments)
+    if unknown := set(options.rows) - set(ROWS):
+        parser.error(f"unknown rows: {', '.join(sorted(unknown))}")
+    if options.rows and options.output == ROOT / TRACKED:
+        parser.error("--update-docs needs all rows")
+    return options
+
+
+def main():
+    options = parse_arguments()
     about = machine()
     parts = []
     for name in options.rows or ROWS:
@@ -69,14 +80,14 @@ def main():
         parts.append(f"## {title}\n\n{text}\n")
         print(text, flush=True)
     how = (
-        "By `make bench` (`benchmarks/bench.py`), which writes this file. Medians; what is compared runs in turn, "
-        f"{options.rounds} rounds (15 times as many of one authentication, 5 times as many of seal and open). The rows "
-        "of mapped tasks, threads and growth are one run each."
+        'Measured with `make bench`; `make bench ARGS="--update-docs"` writes this file. All numbers are medians. '
+        f"Alternatives run in turn for {options.rounds} rounds (15 times as many for one authentication, 5 times as "
+        "many for seal and open). Mapped tasks, threads and growth are measured once."
     )
-    head = f"# Measured\n\n{how}\n\n{about}\n"
-    out = options.out or (None if options.rows else Path(__file__).parent / "RESULTS.md")
-    if out:
-        out.write_text("\n".join([head, *parts]))
+    head = f"# Benchmarks\n\n{how}\n\n{about}\n"
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text("\n".join([head, *parts]), encoding="utf-8")
+    print(f"Written to {options.output.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

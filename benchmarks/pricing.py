@@ -1,4 +1,4 @@
-"""What loans cost: from one task, a task each, more and more of them."""
+"""The cost of pricing loans: from one task, with one task for each loan, and with a growing number of loans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.measuring import HOME, LOAN, Sandbox, interleaved, table, timed
+from benchmarks.measurement import HOME, LOAN, Sandbox, interleaved, table, timed
 
 
 def row_loans(options):
@@ -26,8 +26,8 @@ def row_loans(options):
             token = LoanAuthHook("loanauth_jwt").get_credential()
             header = {"Authorization": f"Bearer {token.value}"}
 
-            def ours(sandbox=sandbox, token=token):
-                # As it comes out of XCom: sealed, opened by the first loan.
+            def with_loan_auth(sandbox=sandbox, token=token):
+                # As pulled from XCom: sealed. The first request opens it.
                 pulled = AccessToken.deserialize(token.serialize(), AccessToken.__version__)
                 with LoanAuthHook("loanauth_jwt").get_conn(pulled) as session:
                     for _ in range(options.loans):
@@ -49,16 +49,19 @@ def row_loans(options):
                     HttpHook(http_conn_id="pricing").run("/sandbox/price", headers=header, json=LOAN).json()
 
             peers = {"HttpHook.run per loan, one hook": one_http_hook, "HttpHook().run per loan": http_hook_each}
-            works = {"bare keep-alive requests": bare, "hook.get_conn with LoanAuth": ours} | peers
-            medians = interleaved(options.rounds, works)
-            # A fifth of the loans: each takes long, and all the same.
+            functions = {"bare keep-alive requests": bare, "hook.get_conn with LoanAuth": with_loan_auth} | peers
+            medians = interleaved(options.rounds, functions)
+            # These price a fifth of the loans, because each takes long and the same time.
             medians |= {name: [5 * value for value in medians[name]] for name in peers}
         head = ["what", "wall", "ratio", "CPU", "ratio"]
         texts.append(f"{kind}:\n\n" + table(head, timed(medians, "bare keep-alive requests")))
-    return f"{options.loans:,} priced loans from one task (HttpHook: a fifth of them, times five)", "\n\n".join(texts)
+    return (
+        f"{options.loans:,} priced loans from one task (HttpHook: measured with a fifth of them, times five)",
+        "\n\n".join(texts),
+    )
 
 
-MAPPED = """
+MAPPED_DAG = """
 import json, os, sys, time
 from datetime import datetime, timezone
 import requests
@@ -68,21 +71,21 @@ from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 LOAN = {loan!r}
 @task
 def price(token, number):
-    answer = requests.post({url!r}, json=LOAN, auth=LoanAuth(token), timeout=30)
-    answer.raise_for_status()
+    response = requests.post({url!r}, json=LOAN, auth=LoanAuth(token), timeout=30)
+    response.raise_for_status()
 @task
 def log_in_and_price(number):
     conn = BaseHook.get_connection("loanauth_jwt")
     client = conn.extra_dejson["client_id"]
     form = {{"username": conn.login, "password": conn.password, "grant_type": "password", "client_id": client}}
-    answer = requests.post(
+    response = requests.post(
         conn.host + "/oauth/token",
         files={{name: (None, value) for name, value in form.items()}},
         headers={{"Origin": conn.extra_dejson["origin"]}},
         auth=(client, conn.extra_dejson["client_secret"]),
         timeout=30,
     )
-    header = {{"Authorization": f"Bearer {{answer.json()['access_token']}}"}}
+    header = {{"Authorization": f"Bearer {{response.json()['access_token']}}"}}
     requests.post({url!r}, json=LOAN, headers=header, timeout=30).raise_for_status()
 with DAG("mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)) as dag:
     numbers = [*range({number})]
@@ -105,9 +108,9 @@ def row_mapped(options):
         for name, once in (("a login in every task", False), ("one LoanAuthOperator, LoanAuth in the tasks", True)):
             (HOME / "dags").mkdir(exist_ok=True)
             path = HOME / "dags" / "mapped.py"
-            path.write_text(MAPPED.format(loan=LOAN, url=sandbox.price, number=options.mapped, once=once))
+            path.write_text(MAPPED_DAG.format(loan=LOAN, url=sandbox.price, number=options.mapped, once=once))
             sandbox.control("POST", "/reset")
-            # Each with a database that has seen no run.
+            # Each run has a new metadata database.
             home = HOME / f"mapped-{once}"
             home.mkdir()
             shutil.copy(HOME / "airflow.db", home)
@@ -118,7 +121,7 @@ def row_mapped(options):
                 raise SystemExit(f"the DAG of {name!r} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
             rows.append((name, sandbox.logins(), f"{float(result[0][0]):.0f} s"))
     return (
-        f"{options.mapped:,} mapped loans, a task each, whole DAG (`dag.test()`: one process, plain HTTP)",
+        f"{options.mapped:,} mapped loans, one task each, the whole DAG (`dag.test()`: one process, plain HTTP)",
         table(["what", "authentications", "wall"], rows),
     )
 
@@ -132,19 +135,19 @@ def row_growth(_):
             sandbox.control("POST", "/reset")
             token = LoanAuthHook("loanauth_jwt").get_credential()
             gc.collect()
-            before = most = resident()
+            before = peak = resident()
             wall, cpu = time.perf_counter(), time.process_time()
             with LoanAuthHook("loanauth_jwt").get_conn(token) as session:
                 for done in range(number):
                     session.post(sandbox.price, json=LOAN).json()
                     if not done % 100:
-                        most = max(most, resident())
+                        peak = max(peak, resident())
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            grown = max(most, resident()) - before
+            growth = max(peak, resident()) - before
             each = f"{wall / number * 1e3:.2f} ms", f"{cpu / number * 1e3:.2f} ms"
-            rows.append((f"{number:,}", sandbox.logins(), f"{wall:.2f} s", *each, f"{grown} KiB"))
+            rows.append((f"{number:,}", sandbox.logins(), f"{wall:.2f} s", *each, f"{growth} KiB"))
     return "Growth", table(
-        ["loans", "authentications", "wall", "wall a loan", "CPU a loan", "resident memory grew by"], rows
+        ["loans", "authentications", "wall", "wall per loan", "CPU per loan", "growth of resident memory"], rows
     )
 
 

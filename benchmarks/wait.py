@@ -1,10 +1,10 @@
 """
-What waiting costs: 1,000 triggers in one event loop, beside the HTTP provider's ``HttpSensorTrigger`` in the same run.
+Measure what waiting costs: 1,000 triggers in one event loop, beside ``HttpSensorTrigger`` of the HTTP provider.
 
-The service is the sandbox, in a process of its own. It (i) answers 503, or (ii) accepts requests and answers none for a
-minute; then it recovers. Each measurement is a process of its own too, whose event loop runs nothing but the triggers.
+The service is the sandbox, in a process of its own. Either it responds with 503, or it accepts requests and does not
+respond for a minute. Then it recovers. Each measurement has a process of its own, whose event loop runs only triggers.
 
-``make bench-wait``, or ``python benchmarks/wait.py``: prints a Markdown table and writes it to ``benchmarks/WAIT.md``.
+``make bench-wait``, or ``python -m benchmarks.wait``, prints a Markdown report and writes it to a file.
 """
 
 from __future__ import annotations
@@ -34,49 +34,50 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from scripts.update_docs import ROOT, add_update_docs
 
-HERE = Path(__file__).parent
-REPORT = HERE / "WAIT.md"
-COMMAND = "make bench-wait"
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+TRACKED = "benchmarks/WAIT.md"
 
 TRIGGERS = 1_000
-INTERVAL = 5.0  # seconds between two looks
-# Not whole intervals, so that recovery does not fall together with a question.
-HUNG = 61.0  # seconds that the service hangs
-DOWN = 31.0  # seconds that it answers 503
-WEIGHING = 2.0  # seconds after which the memory of those who wait is traced
-PATIENCE = 60.0  # seconds after recovery, at most
-TICK = 0.005  # seconds between two looks at the loop's lag
+INTERVAL = 5.0  # seconds between two probes
+# No multiples of the interval, so that no probe is due at the moment of recovery.
+HANG_SECONDS = 61.0  # how long the service does not respond
+DOWN_SECONDS = 31.0  # how long it responds with 503
+TRACE_SECONDS = 2.0  # of waiting, before memory is traced
+TIMEOUT = 60.0  # seconds after recovery, for all triggers to fire
+TICK = 0.005  # seconds of each sleep that measures the lag of the event loop
 
 SCENARIOS = {
-    "503": (DOWN, {"kind": "status", "status": 503}),
-    # The right answer, late: whoever waits long enough gets it. Patience is paid for, so that nobody is treated badly.
-    "hang": (HUNG, {"kind": "latency", "seconds": HUNG}),
+    "503": (DOWN_SECONDS, {"kind": "status", "status": 503}),
+    # The right response, but late: a trigger that waits long enough gets it.
+    "hang": (HANG_SECONDS, {"kind": "latency", "seconds": HANG_SECONDS}),
 }
-WHO = {"ours": "ServiceReadyTrigger", "peer": "HttpSensorTrigger"}
+SUBJECTS = {"own": "ServiceReadyTrigger", "peer": "HttpSensorTrigger"}
 
 HOW = f"""
-{TRIGGERS:,} triggers in one event loop wait for one service with an interval of {INTERVAL:.0f} s. The service, a
-process of its own on loopback, is down as the first column says, and then recovers. Requests are what it counted while
-it was down, for each whole interval. Lag is by how much a sleep of {TICK * 1000:.0f} ms came late, from the start to
-the last event. Memory is first what Python has allocated for each trigger that waits (tracemalloc), then the growth of
-the process's resident set, divided by the triggers. The peer is the HTTP provider's trigger; its log is switched off,
-as ours is.
+{TRIGGERS:,} triggers in one event loop wait for one service with an interval of {INTERVAL:.0f} s. The service is a
+process of its own on loopback. It is down as the first column says, and then recovers. Requests are counted by the
+service while it is down, and divided by the number of whole intervals. Lag is how late a sleep of
+{TICK * 1000:.0f} ms ends, from the start to the last event. The first number of memory is what Python has allocated per
+waiting trigger (tracemalloc). The second one is the growth of the process's resident set per trigger. The peer is the
+trigger of the HTTP provider. Logging is disabled for both triggers.
 """
 PEER = """
-The peer takes any error but 404 for a reason to ask again at once, after three attempts a second apart, so a service
-that answers 503 is asked without its interval. While the service hangs, each of its triggers holds a connection open.
+The peer makes three attempts, one second apart. After any error other than 404 it starts again immediately, so it
+ignores its interval while the service responds with 503. While the service hangs, each of the peer's triggers holds a
+connection open.
 """
 COLUMNS = (
     "the service",
     "trigger",
-    "requests an interval, all together",
+    "requests per interval, of all triggers",
     "loop lag, p50 / p99 / max",
-    "memory a trigger, traced / resident",
+    "memory per trigger, traced / resident",
     "fired",
-    "last one after recovery",
+    "last event after recovery",
 )
 
 
@@ -85,12 +86,12 @@ class Result:
     """
     One measurement.
 
-    :param requests_per_interval: that the sandbox counted while it was down
-    :param lag_p50: of the event loop, in milliseconds
-    :param traced: bytes that Python has allocated for a trigger that waits
-    :param resident: growth of the process's resident memory for a trigger, in bytes, shortly before recovery
-    :param fired: triggers that said that the service is there
-    :param last_fired: seconds from recovery to the last of them
+    :param requests_per_interval: counted by the sandbox while it was down
+    :param lag_p50: of the event loop, in milliseconds; so are the other lags
+    :param traced: bytes that Python has allocated per waiting trigger
+    :param resident: growth of the process's resident memory per trigger, in bytes, shortly before recovery
+    :param fired: number of triggers that reported that the service is ready
+    :param last_fired: seconds from recovery to the last event
     """
 
     requests_per_interval: float
@@ -106,16 +107,16 @@ class Result:
 # --- the process that is measured ---
 
 
-def ours(url: str) -> Callable[[], Any]:
-    """Return what makes one of our triggers."""
-    from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger  # noqa: PLC0415 - one process measures one
+def own_trigger(url: str) -> Callable[[], Any]:
+    """Return a factory of this provider's trigger."""
+    from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger  # noqa: PLC0415 - load one trigger only
 
     return lambda: ServiceReadyTrigger(url, INTERVAL)
 
 
-def peer(url: str) -> Callable[[], Any]:
-    """Return what makes one of the HTTP provider's."""
-    from airflow.providers.http.triggers.http import HttpSensorTrigger  # noqa: PLC0415 - see ours
+def peer_trigger(url: str) -> Callable[[], Any]:
+    """Return a factory of the HTTP provider's trigger."""
+    from airflow.providers.http.triggers.http import HttpSensorTrigger  # noqa: PLC0415 - load one trigger only
 
     os.environ["AIRFLOW_CONN_HTTP_DEFAULT"] = url
     return lambda: HttpSensorTrigger(endpoint="", poke_interval=INTERVAL)
@@ -129,106 +130,106 @@ def resident() -> int:
 
 
 def call(url: str, method: str, body: Any = None) -> Any:
-    """Ask the control address of the sandbox."""
+    """Send a request to the control address of the sandbox; return the response."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data=data, method=method)  # noqa: S310 - a loopback address
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - see above
-        return json.load(answer)
+    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310 - a loopback address
+        return json.load(response)
 
 
 async def first_event(trigger: Any) -> float:
-    """Run a trigger as a triggerer does; return when it fired."""
+    """Run a trigger as a triggerer does; return the time of its event."""
     async for _ in trigger.run():
         break
     return time.perf_counter()
 
 
-def all_waiting(make: Callable[[], Any]) -> list[asyncio.Task[float]]:
+def start_all(factory: Callable[[], Any]) -> list[asyncio.Task[float]]:
     """Start all triggers."""
-    return [asyncio.create_task(first_event(make())) for _ in range(TRIGGERS)]
+    return [asyncio.create_task(first_event(factory())) for _ in range(TRIGGERS)]
 
 
-async def ended(tasks: list[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait for their end."""
+async def cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def weigh(make: Callable[[], Any]) -> float:
-    """Return the bytes that are allocated for each trigger while all wait."""
+async def trace_memory(factory: Callable[[], Any]) -> float:
+    """Return the bytes that Python allocates per trigger while all wait."""
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    waiting = all_waiting(make)
-    await asyncio.sleep(WEIGHING)
+    waiting = start_all(factory)
+    await asyncio.sleep(TRACE_SECONDS)
     gc.collect()
-    grown = tracemalloc.get_traced_memory()[0] - before
+    growth = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    await ended(waiting)
-    return grown / TRIGGERS
+    await cancel(waiting)
+    return growth / TRIGGERS
 
 
-async def measure(make: Callable[[], Any], control: str, scenario: str) -> Result:
-    """Let triggers wait, let the service recover, let them fire."""
+async def measure(factory: Callable[[], Any], control: str, scenario: str) -> Result:
+    """Start the triggers while the service is down, let it recover, and wait until they have fired."""
     down, fault = SCENARIOS[scenario]
-    # One for nothing: what is loaded and allocated once is not a trigger's.
-    await asyncio.wait_for(anext(make().run()), PATIENCE)
+    # Run one trigger first: what is loaded and allocated once must not be counted.
+    await asyncio.wait_for(anext(factory().run()), TIMEOUT)
     call(f"{control}/fault", "PUT", fault)
     call(f"{control}/reset", "POST")
     gc.collect()
     before, lags = resident(), []
 
-    async def watch() -> None:
+    async def measure_lag() -> None:
         while True:
-            began = time.perf_counter()
+            started = time.perf_counter()
             await asyncio.sleep(TICK)
-            lags.append(time.perf_counter() - began - TICK)
+            lags.append(time.perf_counter() - started - TICK)
 
-    watching = asyncio.create_task(watch())
-    began = time.perf_counter()
-    waiting = all_waiting(make)
+    measuring = asyncio.create_task(measure_lag())
+    started = time.perf_counter()
+    waiting = start_all(factory)
     await asyncio.sleep(down - 1)
-    grown = resident() - before
-    await asyncio.sleep(max(0.0, began + down - time.perf_counter()))
-    # The control address is asked in a thread: this loop is what is measured.
-    asked = (await in_a_thread(lambda: call(f"{control}/counters", "GET")))["probe"]
-    intervals = (time.perf_counter() - began) / INTERVAL
+    growth = resident() - before
+    await asyncio.sleep(max(0.0, started + down - time.perf_counter()))
+    # Requests to the control address run in a thread, because they would block the loop that is measured.
+    requests = (await in_a_thread(lambda: call(f"{control}/counters", "GET")))["probe"]
+    intervals = (time.perf_counter() - started) / INTERVAL
     recovered = time.perf_counter()
     await in_a_thread(lambda: call(f"{control}/fault", "DELETE"))
-    done, _ = await asyncio.wait(waiting, timeout=PATIENCE)
+    done, _ = await asyncio.wait(waiting, timeout=TIMEOUT)
     fired = [task.result() for task in done if task.exception() is None]
-    await ended([*waiting, watching])
-    # Last, because memory that was freed once does not grow again.
+    await cancel([*waiting, measuring])
+    # Trace last, because memory that was freed before would hide the growth of the resident set.
     call(f"{control}/fault", "PUT", fault)
-    traced = await weigh(make)
+    traced = await trace_memory(factory)
     lags.sort()
     return Result(
-        requests_per_interval=asked / math.floor(intervals),
+        requests_per_interval=requests / math.floor(intervals),
         lag_p50=statistics.median(lags) * 1000,
         lag_p99=lags[int(len(lags) * 0.99)] * 1000,
         lag_max=lags[-1] * 1000,
         traced=traced,
-        resident=grown / TRIGGERS,
+        resident=growth / TRIGGERS,
         fired=len(fired),
         last_fired=max(fired) - recovered if fired else math.inf,
     )
 
 
 async def in_a_thread(function: Callable[[], Any]) -> Any:
-    """Call a function in a thread of its own."""
+    """Call a function in a new thread."""
     loop = asyncio.get_running_loop()
     future = loop.create_future()
     threading.Thread(target=lambda: loop.call_soon_threadsafe(future.set_result, function())).start()
     return await future
 
 
-def measure_alone(who: str, scenario: str, url: str, control: str) -> None:
+def measure_here(subject: str, scenario: str, url: str, control: str) -> None:
     """Measure in this process, and print the result as JSON."""
-    # A triggerer logs; the peer logs each failure. Neither is charged for it here.
+    # The peer logs each failure. Logging is not part of the comparison.
     logging.disable(logging.CRITICAL)
-    make = {"ours": ours, "peer": peer}[who](url)
-    result = asyncio.run(measure(make, control, scenario))
+    factory = {"own": own_trigger, "peer": peer_trigger}[subject](url)
+    result = asyncio.run(measure(factory, control, scenario))
     print(f"result: {json.dumps(asdict(result))}")
 
 
@@ -237,13 +238,13 @@ def measure_alone(who: str, scenario: str, url: str, control: str) -> None:
 
 @contextlib.contextmanager
 def sandbox() -> Iterator[dict[str, Any]]:
-    """Run a sandbox as a process of its own."""
+    """Run the sandbox in a process of its own; yield what its ready file says."""
     with tempfile.TemporaryDirectory() as directory:
         ready = Path(directory) / "ready.json"
         command = [sys.executable, "-m", "loanauth_sandbox", "--ready-file", str(ready)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603 - ours
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603 - the sandbox
         try:
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + TIMEOUT
             while not ready.exists():
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError("the sandbox did not start")
@@ -251,22 +252,23 @@ def sandbox() -> Iterator[dict[str, Any]]:
             yield json.loads(ready.read_text(encoding="utf-8"))
         finally:
             process.terminate()
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
 
 
-def run(who: str, scenario: str) -> Result | None:
-    """Measure in a process of its own; None where it did not end."""
+def run(subject: str, scenario: str) -> Result | None:
+    """Measure in a new process; return None if it fails or takes too long."""
     with sandbox() as service, tempfile.TemporaryDirectory() as home:
-        command = [sys.executable, str(Path(__file__).resolve()), "--measure", who, scenario]
+        command = [sys.executable, "-m", "benchmarks.wait", "--measure", subject, scenario]
         environment = os.environ | {"AIRFLOW_HOME": home, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
         try:
-            done = subprocess.run(  # noqa: S603 - this file
+            done = subprocess.run(  # noqa: S603 - this module
                 [*command, service["url"], service["control_url"]],
+                cwd=ROOT,
                 env=environment,
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=HUNG + 4 * PATIENCE,
+                timeout=HANG_SECONDS + 4 * TIMEOUT,
             )
         except subprocess.TimeoutExpired:
             return None
@@ -278,31 +280,34 @@ def run(who: str, scenario: str) -> Result | None:
 
 
 def reached(result: Result) -> str:
-    """Tell which goals a measurement of ours has reached."""
+    """Return a line that says which goals this provider's trigger has reached."""
     goals = {
-        "one request an interval": result.requests_per_interval <= 1,
+        "one request per interval": result.requests_per_interval <= 1,
         "lag p99 under 20 ms": result.lag_p99 < 20,  # noqa: PLR2004 - the goal
-        "under 8 KiB a trigger": max(result.traced, result.resident) < 8 * 1024,
-        "all fired within an interval and a second": result.fired == TRIGGERS and result.last_fired <= INTERVAL + 1,
+        "under 8 KiB per trigger": max(result.traced, result.resident) < 8 * 1024,
+        "all fired within one interval and one second": result.fired == TRIGGERS and result.last_fired <= INTERVAL + 1,
     }
-    return "; ".join(f"{goal}: {'yes' if yes else 'NO'}" for goal, yes in goals.items())
+    return "; ".join(f"{goal}: {'yes' if holds else 'NO'}" for goal, holds in goals.items())
 
 
-def row(who: str, scenario: str, result: Result | None) -> str:
+def row(subject: str, scenario: str, result: Result | None) -> str:
     """Return a line of the table."""
-    words = {"503": f"answers 503 for {DOWN:.0f} s", "hang": f"accepts, answers nothing for {HUNG:.0f} s"}[scenario]
+    description = {
+        "503": f"responds with 503 for {DOWN_SECONDS:.0f} s",
+        "hang": f"accepts requests and does not respond for {HANG_SECONDS:.0f} s",
+    }[scenario]
     if result is None:
-        return f"| {words} | `{WHO[who]}` | did not end | | | | |"
+        return f"| {description} | `{SUBJECTS[subject]}` | did not end | | | | |"
     last = "-" if math.isinf(result.last_fired) else f"{result.last_fired:.1f} s"
     return (
-        f"| {words} | `{WHO[who]}` | {result.requests_per_interval:,.1f} "
+        f"| {description} | `{SUBJECTS[subject]}` | {result.requests_per_interval:,.1f} "
         f"| {result.lag_p50:.1f} / {result.lag_p99:.1f} / {result.lag_max:.1f} ms "
         f"| {result.traced / 1024:.1f} / {result.resident / 1024:.1f} KiB | {result.fired:,} of {TRIGGERS:,} | {last} |"
     )
 
 
 def machine() -> str:
-    """Say what this was measured on."""
+    """Return a line about the machine and the versions."""
     versions = ", ".join(
         f"{name} {importlib.metadata.version(name)}"
         for name in ("apache-airflow", "apache-airflow-providers-http", "airflow-provider-loanauth")
@@ -314,43 +319,60 @@ def machine() -> str:
 
 
 def wrapped(text: str) -> str:
-    """Return a paragraph in lines of the usual length."""
+    """Return a paragraph, wrapped at 118 characters."""
     return textwrap.fill(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False)
 
 
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser.add_argument(
+        "scenarios", nargs="*", metavar="SCENARIO", help=f"one of {', '.join(SCENARIOS)} (default: all)"
+    )
+    add_update_docs(parser, ignored="build/bench/WAIT.md", tracked=TRACKED)
+    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if unknown := set(options.scenarios) - set(SCENARIOS):
+        parser.error(f"unknown scenarios: {', '.join(sorted(unknown))}")
+    if options.scenarios and options.output == ROOT / TRACKED:
+        parser.error("--update-docs needs all scenarios")
+    return options
+
+
 def main() -> int:
-    """Measure both triggers in both scenarios, print and write the report."""
-    # 1,000 connections of the peer, in the sandbox and here.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 65_536) if most > 0 else 65_536, most))
-    results = {(scenario, who): run(who, scenario) for scenario in SCENARIOS for who in WHO}
+    """Measure both triggers in each scenario, print and write the report; return the exit status."""
+    options = parse_arguments()
+    if options.measure:
+        measure_here(*options.measure)
+        return 0
+    # The peer holds 1,000 connections open, in the sandbox and here.
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard_limit, 65_536) if hard_limit > 0 else 65_536, hard_limit))
+    scenarios = options.scenarios or SCENARIOS
+    results = {(scenario, subject): run(subject, scenario) for scenario in scenarios for subject in SUBJECTS}
     head = [
         "# What waiting costs",
-        f"Measured by `{COMMAND}` on {datetime.now(timezone.utc):%Y-%m-%d}. {machine()}.",
+        f"Measured with `make bench-wait` on {datetime.now(timezone.utc):%Y-%m-%d}. {machine()}.",
         HOW,
     ]
     table = [
         f"| {' | '.join(COLUMNS)} |",
         "|---" * len(COLUMNS) + "|",
-        *(row(who, scenario, result) for (scenario, who), result in results.items()),
+        *(row(subject, scenario, result) for (scenario, subject), result in results.items()),
     ]
     goals = [
         f"- {scenario}: {reached(result) if result else 'not measured'}"
-        for (scenario, who), result in results.items()
-        if who == "ours"
+        for (scenario, subject), result in results.items()
+        if subject == "own"
     ]
-    parts = [*map(wrapped, head), "\n".join(table), "Goals, for ours:", "\n".join(goals), wrapped(PEER)]
+    parts = [*map(wrapped, head), "\n".join(table), "Goals of `ServiceReadyTrigger`:", "\n".join(goals), wrapped(PEER)]
     report = "\n\n".join(parts) + "\n"
     print(report, end="")
-    REPORT.write_text(report, encoding="utf-8")
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(report, encoding="utf-8")
+    print(f"\nWritten to {options.output.relative_to(ROOT)}")
     return 0
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
-    parser.add_argument("--measure", nargs=4, metavar=("WHO", "SCENARIO", "URL", "CONTROL"), help="in this process")
-    arguments = parser.parse_args()
-    if arguments.measure:
-        measure_alone(*arguments.measure)
-    else:
-        sys.exit(main())
+    sys.exit(main())

@@ -1,9 +1,8 @@
 """
-The leak audit: every secret, in every form, in everything that a run has left behind. Knows neither Airflow's API nor
-the browser.
+The leak audit: search everything that a run has left behind for every secret, in every encoded form.
 
-What Airflow itself gives away is expected by name: should it not be found, Airflow has become better, and the docs are
-out of date.
+Leaks of Airflow itself are listed. If a listed leak is no longer found, the audit fails: Airflow has improved, and the
+documentation is out of date.
 """
 
 from __future__ import annotations
@@ -22,29 +21,34 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Known:
+class KnownLeak:
     """
-    Something that Airflow gives away, whatever a provider does.
+    A leak of Airflow itself, which no provider can prevent.
 
-    :param secret: beginning of the secret's name
-    :param place: beginning of the place's name
-    :param why: what Airflow does there
+    :param secret: prefix of the secret's name
+    :param place: prefix of the place's name
+    :param reason: what Airflow does there
     """
 
     secret: str
     place: str
-    why: str
-    met: bool = False
+    reason: str
+    found: bool = False
 
 
 @dataclass
 class Audit:
-    """One search of everything for everything."""
+    """
+    One search of many places for all secrets.
+
+    :param secrets: each secret, by name
+    :param known: the leaks of Airflow itself
+    """
 
     secrets: dict[str, str]
-    known: list[Known] = field(default_factory=list)
+    known: list[KnownLeak] = field(default_factory=list)
     places: Counter[str] = field(default_factory=Counter)
-    octets: int = 0
+    searched_bytes: int = 0
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -52,27 +56,27 @@ class Audit:
 
     @property
     def forms(self) -> int:
-        """How many octet strings are searched for."""
+        """Number of byte strings that are searched for."""
         return sum(map(len, self._forms.values()))
 
     def search(self, kind: str, place: str, content: str | bytes) -> None:
         """Search one place."""
-        octets = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+        raw = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
         self.places[kind] += 1
-        self.octets += len(octets)
+        self.searched_bytes += len(raw)
         for name, forms in self._forms.items():
-            if any(form in octets for form in forms):
-                self._found(name, f"{kind}: {place}")
+            if any(form in raw for form in forms):
+                self._record(name, f"{kind}: {place}")
 
-    def _found(self, secret: str, place: str) -> None:
-        met = [one for one in self.known if secret.startswith(one.secret) and place.startswith(one.place)]
-        for one in met:
-            one.met = True
-        if not met:
-            self.problems.append(f"{secret} stands in {place}")
+    def _record(self, secret: str, place: str) -> None:
+        known = [one for one in self.known if secret.startswith(one.secret) and place.startswith(one.place)]
+        for one in known:
+            one.found = True
+        if not known:
+            self.problems.append(f"{secret} was found in {place}")
 
     def search_database(self, path: Path) -> None:
-        """Search each value of each row, and the file with what was deleted from it."""
+        """Search each value of each row, and the database files, which still hold deleted rows."""
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             database.text_factory = bytes
             for table, column, value in _values(database):
@@ -81,22 +85,26 @@ class Audit:
             self.search("database file", file.name, file.read_bytes())
 
     def search_files(self, kind: str, directory: Path, *, but: tuple[str, ...] = ()) -> None:
-        """Search every file below a directory."""
+        """
+        Search every file below a directory.
+
+        :param but: prefixes of the names of files to leave out
+        """
         for file in sorted(directory.rglob("*")):
             if file.is_file() and not file.is_symlink() and not file.name.startswith(but or ("\0",)):
                 self.search(kind, str(file.relative_to(directory)), file.read_bytes())
 
     def close(self) -> list[str]:
-        """Return what is wrong: secrets that were found, and known leaks that were not."""
-        gone = [f"{one.place} no longer gives away {one.secret}: {one.why}" for one in self.known if not one.met]
+        """Return a sentence for each leak, and for each known leak that was not found."""
+        gone = [f"{one.place} no longer leaks {one.secret}: {one.reason}" for one in self.known if not one.found]
         return sorted(set(self.problems)) + gone
 
 
 def _values(database: sqlite3.Connection) -> Iterator[tuple[str, str, bytes]]:
-    """Yield table, column and value of whatever the database holds."""
+    """Yield table, column and value of everything in the database."""
     tables = [name.decode() for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     for table in tables:
-        cursor = database.execute(f'SELECT * FROM "{table}"')  # noqa: S608 - the name is the database's own
+        cursor = database.execute(f'SELECT * FROM "{table}"')  # noqa: S608 - the name is read from the database itself
         columns = [column[0] for column in cursor.description]
         for row in cursor:
             for column, value in zip(columns, row, strict=True):

@@ -1,17 +1,19 @@
 """
-Check a Connection from a worker, where tasks run: for when the Test button is off, or answers otherwise than tasks do.
+Check a Connection on a worker, where tasks run. Use it if the Test button is disabled, or differs from what tasks do.
 
-Scenario: a Connection is new, or tasks fail with it. This authenticates with it once, on a worker, and keeps nothing.
-When it fails, the log of its one task says what is wrong and what to do, in the same words as the Test button.
+Scenario: a Connection is new, or tasks fail with it. The only task of this DAG authenticates once and stores nothing.
+If it fails, its log says what is wrong and what to do, as the Test button does.
 
-Set-up: the Connection to check, of type *Loan Pricing Authentication*. Trigger the DAG by hand and give the id.
+Set-up: the Connection to check, of type *Loan Pricing Authentication*. Trigger the DAG manually and enter the id.
+
+This file is complete and can be copied alone. What it has in common with other examples is repeated on purpose.
 """
 
 from __future__ import annotations
 
 try:
     from airflow.sdk import Param, dag
-except ImportError:  # Airflow 2.11, whose form asks for secrets again when it tests a stored connection
+except ImportError:  # Airflow 2.11, whose form does not send stored secrets to a test
     from airflow.decorators import dag
     from airflow.models.param import Param
 
@@ -21,7 +23,7 @@ from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 
 
 @dag(
-    schedule=None,  # by hand only: each run is a login
+    schedule=None,  # manual only, because each run is a login
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     params={
         "conn_id": Param("loanauth_default", type="string", title="Connection id"),
@@ -32,12 +34,12 @@ from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
     tags=["loanauth", "example"],
 )
 def check_connection() -> None:
-    """Authenticate, and say who, by which method, until when."""
+    """Authenticate, and log the user, the method and the expiry."""
     LoanAuthOperator(
         task_id="check",
         loanauth_conn_id="{{ params.conn_id }}",
         method="{{ params.method or '' }}",
-        do_xcom_push=False,  # nobody pulls it
+        do_xcom_push=False,  # no task needs it
     )
 
 

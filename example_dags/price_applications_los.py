@@ -2,16 +2,17 @@
 Price the applications that came in overnight (method Authen LOS).
 
 Scenario: a loan origination system (LOS) exports its new applications every night. This DAG prices them with the client
-credentials that were set up for the LOS integration, and prints the rate and the monthly payment that go back into the
-LOS.
+credentials of the LOS integration, and prints the rate and the monthly payment to return to the LOS.
 
 Set-up:
 
 1. The Connection ``loanauth_los`` of type *Loan Pricing Authentication*, with Auth URL, Username, Password, Origin,
    LOS client ID and LOS client secret.
-2. The Variable ``loan_pricing_url``: the address that prices one loan. ``make demo`` sets it to the sandbox's
-   ``/sandbox/price``, which is this project's own invention: put the address, the fields and the answer of your service
-   in its place.
+2. The Variable ``loan_pricing_url``: the URL that prices one loan. ``make demo`` sets it to the sandbox's
+   ``/sandbox/price``. Replace the fields of request and response with those of your service.
+
+This file is complete and can be copied alone, with ``data/loans.csv``. What it has in common with other examples is
+repeated on purpose.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken
 
 CONN_ID = "loanauth_los"
-PRICING_URL = "loan_pricing_url"  # a Variable: pricing may live on another host than authentication
+PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have another host than authentication
 APPLICATIONS = Path(__file__).parent / "data" / "loans.csv"
 
-# A task costs Airflow more time than a rate costs the service, so a task prices a batch of loans, over one connection.
-# A batch is also what is tried again after a failure. Five suit forty loans; take fifty or more for thousands.
+# Starting a task takes longer than pricing a loan, so each task prices a batch of loans over one connection. A failed
+# task repeats its whole batch. Five loans suit a total of forty; use fifty or more for thousands.
 BATCH_SIZE = 5
-# The service publishes no limits, so be a polite caller.
+# The service publishes no rate limits, so send few requests at the same time.
 BATCHES_AT_ONCE = 4
-TIMEOUT = 30  # seconds a loan
+TIMEOUT = 30  # seconds for each loan
 
 
 def monthly_payment(amount: float, rate: float, months: int) -> float:
-    """Return principal and interest of a fully amortising loan; ``rate`` in percent a year."""
+    """Return principal and interest of a fully amortising loan. ``rate`` is in percent per year."""
     monthly = rate / 1200
     return amount * monthly / (1 - (1 + monthly) ** -months) if monthly else amount / months
 
@@ -56,15 +57,15 @@ def monthly_payment(amount: float, rate: float, months: int) -> float:
 @dag(
     schedule="30 4 * * *",
     start_date=pendulum.datetime(2026, 1, 1, tz="America/New_York"),
-    catchup=False,  # the export holds what is new since yesterday: an old run would price today's file again
-    # Asking for a rate changes nothing, so it may be repeated. A refused password is not: the operator then fails at
-    # once, whatever is said here, because repeating it can lock the user.
+    catchup=False,  # an older run would price today's export again
+    # Pricing a loan changes nothing, so it can be retried. If the service rejects the password, the operator fails at
+    # once, without retries, because more attempts could lock the user.
     default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
     tags=["loanauth", "example"],
 )
 def price_applications_los() -> None:
-    """Log in once as the LOS integration, price every batch with that one token, print what goes back."""
-    # The one login of a run, whatever the number of loans. XCom holds its token encrypted.
+    """Log in once as the LOS integration, price every batch with that token, print the results."""
+    # One login for each DAG run, for any number of loans. XCom stores the token encrypted.
     token = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID, method="los").output
 
     @task
@@ -87,19 +88,19 @@ def price_applications_los() -> None:
     @task(max_active_tis_per_dagrun=BATCHES_AT_ONCE)
     def price(token: AccessToken, loans: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Price one batch."""
-        import requests  # here and not above: Airflow parses this file again and again
+        import requests  # imported in the task, because Airflow parses this file again and again
 
         url = Variable.get(PRICING_URL)
         with requests.Session() as session:
-            # Puts the token on each request to this host, and to no other; renews it, should it run out on the way.
+            # Adds the token to each request to this origin, and to no other. Refreshes it if it expires.
             session.auth = LoanAuth(token)
             priced = []
             for loan in loans:
-                answer = session.post(url, json=loan, timeout=TIMEOUT)
-                answer.raise_for_status()
-                rate = answer.json()["rate"]
+                response = session.post(url, json=loan, timeout=TIMEOUT)
+                response.raise_for_status()
+                rate = response.json()["rate"]
                 payment = round(monthly_payment(loan["amount"], rate, loan["term_months"]), 2)
-                # What a task returns is stored in clear: hand on the rate, never a secret.
+                # Airflow stores what a task returns, unencrypted: return the rate, never a secret.
                 priced.append({**loan, "rate": rate, "payment": payment})
         return priced
 

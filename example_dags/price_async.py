@@ -1,11 +1,13 @@
 """
-Price a thousand loans at once, in one task: ``httpx`` on an event loop (method Authen JWT).
+Price a thousand loans concurrently in one task, with ``httpx`` on an event loop (method Authen JWT).
 
-Scenario: a desk wants all quotes within seconds of a market move. One task sends many requests at the same time; the
-credential is the one that the first task got, and where it has run out, all requests wait for one renewal.
+Scenario: a trading desk wants all quotes within seconds of a market move. One task sends many requests at the same
+time, with the credential of the first task. If it has expired, all requests wait for one refresh.
 
-Set-up: the Connection ``loanauth_jwt`` and the Variable ``loan_pricing_url``, as in ``nightly_batch.py``; on the
-workers ``pip install 'airflow-provider-loanauth[httpx]'``.
+Set-up: the Connection ``loanauth_jwt`` and the Variable ``loan_pricing_url``, as in ``nightly_batch.py``. On the
+workers: ``pip install 'airflow-provider-loanauth[httpx]'``.
+
+This file is complete and can be copied alone. What it has in common with other examples is repeated on purpose.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken
 
 CONN_ID = "loanauth_jwt"
-PRICING_URL = "loan_pricing_url"  # a Variable: pricing may live on another host than authentication
+PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have another host than authentication
 LOANS = 1000
-# Requests on their way at the same time. The service publishes no limits, so be a polite caller.
-AT_ONCE = 20
+# The service publishes no rate limits, so send few requests at the same time.
+MAX_CONCURRENT_REQUESTS = 20
 TIMEOUT = 30  # seconds
 
 
 def made_up_loan(number: int) -> dict[str, Any]:
-    """Return a loan; the same at every call."""
+    """Return a loan. The same number returns the same loan."""
     return {
         "loan_id": f"PA-{number:04}",
         "amount": 100_000 + number * 7_919 % 900_000,
@@ -46,38 +48,38 @@ def made_up_loan(number: int) -> dict[str, Any]:
 
 
 @dag(
-    schedule=None,  # started by hand, or by whatever watches the market
+    schedule=None,  # triggered manually, or by a system that watches the market
     start_date=pendulum.datetime(2026, 1, 1, tz="America/New_York"),
     catchup=False,
     default_args={"retries": 1, "retry_delay": timedelta(seconds=10)},
     tags=["loanauth", "example"],
 )
 def price_async() -> None:
-    """Log in, price 1,000 loans concurrently in one task, print the extremes."""
+    """Log in, price 1,000 loans concurrently in one task, print the lowest and the highest rate."""
     token = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID).output
 
-    # multiple_outputs: of a dict, Airflow would otherwise store each loan as an XCom of its own.
+    # multiple_outputs=False: otherwise Airflow stores each item of the dict as a separate XCom.
     @task(multiple_outputs=False)
     def price(token: AccessToken) -> dict[str, float]:
-        """Price all loans. From Airflow 3.2 on, this may be an ``async def`` without the inner function."""
+        """Price all loans. From Airflow 3.2 on, this can be an ``async def`` without the inner function."""
         import asyncio
 
         import httpx
 
-        from airflow_provider_loanauth.auth_httpx import LoanAuth
+        from airflow_provider_loanauth.auth.httpx import LoanAuth
 
-        # Read before the loop begins: asking Airflow blocks, and an event loop must not be blocked.
+        # Read before the event loop starts, because a request to Airflow would block it.
         url = Variable.get(PRICING_URL)
 
         async def price_all() -> dict[str, float]:
-            # Here, and not by the limits of the client alone: httpx gets slow with a long queue of its own.
-            few = asyncio.Semaphore(AT_ONCE)
+            # Not only with the limits of the client: httpx becomes slow with a long queue.
+            limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
             async with httpx.AsyncClient(auth=LoanAuth(token), timeout=TIMEOUT) as client:
 
                 async def price_one(number: int) -> tuple[str, float]:
-                    async with few:
-                        answer = await client.post(url, json=made_up_loan(number))
-                    priced = answer.raise_for_status().json()
+                    async with limit:
+                        response = await client.post(url, json=made_up_loan(number))
+                    priced = response.raise_for_status().json()
                     return priced["loan_id"], priced["rate"]
 
                 return dict(await asyncio.gather(*(price_one(number) for number in range(LOANS))))

@@ -2,15 +2,17 @@
 Refresh the quotes of a broker portal (method PPE API secret).
 
 Scenario: a wholesale lender shows its brokers a rate for each of their loans. Once a day, before they log in, this DAG
-asks for all rates anew and prints the quotes, the best first. The portal has an API key and no user's password.
+prices all loans again and prints the quotes, best rate first. The portal has an API key instead of a user's password.
 
 Set-up:
 
 1. The Connection ``loanauth_ppe`` of type *Loan Pricing Authentication*, with Auth URL, API key, User ID and Company
    ID.
-2. The Variable ``loan_pricing_url``: the address that prices one loan. ``make demo`` sets it to the sandbox's
-   ``/sandbox/price``, which is this project's own invention: put the address, the fields and the answer of your service
-   in its place.
+2. The Variable ``loan_pricing_url``: the URL that prices one loan. ``make demo`` sets it to the sandbox's
+   ``/sandbox/price``. Replace the fields of request and response with those of your service.
+
+This file is complete and can be copied alone, with ``data/loans.csv``. What it has in common with other examples is
+repeated on purpose.
 """
 
 from __future__ import annotations
@@ -35,29 +37,29 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import ApiSecret
 
 CONN_ID = "loanauth_ppe"
-PRICING_URL = "loan_pricing_url"  # a Variable: pricing may live on another host than authentication
+PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have another host than authentication
 LOANS = Path(__file__).parent / "data" / "loans.csv"
 
-# A task costs Airflow more time than a rate costs the service, so a task prices a batch of loans, over one connection.
-# A batch is also what is tried again after a failure. Five suit forty loans; take fifty or more for thousands.
+# Starting a task takes longer than pricing a loan, so each task prices a batch of loans over one connection. A failed
+# task repeats its whole batch. Five loans suit a total of forty; use fifty or more for thousands.
 BATCH_SIZE = 5
-# The service publishes no limits, so be a polite caller.
+# The service publishes no rate limits, so send few requests at the same time.
 BATCHES_AT_ONCE = 4
-TIMEOUT = 30  # seconds a loan
+TIMEOUT = 30  # seconds for each loan
 
 
 @dag(
     schedule="15 5 * * *",
     start_date=pendulum.datetime(2026, 1, 1, tz="America/New_York"),
-    catchup=False,  # a quote of yesterday must not replace one of today
-    # Asking for a rate changes nothing, so it may be repeated. A refused API key is not: the operator then fails at
-    # once, whatever is said here.
+    catchup=False,  # an older run must not replace today's quotes
+    # Pricing a loan changes nothing, so it can be retried. If the service rejects the API key, the operator fails at
+    # once, without retries.
     default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
     tags=["loanauth", "example"],
 )
 def refresh_quotes_ppe() -> None:
     """Fetch the API secret once, price every batch with it, print the quotes."""
-    # Sends the API key once a run, whatever the number of loans. XCom holds the secret encrypted.
+    # Sends the API key once for each DAG run, for any number of loans. XCom stores the secret encrypted.
     secret = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID, method="ppe").output
 
     @task
@@ -79,23 +81,23 @@ def refresh_quotes_ppe() -> None:
     @task(max_active_tis_per_dagrun=BATCHES_AT_ONCE)
     def price(secret: ApiSecret, loans: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Price one batch."""
-        import requests  # here and not above: Airflow parses this file again and again
+        import requests  # imported in the task, because Airflow parses this file again and again
 
         url = Variable.get(PRICING_URL)
         with requests.Session() as session:
-            # Sends the headers secret and companyid (the Company ID of the Connection) to this host, and to no other.
+            # Adds the headers secret and companyid (the Connection's Company ID) to requests to this origin only.
             session.auth = LoanAuth(secret)
             priced = []
             for loan in loans:
-                answer = session.post(url, json=loan, timeout=TIMEOUT)
-                answer.raise_for_status()
-                # What a task returns is stored in clear: hand on the rate, never a secret.
-                priced.append({**loan, "rate": answer.json()["rate"]})
+                response = session.post(url, json=loan, timeout=TIMEOUT)
+                response.raise_for_status()
+                # Airflow stores what a task returns, unencrypted: return the rate, never a secret.
+                priced.append({**loan, "rate": response.json()["rate"]})
         return priced
 
     @task
     def summarise(batches: list[list[dict[str, Any]]]) -> None:
-        """Print a table, the best rates first."""
+        """Print a table, best rates first."""
         loans = [loan for batch in batches for loan in batch]
         print(f"{'loan':8} {'amount':>10} {'score':>6} {'ltv':>5} {'months':>7} {'rate':>7}")
         for loan in sorted(loans, key=lambda loan: (loan["rate"], loan["loan_id"])):

@@ -1,6 +1,9 @@
 """
-Check the built wheel and sdist (``make build``): what they hold, and that a clean environment with the wheel shows this
-provider in ``airflow providers list``.
+Check the wheels and sdists of both distributions (``make build``).
+
+Each must hold its package, its licence and its entry points, and nothing else. In a clean environment with the
+provider's wheel alone, ``airflow providers list`` shows the provider. In another one, with the sandbox's wheel alone,
+the command ``loanauth-sandbox`` runs.
 """
 
 from __future__ import annotations
@@ -13,32 +16,87 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
 from shutil import which
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = "airflow_provider_loanauth"
-DISTRIBUTION = "airflow-provider-loanauth"
-ENTRY_POINTS = ("[apache_airflow_provider]", "[airflow.plugins]")
 
 
 class DistError(Exception):
-    """What was built is not what should be. The message says how."""
+    """A distribution file is not as it should be. The message says how."""
 
 
-def sources() -> set[str]:
-    """Return the files of the package, relative to the project."""
-    return {
-        file.relative_to(ROOT).as_posix()
-        for file in (ROOT / PACKAGE).rglob("*")
-        if file.is_file() and "__pycache__" not in file.parts
-    }
-
-
-def check_wheel(wheel: Path) -> str:
+@dataclass(frozen=True)
+class Distribution:
     """
-    Check that a wheel holds the package, all of it and nothing else.
+    One of the distributions of this repository.
+
+    :param name: as in ``pyproject.toml``
+    :param package: import name of its only package
+    :param project: directory of its ``pyproject.toml``
+    :param entry_points: lines that its ``entry_points.txt`` must hold
+    :param sdist: files and directories that its sdist must hold beside the package, relative to ``project``
+    """
+
+    name: str
+    package: str
+    project: Path
+    entry_points: tuple[str, ...]
+    sdist: tuple[str, ...]
+
+    def sources(self) -> set[str]:
+        """Return the files of the package, relative to ``project``."""
+        return self.files(self.package)
+
+    def files(self, path: str) -> set[str]:
+        """Return a file, or all files below a directory except caches, relative to ``project``."""
+        start = self.project / path
+        found = start.rglob("*") if start.is_dir() else [start]
+        relative = [file.relative_to(self.project) for file in found if not file.is_dir()]
+        return {file.as_posix() for file in relative if not any(_is_cache(part) for part in file.parts[1:])}
+
+    def built(self, directory: Path, pattern: str) -> Path:
+        """
+        Return the one file of this distribution in a directory.
+
+        :param pattern: ``*.whl`` or ``*.tar.gz``
+        :raises DistError: there is none, or more than one
+        """
+        found = list(directory.glob(f"{self.name.replace('-', '_')}-{pattern}"))
+        if len(found) != 1:
+            raise DistError(f"{directory} holds {len(found)} files {pattern} of {self.name} instead of one")
+        return found[0]
+
+
+PROVIDER = Distribution(
+    name="airflow-provider-loanauth",
+    package="airflow_provider_loanauth",
+    project=ROOT,
+    entry_points=("[apache_airflow_provider]", "[airflow.plugins]"),
+    # The tests read the documentation, run the examples and the scripts, and start the sandbox.
+    sdist=(
+        *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md", "Makefile", ".ci/run"),
+        *("tests", "sandbox", "scripts", "example_dags", "e2e", "benchmarks", "docs", "constraints"),
+    ),
+)
+SANDBOX = Distribution(
+    name="loanauth-sandbox",
+    package="loanauth_sandbox",
+    project=ROOT / "sandbox",
+    entry_points=("loanauth-sandbox = loanauth_sandbox.cli:main",),
+    sdist=("pyproject.toml", "README.md", "LICENSE", "tests"),
+)
+
+
+def _is_cache(part: str) -> bool:
+    return part.startswith(".") or part == "__pycache__"
+
+
+def check_wheel(distribution: Distribution, wheel: Path) -> str:
+    """
+    Check that a wheel holds the whole package, its metadata and nothing else.
 
     :return: its version
     :raises DistError: it does not
@@ -47,41 +105,48 @@ def check_wheel(wheel: Path) -> str:
         names = {name for name in archive.namelist() if not name.endswith("/")}
         meta = {name for name in names if PurePosixPath(name).parts[0].endswith(".dist-info")}
         texts = {PurePosixPath(name).name: archive.read(name).decode() for name in meta}
-    if foreign := names - meta - sources():
-        raise DistError(f"{wheel.name} holds what does not belong there: {', '.join(sorted(foreign))}")
-    if missing := sources() - names:
+        modules = {name: archive.read(name).decode() for name in names - meta}
+    sources = distribution.sources()
+    if foreign := names - meta - sources:
+        raise DistError(f"{wheel.name} holds foreign files: {', '.join(sorted(foreign))}")
+    if missing := sources - names:
         raise DistError(f"{wheel.name} lacks {', '.join(sorted(missing))}")
-    if f"{PACKAGE}/py.typed" not in names:
-        raise DistError(f"{wheel.name} lacks py.typed, so its types are not seen")
+    if f"{distribution.package}/py.typed" not in names:
+        raise DistError(f"{wheel.name} lacks py.typed, so type checkers ignore its types")
     if "LICENSE" not in texts:
         raise DistError(f"{wheel.name} lacks the LICENSE")
-    for group in ENTRY_POINTS:
-        if group not in texts["entry_points.txt"]:
-            raise DistError(f"{wheel.name} lacks the entry point {group}")
+    for line in distribution.entry_points:
+        if line not in texts.get("entry_points.txt", "").splitlines():
+            raise DistError(f"{wheel.name} lacks the entry point {line}")
+    for other in {PROVIDER, SANDBOX} - {distribution}:
+        if mentions := [name for name, text in modules.items() if other.package in text]:
+            raise DistError(f"{wheel.name} mentions {other.package} in {', '.join(sorted(mentions))}")
     return str(HeaderParser().parsestr(texts["METADATA"])["Version"])
 
 
-def check_sdist(sdist: Path) -> None:
+def check_sdist(distribution: Distribution, sdist: Path) -> None:
     """
-    Check that an sdist holds the package and what its tests and its Makefile need.
+    Check that an sdist holds the package, and what its tests and its Makefile need.
 
     :raises DistError: it does not
     """
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = sources() | {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", "tests/conftest.py"}
-    for directory in ("scripts", "example_dags"):
-        wanted |= {file.relative_to(ROOT).as_posix() for file in ROOT.glob(f"{directory}/*.py")}
-    if missing := wanted - names:
+    required = distribution.sources().union(*map(distribution.files, distribution.sdist))
+    if missing := required - names:
         raise DistError(f"{sdist.name} lacks {', '.join(sorted(missing))}")
 
 
 def run(*command: str | Path, home: Path) -> str:
-    """Run a command with a scratch Airflow home, and return what it prints."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYTHON"))}
-    done = subprocess.run(  # noqa: S603 - our own commands
+    """
+    Run a command with a scratch Airflow home, and return its standard output.
+
+    :raises DistError: it fails; the message has its output
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYTHON"))}
+    done = subprocess.run(  # noqa: S603 - fixed commands
         command,
-        env=kept | {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"},
+        env=inherited | {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -92,46 +157,81 @@ def run(*command: str | Path, home: Path) -> str:
     return done.stdout
 
 
-def check_installed(wheel: Path, constraints: Path, clean: Path, version: str) -> None:
+def install(wheel: Path, constraints: Path, environment: Path, home: Path) -> Path:
     """
-    Install a wheel into a clean environment, without any extra, and ask Airflow and Python about it.
+    Install a wheel, without extras, into a new environment.
 
-    :raises DistError: Airflow does not show it, or a module of it cannot be imported
+    :return: the directory of the environment's programs
+    :raises DistError: it cannot be installed
     """
-    python = clean / "bin" / "python"
-    with tempfile.TemporaryDirectory() as directory:
-        home = Path(directory)
-        run(sys.executable, "-m", "venv", "--clear", clean, home=home)
-        uv = which("uv", path=Path(sys.executable).parent)
-        installer = (uv, "pip", "install", "--python", python) if uv else (python, "-m", "pip", "install")
-        run(*installer, "--quiet", "-c", constraints, wheel, home=home)
-        providers = json.loads(run(python, "-m", "airflow", "providers", "list", "-o", "json", home=home))
-        shown = [one["version"] for one in providers if one["package_name"] == DISTRIBUTION]
-        if shown != [version]:
-            raise DistError(f"airflow providers list shows {shown or 'nothing'} for {DISTRIBUTION} {version}")
-        plugins = run(python, "-m", "airflow", "plugins", "-o", "json", home=home)
-        if "loanauth" not in plugins:
-            raise DistError("airflow plugins does not show the plugin loanauth")
+    run(sys.executable, "-m", "venv", "--clear", environment, home=home)
+    programs = environment / "bin"
+    uv = which("uv", path=Path(sys.executable).parent)
+    python = programs / "python"
+    installer = (uv, "pip", "install", "--python", python) if uv else (python, "-m", "pip", "install")
+    run(*installer, "--quiet", "-c", constraints, wheel, home=home)
+    return programs
+
+
+def check_provider(programs: Path, version: str, home: Path) -> None:
+    """
+    Check that Airflow shows the provider and its plugin, and that the sandbox was not installed with it.
+
+    :raises DistError: one of these does not hold
+    """
+    python = programs / "python"
+    providers = json.loads(run(python, "-m", "airflow", "providers", "list", "-o", "json", home=home))
+    versions = [one["version"] for one in providers if one["package_name"] == PROVIDER.name]
+    if versions != [version]:
+        raise DistError(f"airflow providers list shows {versions or 'nothing'} for {PROVIDER.name} {version}")
+    if "loanauth" not in run(python, "-m", "airflow", "plugins", "-o", "json", home=home):
+        raise DistError("airflow plugins does not show the plugin loanauth")
+    found = run(
+        python,
+        "-c",
+        f"from importlib.util import find_spec; print(find_spec({SANDBOX.package!r}))",
+        home=home,
+    )
+    if found.strip() != "None":
+        raise DistError(f"the provider brings the sandbox along: {found.strip()}")
+
+
+def check_sandbox(programs: Path, home: Path) -> None:
+    """
+    Check that the sandbox's command runs.
+
+    :raises DistError: it does not
+    """
+    if "--port" not in run(programs / "loanauth-sandbox", "--help", home=home):
+        raise DistError("loanauth-sandbox --help does not list the option --port")
 
 
 def main() -> int:
     """Return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
-    parser.add_argument("--constraints", type=Path, required=True, help="pins of the clean environment")
-    parser.add_argument("dist", type=Path, help="directory with one wheel and one sdist")
-    parser.add_argument("clean", type=Path, help="directory of the clean environment; made anew")
+    parser.add_argument("--constraints", type=Path, required=True, help="pins of the clean environments")
+    parser.add_argument("dist", type=Path, help="directory with the wheel and the sdist of each distribution")
+    parser.add_argument("environments", type=Path, help="directory of the clean environments, which are recreated")
     arguments = parser.parse_args()
     try:
-        (wheel,), (sdist,) = arguments.dist.glob("*.whl"), arguments.dist.glob("*.tar.gz")
-        version = check_wheel(wheel)
-        check_sdist(sdist)
-        check_installed(wheel, arguments.constraints, arguments.clean, version)
-    except (DistError, ValueError) as error:
+        with tempfile.TemporaryDirectory() as directory:
+            home = Path(directory)
+            for distribution in (PROVIDER, SANDBOX):
+                wheel, sdist = (distribution.built(arguments.dist, pattern) for pattern in ("*.whl", "*.tar.gz"))
+                version = check_wheel(distribution, wheel)
+                check_sdist(distribution, sdist)
+                print(f"{wheel.name}: the {len(distribution.sources())} files of the package and nothing else")
+                print(f"{sdist.name}: with {', '.join(distribution.sdist)}")
+                programs = install(wheel, arguments.constraints, arguments.environments / distribution.name, home)
+                if distribution is PROVIDER:
+                    check_provider(programs, version, home)
+                    print(f"In a clean environment, airflow providers list shows {PROVIDER.name} {version}")
+                else:
+                    check_sandbox(programs, home)
+                    print("In a clean environment, loanauth-sandbox --help runs")
+    except DistError as error:
         print(f"FAILED: {error}", file=sys.stderr)
         return 1
-    print(f"{wheel.name}: {len(sources())} files of the package and nothing else")
-    print(f"{sdist.name}: with tests, examples and scripts")
-    print(f"In a clean environment, airflow providers list shows {DISTRIBUTION} {version}")
     return 0
 
 

@@ -1,8 +1,8 @@
 """
-Run the tests on every Airflow that this provider supports, over every Python that it supports (``make test-all``).
+Run the tests on every supported pair of Airflow and Python (``make test-all``).
 
-Each pair has an environment of its own, ``.venv-AIRFLOW-PYTHON``, with the releases of that Airflow's own time
-(``constraints/airflow-X.Y.txt``). A Python that is not on this machine is a failure, not a gap that nobody sees.
+Each pair has its own environment, ``.venv-AIRFLOW-PYTHON``, with releases of that Airflow's time
+(``constraints/airflow-X.Y.txt``). A pair fails if its Python is not installed on this machine.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".matrix"
-#: What an environment is made of, beside its pins.
-PROJECTS = (ROOT / "pyproject.toml", ROOT / "sandbox" / "pyproject.toml")
+#: What each environment installs, with the pins of its Airflow.
+EDITABLE_PROJECTS = {
+    f"{ROOT}[dev]": ROOT / "pyproject.toml",
+    f"{ROOT / 'sandbox'}": ROOT / "sandbox" / "pyproject.toml",
+}
 
-#: The Pythons of each Airflow: those that both it and this provider support.
+#: The Pythons that both an Airflow and this provider support.
 PAIRS = {
     "2.11": ("3.10", "3.11", "3.12"),
     "3.0": ("3.10", "3.11", "3.12"),
@@ -36,24 +39,29 @@ PAIRS = {
     "3.2": ("3.10", "3.11", "3.12", "3.13"),
     "3.3": ("3.10", "3.11", "3.12", "3.13"),
 }
-#: Why a test may be skipped, by the Airflows where it may. ``docs/compatibility.md`` tells the same.
+#: The reasons for which a test may be skipped, and the Airflows where it may.
 SKIPS = {
     "takes minutes: make test-triggerer": tuple(PAIRS),
     "no IPv6 here": tuple(PAIRS),
 }
-#: Seconds that the tests of one pair may take; they need a few minutes.
-PATIENCE = 3600
-#: One Python for each Airflow, so that each Python has its turn.
+#: Seconds for the tests of one pair, which need a few minutes.
+TIMEOUT = 3600
+#: One Python for each Airflow, chosen so that each Python is used.
 ONE_PYTHON = {"2.11": "3.10", "3.0": "3.11", "3.1": "3.12", "3.2": "3.13", "3.3": "3.12"}
 
 
 class MatrixError(Exception):
-    """The matrix cannot be run as asked. The message is for the reader."""
+    """An environment cannot be set up. The message is for the reader."""
 
 
 @dataclass
 class Row:
-    """What came of one pair."""
+    """
+    The result of one pair.
+
+    :param problem: why it failed, or empty
+    :param reasons: the reason of each skipped test
+    """
 
     airflow: str
     python: str
@@ -67,21 +75,21 @@ class Row:
 
 def interpreter(version: str) -> str:
     """
-    Find a Python of this version: on the path, among pyenv's, or wherever uv knows one.
+    Find a Python of a version: on the path, among pyenv's, or with uv.
 
-    :param version: ``3.12`` and the like
-    :raises MatrixError: there is none
+    :param version: such as ``3.12``
+    :raises MatrixError: none is installed
     """
     for candidate in _candidates(version):
-        said = subprocess.run(  # noqa: S603 - asks a Python which one it is
+        done = subprocess.run(  # noqa: S603 - prints the version of a Python
             [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
             capture_output=True,
             text=True,
             check=False,
         )
-        if said.stdout.strip() == version:
+        if done.stdout.strip() == version:
             return candidate
-    raise MatrixError(f"no Python {version} is on this machine")
+    raise MatrixError(f"Python {version} is not installed on this machine")
 
 
 def _candidates(version: str) -> Iterator[str]:
@@ -91,89 +99,81 @@ def _candidates(version: str) -> Iterator[str]:
     for root in filter(None, roots):
         for path in sorted(Path(root).glob(f"versions/{version}.*/bin/python"), reverse=True):
             yield str(path)
-    said = subprocess.run(  # noqa: S603 - our own tool
+    done = subprocess.run(  # noqa: S603 - uv
         [uv(), "python", "find", version], capture_output=True, text=True, check=False
     )
-    if said.returncode == 0:
-        yield said.stdout.strip()
+    if done.returncode == 0:
+        yield done.stdout.strip()
 
 
 def uv() -> str:
     """
-    Return uv: the one of this environment, else the one on the path.
+    Return the path of uv, in this environment or on the path.
 
-    :raises MatrixError: there is none
+    :raises MatrixError: uv is not installed
     """
     own = Path(sys.executable).parent / "uv"
     found = str(own) if own.exists() else shutil.which("uv")
     if not found:
-        raise MatrixError("uv is not installed here: make venv installs it, or python -m pip install uv")
+        raise MatrixError("uv is not installed: run make venv, or python -m pip install uv")
     return found
 
 
 def environment(airflow: str, python: str) -> Path:
     """
-    Set up the environment of a pair, unless it is there and as it should be.
+    Set up the environment of a pair, unless it is already up to date.
 
     :return: its Python
     :raises MatrixError: it cannot be set up
     """
-    home = ROOT / f".venv-{airflow}-{python}"
+    directory = ROOT / f".venv-{airflow}-{python}"
     pins = ROOT / "constraints" / f"airflow-{airflow}.txt"
-    wanted = hashlib.sha256(b"".join(file.read_bytes() for file in (*PROJECTS, pins))).hexdigest()
-    mark = home / ".ready"
-    inside = home / "bin" / "python"
-    if mark.exists() and mark.read_text() == wanted:
-        return inside
+    inputs = hashlib.sha256(b"".join(file.read_bytes() for file in (*EDITABLE_PROJECTS.values(), pins))).hexdigest()
+    ready = directory / ".ready"
+    executable = directory / "bin" / "python"
+    if ready.exists() and ready.read_text() == inputs:
+        return executable
+    projects = [option for project in EDITABLE_PROJECTS for option in ("-e", project)]
     for command in (
-        (uv(), "venv", "--quiet", "--clear", "--python", interpreter(python), str(home)),
-        (
-            uv(),
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            str(inside),
-            "-c",
-            str(pins),
-            "-e",
-            f"{ROOT}[dev]",
-            "-e",
-            str(ROOT / "sandbox"),
-        ),
+        ("venv", "--quiet", "--clear", "--python", interpreter(python), str(directory)),
+        ("pip", "install", "--quiet", "--python", str(executable), "-c", str(pins), *projects),
     ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - as above
+        done = subprocess.run([uv(), *command], capture_output=True, text=True, check=False)  # noqa: S603 - uv
         if done.returncode:
             raise MatrixError(f"the environment of Airflow {airflow} on Python {python}: {done.stderr.strip()}")
-    mark.write_text(wanted)
-    return inside
+    ready.write_text(inputs)
+    return executable
 
 
 def run(airflow: str, python: str, arguments: Sequence[str]) -> Row:
-    """Run the tests of one pair."""
+    """
+    Run the tests of one pair.
+
+    :param arguments: for pytest; without any, it runs the tests of both projects (``testpaths`` in ``pyproject.toml``)
+    """
     row = Row(airflow, python)
     try:
-        inside = environment(airflow, python)
+        executable = environment(airflow, python)
     except MatrixError as error:
         row.problem = str(error)
         return row
     results = LOGS / f"{airflow}-{python}.xml"
     log = LOGS / f"{airflow}-{python}.log"
     results.unlink(missing_ok=True)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYTHON"))}
-    command = [str(inside), "-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider", f"--junitxml={results}"]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYTHON"))}
+    command = [str(executable), "-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider", f"--junitxml={results}"]
     started = time.monotonic()
     with log.open("wb") as file:
         try:
-            status = subprocess.run(  # noqa: S603 - our own tests
+            status = subprocess.run(  # noqa: S603 - the tests of this repository
                 [*command, *arguments],
                 cwd=ROOT,
-                env=kept,
+                env=inherited,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
                 check=False,
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
             ).returncode
         except subprocess.TimeoutExpired:
             status = -1
@@ -182,16 +182,16 @@ def run(airflow: str, python: str, arguments: Sequence[str]) -> Row:
         _read(results, row)
     unexpected = [reason for reason in row.reasons if airflow not in SKIPS.get(reason, ())]
     if unexpected:
-        row.problem = "\n".join(["skipped, and not in the table of skips:", *sorted(set(unexpected))])
+        row.problem = "\n".join(["skipped for a reason that SKIPS does not list:", *sorted(set(unexpected))])
     if status or not row.tests:
-        words = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        told = [line for line in words if line.startswith(("FAILED", "ERROR"))] or words[-12:]
-        row.problem = "\n".join([f"pytest ended with {status}; see {log.relative_to(ROOT)}", *told[:40]])
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        failures = [line for line in lines if line.startswith(("FAILED", "ERROR"))] or lines[-12:]
+        row.problem = "\n".join([f"pytest ended with {status}; see {log.relative_to(ROOT)}", *failures[:40]])
     return row
 
 
 def _read(results: Path, row: Row) -> None:
-    for suite in ET.parse(results).getroot().iter("testsuite"):  # noqa: S314 - written by our own tests
+    for suite in ET.parse(results).getroot().iter("testsuite"):  # noqa: S314 - written by this repository's tests
         row.tests += int(suite.get("tests", 0))
         row.failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
         row.skipped += int(suite.get("skipped", 0))
@@ -199,19 +199,23 @@ def _read(results: Path, row: Row) -> None:
 
 
 def _reason(skipped: ET.Element) -> str:
-    """Return why something was skipped; of a whole file, pytest tells it otherwise than of a test."""
-    words = f"{skipped.get('message', '')} {skipped.text or ''}"
-    of_a_file = re.search(r"^collection skipped .*'Skipped: (.*)'\)", words, re.DOTALL)
+    """Return why a test or a file was skipped; pytest reports the two in different forms."""
+    text = f"{skipped.get('message', '')} {skipped.text or ''}"
+    of_a_file = re.search(r"^collection skipped .*'Skipped: (.*)'\)", text, re.DOTALL)
     return re.sub(r"\s+", " ", of_a_file[1] if of_a_file else skipped.get("message", ""))
 
 
 def main() -> int:
     """Return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
-    parser.add_argument("--one-python", action="store_true", help="one Python for each Airflow, each Python once")
-    parser.add_argument("--only", action="append", metavar="AIRFLOW[/PYTHON]", help="these pairs only, like 3.0/3.11")
-    parser.add_argument("--but", action="append", default=[], metavar="AIRFLOW", help="all but this one, like 3.3")
-    parser.add_argument("arguments", nargs="*", help="for pytest, behind --")
+    parser.add_argument("--one-python", action="store_true", help="test each Airflow on one Python only")
+    parser.add_argument(
+        "--only", action="append", metavar="AIRFLOW[/PYTHON]", help="test only these, such as 3.0 or 3.0/3.11"
+    )
+    parser.add_argument(
+        "--but", action="append", default=[], metavar="AIRFLOW", help="leave out this Airflow, such as 3.3"
+    )
+    parser.add_argument("arguments", nargs="*", help="for pytest, after --")
     options = parser.parse_args()
     pairs = [
         (airflow, python)
@@ -221,7 +225,7 @@ def main() -> int:
         if airflow not in options.but
     ]
     if not pairs:
-        parser.error("no pair is left: an Airflow is named like 3.0, a pair like 3.0/3.11")
+        parser.error("no pair is left; name an Airflow such as 3.0, or a pair such as 3.0/3.11")
     LOGS.mkdir(exist_ok=True)
     print(f"{'Airflow':8} {'Python':7} {'tests':>6} {'passed':>7} {'skipped':>8} {'seconds':>8}", flush=True)
     rows = []
@@ -237,8 +241,8 @@ def main() -> int:
         if row.problem:
             print(f"  {row.problem}".replace("\n", "\n  "), flush=True)
     for reason in sorted({reason for row in rows for reason in row.reasons}):
-        where = ", ".join(f"{row.airflow}/{row.python}" for row in rows if reason in row.reasons)
-        print(f"skipped on {where}: {reason}")
+        pairs_of_reason = ", ".join(f"{row.airflow}/{row.python}" for row in rows if reason in row.reasons)
+        print(f"skipped on {pairs_of_reason}: {reason}")
     return 1 if any(row.problem for row in rows) else 0
 
 

@@ -1,4 +1,4 @@
-"""Start programs and be sure to stop them, whatever happens. Knows nothing of what they do."""
+"""Start programs, and stop all of them at the end, also after an error or a signal."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LAST_LINES = 12  # of a log, shown when its program fails
-PATIENCE = 10.0  # seconds to end in when asked, before being ended
+LOG_TAIL_LINES = 12  # shown of the log of a program that fails
+STOP_TIMEOUT = 10.0  # seconds between SIGTERM and SIGKILL
 
 
 class ProgramError(Exception):
-    """A program failed or takes too long. The message is for the reader."""
+    """A program failed or took too long. The message is for the reader."""
 
 
 class Programs:
     """
-    Runs programs, each with a process group and a log file of its own, and stops them all at the end of ``with``.
+    Run programs, each with its own process group and log file, and stop them all at the end of ``with``.
 
-    A signal only leaves a note, at which every wait looks: so none can arrive between a start and its being noted down.
+    A signal is only recorded, and the next wait raises KeyboardInterrupt. So no signal can arrive between the start of
+    a program and its registration.
 
     :param logs: directory of the log files
     """
@@ -41,18 +42,22 @@ class Programs:
         self._handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        self._handlers = {number: signal.signal(number, self._note) for number in SIGNALS}
+        self._handlers = {number: signal.signal(number, self._record_signal) for number in SIGNALS}
         return self
 
-    def _note(self, number: int, _: FrameType | None) -> None:
+    def _record_signal(self, number: int, _: FrameType | None) -> None:
         self._signal = number
 
     def start(
         self, name: str, *arguments: str, environment: dict[str, str], python: str = sys.executable
     ) -> subprocess.Popen[bytes]:
-        """Start ``python -m`` with these arguments; what it prints goes to the log of this name."""
+        """
+        Start ``python -m`` with these arguments.
+
+        :param name: of its log file, which gets its output
+        """
         with self.log(name).open("ab") as log:
-            program = subprocess.Popen(  # noqa: S603 - our own modules
+            program = subprocess.Popen(  # noqa: S603 - modules that this repository names
                 [python, "-m", *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -64,58 +69,64 @@ class Programs:
         return program
 
     def log(self, name: str) -> Path:
-        """Return where the output of a program goes."""
+        """Return the path of the log file of a program."""
         return self.logs / f"{name}.log"
 
-    def wait(self, what: str, done: Callable[[], bool], *, seconds: float) -> None:
+    def wait(self, what: str, condition: Callable[[], bool], *, seconds: float) -> None:
         """
-        Wait until something is done.
+        Wait until a condition holds.
 
-        :raises ProgramError: it takes longer than this
-        :raises KeyboardInterrupt: a signal asked to stop
+        :param what: the subject of the error message
+        :raises ProgramError: it takes longer
+        :raises KeyboardInterrupt: a signal was received
         """
-        end = time.monotonic() + seconds
-        while not done():
+        deadline = time.monotonic() + seconds
+        while not condition():
             if self._signal:
                 raise KeyboardInterrupt
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise ProgramError(f"{what} took longer than {seconds:.0f} s; see {shown(self.logs)}")
             time.sleep(0.05)
 
     def succeeded(self, name: str, program: subprocess.Popen[bytes]) -> bool:
         """
-        Tell whether a program has ended.
+        Return whether a program has ended.
 
-        :raises ProgramError: it has failed; the message tells its last words
+        :raises ProgramError: it has failed; the message has the end of its log
         """
         status = program.poll()
         if status:
-            words = self.log(name).read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
-            told = "\n  ".join([f"{name} failed with status {status}; {shown(self.log(name))} ends:", *words])
-            raise ProgramError(told)
+            lines = self.log(name).read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]
+            head = f"{name} failed with status {status}; {shown(self.log(name))} ends:"
+            raise ProgramError("\n  ".join([head, *lines]))
         return status == 0
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # The handlers stay until the end: an impatient second Ctrl-C must leave nothing behind.
-        for ask in (signal.SIGTERM, signal.SIGKILL):
+        # Restore the signal handlers last, so that a second Ctrl-C cannot leave programs running.
+        for number in (signal.SIGTERM, signal.SIGKILL):
             for program in self._started:
-                _signal_group(program, ask)
-            end = time.monotonic() + PATIENCE
-            while self._anyone_left() and time.monotonic() < end:
+                _signal_group(program, number)
+            deadline = time.monotonic() + STOP_TIMEOUT
+            while self._any_running() and time.monotonic() < deadline:
                 time.sleep(0.05)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if self._signal and kind is None:
             raise KeyboardInterrupt
 
-    def _anyone_left(self) -> bool:
-        # Also those whose leader has gone: a program may have started others.
+    def _any_running(self) -> bool:
+        # Groups whose leader has ended count too: it may have started other programs.
         return any(_signal_group(program, 0) for program in self._started)
 
 
 def _signal_group(program: subprocess.Popen[bytes], number: int) -> bool:
-    """Send a signal to a program's process group (0: none), and tell whether there is anyone in it."""
-    program.poll()  # a leader that has ended stays in its group until someone has asked for its status
+    """
+    Send a signal to the process group of a program.
+
+    :param number: of the signal; 0 sends none
+    :return: whether any process is left in the group
+    """
+    program.poll()  # a leader that has ended stays in its group until its status is read
     try:
         os.killpg(program.pid, number)
     except ProcessLookupError:
@@ -124,5 +135,5 @@ def _signal_group(program: subprocess.Popen[bytes], number: int) -> bool:
 
 
 def shown(path: Path) -> str:
-    """Return a path as a reader wants it: relative, where it lies below the working directory."""
+    """Return a path for a message: relative, if it is below the working directory."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

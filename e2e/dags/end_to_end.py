@@ -1,9 +1,9 @@
 """
-DAGs of the end-to-end run, for Airflow 2.11 to 3.3, which is why this file asks where things are.
+DAGs of the end-to-end tests, for Airflow 2.11 to 3.3. This is why the file tries several import paths.
 
-``price_by_template`` puts the token into a template, as users do; ``price_by_name`` into a variable of the environment
-that is called a token. ``price_again`` is cleared when its token has run out. ``print_the_secret`` does what nobody
-should.
+``price_by_template`` puts the token into a template, as users do. ``price_by_name`` puts it into an environment
+variable whose name says that it is a token. ``price_again`` is cleared after its token has expired.
+``print_the_secret`` prints secrets, which no DAG should do.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ SETTINGS: dict[str, Any] = {"start_date": pendulum.datetime(2026, 1, 1, tz="UTC"
 
 
 def price_with_header(url: str, header: str) -> float:
-    """Price with a header that a template has made."""
+    """Price with a header that was rendered from a template."""
     import requests
 
-    answer = requests.post(url, json=LOAN, headers={"Authorization": header}, timeout=30)
-    answer.raise_for_status()
-    return float(answer.json()["rate"])
+    response = requests.post(url, json=LOAN, headers={"Authorization": header}, timeout=30)
+    response.raise_for_status()
+    return float(response.json()["rate"])
 
 
 def show(text: str) -> None:
-    """Print, which nobody should with a credential."""
+    """Print a text, as no task should with a credential."""
     print(text)
 
 
@@ -52,19 +52,19 @@ def price_with_credential(url: str, **context: Any) -> float:
     import requests
 
     credential = context["ti"].xcom_pull(task_ids="authenticate")
-    answer = requests.post(url, json=LOAN, auth=LoanAuth(credential), timeout=30)
-    answer.raise_for_status()
-    return float(answer.json()["rate"])
+    response = requests.post(url, json=LOAN, auth=LoanAuth(credential), timeout=30)
+    response.raise_for_status()
+    return float(response.json()["rate"])
 
 
 def print_what_was_sent(url: str) -> None:
-    """Price without a pulled credential, and print what authenticated the call: a secret that this task has fetched."""
+    """Authenticate in this task, price, and print the secret that was sent."""
     import requests
 
     for conn_id, header in (("loanauth_ppe", "secret"), ("loanauth_jwt", "Authorization")):
-        answer = requests.post(url, json=LOAN, auth=LoanAuth(conn_id), timeout=30)
-        answer.raise_for_status()
-        print(f"sent by {conn_id}:", answer.request.headers[header])
+        response = requests.post(url, json=LOAN, auth=LoanAuth.from_connection(conn_id), timeout=30)
+        response.raise_for_status()
+        print(f"sent by {conn_id}:", response.request.headers[header])
 
 
 with DAG("price_by_template", schedule=None, **SETTINGS):
@@ -81,7 +81,7 @@ with DAG("price_by_template", schedule=None, **SETTINGS):
     ]
 
 with DAG("price_by_name", schedule=None, **SETTINGS):
-    # Airflow masks what is called so, also where it masks no rendered field otherwise.
+    # Airflow masks this variable because of its name, even on versions that mask no other rendered field.
     LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt") >> BashOperator(
         task_id="price",
         bash_command='case "$PRICING_TOKEN" in eyJ*.*.*) ;; *) exit 1 ;; esac',
@@ -106,7 +106,7 @@ with DAG("print_the_secret", schedule=None, **SETTINGS):
 
         @task
         async def print_on_a_loop(credential: Any) -> None:
-            """Open and print on an event loop: Airflow runs coroutines as tasks from 3.2 on."""
+            """Open and print the credential on an event loop. From 3.2 on, a task may be a coroutine."""
             print("opened on a loop:", credential.value)
 
         print_on_a_loop(opened.output)

@@ -1,7 +1,7 @@
 """
-Fifty deferred sensors on one dead service, in a real Airflow: scheduler, workers, triggerer, metadata database.
+Fifty deferred sensors wait for one unavailable service, in a real Airflow with scheduler, workers and triggerer.
 
-It takes minutes, so it runs only when it is asked for: ``make test-triggerer``, or ``LOANAUTH_SLOW=1``.
+The test takes minutes, so it runs only with ``make test-triggerer`` or ``LOANAUTH_SLOW=1``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.paths import DAG_FILES
 pytestmark = pytest.mark.skipif(not os.environ.get("LOANAUTH_SLOW"), reason="takes minutes: make test-triggerer")
 
 SENSORS = 50
-PATIENCE = 1200.0
+TIMEOUT = 1200.0
 COMPANY = default_accounts()[0]
 SECRETS = [COMPANY.users[0].password, COMPANY.client_secret]
 
@@ -39,7 +39,7 @@ def states(database):
 
 
 def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
-    from e2e.airflows import Airflow
+    from e2e.standalone import Airflow
     from scripts.programs import Programs
 
     home, logs = tmp_path / "home", tmp_path / "logs"
@@ -69,13 +69,13 @@ def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
             airflow.wait_for_dag(programs, "fifty_waiting")
             times["up"] = time.monotonic()
             airflow.trigger("fifty_waiting", "night", {})
-            programs.wait("50 deferred", lambda: states(database) == {"deferred": SENSORS}, seconds=PATIENCE)
+            programs.wait("50 deferred", lambda: states(database) == {"deferred": SENSORS}, seconds=TIMEOUT)
             times["deferred"] = time.monotonic()
-            # They wait, and nobody of them comes back.
+            # All of them go on waiting.
             time.sleep(12)
             assert states(database) == {"deferred": SENSORS}
             sandbox.start_listening()
-            programs.wait("50 done", lambda: states(database) == {"success": SENSORS}, seconds=PATIENCE)
+            programs.wait("50 done", lambda: states(database) == {"success": SENSORS}, seconds=TIMEOUT)
             times["done"] = time.monotonic()
     finally:
         sandbox.start_listening()
@@ -83,19 +83,19 @@ def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
     assert (counters.authentications.succeeded, counters.authentications.refused) == (SENSORS, 0)
     assert counters.token == SENSORS
     assert 1 <= counters.probe <= 3
-    looks_at_what_is_stored(database)
+    check_that_no_secret_is_stored(database)
     for log in [*logs.glob("*.log"), *(home / "logs").rglob("*.log")]:
         assert leaks(log.read_text(encoding="utf-8", errors="replace"), SECRETS) == [], log
     with capsys.disabled():
         sys.stdout.write(
             f"\n{SENSORS} sensors: deferred after {times['deferred'] - times['up']:.0f} s, done "
-            f"{times['done'] - times['deferred'] - 12:.0f} s after the service was there; {counters.probe} questions, "
+            f"{times['done'] - times['deferred'] - 12:.0f} s after the service was available; {counters.probe} probes, "
             f"{counters.token} authentications\n"
         )
 
 
-def looks_at_what_is_stored(database):
-    """Nothing that a trigger was given, and no event, holds a secret: the whole database does not."""
+def check_that_no_secret_is_stored(database):
+    """Check that the metadata database, with arguments and events of all triggers, holds no secret."""
     with contextlib.closing(sqlite3.connect(database)) as connection:
         dump = "\n".join(connection.iterdump())
     assert leaks(dump, SECRETS) == []

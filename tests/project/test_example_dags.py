@@ -1,4 +1,4 @@
-"""The example DAGs: each is parsed in a process of its own, and really run, by the demo, which is tested with them."""
+"""The example DAGs, each parsed in a process of its own; and the demo, which runs one for each method."""
 
 from __future__ import annotations
 
@@ -83,16 +83,16 @@ def running(text):
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            told = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+            content = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
         except OSError:
             continue
-        if text.encode() in told:
+        if text.encode() in content:
             found.append(int(process.name))
     return found
 
 
 def have_ended(text):
-    """Wait until no process has a text in its command line or environment: who is killed takes a moment to go."""
+    """Wait until no process has a text in its command line or environment, because killing one takes a moment."""
     deadline = time.monotonic() + 60
     while running(text):
         if time.monotonic() > deadline:
@@ -106,7 +106,7 @@ def test_forty_loans_that_differ():
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLE_DAGS.glob("*.py")), ids=lambda file: file.stem)
-def test_every_file_says_scenario_and_set_up_and_is_parsed_lightly(file):
+def test_every_file_states_scenario_and_set_up_and_imports_no_http_library(file):
     parsed = parse(file)
     assert parsed["dag_id"] == file.stem
     assert parsed["schedule"] is None or parsed["catchup"] is False
@@ -114,6 +114,7 @@ def test_every_file_says_scenario_and_set_up_and_is_parsed_lightly(file):
     text = file.read_text(encoding="utf-8")
     assert "\nScenario: " in text
     assert "\nSet-up:" in text
+    assert "repeated on purpose." in re.sub(r"\s+", " ", text)
 
 
 @pytest.mark.parametrize("method", demo.METHODS)
@@ -167,13 +168,13 @@ def test_the_demo_runs_each_dag_with_one_authentication_and_prices_every_loan(tm
     assert not done.stderr
     problems = [line for line in done.stdout.splitlines() if line.startswith("FAILED: ")]
     if AIRFLOW == (3, 0):
-        # Airflow 3.0 writes to the console of `airflow dags test` what it is told to mask. Nothing else may fail.
+        # The console of `airflow dags test` on Airflow 3.0 shows values that it should mask. Nothing else may fail.
         assert problems
-        assert [one for one in problems if not re.search(r" stands in \S+\.log$", one)] == []
+        assert [one for one in problems if not re.search(r" was found in \S+\.log$", one)] == []
     else:
         assert problems == []
         assert done.returncode == 0, done.stdout
-    wanted = {loan["loan_id"]: loan for loan in loans()}
+    expected = {loan["loan_id"]: loan for loan in loans()}
     for method, file in EXAMPLES.items():
         assert [
             line.split()[-3:] for line in done.stdout.splitlines() if line.startswith(f"  {demo.METHODS[method]} ")
@@ -183,7 +184,7 @@ def test_the_demo_runs_each_dag_with_one_authentication_and_prices_every_loan(tm
             batches = database.execute("SELECT value FROM xcom WHERE task_id = 'price'").fetchall()
         assert {state for *_, state in states} == {"success"}
         priced = {loan["loan_id"]: loan for (batch,) in batches for loan in json.loads(batch)}
-        assert priced.keys() == wanted.keys()
+        assert priced.keys() == expected.keys()
         assert all(2 < loan["rate"] < 12 for loan in priced.values())
     assert have_ended(str(tmp_path))
 
@@ -193,29 +194,29 @@ def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path):
         [sys.executable, "-m", "scripts.demo", "--directory", tmp_path], stdout=subprocess.PIPE, text=True
     ) as program:
         for line in program.stdout:
-            if "is set up" in line:
+            if "was set up" in line:
                 break
         deadline = time.monotonic() + 60
-        # The sandbox and three Airflows. A process that is just being started is seen by nobody for a moment.
+        # The sandbox and three Airflows. A process that is being started cannot be seen for a moment.
         while len(set(running(str(tmp_path))) - {program.pid}) < 4:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         program.send_signal(signal.SIGINT)
         rest = program.stdout.read()
         assert program.wait(60) == 130
-    assert "Nothing is left running" in rest
+    assert "All programs have been stopped" in rest
     assert "Traceback" not in rest
     assert have_ended(str(tmp_path))
 
 
-def start_sleeper(programs, mark):
-    # It leaves a child behind that ignores SIGTERM.
+def start_sleeper(programs, comment):
+    # It ends after starting a child that ignores SIGTERM.
     code = f"""
 import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if os.fork():
     os._exit(0)
-time.sleep(60)  # {mark}
+time.sleep(60)  # {comment}
 """
     return programs.start("sleeper", "timeit", "-n1", "-r1", code, environment={})
 
@@ -233,8 +234,8 @@ def test_a_signal_at_any_moment_stops_everything(tmp_path):
     assert have_ended(f"# {tmp_path}")
 
 
-def test_a_stubborn_child_of_a_program_that_has_gone_is_stopped_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(programs_module, "PATIENCE", 0.2)
+def test_a_child_that_ignores_sigterm_is_stopped_after_its_parent_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs_module, "STOP_TIMEOUT", 0.2)
     with Programs(tmp_path) as programs:
         leader = start_sleeper(programs, tmp_path)
         programs.wait("the leader", lambda: leader.poll() is not None, seconds=60)
@@ -242,28 +243,26 @@ def test_a_stubborn_child_of_a_program_that_has_gone_is_stopped_too(tmp_path, mo
     assert have_ended(f"# {tmp_path}")
 
 
-def test_a_program_that_fails_is_told_with_its_last_words(tmp_path):
+def test_the_error_of_a_program_that_fails_has_the_end_of_its_log(tmp_path):
     with Programs(tmp_path) as programs:
-        program = programs.start("broken", "no_such_module_of_anyone", environment={})
-        with pytest.raises(
-            ProgramError, match=r"(?s)broken failed with status 1; .*broken\.log.*no_such_module_of_anyone"
-        ):
+        program = programs.start("broken", "no_such_module", environment={})
+        with pytest.raises(ProgramError, match=r"(?s)broken failed with status 1; .*broken\.log.*no_such_module"):
             programs.wait("it", lambda: programs.succeeded("broken", program), seconds=60)
 
 
-def test_a_program_that_takes_too_long_is_told(tmp_path):
+def test_a_program_that_takes_too_long_is_reported(tmp_path):
     with Programs(tmp_path) as programs, pytest.raises(ProgramError, match="that took longer than 0 s"):
         programs.wait("that", lambda: False, seconds=0.1)
 
 
-def test_a_directory_that_no_demo_has_made_is_left_alone(tmp_path):
+def test_a_directory_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "precious").write_text("x", encoding="utf-8")
-    with pytest.raises(demo.DemoError, match="holds files that no demo has made"):
+    with pytest.raises(demo.DemoError, match="holds files that are not from a demo"):
         demo.claim(tmp_path)
     assert (tmp_path / "precious").exists()
 
 
-def test_a_second_demo_in_the_same_directory_is_refused_and_a_later_one_starts_empty(tmp_path):
+def test_a_second_demo_in_the_same_directory_fails_and_a_later_one_starts_empty(tmp_path):
     first = demo.claim(tmp_path / "scratch")
     (tmp_path / "scratch" / "old").write_text("x", encoding="utf-8")
     with pytest.raises(demo.DemoError, match="another demo is running"):
@@ -287,7 +286,7 @@ SECRET = "made-up/secret+of:nobody é"
 def test_the_search_for_leaks_finds_every_form(tmp_path, content):
     file = tmp_path / "file"
     file.write_text(f"before{content}after", encoding="utf-8")
-    assert demo.find_leaks({"the password": SECRET}, [file]) == [f"the password stands in {file}"]
+    assert demo.find_leaks({"the password": SECRET}, [file]) == [f"the password was found in {file}"]
     assert demo.find_leaks({"the password": "another-made-up-secret"}, [file]) == []
 
 
@@ -306,7 +305,7 @@ GOOD = {
         ({"by_method": GOOD["by_method"] | {"jwt": {"succeeded": 9, "refused": 0}}}, "some_jwt authenticated 9 times"),
         ({"by_method": GOOD["by_method"] | {"ppe": {"succeeded": 0, "refused": 1}}}, "some_ppe authenticated 1 times"),
         ({"by_method": {}}, "some_los authenticated 0 times"),
-        ({"prices": {"succeeded": 119, "refused": 1}}, "was to price 120 loans"),
+        ({"prices": {"succeeded": 119, "refused": 1}}, "should have priced 120 loans"),
         ({"token": 3}, "got 3 token and 1 secret requests"),
     ],
 )
@@ -330,10 +329,10 @@ def test_a_run_without_a_table_fails_the_demo(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([], "left 0 credentials"),
-        (["made-up-token-in-clear"], "not sealed"),
-        ([{"__data__": {"value": "made-up-token-in-clear"}}], "not sealed"),
-        ([{"__data__": {"sealed": "x"}}] * 2, "left 2 credentials"),
+        ([], "stored 0 credentials"),
+        (["made-up-plaintext-token"], "not sealed"),
+        ([{"__data__": {"value": "made-up-plaintext-token"}}], "not sealed"),
+        ([{"__data__": {"sealed": "x"}}] * 2, "stored 2 credentials"),
     ],
 )
 def test_a_credential_that_is_not_sealed_or_not_one_fails_the_demo(tmp_path, rows, problem):

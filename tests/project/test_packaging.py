@@ -1,4 +1,4 @@
-"""What is shipped: the wheel's contents, the declared dependencies, the pins, one version everywhere."""
+"""What is released: the contents of both distributions, the declared dependencies, the pins, the version."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+import zipfile
+from dataclasses import replace
+from importlib import import_module
 
 import pytest
 from packaging.requirements import Requirement
@@ -14,6 +17,7 @@ from packaging.requirements import Requirement
 import airflow_provider_loanauth
 from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME, get_provider_info
 from scripts import check_dist
+from scripts.check_dist import PROVIDER, SANDBOX
 from tests.support.paths import PACKAGE, ROOT
 
 
@@ -21,30 +25,88 @@ def normalised(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@pytest.fixture(scope="module", params=(PROVIDER, SANDBOX), ids=lambda distribution: distribution.name)
+def distribution(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def dist(distribution, tmp_path_factory):
+    """Return a directory with the wheel and the sdist of a distribution."""
     directory = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(directory), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(distribution.project)]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = directory.glob("*.whl")
-    return path
+    return directory
 
 
-def test_the_wheel_holds_the_package_all_of_it_and_nothing_else(wheel):
-    assert check_dist.check_wheel(wheel) == airflow_provider_loanauth.__version__
+@pytest.fixture(scope="module")
+def wheel(distribution, dist):
+    return distribution.built(dist, "*.whl")
 
 
-def test_a_wheel_with_something_foreign_or_missing_is_refused(wheel, tmp_path, monkeypatch):
-    expected = check_dist.sources()
-    monkeypatch.setattr(check_dist, "sources", lambda: expected - {"airflow_provider_loanauth/plugin.py"})
-    with pytest.raises(
-        check_dist.DistError, match=r"holds what does not belong there: airflow_provider_loanauth/plugin\.py"
+def changed(wheel, directory, *, but=None, **files):
+    """Return a copy of a wheel without one file, and with these files in the place of its own."""
+    copy = directory / wheel.name
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(copy, "w") as new:
+        for name in old.namelist():
+            if name != but and name not in files:
+                new.writestr(name, old.read(name))
+        for name, text in files.items():
+            new.writestr(name, text)
+    return copy
+
+
+def test_the_wheel_holds_the_package_all_of_it_and_nothing_else(distribution, wheel):
+    version = import_module(distribution.package).__version__
+    assert check_dist.check_wheel(distribution, wheel) == version
+
+
+def test_a_wheel_with_a_foreign_or_missing_file_is_rejected(distribution, wheel, tmp_path):
+    module = f"{distribution.package}/__init__.py"
+    for changes, message in (
+        ({"more/other.py": ""}, "holds foreign files: more/other.py"),
+        ({"but": module}, f"lacks {module}"),
+        ({"but": f"{distribution.package}/py.typed"}, f"lacks {distribution.package}/py.typed"),
     ):
-        check_dist.check_wheel(wheel)
-    monkeypatch.setattr(check_dist, "sources", lambda: expected | {"airflow_provider_loanauth/more.py"})
-    with pytest.raises(check_dist.DistError, match=r"lacks airflow_provider_loanauth/more\.py"):
-        check_dist.check_wheel(wheel)
+        with pytest.raises(check_dist.DistError, match=re.escape(message)):
+            check_dist.check_wheel(distribution, changed(wheel, tmp_path, **changes))
+
+
+def test_a_wheel_without_licence_or_entry_point_is_rejected(distribution, wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name.rpartition("/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
+        entry_points = archive.read(names["entry_points.txt"]).decode()
+    with pytest.raises(check_dist.DistError, match="lacks the LICENSE"):
+        check_dist.check_wheel(distribution, changed(wheel, tmp_path, but=names["LICENSE"]))
+    for line in distribution.entry_points:
+        without = changed(wheel, tmp_path, **{names["entry_points.txt"]: entry_points.replace(line, "")})
+        with pytest.raises(check_dist.DistError, match=re.escape(f"lacks the entry point {line}")):
+            check_dist.check_wheel(distribution, without)
+
+
+def test_a_wheel_that_mentions_the_other_distribution_is_rejected(distribution, wheel, tmp_path):
+    (other,) = {PROVIDER, SANDBOX} - {distribution}
+    module = f"{distribution.package}/__init__.py"
+    with pytest.raises(check_dist.DistError, match=f"mentions {other.package} in {module}"):
+        check_dist.check_wheel(distribution, changed(wheel, tmp_path, **{module: f"import {other.package}\n"}))
+
+
+def test_the_sdist_holds_what_its_tests_need(distribution, dist):
+    sdist = distribution.built(dist, "*.tar.gz")
+    check_dist.check_sdist(distribution, sdist)
+    more = replace(distribution, sdist=(*distribution.sdist, "no-such-file"))
+    with pytest.raises(check_dist.DistError, match="lacks no-such-file"):
+        check_dist.check_sdist(more, sdist)
+
+
+def test_the_sdist_of_the_provider_brings_the_sandbox():
+    assert {f"sandbox/{name}" for name in SANDBOX.sources()} <= PROVIDER.files("sandbox")
+
+
+def test_a_distribution_that_was_not_built_is_reported(distribution, tmp_path):
+    with pytest.raises(check_dist.DistError, match=f"holds 0 files .* of {distribution.name}"):
+        distribution.built(tmp_path, "*.whl")
 
 
 def test_one_version_everywhere():
@@ -119,7 +181,7 @@ def test_pins_name_each_package_exactly_and_no_place(file):
     assert f"constraints/{file.stem}.in" in command
     assert "://" not in text
     assert not re.search(r"(?<![\w.])/\w", command)
-    pins = [Requirement(line) for line in lines if not line.lstrip().startswith("#")]
+    pins = [Requirement(line) for line in lines if line and not line.lstrip().startswith("#")]
     assert all(re.fullmatch(r"==[\w.!+]+", str(pin.specifier)) and not pin.extras and not pin.url for pin in pins)
 
 

@@ -1,4 +1,4 @@
-"""What one authentication costs, in a process that has done it before and in one of its own."""
+"""The cost of one authentication, in a warm process and in a new one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 
-from benchmarks.measuring import Sandbox, interleaved, table, timed
+from benchmarks.measurement import Sandbox, interleaved, table, timed
 
 
 def row_authentication(options):
@@ -28,7 +28,7 @@ def row_authentication(options):
 
             def bare(sandbox=sandbox, form=form, origin=origin):
                 extra = sandbox.extra
-                answer = requests.post(
+                response = requests.post(
                     f"{sandbox.url}/oauth/token",
                     files=form,
                     headers=origin,
@@ -36,19 +36,19 @@ def row_authentication(options):
                     verify=sandbox.ca or True,
                     timeout=30,
                 )
-                answer.raise_for_status()
-                return answer.json()["access_token"]
+                response.raise_for_status()
+                return response.json()["access_token"]
 
-            def by_http_hook(form=form, origin=origin):
-                answer = HttpHook(http_conn_id="authentication").run("/oauth/token", headers=origin, files=form)
-                return answer.json()["access_token"]
+            def with_http_hook(form=form, origin=origin):
+                response = HttpHook(http_conn_id="authentication").run("/oauth/token", headers=origin, files=form)
+                return response.json()["access_token"]
 
-            def bare_of_a_connection(sandbox=sandbox):
+            def bare_with_connection(sandbox=sandbox):
                 from airflow.sdk import BaseHook
 
                 conn = BaseHook.get_connection("loanauth_jwt")
                 extra = conn.extra_dejson
-                answer = requests.post(
+                response = requests.post(
                     f"{sandbox.url}/oauth/token",
                     files={
                         "username": (None, conn.login),
@@ -61,40 +61,40 @@ def row_authentication(options):
                     verify=sandbox.ca or True,
                     timeout=30,
                 )
-                answer.raise_for_status()
-                return answer.json()["access_token"]
+                response.raise_for_status()
+                return response.json()["access_token"]
 
-            works = {
+            functions = {
                 "bare requests, secrets in the code": bare,
-                "bare requests, secrets from the Connection": bare_of_a_connection,
+                "bare requests, secrets from the Connection": bare_with_connection,
                 "LoanAuthHook.get_credential (checked, sealed)": lambda: LoanAuthHook("loanauth_jwt").get_credential(),
-                "HttpHook.run": by_http_hook,
+                "HttpHook.run": with_http_hook,
             }
-            medians = interleaved(options.rounds * 15, works)
+            medians = interleaved(options.rounds * 15, functions)
         texts.append(
             f"{kind}:\n\n"
             + table(["what", "latency", "ratio", "CPU", "ratio"], timed(medians, "bare requests, secrets in the code"))
         )
     note = (
-        "Snowflake's token manager cannot be pointed at the sandbox: it posts a URL-encoded form without Origin, which "
-        "the sandbox refuses, as the interface wants a multipart form with Origin."
+        "Snowflake's token manager cannot be measured with the sandbox. It sends a URL-encoded form without Origin, "
+        "which the sandbox rejects, because the interface requires a multipart form with Origin."
     )
     how = (
-        "Ours also checks Connection and answer, reads the token's claims, masks and seals. TLS is with the CA bundle "
-        "of public authorities and the sandbox's own, which whoever makes a new session reads anew."
+        "LoanAuthHook also checks the Connection and the response, reads the token's claims, masks and seals. With "
+        "TLS, each new session reads a CA bundle of the public authorities and the sandbox's own."
     )
-    return "One authentication on loopback, in a process that has done it before", "\n\n".join([*texts, how, note])
+    return "One authentication on loopback, in a warm process", "\n\n".join([*texts, how, note])
 
 
-TASKS = {
+TASK_BODIES = {
     "bare requests, secrets in the code": """
 import requests
 extra = {extra!r}
 form = {{"username": (None, {login!r}), "password": (None, {password!r}), "grant_type": (None, "password"),
          "client_id": (None, extra["client_id"])}}
-answer = requests.post({url!r} + "/oauth/token", files=form, headers={{"Origin": extra["origin"]}},
+response = requests.post({url!r} + "/oauth/token", files=form, headers={{"Origin": extra["origin"]}},
                        auth=(extra["client_id"], extra["client_secret"]), verify={ca!r} or True, timeout=30)
-assert answer.json()["access_token"]
+assert response.json()["access_token"]
 """,
     "LoanAuthHook.get_credential": """
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
@@ -105,8 +105,9 @@ from airflow.providers.http.hooks.http import HttpHook
 extra = {extra!r}
 form = {{"username": (None, {login!r}), "password": (None, {password!r}), "grant_type": (None, "password"),
          "client_id": (None, extra["client_id"])}}
-answer = HttpHook(http_conn_id="authentication").run("/oauth/token", headers={{"Origin": extra["origin"]}}, files=form)
-assert answer.json()["access_token"]
+origin = {{"Origin": extra["origin"]}}
+response = HttpHook(http_conn_id="authentication").run("/oauth/token", headers=origin, files=form)
+assert response.json()["access_token"]
 """,
 }
 TASK = """
@@ -114,24 +115,26 @@ import time
 import airflow.sdk
 from airflow.sdk import DAG, BaseOperator, BaseHook, BaseSensorOperator, task
 wall, cpu = time.perf_counter(), time.process_time()
-{work}
+{body}
 print("RESULT", time.perf_counter() - wall, time.process_time() - cpu)
 """
 
 
 def row_task(options):
-    taken = {name: [] for name in TASKS}
+    samples = {name: [] for name in TASK_BODIES}
     with Sandbox("--tls") as sandbox:
         values = {name: getattr(sandbox, name) for name in ("extra", "login", "password", "url", "ca")}
         for _ in range(options.rounds):
-            for name, work in TASKS.items():
-                code = TASK.format(work=work.format(**values))
+            for name, body in TASK_BODIES.items():
+                code = TASK.format(body=body.format(**values))
                 done = subprocess.run(
                     [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
                 )
                 line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
-                taken[name].append([float(word) * 1e3 for word in line.split()[1:]])
-    medians = {name: [statistics.median(column) for column in zip(*got, strict=True)] for name, got in taken.items()}
+                samples[name].append([float(word) * 1e3 for word in line.split()[1:]])
+    medians = {
+        name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in samples.items()
+    }
     head = ["what", "wall", "ratio", "CPU", "ratio"]
-    rows = timed(medians, next(iter(TASKS)))
-    return "One authentication over TLS in a process of its own, as a task does it: imports and all", table(head, rows)
+    rows = timed(medians, next(iter(TASK_BODIES)))
+    return "One authentication over TLS in a new process, as in a task, with all imports", table(head, rows)

@@ -1,4 +1,4 @@
-"""What a DAG file pays for an import, beside other providers."""
+"""The time that a DAG file spends on imports, beside other providers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import statistics
 import subprocess
 import sys
 
-from benchmarks.measuring import OURS, table
+from benchmarks.measurement import PACKAGE, table
 
 IMPORTS = {
     "this provider: operator, sensor, LoanAuth": [
-        f"{OURS}.operators.loanauth",
-        f"{OURS}.sensors.loanauth",
-        f"{OURS}.auth",
+        f"{PACKAGE}.operators.loanauth",
+        f"{PACKAGE}.sensors.loanauth",
+        f"{PACKAGE}.auth",
     ],
     "http: HttpOperator": ["airflow.providers.http.operators.http"],
     "snowflake: SnowflakeSqlApiOperator": ["airflow.providers.snowflake.operators.snowflake"],
@@ -35,7 +35,7 @@ print(json.dumps([wall * 1e3, cpu * 1e3, sorted(http)]))
 
 
 def row_import(options):
-    taken = {name: [] for name in IMPORTS}
+    samples = {name: [] for name in IMPORTS}
     failed = {}
     for _ in range(options.rounds):
         for name, modules in IMPORTS.items():
@@ -48,14 +48,14 @@ def row_import(options):
             if done.returncode:
                 failed[name] = done.stderr.strip().splitlines()[-1]
             else:
-                taken[name].append(json.loads(done.stdout.strip().splitlines()[-1]))
-    medians = {name: [statistics.median(x[i] for x in got) for i in (0, 1)] for name, got in taken.items() if got}
+                samples[name].append(json.loads(done.stdout.strip().splitlines()[-1]))
+    medians = {name: [statistics.median(x[i] for x in rows) for i in (0, 1)] for name, rows in samples.items() if rows}
     own = medians[next(iter(IMPORTS))][1]
     rows = [
-        (name, f"{wall:.1f} ms", f"{cpu:.1f} ms", f"{cpu / own:.1f}", ", ".join(taken[name][0][2]) or "none")
+        (name, f"{wall:.1f} ms", f"{cpu:.1f} ms", f"{cpu / own:.1f}", ", ".join(samples[name][0][2]) or "none")
         for name, (wall, cpu) in medians.items()
     ]
-    rows += [(name, f"failed: {why}", "", "", "") for name, why in failed.items()]
+    rows += [(name, f"failed: {error}", "", "", "") for name, error in failed.items()]
     return "Import at DAG parse, on top of `airflow.sdk`", table(
-        ["what", "wall", "CPU", "CPU, ours = 1", "HTTP libraries"], rows
+        ["what", "wall", "CPU", "CPU, this provider = 1", "HTTP libraries"], rows
     )

@@ -1,4 +1,4 @@
-"""A whole Airflow of any version in a scratch directory: started, asked over HTTP, stopped. Knows nothing of loans."""
+"""A real Airflow of any version in a scratch directory: ``airflow standalone``, and requests to its REST API."""
 
 from __future__ import annotations
 
@@ -14,50 +14,48 @@ from urllib.request import HTTPCookieProcessor, ProxyHandler, Request, build_ope
 
 from scripts.programs import ProgramError
 
-ROOT = Path(__file__).resolve().parent.parent
-
 if TYPE_CHECKING:
     from scripts.programs import Programs
 
-START_SECONDS = 600.0  # that an Airflow may take to be up; it needs about 20
-RUN_SECONDS = 600.0  # that a DAG run may take; it needs about 10
-PATIENCE = 60.0  # seconds for one answer
+START_TIMEOUT = 600.0  # seconds until Airflow is up; it needs about 20
+RUN_TIMEOUT = 600.0  # seconds of a DAG run; it needs about 10
+REQUEST_TIMEOUT = 60.0  # seconds
 USER = "admin"
 NOT_FOUND = 404
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that nobody listens on."""
+    """Return a free port of the loopback address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
 class Airflow:
     """
-    One Airflow in a home of its own, with SQLite and one user.
+    One Airflow with a home directory, a SQLite database and one user of its own.
 
-    :param version: ``3.3`` and the like
-    :param python: the interpreter of the environment that it is installed in
+    :param version: such as ``3.3``
+    :param python: the Python of the environment in which it is installed
     :param home: an empty directory
-    :param environment: what it shall know besides
-    :param password: of its user
+    :param environment: additional environment variables
+    :param password: the user's
     """
 
     def __init__(
         self, version: str, *, python: str, home: Path, environment: dict[str, str], fernet_key: str, password: str
     ) -> None:
         self.version = version
-        self.old = version.startswith("2.")
+        self.is_airflow_2 = version.startswith("2.")
         self.python = python
         self.home = home
         self.password = password
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        self.api = f"{self.url}/api/{'v1' if self.old else 'v2'}"
-        # Not the caller's own: its metadata database could be one that matters.
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYTHON"))}
+        self.api = f"{self.url}/api/{'v1' if self.is_airflow_2 else 'v2'}"
+        # Leave out the caller's Airflow settings: they could name a real metadata database.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYTHON"))}
         self.environment = (
-            kept
+            inherited
             | {
                 "AIRFLOW_HOME": str(home),
                 "AIRFLOW__CORE__FERNET_KEY": fernet_key,
@@ -74,13 +72,13 @@ class Airflow:
                 "PYTHONUNBUFFERED": "1",
                 "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
             }
-            | (self._of_2(port) if self.old else self._of_3(port))
+            | (self._airflow_2_settings(port) if self.is_airflow_2 else self._airflow_3_settings(port))
             | environment
         )
         self._opener = build_opener(ProxyHandler({}), HTTPCookieProcessor())
         self._authorization = ""
 
-    def _of_2(self, port: int) -> dict[str, str]:
+    def _airflow_2_settings(self, port: int) -> dict[str, str]:
         return {
             "AIRFLOW__WEBSERVER__WEB_SERVER_HOST": "127.0.0.1",
             "AIRFLOW__WEBSERVER__WEB_SERVER_PORT": str(port),
@@ -90,7 +88,7 @@ class Airflow:
             "AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True",
         }
 
-    def _of_3(self, port: int) -> dict[str, str]:
+    def _airflow_3_settings(self, port: int) -> dict[str, str]:
         passwords = self.home / "passwords.json"
         self.home.mkdir(parents=True, exist_ok=True)
         passwords.write_text(json.dumps({USER: self.password}), encoding="utf-8")
@@ -107,57 +105,62 @@ class Airflow:
 
     def start(self, programs: Programs) -> None:
         """
-        Start every component, and wait until each says that it is well.
+        Start every component, wait until each is healthy, and log in.
 
-        :raises ProgramError: it does not come up
+        :raises ProgramError: Airflow does not start
         """
         self.home.mkdir(parents=True, exist_ok=True)
         migrate = self.run(programs, "db", "migrate")
-        programs.wait("airflow db migrate", lambda: programs.succeeded(*migrate), seconds=START_SECONDS)
-        if self.old:
-            who = ("--username", USER, "--password", self.password, "--firstname", "Pat", "--lastname", "Example")
-            made = self.run(programs, "users", "create", *who, "--role", "Admin", "--email", "pat@lender.example")
-            programs.wait("airflow users create", lambda: programs.succeeded(*made), seconds=START_SECONDS)
+        programs.wait("airflow db migrate", lambda: programs.succeeded(*migrate), seconds=START_TIMEOUT)
+        if self.is_airflow_2:
+            user = ("--username", USER, "--password", self.password, "--firstname", "Pat", "--lastname", "Example")
+            create = self.run(programs, "users", "create", *user, "--role", "Admin", "--email", "pat@lender.example")
+            programs.wait("airflow users create", lambda: programs.succeeded(*create), seconds=START_TIMEOUT)
         standalone = self.run(programs, "standalone")
         programs.wait(
             f"Airflow {self.version}",
-            lambda: self._well() or programs.succeeded(*standalone),
-            seconds=START_SECONDS,
+            lambda: self._is_healthy() or programs.succeeded(*standalone),
+            seconds=START_TIMEOUT,
         )
         self._log_in()
 
     def run(self, programs: Programs, *arguments: str) -> tuple[str, Any]:
-        """Start an ``airflow`` command; return what ``programs.succeeded`` takes."""
+        """Start an ``airflow`` command; return the arguments for ``programs.succeeded``."""
         name = f"airflow-{self.version}-{arguments[0]}" + (f"-{arguments[1]}" if len(arguments) > 1 else "")
         return name, programs.start(name, "airflow", *arguments, environment=self.environment, python=self.python)
 
-    def _well(self) -> bool:
+    def _is_healthy(self) -> bool:
         try:
-            health = self.get("/health" if self.old else "/monitor/health")[1]
+            health = self.get("/health" if self.is_airflow_2 else "/monitor/health")[1]
         except OSError:
             return False
-        needed = ("metadatabase", "scheduler", "triggerer") + (() if self.old else ("dag_processor",))
-        return isinstance(health, dict) and all((health.get(part) or {}).get("status") == "healthy" for part in needed)
+        components = ("metadatabase", "scheduler", "triggerer") + (() if self.is_airflow_2 else ("dag_processor",))
+        return isinstance(health, dict) and all(
+            (health.get(component) or {}).get("status") == "healthy" for component in components
+        )
 
     def _log_in(self) -> None:
-        if self.old:
+        if self.is_airflow_2:
             self._authorization = "Basic " + b64encode(f"{USER}:{self.password}".encode()).decode()
             return
-        status, answer = self.ask("POST", f"{self.url}/auth/token", {"username": USER, "password": self.password})
-        if "access_token" not in answer:
-            raise ProgramError(f"Airflow {self.version} did not let its user in: {status}")
-        self._authorization = f"Bearer {answer['access_token']}"
+        credentials = {"username": USER, "password": self.password}
+        status, response = self.request("POST", f"{self.url}/auth/token", credentials)
+        if "access_token" not in response:
+            raise ProgramError(f"Airflow {self.version} rejected the login of its user: {status}")
+        self._authorization = f"Bearer {response['access_token']}"
 
-    def ask(
+    def request(
         self, method: str, path: str, body: Any = None, *, text: bool = False, headers: dict[str, str] | None = None
     ) -> tuple[int, Any]:
         """
         Send a request.
 
-        :param path: below the API, or a whole address
-        :param headers: besides the usual ones
-        :param text: whether to return the answer as it is; else parsed JSON
-        :return: status and answer
+        :param path: relative to the API's base URL, or a whole URL
+        :param body: sent as JSON
+        :param text: return the body of the response as text, without parsing JSON
+        :param headers: additional headers
+        :return: status code and body
+        :raises OSError: there is no response
         """
         request = Request(  # noqa: S310 - a loopback address
             path if path.startswith("http") else f"{self.api}{path}",
@@ -168,92 +171,93 @@ class Airflow:
         if self._authorization:
             request.add_header("Authorization", self._authorization)
         try:
-            with self._opener.open(request, timeout=PATIENCE) as answer:
-                status, octets = answer.status, answer.read()
-        except urllib.error.HTTPError as refused:
-            status, octets = refused.code, refused.read()
-        said = octets.decode("utf-8", "replace")
+            with self._opener.open(request, timeout=REQUEST_TIMEOUT) as response:
+                status, raw = response.status, response.read()
+        except urllib.error.HTTPError as error:
+            status, raw = error.code, error.read()
+        content = raw.decode("utf-8", "replace")
         if text:
-            return status, said
+            return status, content
         try:
-            return status, json.loads(said or "null")
+            return status, json.loads(content or "null")
         except ValueError:
-            return status, said
+            return status, content
 
     def get(self, path: str) -> tuple[int, Any]:
         """Send a GET request."""
-        return self.ask("GET", path)
+        return self.request("GET", path)
 
     def test_on_a_worker(self, programs: Programs, connection: dict[str, Any]) -> str:
         """
-        Have a worker test a connection, as 3.3 can; return what it says.
+        Have a worker test a connection, which Airflow 3.3 supports.
 
-        :raises ProgramError: Airflow does not take it, or does not end it
+        :return: state and message
+        :raises ProgramError: Airflow rejects the request, or the test takes too long
         """
-        status, answer = self.ask("POST", "/connections/enqueue-test", connection)
-        if "token" not in answer:
-            raise ProgramError(f"Airflow {self.version} does not enqueue a test: {status} {answer}")
-        token = {"Airflow-Connection-Test-Token": answer["token"]}
-        said: dict[str, Any] = {}
+        status, response = self.request("POST", "/connections/enqueue-test", connection)
+        if "token" not in response:
+            raise ProgramError(f"Airflow {self.version} does not enqueue a test: {status} {response}")
+        token = {"Airflow-Connection-Test-Token": response["token"]}
+        result: dict[str, Any] = {}
 
-        def over() -> bool:
-            nonlocal said
-            said = self.ask("GET", "/connections/enqueue-test", headers=token)[1]
+        def has_ended() -> bool:
+            nonlocal result
+            result = self.request("GET", "/connections/enqueue-test", headers=token)[1]
             time.sleep(0.3)
-            return said.get("state") in ("success", "failed")
+            return result.get("state") in ("success", "failed")
 
-        programs.wait("the test on a worker", over, seconds=RUN_SECONDS)
-        return f"{said['state']}: {said['result_message']}"
+        programs.wait("the test on a worker", has_ended, seconds=RUN_TIMEOUT)
+        return f"{result['state']}: {result['result_message']}"
 
     def wait_for_dag(self, programs: Programs, dag_id: str) -> None:
-        """Wait until a DAG is known."""
-        programs.wait(f"DAG {dag_id}", lambda: self.get(f"/dags/{dag_id}")[0] != NOT_FOUND, seconds=START_SECONDS)
+        """Wait until Airflow has parsed a DAG."""
+        programs.wait(f"DAG {dag_id}", lambda: self.get(f"/dags/{dag_id}")[0] != NOT_FOUND, seconds=START_TIMEOUT)
 
     def unpause(self, dag_id: str) -> None:
-        """Let a DAG run."""
-        self.ask("PATCH", f"/dags/{dag_id}", {"is_paused": False})
+        """Unpause a DAG."""
+        self.request("PATCH", f"/dags/{dag_id}", {"is_paused": False})
 
     def trigger(self, dag_id: str, run_id: str, params: dict[str, str]) -> None:
         """
         Start a DAG run.
 
         :param params: of the run
-        :raises ProgramError: Airflow does not take it
+        :raises ProgramError: Airflow rejects it
         """
         body: dict[str, Any] = {"dag_run_id": run_id, "conf": params}
-        if not self.old:
+        if not self.is_airflow_2:
             body["logical_date"] = None
-        status, answer = self.ask("POST", f"/dags/{dag_id}/dagRuns", body)
-        if status >= 300:  # noqa: PLR2004 - not a success (RFC 9110 §15.3)
-            raise ProgramError(f"Airflow {self.version} does not run {dag_id}: {status} {answer}")
+        status, response = self.request("POST", f"/dags/{dag_id}/dagRuns", body)
+        if status >= 300:  # noqa: PLR2004 - not successful (RFC 9110 §15.3)
+            raise ProgramError(f"Airflow {self.version} does not run {dag_id}: {status} {response}")
 
     def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
         """
         Clear one task of a run, so that it runs again.
 
-        :raises ProgramError: Airflow does not take it
+        :raises ProgramError: Airflow rejects it
         """
         body: dict[str, Any] = {"dry_run": False, "task_ids": [task_id], "dag_run_id": run_id, "only_failed": False}
-        if self.old:
+        if self.is_airflow_2:
             body |= {"reset_dag_runs": True, "only_running": False}
-        status, answer = self.ask("POST", f"/dags/{dag_id}/clearTaskInstances", body)
-        if status >= 300 or task_id not in str(answer):  # noqa: PLR2004 - as above
-            raise ProgramError(f"Airflow {self.version} does not clear {dag_id}: {status} {answer}")
+        status, response = self.request("POST", f"/dags/{dag_id}/clearTaskInstances", body)
+        if status >= 300 or task_id not in str(response):  # noqa: PLR2004 - not successful (RFC 9110 §15.3)
+            raise ProgramError(f"Airflow {self.version} does not clear {dag_id}: {status} {response}")
 
-    def wait_for_run(self, programs: Programs, dag_id: str, run_id: str, wanted: str = "success") -> None:
+    def wait_for_run(self, programs: Programs, dag_id: str, run_id: str, expected: str = "success") -> None:
         """
-        Wait until a DAG run is over.
+        Wait until a DAG run has ended.
 
-        :raises ProgramError: it ends otherwise than wanted
+        :raises ProgramError: it ends in another state than expected
         """
         state = ""
 
-        def over() -> bool:
+        def has_ended() -> bool:
             nonlocal state
             state = self.get(f"/dags/{dag_id}/dagRuns/{run_id}")[1].get("state", "")
             time.sleep(0.3)
             return state in ("success", "failed")
 
-        programs.wait(f"{dag_id} {run_id}", over, seconds=RUN_SECONDS)
-        if state != wanted:
-            raise ProgramError(f"{dag_id} {run_id} on Airflow {self.version} ended as {state}")
+        programs.wait(f"{dag_id} {run_id}", has_ended, seconds=RUN_TIMEOUT)
+        if state != expected:
+            raise ProgramError(f"{dag_id} {run_id} on Airflow {self.version} ended in the state {state}")

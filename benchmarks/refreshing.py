@@ -1,4 +1,4 @@
-"""What 32 threads do over an expired credential, beside other providers' token code."""
+"""Refreshing an expired credential in 32 threads at once, beside the token code of other providers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import threading
 import time
 from contextlib import contextmanager
 
-from benchmarks.measuring import LOAN, Sandbox, table
+from benchmarks.measurement import LOAN, Sandbox, table
 
 
-class _Tokens(http.server.BaseHTTPRequestHandler):
-    """A token endpoint that takes anything, for peers whose requests the sandbox refuses."""
+class _TokenEndpoint(http.server.BaseHTTPRequestHandler):
+    """A token endpoint that accepts any request, for peers whose requests the sandbox rejects."""
 
-    asked = 0
+    requests = 0
 
     def do_POST(self):
-        type(self).asked += 1
+        type(self).requests += 1
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         time.sleep(0.05)
         body = json.dumps({"access_token": "made-up-token", "token_type": "Bearer", "expires_in": 3600}).encode()
@@ -33,23 +33,23 @@ class _Tokens(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def token_endpoint():
-    _Tokens.asked = 0
+    _TokenEndpoint.requests = 0
     http.server.ThreadingHTTPServer.request_queue_size = 64
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Tokens)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _TokenEndpoint)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/token"
     server.shutdown()
     server.server_close()
 
 
-def in_threads(number, work):
+def in_threads(number, function):
     start = threading.Barrier(number)
     failures = []
 
     def run():
         start.wait()
         try:
-            work()
+            function()
         except Exception as error:  # noqa: BLE001 - raised below
             failures.append(error)
 
@@ -75,28 +75,28 @@ def row_threads(_):
     with Sandbox() as sandbox:
         token = LoanAuthHook("loanauth_jwt").get_credential()
         common = {"method": token.method, "conn_id": token.conn_id}
-        hours = token.expires_at - token.issued_at
-        ended = {"issued_at": token.issued_at - 2 * hours, "expires_at": token.issued_at - hours}
-        auth = LoanAuth(AccessToken.seal(token.value, **common, **ended))
+        lifetime = token.expires_at - token.issued_at
+        expired = {"issued_at": token.issued_at - 2 * lifetime, "expires_at": token.issued_at - lifetime}
+        auth = LoanAuth(AccessToken.seal(token.value, **common, **expired))
         sandbox.control("PUT", "/fault", {"kind": "latency", "where": "token", "seconds": 0.05})
         before = sandbox.logins()
         wall = in_threads(32, lambda: requests.post(sandbox.price, json=LOAN, auth=auth, timeout=30).raise_for_status())
-        rows.append(("LoanAuth (and a loan each)", sandbox.logins() - before, f"{wall:.0f} ms"))
+        rows.append(("LoanAuth (each thread also prices a loan)", sandbox.logins() - before, f"{wall:.0f} ms"))
     for name, make in (("snowflake: _SnowflakeOAuthManager", snowflake), ("databricks: _get_sp_token", databricks)):
         with token_endpoint() as url:
             try:
-                work = make(url)
+                function = make(url)
             except ImportError:
                 rows.append((name, "not installed", ""))
                 continue
-            wall = in_threads(32, work)
-            rows.append((name, _Tokens.asked, f"{wall:.0f} ms"))
+            wall = in_threads(32, function)
+            rows.append((name, _TokenEndpoint.requests, f"{wall:.0f} ms"))
     note = (
-        "Ours begins with a token that has run out, the peers without one. Every token endpoint waits 50 ms. "
-        "The peers' requests are not what the sandbox takes, so they ask one that "
-        "takes anything; both keep the token in the hook object, which the threads share here."
+        "LoanAuth starts with an expired token, the peers without one. Each token endpoint responds after 50 ms. The "
+        "sandbox rejects the peers' requests, so they use an endpoint that accepts any request. Both peers keep the "
+        "token in the hook object, which the threads share here."
     )
-    return "32 threads over an expired credential", table(["what", "renewals", "wall"], rows) + "\n\n" + note
+    return "32 threads over an expired credential", table(["what", "logins", "wall"], rows) + "\n\n" + note
 
 
 def snowflake(url):

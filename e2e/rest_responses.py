@@ -1,4 +1,4 @@
-"""Everything that the REST API tells of DAG runs and connections, on any version. Knows no secret."""
+"""Every response of Airflow's REST API about connections and DAG runs, on any version."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from e2e.airflows import Airflow
+    from e2e.standalone import Airflow
 
 
-def answers(airflow: Airflow, runs: list[tuple[str, str]]) -> dict[str, str]:
+def collect_responses(airflow: Airflow, runs: list[tuple[str, str]]) -> dict[str, str]:
     """
-    Ask for everything.
+    Request every resource that can hold something of these runs.
 
     :param runs: pairs of DAG id and run id
-    :return: the text of each answer, by what was asked
+    :return: the body of each response as text, by path and status code
     """
-    asked = {}
-    for path in [*_general(airflow), *(path for run in runs for path in _of_run(airflow, *run))]:
-        status, text = airflow.ask("GET", path, text=True)
-        asked[f"{path} ({status})"] = text
-    return asked
+    responses = {}
+    for path in [*_general_paths(airflow), *(path for run in runs for path in _run_paths(airflow, *run))]:
+        status, text = airflow.request("GET", path, text=True)
+        responses[f"{path} ({status})"] = text
+    return responses
 
 
-def _general(airflow: Airflow) -> Iterator[str]:
+def _general_paths(airflow: Airflow) -> Iterator[str]:
     yield "/connections"
     for connection in airflow.get("/connections")[1]["connections"]:
         yield f"/connections/{connection['connection_id']}"
     yield from ("/eventLogs?limit=1000", "/variables", "/importErrors", "/providers", "/plugins", "/config")
-    if not airflow.old:
+    if not airflow.is_airflow_2:
         yield from ("/dagWarnings", "/jobs", f"{airflow.url}/ui/config", f"{airflow.url}/ui/connections/hook_meta")
 
 
-def _of_run(airflow: Airflow, dag_id: str, run_id: str) -> Iterator[str]:
+def _run_paths(airflow: Airflow, dag_id: str, run_id: str) -> Iterator[str]:
     run = f"/dags/{dag_id}/dagRuns/{quote(run_id)}"
     yield from (f"/dags/{dag_id}", f"/dags/{dag_id}/details", f"/dags/{dag_id}/tasks", run, f"{run}/taskInstances")
-    if airflow.old:
+    if airflow.is_airflow_2:
         yield f"/dags/{dag_id}/dagRuns"
     else:
         yield from (f"/dagSources/{dag_id}", f"{airflow.url}/ui/grid/runs/{dag_id}", f"{airflow.url}/ui/dags")
         yield f"{run}/taskInstances/~/xcomEntries"
     for instance in airflow.get(f"{run}/taskInstances")[1]["task_instances"]:
-        yield from _of_task(run, instance)
+        yield from _task_paths(run, instance)
 
 
-def _of_task(run: str, instance: dict[str, Any]) -> Iterator[str]:
+def _task_paths(run: str, instance: dict[str, Any]) -> Iterator[str]:
     task = f"{run}/taskInstances/{instance['task_id']}"
     index = instance["map_index"]
     mapped = f"?map_index={index}"

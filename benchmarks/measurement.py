@@ -1,4 +1,4 @@
-"""The sandbox in a process of its own, runs in turn, tables: what every row of the benchmark is made with."""
+"""What all rows of the benchmark share: the sandbox in a process of its own, measuring in turn, and tables."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ os.environ |= {
     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
     "NETRC": os.devnull,
 }
-# A CA bundle of the environment overrides that of a session.
+# A CA bundle in the environment would override the session's.
 for _name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
     os.environ.pop(_name, None)
-OURS = "airflow_provider_loanauth"
+PACKAGE = "airflow_provider_loanauth"
 LOAN = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
 
 
-def public_and(ca):
+def bundle_with(ca):
     """
-    Return a CA bundle with the public authorities and this one, as a lender's machine has.
+    Return a CA bundle with the public authorities and this one, as on a lender's machine.
 
-    Reading it is most of what a new TLS session costs; the sandbox's authority alone would cost next to nothing.
+    Most of the cost of a new TLS session is reading this bundle. The sandbox's authority alone would cost almost
+    nothing.
     """
     import certifi
 
@@ -56,7 +57,7 @@ class Sandbox:
         while not ready.exists():
             time.sleep(0.05)
         self.ready = json.loads(ready.read_text())
-        self.url, self.ca = self.ready["url"], self.ready["ca_path"] and public_and(self.ready["ca_path"])
+        self.url, self.ca = self.ready["url"], self.ready["ca_path"] and bundle_with(self.ready["ca_path"])
         self.price = f"{self.url}/sandbox/price"
 
     def __enter__(self):
@@ -76,32 +77,32 @@ class Sandbox:
         self._process.terminate()
         self._process.wait(10)
 
-    def control(self, verb, path, body=None):
-        """Ask its control listener."""
+    def control(self, http_method, path, body=None):
+        """Send a request to the control address; return the response."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.ready["control_url"] + path, data=data, method=verb)
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return json.load(answer)
+        request = urllib.request.Request(self.ready["control_url"] + path, data=data, method=http_method)
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return json.load(response)
 
     def logins(self):
-        """Return how many authentications it has granted."""
+        """Return the number of successful authentications."""
         return self.control("GET", "/counters")["authentications"]["succeeded"]
 
 
-def interleaved(rounds, works):
-    """Run each work once a round, in turn; return medians of (wall, CPU) in milliseconds by name."""
-    for work in works.values():
-        work()
-    # The heap of Airflow is large: whoever happens to set off a full collection would pay for what all have made.
+def interleaved(rounds, functions):
+    """Call each function once a round, in turn; return the medians of wall and CPU time in milliseconds, by name."""
+    for function in functions.values():
+        function()
+    # Airflow's heap is large. A full collection would be charged to whichever function triggers it.
     gc.collect()
     gc.freeze()
-    samples = {name: [] for name in works}
+    samples = {name: [] for name in functions}
     for number in range(rounds):
-        names = [*works]
-        # Nobody always comes after the same neighbour.
+        names = [*functions]
+        # Rotate, so that no function always runs first.
         for name in names[number % len(names) :] + names[: number % len(names)]:
             wall, cpu = time.perf_counter(), time.process_time()
-            works[name]()
+            functions[name]()
             samples[name].append(((time.perf_counter() - wall) * 1e3, (time.process_time() - cpu) * 1e3))
     return {name: [statistics.median(column) for column in zip(*taken, strict=True)] for name, taken in samples.items()}
 
@@ -112,7 +113,7 @@ def table(head, rows):
 
 
 def timed(medians, base, unit="ms"):
-    """Return rows of wall and CPU, each with its ratio to a base."""
+    """Return rows of wall and CPU time, each with its ratio to the base."""
     wall, cpu = medians[base]
     return [
         (name, f"{w:.2f} {unit}", f"{w / wall:.2f}", f"{c:.2f} {unit}", f"{c / cpu:.2f}")
