@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class AuthenticationResult:
+class RunResult:
     """What a step left behind."""
 
     out: Path
@@ -112,7 +112,7 @@ def run(home, *steps):
         check=False,
         timeout=1800,
     )
-    outcomes = [AuthenticationResult(home / name, home) for name, _, _ in steps]
+    outcomes = [RunResult(home / name, home) for name, _, _ in steps]
     last = next(
         (step.printed[-4000:].decode() for step in reversed(outcomes) if (step.out / "printed.txt").exists()), ""
     )
