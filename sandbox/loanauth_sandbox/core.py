@@ -90,7 +90,7 @@ class Core:
                 self._directory = tempfile.TemporaryDirectory(prefix="loanauth-sandbox-")
             directory = options.tls_dir or Path(self._directory.name if self._directory else "")
             directory.mkdir(parents=True, exist_ok=True)
-            self.certificates = Certificates(directory)
+            self.certificates = Certificates(directory, options.tls)
 
         def accepted() -> None:
             counters.counters.connections_accepted += 1
@@ -181,8 +181,8 @@ class Core:
 
     async def _switch_alone(self) -> None:
         faults = {fault.kind: fault for fault in self.state.faults.faults if fault.scope == "listener"}
-        if self.certificates and self.options.tls:
-            self.certificates.use(faults["certificate"]["name"] if "certificate" in faults else self.options.tls)
+        if self.certificates:
+            self.certificates.present(faults["certificate"]["name"] if "certificate" in faults else None)
         if self._closed_by_hand or "refuse" in faults:
             await self.service.refuse()
         elif "stall" in faults:
