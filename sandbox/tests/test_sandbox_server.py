@@ -1,4 +1,4 @@
-"""`server.py`, `core.py`, `listener.py` and `framing.py`: starting, stopping, threads, logs, and failing well."""
+"""`server.py`, `listener.py` and `connection.py`: starting, stopping, threads, logs, and failing well."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import raw_http
 from raw_http import connect, send, token_request
 
 import loanauth_sandbox as package
-from loanauth_sandbox import framing
+from loanauth_sandbox import app
 from loanauth_sandbox.accounts import default_accounts
 from loanauth_sandbox.server import running_sandbox
 
@@ -126,27 +126,27 @@ def test_logs_tell_what_happened_and_no_credential(sandbox, caplog):
             connection.recv(1)
 
     def lines():
-        return [record.getMessage() for record in caplog.records if record.name == framing.log.name]
+        return [record.getMessage() for record in caplog.records if record.name == app.log.name]
 
-    # The last line may be written just after its answer has arrived.
+    # The last line may be written just after its response has arrived.
     while len(lines()) < len(raws):
         time.sleep(0.001)
     assert lines() == [
-        "POST /oauth/token -> no answer, fault hang",
+        "POST /oauth/token -> no response, fault hang",
         "POST /oauth/token -> 200",
-        "POST /oauth/token -> 400, refused: wrong password",
+        "POST /oauth/token -> 400, rejected: wrong password",
         "GET /encodeAES128/***/*** -> 200",
-        "GET /*** -> 404, refused: unknown path",
+        "GET /*** -> 404, rejected: unknown path",
     ]
     secrets = (USER.password, "hush-hush", COMPANY.client_secret, COMPANY.api_key, USER.user_id, USER.username)
     assert not [one for one in secrets if one in caplog.text]
 
 
 def test_a_failure_of_the_sandbox_is_told_without_its_text(sandbox, caplog, monkeypatch):
-    def fail(_):
+    def fail(*_, **__):
         raise RuntimeError("hush-hush")
 
-    monkeypatch.setattr(framing, "decide", fail)
+    monkeypatch.setattr(sandbox.state.issuer, "token", fail)
     with connect(sandbox) as connection:
         connection.sendall(TOKEN)
         assert raw_http.ended(connection) == b""
