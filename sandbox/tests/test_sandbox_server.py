@@ -165,17 +165,6 @@ def test_what_is_no_http(sandbox):
     assert sandbox.counters().token == 1
 
 
-def test_the_sandbox_imports_nothing_of_the_client():
-    for path in pathlib.Path(package.__file__).parent.glob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            ours = [name for name in names if name.startswith("airflow")]
-            assert all(name.startswith(package.__name__) for name in ours), path.name
-            assert not (isinstance(node, ast.ImportFrom) and node.level), path.name
-
-
 def test_modules_are_short_and_have_a_docstring():
     for path in pathlib.Path(package.__file__).parent.glob("*.py"):
         text = path.read_text(encoding="utf-8")
