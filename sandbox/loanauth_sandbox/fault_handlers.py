@@ -171,7 +171,7 @@ async def wrong_content_length(connection: Connection, fault: faults.WrongConten
 
 
 async def wrong_content_type(connection: Connection, fault: faults.WrongContentType, response: Response) -> None:
-    """Send the right body with another media type."""
+    """Send the correct body with another media type."""
     response.headers["Content-Type"] = fault.content_type
     await connection.send(response)
 

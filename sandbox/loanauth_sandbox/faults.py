@@ -94,27 +94,27 @@ class Hang(Fault, kind="hang"):
 
 
 class Latency(Fault, kind="latency"):
-    """The right response is sent late."""
+    """The correct response is sent late."""
 
     seconds: Seconds = Field(1.0, description="seconds before the response")
 
 
 class Reset(Fault, kind="reset"):
-    """The connection is reset (TCP RST) in the middle of the right response."""
+    """The connection is reset (TCP RST) in the middle of the correct response."""
 
 
 class CutBody(Fault, kind="cut-body"):
-    """The connection is closed in the middle of the right response, whose chunked body never ends."""
+    """The connection is closed in the middle of the correct response, whose chunked body never ends."""
 
 
 class WrongContentLength(Fault, kind="wrong-content-length"):
-    """Content-Length differs from the length of the right body."""
+    """Content-Length differs from the length of the correct body."""
 
     delta: int = Field(100, description="bytes to add to the length; may be negative")
 
 
 class InvalidJson(Fault, kind="invalid-json"):
-    """Status 200 and the right headers, but the body is not JSON."""
+    """Status 200 and the correct headers, but the body is not JSON."""
 
 
 class WrongShape(Fault, kind="wrong-shape"):
@@ -131,7 +131,7 @@ class Html200(Fault, kind="html-200"):
 
 
 class WrongContentType(Fault, kind="wrong-content-type"):
-    """The right body with another Content-Type."""
+    """The correct body with another Content-Type."""
 
     content_type: Text = Field("text/plain", description="the Content-Type header")
 
