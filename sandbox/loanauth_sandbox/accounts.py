@@ -152,38 +152,24 @@ def connections(company: Company, url: str, ca_path: str | None = None) -> dict[
     :param ca_path: the CA file that a client must trust, when the sandbox speaks TLS.
     """
     user = company.users[0]
+    login = {"login": user.username, "password": user.password}
     verify = {} if ca_path is None else {"verify": ca_path}
-    base = {"conn_type": "loanauth", "host": url}
-    login = {**base, "login": user.username, "password": user.password}
+
+    def connection(method: str, login: dict[str, str], **fields: str) -> dict[str, Any]:
+        return {"conn_type": "loanauth", "host": url, **login, "extra": {"method": method, **fields, **verify}}
+
     return {
-        "AIRFLOW_CONN_LOANAUTH_JWT": {
-            **login,
-            "extra": {
-                "method": "jwt",
-                "origin": company.origin,
-                "client_id": company.client_id,
-                "client_secret": company.client_secret,
-                **verify,
-            },
-        },
-        "AIRFLOW_CONN_LOANAUTH_LOS": {
-            **login,
-            "extra": {
-                "method": "los",
-                "origin": company.origin,
-                "los_client_id": company.los_client_id,
-                "los_client_secret": company.los_client_secret,
-                **verify,
-            },
-        },
-        "AIRFLOW_CONN_LOANAUTH_PPE": {
-            **base,
-            "extra": {
-                "method": "ppe",
-                "api_key": company.api_key,
-                "user_id": user.user_id,
-                "company_id": company.company_id,
-                **verify,
-            },
-        },
+        "AIRFLOW_CONN_LOANAUTH_JWT": connection(
+            "jwt", login, origin=company.origin, client_id=company.client_id, client_secret=company.client_secret
+        ),
+        "AIRFLOW_CONN_LOANAUTH_LOS": connection(
+            "los",
+            login,
+            origin=company.origin,
+            los_client_id=company.los_client_id,
+            los_client_secret=company.los_client_secret,
+        ),
+        "AIRFLOW_CONN_LOANAUTH_PPE": connection(
+            "ppe", {}, api_key=company.api_key, user_id=user.user_id, company_id=company.company_id
+        ),
     }

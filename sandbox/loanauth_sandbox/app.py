@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import logging
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ from loanauth_sandbox.responses import (
 from loanauth_sandbox.state import LogEntry, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
@@ -64,33 +65,26 @@ SEGMENTS = "{segments:path}"
 class Caller:
     """Who is authenticating, as far as it is known when a request is rejected."""
 
-    method: str = "unknown"
+    method: str
     company: Company | None = None
     user: User | None = None
 
 
-def _authenticated(
-    context: RequestContext,
-    caller: Caller,
-    authenticate: Callable[[RequestContext, Caller], tuple[Company, User]],
-) -> tuple[Company, User]:
-    """Authenticate the caller, and count whether that succeeded.
-
-    :raises HTTPError: when the caller is rejected.
-    """
-    succeeded = False
+@contextlib.contextmanager
+def _counted(context: RequestContext, method: str) -> Iterator[Caller]:
+    """Count an authentication: it succeeded unless the context is left by an exception."""
+    caller, succeeded = Caller(method), False
     try:
-        found = authenticate(context, caller)
+        yield caller
         succeeded = True
     finally:
         context.state.count_authentication(caller.method, caller.company, caller.user, succeeded=succeeded)
-    return found
 
 
 def token(context: RequestContext) -> Response:
     """Respond to Authen JWT and Authen LOS, §4.1 and §4.2."""
-    caller = Caller()
-    company, user = _authenticated(context, caller, _authenticate_password)
+    with _counted(context, "unknown") as caller:
+        company, user = _authenticate_password(context, caller)
     fields = context.state.issuer.token(
         company,
         user,
@@ -155,7 +149,8 @@ def _check_password(company: Company, user: User, password: str, state: State) -
 
 def secret(context: RequestContext) -> Response:
     """Respond to PPE API secret, §4.3."""
-    company, user = _authenticated(context, Caller("ppe"), _authenticate_key)
+    with _counted(context, "ppe") as caller:
+        company, user = _authenticate_key(context, caller)
     lifetime = context.lifetime(context.state.settings.secret_lifetime)
     fields = context.state.issuer.secret(company, user, now=context.state.clock(), lifetime=lifetime)
     return secret_response(fields, header_text(context.request, "accept-encoding") or "")

@@ -25,7 +25,7 @@ class Target:
     path: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RequestContext:
     """One request with everything that its response depends on.
 

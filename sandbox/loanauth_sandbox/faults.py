@@ -9,11 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_ori
 import pydantic
 from pydantic import ConfigDict, Field
 
-from loanauth_sandbox.validation import explain
+from loanauth_sandbox.validation import WholeNumber, explain
 
 Scope = Literal["request", "listener", "setting"]
 
-WholeNumber = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
 Text = Annotated[str, Field(pattern=r"^[ -~]*$")]
 """Printable ASCII, because it becomes part of a response's head."""

@@ -115,7 +115,9 @@ async def serve(options: Options) -> AsyncIterator[Server]:
     async with contextlib.AsyncExitStack() as stack:
         certificates = None
         if options.tls:
-            directory = options.tls_dir or Path(stack.enter_context(_temporary_directory()))
+            directory = options.tls_dir or Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="loanauth-sandbox-"))
+            )
             directory.mkdir(parents=True, exist_ok=True)
             certificates = Certificates(directory, options.tls)
         service = Listener(
@@ -141,10 +143,6 @@ async def serve(options: Options) -> AsyncIterator[Server]:
             port=service.port,
             ca_path=str(certificates.ca_path) if certificates else None,
         )
-
-
-def _temporary_directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="loanauth-sandbox-")
 
 
 def _authority(host: str, port: int) -> str:
@@ -188,7 +186,7 @@ class Sandbox:
     def run(self, command: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine in the thread of the sandbox and return its result.
 
-        :raises TimeoutError: when it takes longer than :data:`TIMEOUT` seconds.
+        :raises concurrent.futures.TimeoutError: when it takes longer than :data:`TIMEOUT` seconds.
         """
         return asyncio.run_coroutine_threadsafe(command, self.loop).result(TIMEOUT)
 
@@ -253,11 +251,13 @@ def running_sandbox(
     thread.start()
     try:
         sandbox = started.result()
-        try:
-            yield sandbox
-        finally:
-            sandbox.loop.call_soon_threadsafe(stop.set)
+    except Exception:
+        thread.join()
+        raise
+    try:
+        yield sandbox
     finally:
+        sandbox.loop.call_soon_threadsafe(stop.set)
         thread.join()
 
 

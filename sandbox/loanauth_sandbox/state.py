@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pydantic
 import pydantic.dataclasses
@@ -14,7 +14,7 @@ import pydantic.dataclasses
 from loanauth_sandbox.accounts import Company, User, default_accounts
 from loanauth_sandbox.faults import FaultQueue
 from loanauth_sandbox.tokens import Issuer
-from loanauth_sandbox.validation import explain
+from loanauth_sandbox.validation import WholeNumber, explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,9 +88,6 @@ class LogEntry:
     refused: str | None = None
 
 
-_WholeNumber = Annotated[int, pydantic.Field(ge=0, strict=True)]
-
-
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))
 class Settings:
     """What can be set while the sandbox runs.
@@ -100,9 +97,9 @@ class Settings:
     :param lockout_after: wrong passwords in a row after which a user is locked; 0 for never.
     """
 
-    token_lifetime: _WholeNumber = 3600
-    secret_lifetime: _WholeNumber = 86_400
-    lockout_after: _WholeNumber = 0
+    token_lifetime: WholeNumber = 3600
+    secret_lifetime: WholeNumber = 86_400
+    lockout_after: WholeNumber = 0
 
     def changed(self, /, **values: Any) -> Settings:
         """Return a copy with these values.

@@ -40,9 +40,9 @@ class Issued:
 class Issuer:
     """Issues credentials and checks them later."""
 
-    _tokens: dict[str, Issued] = field(default_factory=dict)
-    _secrets: dict[str, Issued] = field(default_factory=dict)
-    _verified: dict[str, Issued] = field(default_factory=dict)
+    _tokens: dict[str, Issued] = field(default_factory=dict, repr=False)
+    _secrets: dict[str, Issued] = field(default_factory=dict, repr=False)
+    _verified: dict[str, Issued] = field(default_factory=dict, repr=False)
 
     def revoke(self) -> None:
         """Revoke every credential issued so far."""

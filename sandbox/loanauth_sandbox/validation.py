@@ -1,11 +1,15 @@
-"""Messages of pydantic's validation errors, without the values that they complain about."""
+"""What models share: a type, and messages of validation errors that quote no value."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import pydantic
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+WholeNumber = Annotated[int, pydantic.Field(ge=0, strict=True)]
 
 _UNKNOWN_MEMBER = frozenset(["extra_forbidden", "unexpected_keyword_argument"])
 
