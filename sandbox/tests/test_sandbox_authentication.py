@@ -109,7 +109,7 @@ def test_tokens_are_signed_json_web_tokens(sandbox):
     assert {"iss", "sub", "iat", "exp", "jti"} <= set(access) & set(refresh)
 
 
-def test_los_client_is_told_another_licence_id(sandbox):
+def test_los_client_gets_another_licence_id(sandbox):
     headers = {**token_headers(COMPANY), "Authorization": basic(COMPANY.los_client_id, COMPANY.los_client_secret)}
     response = send(
         sandbox, request("POST", "/oauth/token", headers, form(COMPANY, USER, client_id=COMPANY.los_client_id))
@@ -373,6 +373,12 @@ def test_a_violating_secret_request_is_rejected(sandbox, name):
     assert message in response.json()["error_description"]
     assert_silent(response.body)
     assert sandbox.counters().by_method["ppe"].refused == 1
+
+
+def test_a_key_is_not_taken_by_another_method(sandbox):
+    response = send(sandbox, secret_path(PATH, method="HEAD"))
+    assert (response.status, response.headers["Allow"]) == (405, "GET")
+    assert sandbox.counters().authentications.refused == 0
 
 
 @pytest.mark.parametrize(

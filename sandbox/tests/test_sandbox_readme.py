@@ -36,5 +36,5 @@ def test_the_table_of_the_control_api_is_complete(sandbox):
 def test_the_example_runs():
     (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     names = {}
-    exec(example, names)  # noqa: S102 - our own
+    exec(example, names)
     assert names["connection"]["conn_type"] == "loanauth"

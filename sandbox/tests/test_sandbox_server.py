@@ -63,8 +63,8 @@ def test_only_loopback(host):
         pass
 
 
-@pytest.mark.parametrize("prefix", ["tenant", "/tenant/", "/"])
-def test_a_path_prefix_begins_and_does_not_end_with_a_slash(prefix):
+@pytest.mark.parametrize("prefix", ["tenant", "/tenant/", "/", "/{tenant}", "/tenant 7", "//tenant"])
+def test_a_path_prefix_is_a_path_as_it_is_sent(prefix):
     with pytest.raises(ValueError, match="path prefix"), running_sandbox(path_prefix=prefix):
         pass
 
@@ -110,7 +110,7 @@ def test_many_clients(sandbox):
     assert sandbox.counters().authentications.succeeded == 40
 
 
-def test_logs_tell_what_happened_and_no_credential(sandbox, caplog):
+def test_the_log_has_a_line_for_each_request_and_no_credential(sandbox, caplog):
     caplog.set_level(logging.DEBUG)
     sandbox.add_fault("hang", seconds=0.01, times=1)
     raws = [
@@ -142,7 +142,19 @@ def test_logs_tell_what_happened_and_no_credential(sandbox, caplog):
     assert not [one for one in secrets if one in caplog.text]
 
 
-def test_a_failure_of_the_sandbox_is_told_without_its_text(sandbox, caplog, monkeypatch):
+@pytest.mark.parametrize(
+    "change", [(b'form-data; name="password"', b'form-data; name="password"\r\nhush\x00: x'), (b"--B--", b"--B\x00")]
+)
+def test_the_parser_of_the_form_logs_nothing(sandbox, caplog, change):
+    caplog.set_level(logging.DEBUG)
+    head, _, body = TOKEN.partition(b"\r\n\r\n")
+    body = body.replace(*change)
+    head = head.replace(b"Content-Length: %d" % len(TOKEN.partition(b"\r\n\r\n")[2]), b"Content-Length: %d" % len(body))
+    assert send(sandbox, head + b"\r\n\r\n" + body).status == 400
+    assert not [record for record in caplog.records if "multipart" in record.name]
+
+
+def test_a_failure_of_the_sandbox_is_logged_without_its_text(sandbox, caplog, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("hush-hush")
 
