@@ -142,15 +142,13 @@ def test_the_log_has_a_line_for_each_request_and_no_credential(sandbox, caplog):
     assert not [one for one in secrets if one in caplog.text]
 
 
-@pytest.mark.parametrize(
-    "change", [(b'form-data; name="password"', b'form-data; name="password"\r\nhush\x00: x'), (b"--B--", b"--B\x00")]
-)
-def test_the_parser_of_the_form_logs_nothing(sandbox, caplog, change):
+def test_the_parser_of_the_form_logs_nothing(sandbox, caplog):
     caplog.set_level(logging.DEBUG)
-    head, _, body = TOKEN.partition(b"\r\n\r\n")
-    body = body.replace(*change)
-    head = head.replace(b"Content-Length: %d" % len(TOKEN.partition(b"\r\n\r\n")[2]), b"Content-Length: %d" % len(body))
-    assert send(sandbox, head + b"\r\n\r\n" + body).status == 400
+    # Of the same length, so that Content-Length still holds.
+    raw = TOKEN.replace(b'form-data; name="password"', b'form-data; name="p"\r\nhu\x00: ')
+    assert len(raw) == len(TOKEN)
+    response = send(sandbox, raw)
+    assert "part 2 of the form has a malformed header" in response.json()["error_description"]
     assert not [record for record in caplog.records if "multipart" in record.name]
 
 
