@@ -1,6 +1,4 @@
-"""Run the sandbox: ``python -m loanauth_sandbox``. Nothing else may live here."""
-
-from __future__ import annotations
+"""Run the sandbox: ``python -m loanauth_sandbox``."""
 
 import sys
 

@@ -1,26 +1,27 @@
-"""Who may authenticate: companies, their clients and their users, read from JSON; all made up.
-
-What may live here: the accounts and the Airflow Connections that open them. What may not: HTTP, tokens.
-"""
+"""Made-up companies, their clients and users, read from JSON; and the Airflow Connections for them."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import types
-import typing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+import pydantic
+from pydantic.dataclasses import dataclass
+
+from loanauth_sandbox.validation import explain
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+_STRICT = pydantic.ConfigDict(extra="forbid", hide_input_in_errors=True)
+
 
 class AccountsError(ValueError):
-    """The accounts cannot be read. The message names the field and never a value."""
+    """The accounts cannot be read. The message names fields and quotes no value."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class User:
     """A user of a company (``service-interface.md`` §1 and the person fields of §2.1).
 
@@ -42,12 +43,12 @@ class User:
     label: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Company:
     """A company: its domain, its client credentials (§4.1, §4.2), its API key (§4.3) and its users.
 
     :param origin: the configured domain that the ``Origin`` header must carry (§5, item 3).
-    :param los_company_nmls_id: ``companyNmlsId`` in answers to the LOS client, which §4.2 lets differ.
+    :param los_company_nmls_id: ``companyNmlsId`` in responses to the LOS client, which §4.2 lets differ.
     :param label: the name in counters and logs; empty means by position. Never a credential.
     """
 
@@ -90,32 +91,42 @@ def _made_up(label: str, number: str) -> Company:
     )
 
 
-def labelled(companies: tuple[Company, ...]) -> tuple[Company, ...]:
-    """Give each company and user without a label one by its position."""
+def with_labels(companies: tuple[Company, ...]) -> tuple[Company, ...]:
+    """Return the companies, with a label by position for each company and user that has none."""
     return tuple(
         dataclasses.replace(
             company,
-            label=company.label or f"company-{place}",
+            label=company.label or f"company-{position}",
             users=tuple(
                 dataclasses.replace(user, label=user.label or f"user-{number}")
                 for number, user in enumerate(company.users, 1)
             ),
         )
-        for place, company in enumerate(companies, 1)
+        for position, company in enumerate(companies, 1)
     )
+
+
+@dataclass(frozen=True, config=_STRICT)
+class _Accounts:
+    companies: tuple[Company, ...]
+
+
+_ACCOUNTS = pydantic.TypeAdapter(_Accounts)
 
 
 def read_accounts(path: Path) -> tuple[Company, ...]:
     """Read accounts from a JSON file in the form of :func:`dump_accounts`.
 
-    :raises AccountsError: when the file is no such JSON.
+    :raises AccountsError: when the file cannot be read, or a field is missing, unknown or not a string.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        # The text of a JSON error quotes nothing, but its `doc` holds the file: it must not travel along.
+        text = path.read_bytes()
+    except OSError as error:
         raise AccountsError(f"the accounts file cannot be read ({type(error).__name__})") from None
-    return load_accounts(value)
+    try:
+        return with_labels(_ACCOUNTS.validate_json(text).companies)
+    except pydantic.ValidationError as error:
+        raise AccountsError(f"the accounts file cannot be read: {explain(error, 'accounts')}") from None
 
 
 def load_accounts(value: Any) -> tuple[Company, ...]:
@@ -123,41 +134,15 @@ def load_accounts(value: Any) -> tuple[Company, ...]:
 
     :raises AccountsError: when a field is missing, unknown or not a string.
     """
-    if not isinstance(value, dict) or set(value) != {"companies"} or not isinstance(value["companies"], list):
-        raise AccountsError('accounts must be an object with the one member "companies", a list')
-    return labelled(tuple(_build(Company, item, f"companies[{i}]") for i, item in enumerate(value["companies"])))
+    try:
+        return with_labels(_ACCOUNTS.validate_python(value).companies)
+    except pydantic.ValidationError as error:
+        raise AccountsError(explain(error, "accounts")) from None
 
 
 def dump_accounts(companies: tuple[Company, ...]) -> dict[str, Any]:
     """Return the JSON form of accounts, which :func:`load_accounts` reads."""
     return {"companies": [dataclasses.asdict(company) for company in companies]}
-
-
-Record = typing.TypeVar("Record", User, Company)
-
-
-def _build(kind: type[Record], value: Any, where: str) -> Record:
-    if not isinstance(value, dict):
-        raise AccountsError(f"{where} must be an object")
-    hints = typing.get_type_hints(kind)
-    if set(value) - set(hints):
-        raise AccountsError(f"{where} holds a member that is not a field of {kind.__name__}")
-    for one in dataclasses.fields(kind):
-        if one.name not in value and one.default is dataclasses.MISSING:
-            raise AccountsError(f"{where} lacks {one.name}")
-    members = {name: _member(member, hints[name], f"{where}.{name}") for name, member in value.items()}
-    return kind(**members)
-
-
-def _member(value: Any, hint: Any, where: str) -> Any:
-    if typing.get_origin(hint) is tuple:
-        if not isinstance(value, list | tuple):
-            raise AccountsError(f"{where} must be a list")
-        return tuple(_build(User, item, f"{where}[{i}]") for i, item in enumerate(value))
-    optional = typing.get_origin(hint) is types.UnionType
-    if not isinstance(value, str) and not (optional and value is None):
-        raise AccountsError(f"{where} must be a string")
-    return value
 
 
 def connections(company: Company, url: str, ca_path: str | None = None) -> dict[str, dict[str, Any]]:
@@ -167,38 +152,24 @@ def connections(company: Company, url: str, ca_path: str | None = None) -> dict[
     :param ca_path: the CA file that a client must trust, when the sandbox speaks TLS.
     """
     user = company.users[0]
-    trust = {} if ca_path is None else {"verify": ca_path}
-    base = {"conn_type": "loanauth", "host": url}
-    login = {**base, "login": user.username, "password": user.password}
+    login = {"login": user.username, "password": user.password}
+    verify = {} if ca_path is None else {"verify": ca_path}
+
+    def connection(method: str, login: dict[str, str], **fields: str) -> dict[str, Any]:
+        return {"conn_type": "loanauth", "host": url, **login, "extra": {"method": method, **fields, **verify}}
+
     return {
-        "AIRFLOW_CONN_LOANAUTH_JWT": {
-            **login,
-            "extra": {
-                "method": "jwt",
-                "origin": company.origin,
-                "client_id": company.client_id,
-                "client_secret": company.client_secret,
-                **trust,
-            },
-        },
-        "AIRFLOW_CONN_LOANAUTH_LOS": {
-            **login,
-            "extra": {
-                "method": "los",
-                "origin": company.origin,
-                "los_client_id": company.los_client_id,
-                "los_client_secret": company.los_client_secret,
-                **trust,
-            },
-        },
-        "AIRFLOW_CONN_LOANAUTH_PPE": {
-            **base,
-            "extra": {
-                "method": "ppe",
-                "api_key": company.api_key,
-                "user_id": user.user_id,
-                "company_id": company.company_id,
-                **trust,
-            },
-        },
+        "AIRFLOW_CONN_LOANAUTH_JWT": connection(
+            "jwt", login, origin=company.origin, client_id=company.client_id, client_secret=company.client_secret
+        ),
+        "AIRFLOW_CONN_LOANAUTH_LOS": connection(
+            "los",
+            login,
+            origin=company.origin,
+            los_client_id=company.los_client_id,
+            los_client_secret=company.los_client_secret,
+        ),
+        "AIRFLOW_CONN_LOANAUTH_PPE": connection(
+            "ppe", {}, api_key=company.api_key, user_id=user.user_id, company_id=company.company_id
+        ),
     }

@@ -1,7 +1,4 @@
-"""The command ``python -m loanauth_sandbox``.
-
-What may live here: arguments, what is printed at the start, signals. What may not: what the sandbox does.
-"""
+"""The command ``loanauth-sandbox``, also ``python -m loanauth_sandbox``."""
 
 from __future__ import annotations
 
@@ -15,14 +12,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loanauth_sandbox.accounts import (
-    AccountsError,
-    connections,
-    default_accounts,
-    read_accounts,
-)
-from loanauth_sandbox.core import Core, Options
+from loanauth_sandbox import __version__
+from loanauth_sandbox.accounts import default_accounts, read_accounts
 from loanauth_sandbox.faults import describe, load_faults
+from loanauth_sandbox.server import Options, serve
 from loanauth_sandbox.state import Settings
 from loanauth_sandbox.tls import CERTIFICATES
 
@@ -31,35 +24,40 @@ if TYPE_CHECKING:
 
     from loanauth_sandbox.faults import Fault
 
-ABOUT = "A stand-in of the loan pricing service, for examples and tests. Everything in it is made up."
+ABOUT = "A stand-in for the loan pricing service, for examples and tests. Everything in it is made up."
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments."""
     result = argparse.ArgumentParser(
-        prog="python -m loanauth_sandbox",
+        prog="loanauth-sandbox",
         description=ABOUT,
-        epilog=f"faults, by --fault or PUT /fault on the control listener:\n{describe()}",
+        epilog=f"""\
+faults, for --fault and for PUT /fault on the control listener, as JSON: {{"kind": "status", "status": 429, "times": 2}}
+Each request fault also takes "where" (token, secret, price, probe; default any) and "times" (default: until cleared).
+
+{describe()}""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = result.add_argument
-    add("--host", default="127.0.0.1", help="loopback address to listen on")
-    add("--port", type=int, default=0, help="port of the service; 0 for a free one")
-    add("--control-port", type=int, default=0, help="port of the control listener; 0 for a free one")
-    add("--path-prefix", default="", help="path before the authentication paths, like /tenant1")
-    add("--token-lifetime", type=int, default=3600, help="of access tokens, in seconds")
+    add("--version", action="version", version=f"%(prog)s {__version__}")
+    add("--host", default="127.0.0.1", help="loopback address to listen on (default: %(default)s)")
+    add("--port", type=int, default=0, help="port of the service (default: a free one)")
+    add("--control-port", type=int, default=0, help="port of the control listener (default: a free one)")
+    add("--path-prefix", default="", help="path before the authentication paths, such as /tenant1")
+    add("--token-lifetime", type=int, default=3600, help="lifetime of access tokens in seconds (default: %(default)s)")
     add(
         "--secret-lifetime",
         type=int,
         default=86_400,
-        help="of API secrets at the pricing endpoint, in seconds",
+        help="how many seconds the pricing endpoint accepts an API secret (default: %(default)s)",
     )
-    add("--lockout-after", type=int, default=0, help="wrong passwords that lock a user; 0 for never")
-    add("--tls", nargs="?", const="good", choices=CERTIFICATES, help="speak TLS, with this certificate")
-    add("--tls-dir", type=Path, help="directory for the certificates; default a temporary one")
-    add("--accounts", type=Path, metavar="FILE.json", help="accounts instead of the made-up ones")
-    add("--ready-file", type=Path, help="file to write, once listening: JSON with addresses and connections")
-    add("--fault", type=_faults, default=[], metavar="JSON", help="a fault, or a list, to start with")
+    add("--lockout-after", type=int, default=0, help="wrong passwords that lock a user (default: never)")
+    add("--tls", nargs="?", const="good", choices=CERTIFICATES, help="use TLS, with this certificate (good if omitted)")
+    add("--tls-dir", type=Path, help="directory for the certificates (default: a temporary one)")
+    add("--accounts", type=Path, metavar="FILE.json", help="accounts to use instead of the made-up ones")
+    add("--ready-file", type=Path, help="JSON file with addresses and Connections, written when the sandbox listens")
+    add("--fault", type=_faults, default=[], metavar="JSON", help="a fault, or a list of faults, to start with")
     return result
 
 
@@ -71,7 +69,11 @@ def _faults(text: str) -> list[Fault]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGINT or SIGTERM; return the exit status."""
+    """Run until SIGINT or SIGTERM.
+
+    :param argv: the arguments; None for those of the process.
+    :return: the exit status.
+    """
     arguments = parser().parse_args(argv)
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("loanauth_sandbox").setLevel(logging.INFO)
@@ -79,11 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = Options(
             accounts=read_accounts(arguments.accounts) if arguments.accounts else default_accounts(),
             settings=Settings().changed(
-                {
-                    "token_lifetime": arguments.token_lifetime,
-                    "secret_lifetime": arguments.secret_lifetime,
-                    "lockout_after": arguments.lockout_after,
-                }
+                token_lifetime=arguments.token_lifetime,
+                secret_lifetime=arguments.secret_lifetime,
+                lockout_after=arguments.lockout_after,
             ),
             host=arguments.host,
             port=arguments.port,
@@ -93,11 +93,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             path_prefix=arguments.path_prefix,
             faults=tuple(arguments.fault),
         )
-        # Who waits for the file must not find the addresses of a sandbox that is gone.
+        # A program that waits for the file must not find the addresses of an earlier sandbox.
         _remove(arguments.ready_file)
         asyncio.run(_serve(options, arguments.ready_file))
-    except (AccountsError, ValueError, OSError) as error:
-        parser().exit(2, f"sandbox: {error}\n")
+    except (ValueError, OSError) as error:
+        parser().exit(2, f"loanauth-sandbox: {error}\n")
     return 0
 
 
@@ -105,54 +105,47 @@ async def _serve(options: Options, ready_file: Path | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    core = Core(options)
-    await core.start()
-    try:
-        ready = _ready(core)
-        _say(greeting(ready))
-        if ready_file:
-            _write_whole(ready_file, json.dumps(ready, indent=2))
-        await stop.wait()
-    finally:
-        _remove(ready_file)
-        await core.stop()
-    _say("sandbox: stopped\n")
-
-
-def _ready(core: Core) -> dict[str, Any]:
-    ca_path = str(core.ca_path) if core.ca_path else None
-    return {
-        "url": core.url,
-        "control_url": core.control_url,
-        "ca_path": ca_path,
-        "pid": os.getpid(),
-        "connections": connections(core.state.accounts[0], core.url, ca_path) if core.state.accounts else {},
-    }
+    async with serve(options) as server:
+        ready = {
+            "url": server.url,
+            "control_url": server.control_url,
+            "ca_path": server.ca_path,
+            "pid": os.getpid(),
+            "connections": server.connections() if server.state.accounts else {},
+        }
+        _print(greeting(ready))
+        try:
+            if ready_file:
+                _write(ready_file, json.dumps(ready, indent=2))
+            await stop.wait()
+        finally:
+            _remove(ready_file)
+    _print("loanauth-sandbox: stopped\n")
 
 
 def greeting(ready: dict[str, Any]) -> str:
-    """Return what a person reads at the start.
+    """Return what is printed at the start.
 
-    :param ready: what the ready file holds.
+    :param ready: the content of the ready file.
     """
     lines = [
         ABOUT,
-        "POST /oauth/token and GET /encodeAES128/{apiKey}/{userId} follow the service's interface.",
-        "Its own inventions: GET / (is it there?), POST /sandbox/price (a made-up rate), the control address.",
+        "POST /oauth/token and GET /encodeAES128/{apiKey}/{userId} follow the interface of the service.",
+        "Invented: GET / (is the service there?), POST /sandbox/price (a made-up rate), and the control address.",
         "",
         f"  service:  {ready['url']}",
         f"  control:  {ready['control_url']}  (GET /counters, /requests, /kinds; PUT, DELETE /fault)",
     ]
     if ready["ca_path"]:
         lines.append(f"  CA file:  {ready['ca_path']}")
-    lines += ["", "Airflow Connections to paste into a shell:", ""]
+    lines += ["", "Airflow Connections, to paste into a shell:", ""]
     for name, value in ready["connections"].items():
         quoted = json.dumps(value).replace("'", "'\\''")
         lines.append(f"export {name}='{quoted}'")
-    return "\n".join([*lines, "", "Ctrl-C ends it.", ""])
+    return "\n".join([*lines, "", "Press Ctrl-C to stop.", ""])
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -162,8 +155,8 @@ def _remove(path: Path | None) -> None:
         path.unlink(missing_ok=True)
 
 
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file that is there with all its text or not at all, and that only its owner reads."""
+def _write(path: Path, text: str) -> None:
+    """Write a file at once, so that nobody reads half of it, and readable by its owner only."""
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

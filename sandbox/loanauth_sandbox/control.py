@@ -1,111 +1,194 @@
-"""The control listener: reading counters and switching faults, JSON over HTTP; the sandbox's own invention.
-
-What may live here: routes; they read and call. What may not: deciding anything, or showing a credential.
-"""
+"""The commands for a running sandbox, and the control API: the same commands as JSON over HTTP."""
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
+import copy
 import json
 from typing import TYPE_CHECKING, Any
 
+import pydantic
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from loanauth_sandbox.accounts import load_accounts
-from loanauth_sandbox.faults import KINDS, load_faults
+from loanauth_sandbox.accounts import load_accounts, with_labels
+from loanauth_sandbox.faults import Certificate, FaultError, Refuse, Stall, describe_kinds, load_faults, make_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from starlette.requests import Request
 
-    from loanauth_sandbox.core import Core
+    from loanauth_sandbox.accounts import Company
+    from loanauth_sandbox.faults import Fault
+    from loanauth_sandbox.listener import Listener
+    from loanauth_sandbox.state import Counters, LogEntry, Settings, State
+    from loanauth_sandbox.tls import Certificates
 
-    Action = Callable[[Any], Awaitable[Any]]
+
+class Commands:
+    """What tests, scripts and people can do with a running sandbox.
+
+    :param service: the listener of the service.
+    :param certificates: of that listener; None for plain HTTP.
+    """
+
+    def __init__(self, state: State, service: Listener, certificates: Certificates | None) -> None:
+        self._state = state
+        self._service = service
+        self._certificates = certificates
+        self._stopped = False
+        self._switching = asyncio.Lock()
+
+    async def counters(self) -> Counters:
+        """Return a copy of the counters."""
+        return copy.deepcopy(self._state.counters)
+
+    async def requests(self) -> list[LogEntry]:
+        """Return the log of requests, the oldest first."""
+        return list(self._state.requests)
+
+    async def reset(self) -> None:
+        """Forget counters, the request log, issued credentials and wrong passwords. The rest stays."""
+        self._state.reset()
+
+    async def revoke(self) -> None:
+        """Revoke every credential issued so far. Pricing then responds 401 to them."""
+        self._state.issuer.revoke()
+
+    async def set_accounts(self, accounts: Sequence[Company]) -> None:
+        """Replace the accounts."""
+        self._state.accounts = with_labels(tuple(accounts))
+
+    async def settings(self) -> Settings:
+        """Return the settings."""
+        return self._state.settings
+
+    async def set_settings(self, /, **values: int) -> None:
+        """Change settings: ``token_lifetime``, ``secret_lifetime`` (seconds), ``lockout_after`` (0 for never).
+
+        :raises ValueError: when one is no setting or not a whole number of at least 0.
+        """
+        self._state.settings = self._state.settings.changed(**values)
+
+    async def faults(self) -> list[Fault]:
+        """Return the faults that are on, in the order in which they are used up."""
+        return list(self._state.faults.faults)
+
+    async def set_faults(self, faults: Sequence[Fault]) -> None:
+        """Replace all faults by these.
+
+        :raises FaultError: when a certificate is to be replaced without TLS.
+        """
+        if self._certificates is None and any(isinstance(fault, Certificate) for fault in faults):
+            raise FaultError("the certificate fault needs a sandbox started with TLS")
+        self._state.faults.faults = list(faults)
+        await self._switch()
+
+    async def add_faults(self, faults: Sequence[Fault]) -> None:
+        """Add faults after those that are on.
+
+        :raises FaultError: see :meth:`set_faults`.
+        """
+        await self.set_faults([*self._state.faults.faults, *faults])
+
+    async def set_fault(self, kind: str, /, *, where: str = "any", times: int | None = None, **params: Any) -> None:
+        """Replace all faults by this one. The kinds are in :data:`..faults.KINDS`.
+
+        :param where: the endpoint, ``token``, ``secret``, ``price``, ``probe``, or ``any``.
+        :param times: on how many requests it is played; None for all.
+        :param params: parameters of the kind.
+        :raises FaultError: when the fault is described wrongly, or see :meth:`set_faults`.
+        """
+        await self.set_faults([make_fault(kind, where=where, times=times, **params)])
+
+    async def add_fault(self, kind: str, /, *, where: str = "any", times: int | None = None, **params: Any) -> None:
+        """Add a fault after those that are on. The parameters are those of :meth:`set_fault`."""
+        await self.add_faults([make_fault(kind, where=where, times=times, **params)])
+
+    async def clear_faults(self) -> None:
+        """Switch all faults off."""
+        await self.set_faults([])
+
+    async def kinds(self) -> dict[str, dict[str, Any]]:
+        """Return every kind of fault by name, with its description and parameters."""
+        return describe_kinds()
+
+    async def stop_listening(self) -> None:
+        """Close the service port until :meth:`start_listening`, whatever the faults are."""
+        self._stopped = True
+        await self._switch()
+
+    async def start_listening(self) -> None:
+        """Open the service port again on the same number, unless a fault keeps it closed."""
+        self._stopped = False
+        await self._switch()
+
+    async def _switch(self) -> None:
+        """Make the listener what the faults say."""
+        async with self._switching:
+            faults = self._state.faults
+            if self._certificates:
+                certificates = faults.of_kind(Certificate)
+                self._certificates.present(certificates[-1].name if certificates else None)
+            if self._stopped or faults.of_kind(Refuse):
+                await self._service.refuse()
+            elif faults.of_kind(Stall):
+                await self._service.stall()
+            else:
+                await self._service.listen()
 
 
-def control_app(core: Core) -> Starlette:
-    """Return the application of the control listener."""
-    do = _Actions(core)
+def control_app(commands: Commands) -> Starlette:
+    """Return the application of the control listener: a table of paths, HTTP methods and commands.
+
+    The body of a request is JSON. The response is the result of the command as JSON, or ``{"ok": true}``.
+    """
+    table: dict[tuple[str, str], Callable[[Any], Awaitable[Any]]] = {
+        ("/counters", "GET"): lambda _: commands.counters(),
+        ("/requests", "GET"): lambda _: commands.requests(),
+        ("/reset", "POST"): lambda _: commands.reset(),
+        ("/revoke", "POST"): lambda _: commands.revoke(),
+        ("/fault", "GET"): lambda _: commands.faults(),
+        ("/fault", "PUT"): lambda body: commands.set_faults(load_faults(body)),
+        ("/fault", "POST"): lambda body: commands.add_faults(load_faults(body)),
+        ("/fault", "DELETE"): lambda _: commands.clear_faults(),
+        ("/kinds", "GET"): lambda _: commands.kinds(),
+        ("/accounts", "PUT"): lambda body: commands.set_accounts(load_accounts(body)),
+        ("/settings", "GET"): lambda _: commands.settings(),
+        ("/settings", "PUT"): lambda body: commands.set_settings(**_object(body)),
+        ("/stop-listening", "POST"): lambda _: commands.stop_listening(),
+        ("/start-listening", "POST"): lambda _: commands.start_listening(),
+    }
     return Starlette(
-        routes=[
-            _route("/counters", GET=do.counters),
-            _route("/requests", GET=do.requests),
-            _route("/reset", POST=do.reset),
-            _route("/revoke", POST=do.revoke),
-            _route("/fault", GET=do.faults, PUT=do.set_faults, POST=do.add_faults, DELETE=do.clear_faults),
-            _route("/kinds", GET=do.kinds),
-            _route("/accounts", PUT=do.set_accounts),
-            _route("/settings", GET=do.settings, PUT=do.set_settings),
-            _route("/stop-listening", POST=do.stop_listening),
-            _route("/start-listening", POST=do.start_listening),
-        ]
+        routes=[_route(path, method, command) for (path, method), command in table.items()],
+        exception_handlers={json.JSONDecodeError: _not_json, ValueError: _bad_request},
     )
 
 
-class _Actions:
-    """One method an action: parsed JSON in, what is to be JSON out, None for a plain yes."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._state = core.state
-
-    async def counters(self, _: Any) -> Any:
-        return dataclasses.asdict(self._state.counters)
-
-    async def requests(self, _: Any) -> Any:
-        return [dataclasses.asdict(entry) for entry in self._state.requests]
-
-    async def reset(self, _: Any) -> None:
-        self._state.reset()
-
-    async def revoke(self, _: Any) -> None:
-        self._state.issuer.forget()
-
-    async def faults(self, _: Any) -> Any:
-        return [fault.to_json() for fault in self._state.faults.faults]
-
-    async def set_faults(self, value: Any) -> None:
-        await self._core.set_faults(load_faults(value))
-
-    async def add_faults(self, value: Any) -> None:
-        await self._core.add_faults(load_faults(value))
-
-    async def clear_faults(self, _: Any) -> None:
-        await self._core.set_faults([])
-
-    async def kinds(self, _: Any) -> Any:
-        return {name: dataclasses.asdict(kind) for name, kind in KINDS.items()}
-
-    async def set_accounts(self, value: Any) -> None:
-        self._state.accounts = load_accounts(value)
-
-    async def settings(self, _: Any) -> Any:
-        return dataclasses.asdict(self._state.settings)
-
-    async def set_settings(self, value: Any) -> None:
-        self._state.settings = self._state.settings.changed(value)
-
-    async def stop_listening(self, _: Any) -> None:
-        await self._core.stop_listening()
-
-    async def start_listening(self, _: Any) -> None:
-        await self._core.start_listening()
-
-
-def _route(path: str, **actions: Action) -> Route:
-    """Return a route that hands parsed JSON to the action of its HTTP method, and answers its result."""
-
+def _route(path: str, method: str, command: Callable[[Any], Awaitable[Any]]) -> Route:
     async def endpoint(request: Request) -> JSONResponse:
-        try:
-            body = await request.body()
-            result = await actions[request.method](json.loads(body) if body else None)
-        except ValueError as error:
-            # A JSON error would quote nothing, but says little more than its kind.
-            told = "the body is not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
-            return JSONResponse({"error": told}, 400)
-        return JSONResponse({"ok": True} if result is None else result)
+        body = await request.body()
+        result = await command(json.loads(body) if body else None)
+        return JSONResponse({"ok": True} if result is None else _TO_JSON.dump_python(result, mode="json"))
 
-    return Route(path, endpoint, methods=list(actions))
+    return Route(path, endpoint, methods=[method])
+
+
+_TO_JSON = pydantic.TypeAdapter(Any)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("the body is not an object")  # noqa: TRY004 - the value of a request, not of a caller
+    return value
+
+
+def _not_json(_: Request, __: Exception) -> JSONResponse:
+    # The text of the error quotes the body.
+    return JSONResponse({"error": "the body is not JSON"}, 400)
+
+
+def _bad_request(_: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"error": str(error)}, 400)

@@ -1,191 +1,231 @@
-"""The faults that can be switched on: one table, their checking, and the queue that says which comes next.
-
-What may live here: names, parameters, counting down. What may not: playing a fault, which ``sabotage.py`` does,
-and ``core.py`` for the listener.
-"""
+"""The faults that can be switched on: a model for each kind, and the queue that decides which one is next."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-PLACES = ("token", "secret", "price", "probe", "any")
+import pydantic
+from pydantic import ConfigDict, Field
+
+from loanauth_sandbox.validation import WholeNumber, explain
+
+Scope = Literal["request", "listener", "setting"]
+
+Seconds = Annotated[float, Field(ge=0)]
+Text = Annotated[str, Field(pattern=r"^[ -~]*$")]
+"""Printable ASCII, because it becomes part of a response's head."""
+
+
+FaultT = TypeVar("FaultT", bound="Fault")
 
 
 class FaultError(ValueError):
     """The description of a fault is wrong. The message says how."""
 
 
-@dataclass(frozen=True)
-class Param:
-    """A parameter of a fault: its default, what it means, with its unit, and its values if they are few."""
-
-    default: Any
-    doc: str
-    choices: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of fault.
-
-    :param scope: ``request`` is played on single requests; ``listener`` and ``setting`` hold until cleared.
-    """
-
-    doc: str
-    params: dict[str, Param] = field(default_factory=dict)
-    scope: Literal["request", "listener", "setting"] = "request"
-
-
-_SECONDS = Param(3600.0, "seconds at most, then the connection is aborted")
-_SIZE = Param(10_485_760, "bytes, decoded")
-
-KINDS: dict[str, Kind] = {
-    "refuse": Kind("The listener is closed, connections too: connecting is refused.", scope="listener"),
-    "stall": Kind(
-        "Connections are accepted by the system and nothing reads them: a TLS handshake hangs.",
-        scope="listener",
-    ),
-    "certificate": Kind(
-        "The TLS listener shows another certificate to new connections.",
-        {"name": Param("unknown-ca", "which one", ("good", "unknown-ca", "wrong-name"))},
-        "listener",
-    ),
-    "lockout": Kind(
-        "A user is locked after wrong passwords in a row.",
-        {"after": Param(3, "how many wrong passwords lock a user")},
-        "setting",
-    ),
-    "hang": Kind("The request is read and never answered.", {"seconds": _SECONDS}),
-    "latency": Kind("The right answer comes late.", {"seconds": Param(1.0, "seconds before the answer")}),
-    "reset": Kind("The connection is reset (TCP RST) in the middle of the right answer."),
-    "cut-body": Kind("The chunked body of the right answer ends in its middle, and so does the connection."),
-    "wrong-content-length": Kind(
-        "Content-Length differs from the length of the right body.",
-        {"delta": Param(100, "bytes more than the body has, or less if negative")},
-    ),
-    "invalid-json": Kind("200 and the right headers, but the body is no JSON."),
-    "wrong-shape": Kind(
-        "200 and JSON, but not the object of the interface.",
-        {
-            "shape": Param(
-                "list",
-                "another JSON value, the object without access_token or secret, or with a number there",
-                ("list", "string", "number", "null", "empty", "missing", "wrong-type"),
-            )
-        },
-    ),
-    "html-200": Kind("200 and the HTML page of a login form, as a proxy would answer."),
-    "wrong-content-type": Kind(
-        "The right body under another Content-Type.", {"content_type": Param("text/plain", "what it says")}
-    ),
-    "redirect": Kind(
-        "A redirection to another host.",
-        {
-            "status": Param(302, "HTTP status", (301, 302, 303, 307, 308)),
-            "location": Param("https://elsewhere.invalid/oauth/token", "the Location header"),
-        },
-    ),
-    "status": Kind(
-        "An error status.",
-        {
-            "status": Param(503, "HTTP status, 400 to 599"),
-            "shape": Param("spring", "shape of the body", ("spring", "oauth", "html", "empty")),
-            "error": Param("invalid_grant", "error of the oauth shape"),
-            "description": Param("", "its words; empty for usual ones"),
-            "retry_after": Param(None, "Retry-After: seconds as a number, or the header's text"),
-            "retry_at": Param(None, "Retry-After as an HTTP date, this many seconds from now"),
-        },
-    ),
-    "gzip-bomb": Kind("A small gzip body that becomes a large one.", {"size": Param(67_108_864, "bytes, decoded")}),
-    "huge-body": Kind("The right kind of JSON, but far too much of it.", {"size": _SIZE}),
-    "endless-headers": Kind(
-        "Headers without end.", {"size": Param(5_242_880, "bytes at most, then the connection is aborted")}
-    ),
-    "short-lived-token": Kind(
-        "The credential ends soon; an API secret does so only for the pricing endpoint.",
-        {"lifetime": Param(5, "seconds")},
-    ),
-    "no-exp": Kind("The access token has no exp claim."),
-    "string-expires-in": Kind("expires_in is a string."),
-    "no-expires-in": Kind("expires_in is missing."),
-}
+KINDS: dict[str, type[Fault]] = {}
 """Every kind of fault by its name."""
 
 
-@dataclass
-class Fault:
-    """A fault that is switched on.
+class Fault(pydantic.BaseModel):
+    """A fault that is switched on. The docstring of each kind is its description in ``--help`` and ``GET /kinds``.
 
-    :param where: the endpoint whose requests it meets, or ``any``.
-    :param times: how many requests it still meets; None for all until it is cleared.
+    :param where: the endpoint whose requests it is played on, or ``any``.
+    :param times: on how many more requests it is played; None for all until it is cleared.
     """
 
-    kind: str
-    where: str = "any"
-    times: int | None = None
-    params: dict[str, Any] = field(default_factory=dict)
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
-    def __getitem__(self, name: str) -> Any:
-        return self.params.get(name, KINDS[self.kind].params[name].default)
+    kind: ClassVar[str]
+    scope: ClassVar[Scope]
 
-    @property
-    def scope(self) -> str:
-        """Whether it is played on a request, on the listener, or is a setting."""
-        return KINDS[self.kind].scope
+    where: Literal["token", "secret", "price", "probe", "any"] = "any"
+    times: Annotated[int, Field(ge=1)] | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the form that :func:`load_faults` reads."""
-        return {"kind": self.kind, "where": self.where, "times": self.times, **self.params}
+    def __init_subclass__(cls, *, kind: str, scope: Scope = "request") -> None:
+        """Register a kind.
+
+        :param scope: ``request`` if it is played on single requests; ``listener`` or ``setting`` if it holds for the
+            whole service until it is cleared.
+        """
+        cls.kind, cls.scope = kind, scope
+        KINDS[kind] = cls
+
+    @pydantic.model_validator(mode="after")
+    def _check_scope(self) -> Fault:
+        if self.scope != "request" and (self.where != "any" or self.times is not None):
+            raise ValueError(f"{self.kind} holds for the whole service until it is cleared: no where, no times")
+        return self
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_defaults(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the form that :func:`load_faults` reads, without the parameters that were not given."""
+        given = self.model_fields_set | {"where", "times"}
+        return {"kind": self.kind, **{name: value for name, value in handler(self).items() if name in given}}
 
 
-def make_fault(kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> Fault:
-    """Build a fault and check it against the table.
+class Refuse(Fault, kind="refuse", scope="listener"):
+    """The service port and its connections are closed. New connections are refused."""
 
-    :raises FaultError: on an unknown kind or parameter, or a value of another type than the default's.
+
+class Stall(Fault, kind="stall", scope="listener"):
+    """The operating system accepts connections, but nothing reads them. A TLS handshake hangs."""
+
+
+class Certificate(Fault, kind="certificate", scope="listener"):
+    """The TLS listener presents another certificate to new connections."""
+
+    name: Literal["good", "unknown-ca", "wrong-name"] = Field("unknown-ca", description="the certificate")
+
+
+class Lockout(Fault, kind="lockout", scope="setting"):
+    """A user is locked after wrong passwords in a row."""
+
+    after: WholeNumber = Field(3, description="how many wrong passwords lock a user")
+
+
+class Hang(Fault, kind="hang"):
+    """The request is read, and no response is sent."""
+
+    seconds: Seconds = Field(3600.0, description="after this many seconds the connection is aborted")
+
+
+class Latency(Fault, kind="latency"):
+    """The correct response is sent late."""
+
+    seconds: Seconds = Field(1.0, description="seconds before the response")
+
+
+class Reset(Fault, kind="reset"):
+    """The connection is reset (TCP RST) in the middle of the correct response."""
+
+
+class CutBody(Fault, kind="cut-body"):
+    """The connection is closed in the middle of the correct response, whose chunked body never ends."""
+
+
+class WrongContentLength(Fault, kind="wrong-content-length"):
+    """Content-Length differs from the length of the correct body."""
+
+    delta: int = Field(100, description="bytes to add to the length; may be negative")
+
+
+class InvalidJson(Fault, kind="invalid-json"):
+    """Status 200 and the correct headers, but the body is not JSON."""
+
+
+class WrongShape(Fault, kind="wrong-shape"):
+    """Status 200 and JSON, but not the object of the interface."""
+
+    shape: Literal["list", "string", "number", "null", "empty", "missing", "wrong-type"] = Field(
+        "list",
+        description="another JSON value, the object without access_token or secret, or with a number as its value",
+    )
+
+
+class Html200(Fault, kind="html-200"):
+    """Status 200 and an HTML page with a login form, as a proxy may respond."""
+
+
+class WrongContentType(Fault, kind="wrong-content-type"):
+    """The correct body with another Content-Type."""
+
+    content_type: Text = Field("text/plain", description="the Content-Type header")
+
+
+class Redirect(Fault, kind="redirect"):
+    """A redirect to another host."""
+
+    status: Literal[301, 302, 303, 307, 308] = Field(302, description="status code")
+    location: Text = Field("https://elsewhere.invalid/oauth/token", description="the Location header")
+
+
+class Status(Fault, kind="status"):
+    """An error status."""
+
+    status: Annotated[int, Field(ge=400, le=599)] = Field(503, description="status code, 400 to 599")
+    shape: Literal["spring", "oauth", "html", "empty"] = Field("spring", description="shape of the body")
+    error: Text = Field("invalid_grant", description="the error code, in the oauth shape")
+    description: Text = Field("", description="the error description; empty for the usual one")
+    retry_after: WholeNumber | Seconds | Text | None = Field(
+        None, description="Retry-After: seconds as a number, or the text of the header"
+    )
+    retry_at: Seconds | None = Field(None, description="Retry-After as an HTTP date, this many seconds from now")
+
+
+class GzipBomb(Fault, kind="gzip-bomb"):
+    """A small gzip body that decompresses to a large one."""
+
+    size: WholeNumber = Field(67_108_864, description="bytes after decompression")
+
+
+class HugeBody(Fault, kind="huge-body"):
+    """A JSON object that is far too large."""
+
+    size: WholeNumber = Field(10_485_760, description="bytes of padding")
+
+
+class EndlessHeaders(Fault, kind="endless-headers"):
+    """One header after another, without end."""
+
+    size: WholeNumber = Field(5_242_880, description="after this many bytes the connection is aborted")
+
+
+class ShortLivedToken(Fault, kind="short-lived-token"):
+    """The credential expires soon. For an API secret only the pricing endpoint knows."""
+
+    lifetime: WholeNumber = Field(5, description="seconds")
+
+
+class NoExp(Fault, kind="no-exp"):
+    """The access token has no exp claim."""
+
+
+class StringExpiresIn(Fault, kind="string-expires-in"):
+    """expires_in is a string."""
+
+
+class NoExpiresIn(Fault, kind="no-expires-in"):
+    """expires_in is missing."""
+
+
+def load_fault(value: Any) -> Fault:
+    """Build a fault from parsed JSON: ``{"kind": ..., "where": ..., "times": ..., <parameters>}``.
+
+    :raises FaultError: on an unknown kind or parameter, or a value that its model does not allow.
     """
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        raise FaultError("a fault is an object with a member kind")
+    kind, params = value["kind"], {name: member for name, member in value.items() if name != "kind"}
     if kind not in KINDS:
         raise FaultError(f"no such kind; there are {', '.join(KINDS)}")
-    if where not in PLACES:
-        raise FaultError(f"where must be one of {', '.join(PLACES)}")
-    if times is not None and (type(times) is not int or times < 1):
-        raise FaultError("times must be a whole number of at least 1, or null for all")
-    if KINDS[kind].scope != "request" and (where != "any" or times is not None):
-        raise FaultError(f"{kind} holds for the whole service until it is cleared: no where, no times")
-    for name, value in params.items():
-        _check_param(kind, name, value)
-    return Fault(kind, where, times, params)
-
-
-def _check_param(kind: str, name: str, value: Any) -> None:
-    param = KINDS[kind].params.get(name)
-    if param is None:
-        raise FaultError(f"{kind} has no parameter {name}; it has {', '.join(KINDS[kind].params) or 'none'}")
-    if param.choices and value not in param.choices:
-        raise FaultError(f"{name} must be one of {', '.join(map(str, param.choices))}")
-    kinds: dict[type, tuple[type, ...]] = {float: (int, float), type(None): (int, float, str, type(None))}
-    expected = kinds.get(type(param.default), (type(param.default),))
-    if isinstance(value, bool) or not isinstance(value, expected):
-        raise FaultError(f"{name} must be {' or '.join(one.__name__ for one in expected)}")
-    if kind == "status" and name == "status" and value not in range(400, 600):
-        raise FaultError("status must be from 400 to 599")
-    if isinstance(value, str) and not (value.isascii() and value.isprintable()):
-        raise FaultError(f"{name} must be printable ASCII")
-    if isinstance(value, int | float) and value < 0 and name != "delta":
-        raise FaultError(f"{name} must not be negative")
+    model = KINDS[kind]
+    unknown = params.keys() - model.model_fields.keys()
+    if unknown:
+        names = ", ".join(_parameters(model)) or "none"
+        raise FaultError(f"{kind} has no parameter {', '.join(sorted(unknown))}; it has {names}")
+    try:
+        return model.model_validate(params)
+    except pydantic.ValidationError as error:
+        raise FaultError(explain(error, kind)) from None
 
 
 def load_faults(value: Any) -> list[Fault]:
-    """Build faults from parsed JSON: one or a list of ``{"kind": ..., "where": ..., "times": ..., <params>}``.
+    """Build faults from parsed JSON, one or a list of them.
 
-    :raises FaultError: see :func:`make_fault`.
+    :raises FaultError: see :func:`load_fault`.
     """
-    items = value if isinstance(value, list) else [value]
-    for item in items:
-        if not isinstance(item, dict) or not isinstance(item.get("kind"), str):
-            raise FaultError("a fault is an object with a member kind")
-    return [make_fault(**item) for item in items]
+    return [load_fault(item) for item in (value if isinstance(value, list) else [value])]
+
+
+def make_fault(kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> Fault:
+    """Build a fault.
+
+    :raises FaultError: see :func:`load_fault`.
+    """
+    return load_fault({"kind": kind, "where": where, "times": times, **params})
 
 
 @dataclass
@@ -195,7 +235,7 @@ class FaultQueue:
     faults: list[Fault] = field(default_factory=list)
 
     def take(self, endpoint: str) -> Fault | None:
-        """Return the first fault that meets a request of this endpoint, and count it down."""
+        """Return the first fault for a request of this endpoint, and count it down."""
         for fault in self.faults:
             if fault.scope == "request" and fault.where in {endpoint, "any"}:
                 if fault.times is not None:
@@ -205,19 +245,44 @@ class FaultQueue:
                 return fault
         return None
 
+    def of_kind(self, kind: type[FaultT]) -> list[FaultT]:
+        """Return the faults of this kind."""
+        return [fault for fault in self.faults if isinstance(fault, kind)]
+
     def lockout_after(self) -> int:
         """Return how many wrong passwords lock a user while that fault is on, else 0."""
-        return next((int(fault["after"]) for fault in self.faults if fault.kind == "lockout"), 0)
+        return next((fault.after for fault in self.of_kind(Lockout)), 0)
+
+
+def _parameters(model: type[Fault]) -> dict[str, dict[str, Any]]:
+    """Return ``default``, ``doc`` and ``choices`` of each parameter by name; no choices if any value will do."""
+    return {
+        name: {
+            "default": info.default,
+            "doc": info.description,
+            "choices": get_args(info.annotation) if get_origin(info.annotation) is Literal else (),
+        }
+        for name, info in model.model_fields.items()
+        if name not in Fault.model_fields
+    }
+
+
+def describe_kinds() -> dict[str, dict[str, Any]]:
+    """Return every kind by name: ``doc``, ``params`` and ``scope``, as JSON for ``GET /kinds``."""
+    return {
+        name: {"doc": model.__doc__, "params": _parameters(model), "scope": model.scope}
+        for name, model in KINDS.items()
+    }
 
 
 def describe() -> str:
-    """Return the table as text, for ``--help``."""
+    """Return every kind with its parameters as text, for ``--help``."""
     lines = []
-    for name, kind in KINDS.items():
-        lines.append(f"  {name}: {kind.doc}")
+    for name, kind in describe_kinds().items():
+        lines.append(f"  {name}: {kind['doc']}")
         lines += [
-            f"      {param}={json.dumps(one.default)}: {one.doc}"
-            + (f" ({', '.join(map(str, one.choices))})" if one.choices else "")
-            for param, one in kind.params.items()
+            f"      {param}={json.dumps(one['default'])}: {one['doc']}"
+            + (f" ({', '.join(map(str, one['choices']))})" if one["choices"] else "")
+            for param, one in kind["params"].items()
         ]
     return "\n".join(lines)

@@ -1,7 +1,4 @@
-"""A listening socket that can be closed and opened again on the same port, and its connections.
-
-What may live here: sockets and the asyncio server on them. What may not: HTTP, which uvicorn's protocol does.
-"""
+"""A listening socket that can be closed and opened again on the same port, and its connections."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from loanauth_sandbox.framing import SandboxProtocol
+from loanauth_sandbox.connection import SandboxProtocol
 
 if TYPE_CHECKING:
     import ssl
@@ -21,22 +18,22 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 BACKLOG = 2048
-"""Connections that wait to be accepted: a thousand triggers may come at once."""
+"""Maximum of connections that wait to be accepted. A thousand triggers may connect at once."""
 
-KEEP_ALIVE = 75
-"""Seconds that an idle connection is kept."""
+KEEP_ALIVE_TIMEOUT = 75
+"""Seconds that an idle connection is kept open."""
 
-PATIENCE = 0.5
-"""Seconds for requests under way to notice that their connection is gone."""
+CLOSE_TIMEOUT = 0.5
+"""Seconds for requests in progress to notice that their connection is closed."""
 
-
-TURNS = 5
-"""Turns of the event loop in which connections that were just made or aborted say so."""
+LOOP_ITERATIONS = 5
+"""Iterations of the event loop within which a new or aborted connection has called its protocol."""
 
 
 class Listener:
     """One port.
 
+    :param context: the TLS context; None for plain HTTP.
     :param accepted: called for each TCP connection, before its TLS handshake.
     :param established: called for each connection that is ready for a request.
     """
@@ -58,7 +55,7 @@ class Listener:
             lifespan="off",
             ws="none",
             proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE,
+            timeout_keep_alive=KEEP_ALIVE_TIMEOUT,
         )
         self._config.load()
         self._context = context
@@ -66,13 +63,13 @@ class Listener:
         self._host = host
         self._uvicorn = ServerState()
         self._server: asyncio.Server | None = None
-        self._refusing = False
+        self._is_closing = False
         self._socket = self._bind(port)
         self.port: int = self._socket.getsockname()[1]
 
     def _bind(self, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        # asyncio turns off the delay of small writes only where the socket says that it is TCP.
+        # asyncio sets TCP_NODELAY only on a socket whose protocol is given as TCP.
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -84,8 +81,8 @@ class Listener:
         return bound
 
     async def listen(self) -> None:
-        """Accept connections, also those that came while it stalled."""
-        self._refusing = False
+        """Accept connections, also those that were made while it stalled."""
+        self._is_closing = False
         if self._server is None:
             self._server = await asyncio.get_running_loop().create_server(
                 self._protocol, sock=self._socket.dup(), ssl=self._context, backlog=BACKLOG
@@ -93,71 +90,74 @@ class Listener:
 
     def _protocol(self) -> SandboxProtocol:
         self._accepted()
-        return _Greeted(self._greet, self._config, self._uvicorn)
+        return _CountingProtocol(self._connected, self._config, self._uvicorn)
 
-    def _greet(self, transport: asyncio.Transport) -> None:
+    def _connected(self, transport: asyncio.Transport) -> None:
         self._established()
-        if self._refusing:
-            # It was accepted just before the port closed.
+        if self._is_closing:
+            # The connection was accepted just before the port was closed.
             transport.abort()
 
     async def stall(self) -> None:
-        """Leave new connections to the system, which completes them, and read nothing from them."""
-        # The socket of the server is a copy of ours, so the port goes on listening.
+        """Let the operating system complete new connections, and read nothing from them."""
+        # The server has a duplicate of the socket, so the port stays open.
         await self._close_server()
-        self._refusing = False
+        self._is_closing = False
         self._socket.listen(BACKLOG)
 
     async def refuse(self) -> None:
-        """Close the port and its connections. The port stays ours: it is bound, and refuses who connects."""
+        """Close the port and its connections. The port stays bound, so that connections are refused."""
         await self._close_server()
         self._socket.close()
         self._socket = self._bind(self.port)
         self.drop()
 
     async def _close_server(self) -> None:
-        self._refusing = True
+        self._is_closing = True
         server, self._server = self._server, None
         if server is None:
             return
-        # A connection accepted in the same turn of the event loop would be lost, open, if its server closed now.
+        # Stop accepting first. A connection that was just accepted would stay open, unknown to uvicorn, if the
+        # server were closed at once.
         for listening in server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
-        for _ in range(TURNS):
+        for _ in range(LOOP_ITERATIONS):
             await asyncio.sleep(0)
         server.close()
 
     def drop(self) -> None:
-        """Abort all connections, also those in their TLS handshake, which uvicorn does not know yet."""
+        """Abort all connections, also those in a TLS handshake, which uvicorn does not know yet."""
         for protocol in list(self._uvicorn.connections):
             protocol.transport.abort()
-        # Before Python 3.13 only the event loop itself knows a connection in its handshake.
+        # Before Python 3.13 only the event loop has a list of connections in a handshake.
         for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
             if (transport.get_extra_info("sockname") or ("", 0))[1] == self.port:
                 transport.abort()
 
     async def close(self) -> None:
-        """Close the port and its connections for good, and wait until their requests have ended."""
+        """Close the port and its connections for good, and wait until no request is in progress."""
         await self._close_server()
         self._socket.close()
         self.drop()
         tasks = set(self._uvicorn.tasks)
         if tasks:
-            _, stuck = await asyncio.wait(tasks, timeout=PATIENCE)
+            _, stuck = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT)
             for task in stuck:
                 task.cancel()
-        for _ in range(TURNS):
+        for _ in range(LOOP_ITERATIONS):
             await asyncio.sleep(0)
 
 
-class _Greeted(SandboxProtocol):
-    """A protocol that tells when its connection is ready."""
+class _CountingProtocol(SandboxProtocol):
+    """A protocol that calls back when its connection is ready for a request."""
 
-    def __init__(self, greet: Callable[[asyncio.Transport], None], config: Config, server_state: ServerState) -> None:
+    def __init__(
+        self, connected: Callable[[asyncio.Transport], None], config: Config, server_state: ServerState
+    ) -> None:
         super().__init__(config=config, server_state=server_state, app_state={})
-        self._greet = greet
+        self._connected = connected
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Go on, and tell."""
+        """Call back."""
         super().connection_made(transport)
-        self._greet(transport)
+        self._connected(transport)

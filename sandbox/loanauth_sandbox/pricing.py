@@ -1,7 +1,4 @@
-"""The price of a loan, the sandbox's own invention: ``service-interface.md`` §1 shows no pricing.
-
-What may live here: a made-up, deterministic rate. What may not: anything that claims to be the service's.
-"""
+"""The price of a loan: the sandbox's own invention, because ``service-interface.md`` §1 shows no pricing."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "ltv": (1, 125),
     "term_months": (12, 480),
 }
-"""Smallest and largest value of each number: dollars, score, percent, months."""
+"""Minimum and maximum of each number: dollars, score, percent, months."""
 
 BASE_RATE = 5.5
 STEP = 0.125
@@ -24,12 +21,12 @@ class LoanError(ValueError):
     """The loan cannot be priced. The message names the field."""
 
 
-def price(body: bytes) -> dict[str, Any]:
+def price_loan(body: bytes) -> dict[str, Any]:
     """Price a loan: ``{"loan_id", "amount", "fico", "ltv", "term_months"}`` to ``{"loan_id", "rate"}``.
 
-    The rate is in percent a year, in steps of 0.125. More members are allowed and ignored.
+    The rate is deterministic, in percent a year, in steps of 0.125. Other members are ignored.
 
-    :raises LoanError: when the body is no such JSON.
+    :raises LoanError: when the body is not such JSON.
     """
     try:
         loan = json.loads(body)
@@ -45,9 +42,9 @@ def price(body: bytes) -> dict[str, Any]:
 
 
 def _number(value: object, name: str) -> float:
-    low, high = LIMITS[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise LoanError(f"{name} must be a number from {low:,.0f} to {high:,.0f}")
+    minimum, maximum = LIMITS[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= maximum:
+        raise LoanError(f"{name} must be a number from {minimum:,.0f} to {maximum:,.0f}")
     return value
 
 

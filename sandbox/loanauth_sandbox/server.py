@@ -1,65 +1,88 @@
-"""The sandbox inside another program: a background thread, for tests and benchmarks.
-
-What may live here: the thread and calls into it. What may not: what the sandbox does.
-"""
+"""The whole sandbox: both listeners in one event loop, and running it in a thread of another program."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import ipaddress
+import re
+import tempfile
 import threading
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from loanauth_sandbox.accounts import Company, connections, default_accounts, labelled
-from loanauth_sandbox.core import Core, Options
-from loanauth_sandbox.faults import Fault, make_fault
-from loanauth_sandbox.state import Settings
+from loanauth_sandbox.accounts import Company, connections, default_accounts, with_labels
+from loanauth_sandbox.app import ServiceApp
+from loanauth_sandbox.control import Commands, control_app
+from loanauth_sandbox.listener import Listener
+from loanauth_sandbox.state import Settings, State
+from loanauth_sandbox.tls import Certificates
+from loanauth_sandbox.tokens import signing_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
-    from loanauth_sandbox.state import Counters, Entry, State
+    from loanauth_sandbox.faults import Fault
 
-Result = TypeVar("Result")
+TIMEOUT = 10.0
+"""Seconds for a command to finish in the thread of the sandbox. It normally takes milliseconds."""
 
-PATIENCE = 10.0
-"""Seconds that a call into the thread may take before something is wrong."""
+_PATH_PREFIX = re.compile(r"(?:/[A-Za-z0-9\-._~!$&'()*+,;=:@%]+)*")
 
 
-class Sandbox:
-    """A running sandbox, seen from another thread."""
+@dataclass(frozen=True)
+class Options:
+    """What a sandbox is started with.
 
-    def __init__(self, core: Core, loop: asyncio.AbstractEventLoop) -> None:
-        self._core = core
-        self._loop = loop
-        self.url = core.url
-        self.control_url = core.control_url
-        self.ca_path: str | None = str(core.ca_path) if core.ca_path else None
-        self.port = core.service.port
+    :param host: a loopback address.
+    :param port: of the service; 0 for a free one.
+    :param control_port: of the control listener; 0 for a free one.
+    :param tls: None for plain HTTP, or the name of a certificate: ``good``, ``unknown-ca``, ``wrong-name``.
+    :param tls_dir: directory for the certificates; None for a temporary one, which is removed at the end.
+    :param path_prefix: empty, or a path like ``/tenant1`` before the paths of §4, percent-encoded.
+    :param faults: faults that are on from the start.
+    :param clock: seconds since the epoch.
+    :raises ValueError: when the address is not loopback, or the prefix is not such a path.
+    """
 
-    @property
-    def state(self) -> State:
-        """The state itself, which belongs to the other thread: read only what does not change."""
-        return self._core.state
+    accounts: tuple[Company, ...] = field(default_factory=default_accounts)
+    settings: Settings = field(default_factory=Settings)
+    host: str = "127.0.0.1"
+    port: int = 0
+    control_port: int = 0
+    tls: str | None = None
+    tls_dir: Path | None = None
+    path_prefix: str = ""
+    faults: tuple[Fault, ...] = ()
+    clock: Callable[[], float] = time.time
 
-    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+    def __post_init__(self) -> None:
+        if self.host != "localhost" and not ipaddress.ip_address(self.host).is_loopback:
+            raise ValueError("the sandbox listens on loopback addresses only")
+        if not _PATH_PREFIX.fullmatch(self.path_prefix):
+            raise ValueError("a path prefix begins with /, does not end with it, and is percent-encoded")
 
-    def _call(self, function: Callable[..., Result], *args: Any) -> Result:
-        async def work() -> Result:
-            return function(*args)
 
-        return self._run(work())
+@dataclass(frozen=True)
+class Server:
+    """A sandbox that listens in the running event loop.
 
-    def counters(self) -> Counters:
-        """Return a copy of the counters."""
-        return self._call(self.state.snapshot)
+    :param url: the authentication address, ``{auth_url}`` of §4, with the path prefix.
+    :param control_url: the address of the control listener.
+    :param port: of the service.
+    :param ca_path: the CA file that a client must trust; None for plain HTTP.
+    """
 
-    def requests(self) -> list[Entry]:
-        """Return the log of requests, the oldest first."""
-        return self._call(list, self.state.requests)
+    state: State
+    commands: Commands
+    url: str
+    control_url: str
+    port: int
+    ca_path: str | None
 
     def connections(self, company: int = 0) -> dict[str, dict[str, Any]]:
         """Return the three Airflow Connections of a company, by environment variable.
@@ -68,45 +91,120 @@ class Sandbox:
         """
         return connections(self.state.accounts[company], self.url, self.ca_path)
 
-    def set_fault(self, kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> None:
-        """Replace all faults by this one. The kinds are in :data:`..faults.KINDS`.
 
-        :param where: the endpoint, ``token``, ``secret``, ``price``, ``probe``, or ``any``.
-        :param times: how many requests it meets; None for all.
+@contextlib.asynccontextmanager
+async def serve(options: Options) -> AsyncIterator[Server]:
+    """Run a sandbox in the running event loop until the context is left.
+
+    :raises OSError: when a port is taken, or the certificates cannot be written.
+    """
+    signing_key()
+    state = State(
+        accounts=with_labels(options.accounts),
+        settings=options.settings,
+        prefix=options.path_prefix,
+        clock=options.clock,
+    )
+
+    def count_accepted() -> None:
+        state.counters.connections_accepted += 1
+
+    def count_established() -> None:
+        state.counters.connections_established += 1
+
+    async with contextlib.AsyncExitStack() as stack:
+        certificates = None
+        if options.tls:
+            directory = options.tls_dir or Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="loanauth-sandbox-"))
+            )
+            directory.mkdir(parents=True, exist_ok=True)
+            certificates = Certificates(directory, options.tls)
+        service = Listener(
+            ServiceApp(state),
+            options.host,
+            options.port,
+            context=certificates.context if certificates else None,
+            accepted=count_accepted,
+            established=count_established,
+        )
+        stack.push_async_callback(service.close)
+        commands = Commands(state, service, certificates)
+        control = Listener(control_app(commands), options.host, options.control_port)
+        stack.push_async_callback(control.close)
+        await commands.set_faults(options.faults)
+        await control.listen()
+        scheme = "https" if certificates else "http"
+        yield Server(
+            state=state,
+            commands=commands,
+            url=f"{scheme}://{_authority(options.host, service.port)}{options.path_prefix}",
+            control_url=f"http://{_authority(options.host, control.port)}",
+            port=service.port,
+            ca_path=str(certificates.ca_path) if certificates else None,
+        )
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def _in_thread(
+    command: Callable[Concatenate[Commands, Parameters], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Sandbox, Parameters], Result]:
+    """Return a method that runs a command in the thread of the sandbox and waits for it."""
+
+    def method(sandbox: Sandbox, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return sandbox.run(command(sandbox.commands, *args, **kwargs))
+
+    functools.update_wrapper(method, command)
+    return method
+
+
+class Sandbox:
+    """A sandbox that runs in another thread. Its methods are those of :class:`..control.Commands`.
+
+    :param server: the sandbox; gives ``url``, ``control_url``, ``port`` and ``ca_path``.
+    :param loop: the event loop of its thread.
+    """
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.commands = server.commands
+        self.url = server.url
+        self.control_url = server.control_url
+        self.port = server.port
+        self.ca_path = server.ca_path
+        self.connections = server.connections
+        self.state = server.state
+        """Belongs to the other thread: read only what does not change meanwhile."""
+
+    def run(self, command: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine in the thread of the sandbox and return its result.
+
+        :raises concurrent.futures.TimeoutError: when it takes longer than :data:`TIMEOUT` seconds.
         """
-        self._run(self._core.set_faults([make_fault(kind, where=where, times=times, **params)]))
+        return asyncio.run_coroutine_threadsafe(command, self.loop).result(TIMEOUT)
 
-    def add_fault(self, kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> None:
-        """Add a fault behind those that are on: a script of faults."""
-        self._run(self._core.add_faults([make_fault(kind, where=where, times=times, **params)]))
-
-    def clear_faults(self) -> None:
-        """Make the service healthy."""
-        self._run(self._core.set_faults([]))
-
-    def reset(self) -> None:
-        """Forget what was asked, issued, failed and locked. Accounts, settings and faults stay."""
-        self._call(self.state.reset)
-
-    def revoke(self) -> None:
-        """Make every credential issued so far worthless: pricing then answers 401."""
-        self._call(self.state.issuer.forget)
-
-    def set_accounts(self, accounts: Sequence[Company]) -> None:
-        """Replace the accounts."""
-        self._call(setattr, self.state, "accounts", labelled(tuple(accounts)))
-
-    def set_settings(self, **values: int) -> None:
-        """Change settings: ``token_lifetime``, ``secret_lifetime`` (seconds), ``lockout_after``."""
-        self._call(setattr, self.state, "settings", self.state.settings.changed(values))
-
-    def stop_listening(self) -> None:
-        """Close the service port: connecting is refused."""
-        self._run(self._core.stop_listening())
-
-    def start_listening(self) -> None:
-        """Open the service port again, on the same number."""
-        self._run(self._core.start_listening())
+    counters = _in_thread(Commands.counters)
+    requests = _in_thread(Commands.requests)
+    reset = _in_thread(Commands.reset)
+    revoke = _in_thread(Commands.revoke)
+    set_accounts = _in_thread(Commands.set_accounts)
+    settings = _in_thread(Commands.settings)
+    set_settings = _in_thread(Commands.set_settings)
+    faults = _in_thread(Commands.faults)
+    set_faults = _in_thread(Commands.set_faults)
+    add_faults = _in_thread(Commands.add_faults)
+    set_fault = _in_thread(Commands.set_fault)
+    add_fault = _in_thread(Commands.add_fault)
+    clear_faults = _in_thread(Commands.clear_faults)
+    stop_listening = _in_thread(Commands.stop_listening)
+    start_listening = _in_thread(Commands.start_listening)
 
 
 @contextlib.contextmanager
@@ -125,15 +223,19 @@ def running_sandbox(
     faults: Sequence[Fault] = (),
     clock: Callable[[], float] = time.time,
 ) -> Iterator[Sandbox]:
-    """Run a sandbox in a background thread, ready when entered, gone when left.
+    """Run a sandbox in a background thread. It listens when the context is entered and is gone when it is left.
 
-    The parameters are those of :class:`..core.Options` and :class:`..state.Settings`.
+    The parameters are those of :class:`Options` and :class:`..state.Settings`.
 
+    :param accounts: None for two made-up companies.
     :raises OSError: when a port is taken.
+    :raises ValueError: when a parameter has a wrong value.
     """
     options = Options(
         accounts=default_accounts() if accounts is None else tuple(accounts),
-        settings=Settings(token_lifetime, secret_lifetime, lockout_after),
+        settings=Settings().changed(
+            token_lifetime=token_lifetime, secret_lifetime=secret_lifetime, lockout_after=lockout_after
+        ),
         host=host,
         port=port,
         control_port=control_port,
@@ -143,52 +245,31 @@ def running_sandbox(
         faults=tuple(faults),
         clock=clock,
     )
-    thread = _Thread(options)
+    started: Future[Sandbox] = Future()
+    stop = asyncio.Event()
+    thread = threading.Thread(target=_run, args=(options, started, stop), name="loanauth-sandbox", daemon=True)
     thread.start()
-    sandbox = thread.wait_until_ready()
+    try:
+        sandbox = started.result()
+    except Exception:
+        thread.join()
+        raise
     try:
         yield sandbox
     finally:
-        thread.stop()
+        sandbox.loop.call_soon_threadsafe(stop.set)
+        thread.join()
 
 
-class _Thread(threading.Thread):
-    def __init__(self, options: Options) -> None:
-        super().__init__(name="loanauth-sandbox", daemon=True)
-        self._options = options
-        self._ready = threading.Event()
-        self._sandbox: Sandbox | None = None
-        self._failure: BaseException | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._end: asyncio.Event | None = None
+def _run(options: Options, started: Future[Sandbox], stop: asyncio.Event) -> None:
+    async def main() -> None:
+        async with serve(options) as server:
+            started.set_result(Sandbox(server, asyncio.get_running_loop()))
+            await stop.wait()
 
-    def run(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except BaseException as error:  # noqa: BLE001 - told to the thread that waits
-            self._failure = error
-        finally:
-            self._ready.set()
-
-    async def _main(self) -> None:
-        core = Core(self._options)
-        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        await core.start()
-        try:
-            self._sandbox = Sandbox(core, self._loop)
-            self._ready.set()
-            await self._end.wait()
-        finally:
-            await core.stop()
-
-    def wait_until_ready(self) -> Sandbox:
-        self._ready.wait()
-        if self._sandbox is None:
-            self.join()
-            raise self._failure or RuntimeError("the sandbox did not start")
-        return self._sandbox
-
-    def stop(self) -> None:
-        if self._loop is not None and self._end is not None and self.is_alive():
-            self._loop.call_soon_threadsafe(self._end.set)
-        self.join()
+    try:
+        asyncio.run(main())
+    except BaseException as error:
+        if started.done():
+            raise
+        started.set_exception(error)

@@ -1,33 +1,33 @@
-"""What the sandbox knows while it runs: accounts, settings, counters, the log of requests, failed passwords.
-
-What may live here: facts and their changes. What may not: HTTP, sockets, secrets in anything that is shown.
-"""
+"""What the sandbox knows while it runs: accounts, settings, counters, the request log, wrong passwords."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import pydantic
+import pydantic.dataclasses
+
 from loanauth_sandbox.accounts import Company, User, default_accounts
 from loanauth_sandbox.faults import FaultQueue
-from loanauth_sandbox.issuer import Issuer
+from loanauth_sandbox.tokens import Issuer
+from loanauth_sandbox.validation import WholeNumber, explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Endpoint = Literal["token", "secret", "price", "probe", "other"]
 
-LOG_LENGTH = 1000
-"""How many requests are remembered."""
+MAX_LOG_LENGTH = 1000
+"""How many requests the log keeps; older ones are dropped."""
 
 
 @dataclass
-class Tally:
-    """How many succeeded and how many were refused."""
+class Count:
+    """How many requests succeeded and how many were refused."""
 
     succeeded: int = 0
     refused: int = 0
@@ -42,17 +42,17 @@ class Tally:
 
 @dataclass
 class Counters:
-    """What the sandbox was asked since its start or the last reset.
+    """What was counted since the start or the last reset.
 
-    ``token``, ``secret``, ``price``, ``probe`` and ``other`` count requests, answered or not, by endpoint.
+    ``token``, ``secret``, ``price``, ``probe`` and ``other`` count requests by endpoint, also those without a response.
 
-    :param authentications: token and secret requests that were decided; one that a fault answered is not.
+    :param authentications: token and secret requests that were decided. A fault may respond before the decision.
     :param by_method: the same by ``jwt``, ``los``, ``ppe``, or ``unknown`` for an unknown client.
     :param by_user: the same by ``company/user`` label, where the user was recognised.
-    :param prices: loans priced and refused.
+    :param prices: pricing requests.
     :param connections_accepted: TCP connections, also those whose TLS handshake failed.
-    :param connections_established: connections ready for a request, over TLS after the handshake.
-    :param faults: how often each kind of fault was played.
+    :param connections_established: connections ready for a request, with TLS after the handshake.
+    :param faults: how many requests each kind of fault was played on.
     """
 
     token: int = 0
@@ -60,23 +60,23 @@ class Counters:
     price: int = 0
     probe: int = 0
     other: int = 0
-    authentications: Tally = field(default_factory=Tally)
-    by_method: dict[str, Tally] = field(default_factory=dict)
-    by_user: dict[str, Tally] = field(default_factory=dict)
-    prices: Tally = field(default_factory=Tally)
+    authentications: Count = field(default_factory=Count)
+    by_method: dict[str, Count] = field(default_factory=dict)
+    by_user: dict[str, Count] = field(default_factory=dict)
+    prices: Count = field(default_factory=Count)
     connections_accepted: int = 0
     connections_established: int = 0
     faults: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
-class Entry:
+class LogEntry:
     """One request in the log.
 
     :param at: seconds since the epoch.
     :param path: without credentials.
-    :param status: of the answer; None while, or when, there is none.
-    :param refused: which part of the request departs from the interface, or why it was refused; no values.
+    :param status: of the response; None while, or if, there is none.
+    :param refused: why the request was rejected, without any value of it; None if it was not.
     """
 
     at: float
@@ -88,39 +88,37 @@ class Entry:
     refused: str | None = None
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))
 class Settings:
     """What can be set while the sandbox runs.
 
     :param token_lifetime: of access tokens, in seconds.
-    :param secret_lifetime: how long pricing takes an API secret, in seconds.
+    :param secret_lifetime: how long pricing accepts an API secret, in seconds.
     :param lockout_after: wrong passwords in a row after which a user is locked; 0 for never.
     """
 
-    token_lifetime: int = 3600
-    secret_lifetime: int = 86_400
-    lockout_after: int = 0
+    token_lifetime: WholeNumber = 3600
+    secret_lifetime: WholeNumber = 86_400
+    lockout_after: WholeNumber = 0
 
-    def changed(self, values: Any) -> Settings:
+    def changed(self, /, **values: Any) -> Settings:
         """Return a copy with these values.
 
         :raises ValueError: when one is no setting or not a whole number of at least 0.
         """
-        names = [one.name for one in dataclasses.fields(self)]
-        if not isinstance(values, dict) or not set(values) <= set(names):
-            raise ValueError(f"settings are an object with members of {', '.join(names)}")
-        for name, value in values.items():
-            if type(value) is not int or value < 0:
-                raise ValueError(f"{name} must be a whole number of at least 0")
-        return dataclasses.replace(self, **values)
+        try:
+            return Settings(**{**dataclasses.asdict(self), **values})
+        except pydantic.ValidationError as error:
+            raise ValueError(explain(error, "settings")) from None
 
 
 @dataclass
 class State:
-    """Everything that changes; used by one event loop only.
+    """Everything that changes while the sandbox runs. Only its event loop may change it.
 
     :param prefix: the path before ``/oauth/token`` and ``/encodeAES128``, empty or like ``/tenant1``.
     :param clock: seconds since the epoch.
+    :param wrong_passwords: in a row, by company id and username.
     """
 
     accounts: tuple[Company, ...] = field(default_factory=default_accounts)
@@ -130,34 +128,29 @@ class State:
     issuer: Issuer = field(default_factory=Issuer)
     faults: FaultQueue = field(default_factory=FaultQueue)
     counters: Counters = field(default_factory=Counters)
-    requests: deque[Entry] = field(default_factory=lambda: deque(maxlen=LOG_LENGTH))
+    requests: deque[LogEntry] = field(default_factory=lambda: deque(maxlen=MAX_LOG_LENGTH))
     wrong_passwords: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def log(self, entry: Entry) -> None:
-        """Remember and count a request, when it has arrived."""
+    def log(self, entry: LogEntry) -> None:
+        """Remember and count a request that has arrived."""
         setattr(self.counters, entry.endpoint, getattr(self.counters, entry.endpoint) + 1)
         self.requests.append(entry)
 
     def count_authentication(self, method: str, company: Company | None, user: User | None, *, succeeded: bool) -> None:
         """Count a decided authentication."""
         self.counters.authentications.add(succeeded=succeeded)
-        self.counters.by_method.setdefault(method, Tally()).add(succeeded=succeeded)
+        self.counters.by_method.setdefault(method, Count()).add(succeeded=succeeded)
         if company and user:
-            label = f"{company.label}/{user.label}"
-            self.counters.by_user.setdefault(label, Tally()).add(succeeded=succeeded)
+            self.counters.by_user.setdefault(f"{company.label}/{user.label}", Count()).add(succeeded=succeeded)
 
-    def locked(self, company: Company, user: User) -> bool:
-        """Tell whether this user is locked."""
+    def is_locked(self, company: Company, user: User) -> bool:
+        """Return whether this user is locked."""
         limit = self.faults.lockout_after() or self.settings.lockout_after
         return bool(limit) and self.wrong_passwords[company.company_id, user.username] >= limit
 
-    def snapshot(self) -> Counters:
-        """Return a copy of the counters."""
-        return copy.deepcopy(self.counters)
-
     def reset(self) -> None:
-        """Forget what was asked, issued, failed and locked. Accounts, settings and faults stay."""
+        """Forget counters, the request log, issued credentials and wrong passwords. The rest stays."""
         self.counters = Counters()
         self.requests.clear()
         self.wrong_passwords.clear()
-        self.issuer.forget()
+        self.issuer.revoke()

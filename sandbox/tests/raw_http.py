@@ -1,4 +1,4 @@
-"""Requests as literal bytes over a bare socket, and answers read by the standard library."""
+"""Requests as literal bytes over a bare socket, and responses read by the standard library."""
 
 from __future__ import annotations
 
@@ -105,29 +105,29 @@ def ended(connection):
 
 
 def send(sandbox, raw):
-    """Send bytes and return the parsed answer with its body in `.text` and `.json()`."""
+    """Send bytes and return the parsed response with its body in `.text` and `.json()`."""
     with connect(sandbox) as connection:
         connection.sendall(raw)
         return read(connection, raw.partition(b" ")[0].decode())
 
 
-class Answer:
-    def __init__(self, response):
-        self.status = response.status
-        self.headers = response.headers
-        self.body = response.read()
+class Response:
+    def __init__(self, received):
+        self.status = received.status
+        self.headers = received.headers
+        self.body = received.read()
 
     def json(self):
         return json.loads(self.body)
 
 
 def read(connection, method="GET"):
-    response = http.client.HTTPResponse(connection, method=method)
+    received = http.client.HTTPResponse(connection, method=method)
     try:
-        response.begin()
-        return Answer(response)
+        received.begin()
+        return Response(received)
     finally:
-        response.close()
+        received.close()
 
 
 class _Fake:
@@ -139,12 +139,12 @@ class _Fake:
 
 
 def parse(raw):
-    """Parse the bytes of an answer."""
+    """Parse the bytes of an response."""
     return read(_Fake(raw))
 
 
 def get_token(sandbox):
     company = sandbox.state.accounts[0]
-    answer = send(sandbox, token_request(company, company.users[0]))
-    assert answer.status == 200, answer.body
-    return answer.json()
+    response = send(sandbox, token_request(company, company.users[0]))
+    assert response.status == 200, response.body
+    return response.json()

@@ -1,4 +1,4 @@
-"""`accounts.py`: JSON in and out, refusals that name the field and never a value, and the Connections."""
+"""`accounts.py`: JSON in and out, errors that name the field and quote no value, and the Connections."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from loanauth_sandbox.accounts import (
     connections,
     default_accounts,
     dump_accounts,
-    labelled,
     load_accounts,
     read_accounts,
+    with_labels,
 )
 
 DUMP = json.loads(json.dumps(dump_accounts(default_accounts())))
@@ -33,29 +33,35 @@ def edited(edit):
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
-        ([], "accounts must be an object"),
-        ({"companies": {}}, "accounts must be an object"),
-        ({**DUMP, "more": 1}, "accounts must be an object"),
-        ({"companies": [1]}, r"companies\[0\] must be an object"),
-        (edited(lambda v: v["companies"][1].pop("api_key")), r"companies\[1\] lacks api_key"),
-        (edited(lambda v: v["companies"][0].update(hush="hush")), r"companies\[0\] holds a member that"),
-        (edited(lambda v: v["companies"][0].update(api_key=12345)), r"companies\[0\].api_key must be a string"),
-        (edited(lambda v: v["companies"][0].update(origin=None)), r"companies\[0\].origin must be a string"),
-        (edited(lambda v: v["companies"][0].update(users={})), r"companies\[0\].users must be a list"),
+        ([], "accounts: Input should be a dictionary"),
+        ({"companies": {}}, "companies: Input should be a valid tuple"),
+        ({**DUMP, "more": 1}, "accounts: unknown member"),
+        ({"companies": [1]}, r"companies\[0\]: Input should be a dictionary"),
+        (edited(lambda v: v["companies"][1].pop("api_key")), r"companies\[1\].api_key: Field required"),
+        (edited(lambda v: v["companies"][0].update(hush="hush")), r"companies\[0\]: unknown member"),
+        (
+            edited(lambda v: v["companies"][0].update(api_key=12345)),
+            r"companies\[0\].api_key: Input should be a valid string",
+        ),
+        (
+            edited(lambda v: v["companies"][0].update(origin=None)),
+            r"companies\[0\].origin: Input should be a valid string",
+        ),
+        (edited(lambda v: v["companies"][0].update(users={})), r"companies\[0\].users: Input should be a valid tuple"),
         (
             edited(lambda v: v["companies"][0]["users"][0].pop("password")),
-            r"companies\[0\].users\[0\] lacks password",
+            r"companies\[0\].users\[0\].password: Field required",
         ),
         (
             edited(lambda v: v["companies"][0]["users"][0].update(password=["x"])),
-            r"companies\[0\].users\[0\].password must be a string",
+            r"companies\[0\].users\[0\].password: Input should be a valid string",
         ),
     ],
 )
-def test_wrong_accounts(value, told):
-    with pytest.raises(AccountsError, match=told) as caught:
+def test_wrong_accounts(value, message):
+    with pytest.raises(AccountsError, match=message) as caught:
         load_accounts(value)
     assert "hush" not in str(caught.value)
     assert "12345" not in str(caught.value)
@@ -75,7 +81,7 @@ def test_who_has_no_label_gets_its_position():
     for value in (item for company in DUMP["companies"] for item in (company, *company["users"])):
         assert value["label"]
     bare = edited(lambda v: [item.pop("label") for c in v["companies"] for item in (c, *c["users"])])
-    companies = labelled(load_accounts(bare))
+    companies = with_labels(load_accounts(bare))
     assert [f"{one.label}/{one.users[0].label}" for one in companies] == ["company-1/user-1", "company-2/user-1"]
 
 

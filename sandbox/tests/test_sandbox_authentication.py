@@ -1,4 +1,4 @@
-"""`authentication.py` over real sockets: what §4 says is let in, and every deviation from it is refused."""
+"""Authentication in `app.py` over real sockets: what §4 says is accepted, and every violation of it is rejected."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import raw_http
 from raw_http import basic, form, part, request, secret_request, send, token_headers, token_request
 
 from loanauth_sandbox.accounts import default_accounts, dump_accounts
-from loanauth_sandbox.issuer import signing_key
 from loanauth_sandbox.server import running_sandbox
+from loanauth_sandbox.tokens import signing_key
 
 COMPANY = default_accounts()[0]
 USER = COMPANY.users[0]
@@ -109,14 +109,14 @@ def test_tokens_are_signed_json_web_tokens(sandbox):
     assert {"iss", "sub", "iat", "exp", "jti"} <= set(access) & set(refresh)
 
 
-def test_los_client_is_told_another_licence_id(sandbox):
+def test_los_client_gets_another_licence_id(sandbox):
     headers = {**token_headers(COMPANY), "Authorization": basic(COMPANY.los_client_id, COMPANY.los_client_secret)}
-    answer = send(
+    response = send(
         sandbox, request("POST", "/oauth/token", headers, form(COMPANY, USER, client_id=COMPANY.los_client_id))
     )
-    assert answer.status == 200
-    assert set(answer.json()) == set(FIELDS)
-    assert answer.json()["companyNmlsId"] == COMPANY.los_company_nmls_id != COMPANY.company_nmls_id
+    assert response.status == 200
+    assert set(response.json()) == set(FIELDS)
+    assert response.json()["companyNmlsId"] == COMPANY.los_company_nmls_id != COMPANY.company_nmls_id
     assert sandbox.counters().by_method["los"].succeeded == 1
 
 
@@ -132,9 +132,9 @@ def test_los_client_is_told_another_licence_id(sandbox):
     ],
 )
 def test_secret_response_is_gzip_for_who_accepts_it(sandbox, accept, packed):
-    answer = send(sandbox, secret_request(COMPANY, USER, {"Host": "127.0.0.1", **accept}))
-    assert answer.headers.get("Content-Encoding") == ("gzip" if packed else None)
-    value = json.loads(gzip.decompress(answer.body) if packed else answer.body)
+    response = send(sandbox, secret_request(COMPANY, USER, {"Host": "127.0.0.1", **accept}))
+    assert response.headers.get("Content-Encoding") == ("gzip" if packed else None)
+    value = json.loads(gzip.decompress(response.body) if packed else response.body)
     assert set(value) == {"valid", "secret"}
     assert type(value["valid"]) is int
     assert len(str(value["valid"])) == 13
@@ -199,7 +199,7 @@ GOOD = token_headers(COMPANY)["Authorization"]
 BODY = form(COMPANY, USER)
 FIRST = part("username", USER.username)
 
-DEVIATIONS = {
+VIOLATIONS = {
     "query": (changed(path="/oauth/token?a=b"), "a query string"),
     "credentials in query": (changed(path=f"/oauth/token?password={USER.password}"), "a query string"),
     "no Origin": (changed(Origin=None), "no origin header"),
@@ -253,23 +253,23 @@ DEVIATIONS = {
         for name in ("Cookie", "Proxy-Authorization", "apiKey", "userId", "secret", "companyid", "client_secret")
     },
 }
-DEVIATIONS["client_secret"] = (
+VIOLATIONS["client_secret"] = (
     changed().replace(b"\r\n\r\n", b"\r\nclient_secret: anything\r\n\r\n", 1),
     "a client_secret header",
 )
 
 
-@pytest.mark.parametrize("name", DEVIATIONS)
-def test_a_deviating_token_request_is_refused(sandbox, name):
-    raw, told = DEVIATIONS[name]
-    answer = send(sandbox, raw)
-    assert answer.status == 400
-    assert answer.json()["error"] == "invalid_request"
-    assert told in answer.json()["error_description"]
-    assert_silent(answer.body)
+@pytest.mark.parametrize("name", VIOLATIONS)
+def test_a_violating_token_request_is_rejected(sandbox, name):
+    raw, message = VIOLATIONS[name]
+    response = send(sandbox, raw)
+    assert response.status == 400
+    assert response.json()["error"] == "invalid_request"
+    assert message in response.json()["error_description"]
+    assert_silent(response.body)
     assert sandbox.counters().authentications.refused == 1
     assert sandbox.counters().authentications.succeeded == 0
-    assert told in sandbox.requests()[-1].refused
+    assert message in sandbox.requests()[-1].refused
 
 
 def assert_silent(body):
@@ -299,9 +299,9 @@ REFUSALS = {
 @pytest.mark.parametrize("name", REFUSALS)
 def test_a_refusal_has_the_shape_of_oauth(sandbox, name):
     raw, status, error, description = REFUSALS[name]
-    answer = send(sandbox, raw)
-    assert (answer.status, answer.json()) == (status, {"error": error, "error_description": description})
-    assert answer.headers["Cache-Control"] == "no-store"
+    response = send(sandbox, raw)
+    assert (response.status, response.json()) == (status, {"error": error, "error_description": description})
+    assert response.headers["Cache-Control"] == "no-store"
 
 
 SPRING = {
@@ -328,12 +328,12 @@ SPRING = {
 @pytest.mark.parametrize("name", SPRING)
 def test_a_refusal_has_the_shape_of_spring(sandbox, name):
     raw, status, error = SPRING[name]
-    answer = send(sandbox, raw)
-    assert answer.status == status
-    assert set(answer.json()) == {"timestamp", "status", "error", "message", "path"}
-    assert (answer.json()["status"], answer.json()["error"]) == (status, error)
-    assert answer.json()["path"] == ("/***" if status == 404 else "/oauth/token")
-    assert_silent(answer.body)
+    response = send(sandbox, raw)
+    assert response.status == status
+    assert set(response.json()) == {"timestamp", "status", "error", "message", "path"}
+    assert (response.json()["status"], response.json()["error"]) == (status, error)
+    assert response.json()["path"] == ("/***" if status == 404 else "/oauth/token")
+    assert_silent(response.body)
 
 
 def secret_path(path, headers=(), body=b"", method="GET"):
@@ -342,7 +342,7 @@ def secret_path(path, headers=(), body=b"", method="GET"):
 
 PATH = f"/encodeAES128/{COMPANY.api_key}/{USER.user_id}"
 
-SECRET_DEVIATIONS = {
+SECRET_VIOLATIONS = {
     "one segment": (secret_path(f"/encodeAES128/{COMPANY.api_key}"), "two segments"),
     "three segments": (secret_path(PATH + "/x"), "two segments"),
     "trailing slash": (secret_path(PATH + "/"), "two segments"),
@@ -365,14 +365,20 @@ SECRET_DEVIATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", SECRET_DEVIATIONS)
-def test_a_deviating_secret_request_is_refused(sandbox, name):
-    raw, told = SECRET_DEVIATIONS[name]
-    answer = send(sandbox, raw)
-    assert answer.status == 400
-    assert told in answer.json()["error_description"]
-    assert_silent(answer.body)
+@pytest.mark.parametrize("name", SECRET_VIOLATIONS)
+def test_a_violating_secret_request_is_rejected(sandbox, name):
+    raw, message = SECRET_VIOLATIONS[name]
+    response = send(sandbox, raw)
+    assert response.status == 400
+    assert message in response.json()["error_description"]
+    assert_silent(response.body)
     assert sandbox.counters().by_method["ppe"].refused == 1
+
+
+def test_a_key_is_not_taken_by_another_method(sandbox):
+    response = send(sandbox, secret_path(PATH, method="HEAD"))
+    assert (response.status, response.headers["Allow"]) == (405, "GET")
+    assert sandbox.counters().authentications.refused == 0
 
 
 @pytest.mark.parametrize(
@@ -384,11 +390,11 @@ def test_a_deviating_secret_request_is_refused(sandbox, name):
         PATH.replace("/made", "/Made"),
     ],
 )
-def test_an_unknown_key_or_user_is_refused(sandbox, path):
-    answer = send(sandbox, secret_path(path))
-    assert answer.status == 401
-    assert answer.json()["path"] == "/encodeAES128/***/***"
-    assert_silent(answer.body)
+def test_an_unknown_key_or_user_is_rejected(sandbox, path):
+    response = send(sandbox, secret_path(path))
+    assert response.status == 401
+    assert response.json()["path"] == "/encodeAES128/***/***"
+    assert_silent(response.body)
 
 
 def test_the_same_key_and_user_in_headers_are_taken(sandbox):
@@ -406,8 +412,8 @@ def test_wrong_passwords_lock_a_user(sandbox):
         assert send(sandbox, wrong).json()["error_description"] == "Bad credentials"
     locked = {"error": "invalid_grant", "error_description": "User account is locked"}
     for raw in (wrong, right):
-        answer = send(sandbox, raw)
-        assert (answer.status, answer.json()) == (400, locked)
+        response = send(sandbox, raw)
+        assert (response.status, response.json()) == (400, locked)
     assert send(sandbox, token_request(default_accounts()[1], default_accounts()[1].users[0])).status == 200
     sandbox.reset()
     assert send(sandbox, right).status == 200

@@ -58,13 +58,13 @@ def test_a_person_reads_what_it_is_and_pastes_the_connections(tmp_path):
         assert send(running, token_request(COMPANY, USER, password="hush-hush")).status == 400
         send(running, raw_http.secret_request(COMPANY, USER))
         stdout, stderr = finished(running, signal.SIGINT)
-    assert "stand-in of the loan pricing service" in stdout
-    assert "Its own inventions:" in stdout
+    assert "stand-in for the loan pricing service" in stdout
+    assert "Invented: " in stdout
     assert running.url in stdout
     assert running.control_url in stdout
     pasted = re.findall(r"^export (AIRFLOW_CONN_LOANAUTH_(?:JWT|LOS|PPE))='(.*)'$", stdout, re.MULTILINE)
     assert {name: json.loads(value) for name, value in pasted} == running.connections
-    assert stdout.endswith("sandbox: stopped\n")
+    assert stdout.endswith("loanauth-sandbox: stopped\n")
     assert stderr.count("POST /oauth/token -> ") == 2
     secrets = (USER.password, "hush-hush", COMPANY.client_secret, COMPANY.api_key, USER.user_id, USER.username)
     assert not [one for one in secrets if one in stderr]
@@ -101,7 +101,7 @@ def test_everything_can_be_set(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--fault", "{"], "argument --fault"),
         (["--fault", '{"kind": "nonsense"}'], "no such kind"),
@@ -109,14 +109,14 @@ def test_everything_can_be_set(tmp_path):
         (["--accounts", "nowhere.json"], "accounts file cannot be read"),
         (["--tls", "bad"], "invalid choice"),
         (["--fault", '{"kind": "certificate"}'], "started with TLS"),
-        (["--token-lifetime", "-1"], "token_lifetime must be"),
+        (["--token-lifetime", "-1"], "token_lifetime: Input should be greater than or equal to 0"),
     ],
 )
-def test_a_wrong_argument(arguments, told, capsys):
+def test_a_wrong_argument(arguments, message, capsys):
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_help_lists_the_faults(capsys):

@@ -59,8 +59,8 @@ def test_faults(sandbox, control):
 
 @pytest.mark.parametrize("value", [{"kind": "nonsense"}, {"kind": "certificate"}, [], 7])
 def test_a_wrong_fault(control, value):
-    answer = control("PUT", "/fault", value)
-    assert (answer.status_code, list(answer.json())) == ((200, ["ok"]) if value == [] else (400, ["error"]))
+    response = control("PUT", "/fault", value)
+    assert (response.status_code, list(response.json())) == ((200, ["ok"]) if value == [] else (400, ["error"]))
 
 
 def test_no_json(control):

@@ -45,13 +45,13 @@ def test_a_very_strict_client_trusts_it_too(over_tls):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [("unknown-ca", "unable to get local issuer|unable to get issuer|self.signed"), ("wrong-name", "mismatch")],
 )
-def test_certificates_are_switched_while_it_runs(over_tls, name, told):
+def test_certificates_are_switched_while_it_runs(over_tls, name, message):
     over_tls.set_fault("certificate", name=name)
     for _ in range(2):
-        with pytest.raises(ssl.SSLCertVerificationError, match=told):
+        with pytest.raises(ssl.SSLCertVerificationError, match=message):
             raw_http.connect(over_tls)
     counters = over_tls.counters()
     assert counters.connections_accepted == 2

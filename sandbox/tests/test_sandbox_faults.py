@@ -1,4 +1,4 @@
-"""`faults.py` and `sabotage.py`: each fault as a client sees it on its socket, and how faults are switched."""
+"""`faults.py` and `fault_handlers.py`: each fault as a client sees it on its socket, and how faults are switched."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 import raw_http
 from raw_http import ended, price_request, request, secret_request, send, token_request
 
-from loanauth_sandbox import sabotage
+from loanauth_sandbox import fault_handlers
 from loanauth_sandbox.accounts import default_accounts
-from loanauth_sandbox.faults import KINDS, FaultError, describe, load_faults, make_fault
+from loanauth_sandbox.faults import KINDS, FaultError, describe, describe_kinds, load_faults, make_fault
 from loanauth_sandbox.server import running_sandbox
 
 COMPANY = default_accounts()[0]
@@ -33,7 +33,7 @@ def either(request):
 
 
 @pytest.fixture
-def spoiled(either):
+def faulty(either):
     yield either
     either.clear_faults()
     either.reset()
@@ -41,40 +41,46 @@ def spoiled(either):
 
 def test_every_fault_of_the_table_is_played_somewhere():
     played = {name for name, kind in KINDS.items() if kind.scope == "request"}
-    assert played == set(sabotage.BEFORE) | set(sabotage.AFTER)
-    assert not set(sabotage.BEFORE) & set(sabotage.AFTER)
+    assert played == set(fault_handlers.INSTEAD) | set(fault_handlers.AFTERWARDS)
+    assert not set(fault_handlers.INSTEAD) & set(fault_handlers.AFTERWARDS)
     assert {name for name in KINDS if name not in played} == {"refuse", "stall", "certificate", "lockout"}
 
 
 def test_the_table_can_be_listed():
     text = describe()
-    assert all(f"  {name}: {kind.doc}" in text for name, kind in KINDS.items())
-    assert all(kind.doc.endswith(".") and param.doc for kind in KINDS.values() for param in kind.params.values())
+    kinds = describe_kinds()
+    assert list(kinds) == list(KINDS)
+    for name, kind in kinds.items():
+        assert f"  {name}: {kind['doc']}\n" in f"{text}\n"
+        assert kind["doc"].endswith(".")
+        for param, described in kind["params"].items():
+            assert f"\n      {param}=" in text
+            assert described["doc"]
 
 
-def test_hang(spoiled):
-    spoiled.set_fault("hang")
-    with raw_http.connect(spoiled) as connection:
+def test_hang(faulty):
+    faulty.set_fault("hang")
+    with raw_http.connect(faulty) as connection:
         connection.sendall(TOKEN)
-        while spoiled.counters().token == 0:
+        while faulty.counters().token == 0:
             time.sleep(0.001)
         connection.settimeout(0.2)
         with pytest.raises(TimeoutError):
             connection.recv(1)
-    assert spoiled.counters().authentications.succeeded == 0
+    assert faulty.counters().authentications.succeeded == 0
 
 
-def test_hang_ends_after_its_seconds(spoiled):
-    spoiled.set_fault("hang", seconds=0.05)
-    with raw_http.connect(spoiled) as connection:
+def test_hang_ends_after_its_seconds(faulty):
+    faulty.set_fault("hang", seconds=0.05)
+    with raw_http.connect(faulty) as connection:
         connection.sendall(TOKEN)
         assert ended(connection) == b""
 
 
-def test_latency(spoiled):
-    spoiled.set_fault("latency", seconds=0.1)
+def test_latency(faulty):
+    faulty.set_fault("latency", seconds=0.1)
     start = time.monotonic()
-    assert send(spoiled, TOKEN).status == 200
+    assert send(faulty, TOKEN).status == 200
     assert time.monotonic() - start >= 0.1
 
 
@@ -89,10 +95,10 @@ def test_reset(sandbox):
     assert sandbox.counters().authentications.succeeded == 1
 
 
-def test_cut_body(spoiled):
-    spoiled.set_fault("cut-body")
+def test_cut_body(faulty):
+    faulty.set_fault("cut-body")
     with pytest.raises(http.client.IncompleteRead) as caught:
-        send(spoiled, TOKEN)
+        send(faulty, TOKEN)
     assert b"access_token" in caught.value.partial or caught.value.partial == b""
 
 
@@ -107,9 +113,9 @@ def test_cut_body_ends_without_a_reset(sandbox):
 
 @pytest.mark.parametrize("raw", [TOKEN, SECRET], ids=["token", "secret"])
 @pytest.mark.parametrize("delta", [100, -10])
-def test_wrong_content_length(spoiled, raw, delta):
-    spoiled.set_fault("wrong-content-length", delta=delta)
-    with raw_http.connect(spoiled) as connection:
+def test_wrong_content_length(faulty, raw, delta):
+    faulty.set_fault("wrong-content-length", delta=delta)
+    with raw_http.connect(faulty) as connection:
         connection.sendall(raw)
         head, _, body = ended(connection).partition(b"\r\n\r\n")
     assert b"Transfer-Encoding" not in head
@@ -117,13 +123,13 @@ def test_wrong_content_length(spoiled, raw, delta):
     assert head.count(b"Connection: ") == 1
 
 
-def test_invalid_json(spoiled):
-    spoiled.set_fault("invalid-json")
-    answer = send(spoiled, TOKEN)
-    assert answer.status == 200
-    assert answer.headers["Content-Type"] == "application/json;charset=UTF-8"
+def test_invalid_json(faulty):
+    faulty.set_fault("invalid-json")
+    response = send(faulty, TOKEN)
+    assert response.status == 200
+    assert response.headers["Content-Type"] == "application/json;charset=UTF-8"
     with pytest.raises(ValueError, match="Unterminated"):
-        answer.json()
+        response.json()
 
 
 @pytest.mark.parametrize(
@@ -138,58 +144,58 @@ def test_invalid_json(spoiled):
         ("wrong-type", lambda value: value["access_token"] == 12345),
     ],
 )
-def test_wrong_shape(spoiled, shape, check):
-    spoiled.set_fault("wrong-shape", shape=shape)
-    answer = send(spoiled, TOKEN)
-    assert answer.status == 200
-    assert check(answer.json())
+def test_wrong_shape(faulty, shape, check):
+    faulty.set_fault("wrong-shape", shape=shape)
+    response = send(faulty, TOKEN)
+    assert response.status == 200
+    assert check(response.json())
 
 
 def test_wrong_shape_of_others(sandbox):
     sandbox.set_fault("wrong-shape", shape="missing")
-    answer = send(sandbox, SECRET)
-    assert "Content-Encoding" not in answer.headers
-    assert list(answer.json()) == ["valid"]
+    response = send(sandbox, SECRET)
+    assert "Content-Encoding" not in response.headers
+    assert list(response.json()) == ["valid"]
     assert list(send(sandbox, PROBE).json()) == ["invented_by"]
     assert send(sandbox, token_request(COMPANY, USER, password="nope1")).json()["error"] == "invalid_grant"
 
 
-def test_html_200(spoiled):
-    spoiled.set_fault("html-200")
-    answer = send(spoiled, TOKEN)
-    assert (answer.status, answer.headers.get_content_type()) == (200, "text/html")
-    assert b"<form" in answer.body
+def test_html_200(faulty):
+    faulty.set_fault("html-200")
+    response = send(faulty, TOKEN)
+    assert (response.status, response.headers.get_content_type()) == (200, "text/html")
+    assert b"<form" in response.body
 
 
 @pytest.mark.parametrize(("raw", "name"), [(TOKEN, "access_token"), (SECRET, "secret")])
 def test_wrong_content_type(sandbox, raw, name):
     sandbox.set_fault("wrong-content-type")
-    answer = send(sandbox, raw)
-    assert answer.headers.get_all("Content-Type") == ["text/plain"]
-    body = zlib.decompress(answer.body, 31) if answer.headers["Content-Encoding"] else answer.body
+    response = send(sandbox, raw)
+    assert response.headers.get_all("Content-Type") == ["text/plain"]
+    body = zlib.decompress(response.body, 31) if response.headers["Content-Encoding"] else response.body
     assert name in json.loads(body)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirect(sandbox, status):
     sandbox.set_fault("redirect", status=status, location="http://127.0.0.1:9/elsewhere")
-    answer = send(sandbox, TOKEN)
-    assert (answer.status, answer.headers["Location"]) == (status, "http://127.0.0.1:9/elsewhere")
+    response = send(sandbox, TOKEN)
+    assert (response.status, response.headers["Location"]) == (status, "http://127.0.0.1:9/elsewhere")
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 429, 500, 502, 503, 504, 599])
 @pytest.mark.parametrize("shape", ["spring", "oauth", "html", "empty"])
 def test_status(sandbox, status, shape):
     sandbox.set_fault("status", status=status, shape=shape)
-    answer = send(sandbox, TOKEN)
-    assert answer.status == status
-    assert "Retry-After" not in answer.headers
+    response = send(sandbox, TOKEN)
+    assert response.status == status
+    assert "Retry-After" not in response.headers
     if shape == "spring":
-        assert answer.json()["status"] == status
+        assert response.json()["status"] == status
     elif shape == "oauth":
-        assert answer.json() == {"error": "invalid_grant", "error_description": "Bad credentials"}
+        assert response.json() == {"error": "invalid_grant", "error_description": "Bad credentials"}
     else:
-        assert (b"<h1>" in answer.body) == (shape == "html")
+        assert (b"<h1>" in response.body) == (shape == "html")
 
 
 @pytest.mark.parametrize(("given", "sent"), [(3, "3"), (0, "0"), ("soon", "soon")])
@@ -206,26 +212,26 @@ def test_retry_after_as_a_date(sandbox):
 
 def test_gzip_bomb(sandbox):
     sandbox.set_fault("gzip-bomb", size=5_000_000)
-    answer = send(sandbox, SECRET)
-    assert answer.headers["Content-Encoding"] == "gzip"
-    assert len(answer.body) < 10_000
-    assert zlib.decompress(answer.body, 31) == bytes(5_000_000)
+    response = send(sandbox, SECRET)
+    assert response.headers["Content-Encoding"] == "gzip"
+    assert len(response.body) < 10_000
+    assert zlib.decompress(response.body, 31) == bytes(5_000_000)
 
 
-def test_huge_body(spoiled):
-    spoiled.set_fault("huge-body")
-    answer = send(spoiled, TOKEN)
-    assert len(answer.json()["padding"]) == 10_485_760
+def test_huge_body(faulty):
+    faulty.set_fault("huge-body")
+    response = send(faulty, TOKEN)
+    assert len(response.json()["padding"]) == 10_485_760
 
 
 @pytest.mark.parametrize("kind", ["huge-body", "endless-headers"])
-def test_a_client_that_leaves_ends_the_flood(spoiled, kind):
-    spoiled.set_fault(kind, size=1_000_000_000)
-    with raw_http.connect(spoiled) as connection:
+def test_a_client_that_leaves_ends_the_flood(faulty, kind):
+    faulty.set_fault(kind, size=1_000_000_000)
+    with raw_http.connect(faulty) as connection:
         connection.sendall(TOKEN)
         assert len(connection.recv(100)) > 0
-    spoiled.clear_faults()
-    assert send(spoiled, TOKEN).status == 200
+    faulty.clear_faults()
+    assert send(faulty, TOKEN).status == 200
 
 
 def test_endless_headers(sandbox):
@@ -304,19 +310,19 @@ def test_a_fault_meets_its_endpoint_only(sandbox, where):
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
         ({"kind": "nonsense"}, "no such kind"),
-        ({"kind": "hang", "where": "here"}, "where must be one of"),
-        ({"kind": "hang", "times": 0}, "times must be"),
-        ({"kind": "hang", "times": True}, "times must be"),
+        ({"kind": "hang", "where": "here"}, "where: Input should be 'token', "),
+        ({"kind": "hang", "times": 0}, "times: Input should be greater than or equal to 1"),
+        ({"kind": "hang", "times": True}, "times: Input should be a valid integer"),
         ({"kind": "hang", "minutes": 1}, "hang has no parameter minutes; it has seconds"),
-        ({"kind": "hang", "seconds": "1"}, "seconds must be int or float"),
-        ({"kind": "hang", "seconds": True}, "seconds must be int or float"),
-        ({"kind": "hang", "seconds": -1}, "seconds must not be negative"),
-        ({"kind": "status", "status": 200}, "status must be from 400 to 599"),
-        ({"kind": "redirect", "status": 304}, "status must be one of 301"),
-        ({"kind": "redirect", "location": "a\r\nb"}, "location must be printable ASCII"),
+        ({"kind": "hang", "seconds": "1"}, "seconds: Input should be a valid number"),
+        ({"kind": "hang", "seconds": True}, "seconds: Input should be a valid number"),
+        ({"kind": "hang", "seconds": -1}, "seconds: Input should be greater than or equal to 0"),
+        ({"kind": "status", "status": 200}, "status: Input should be greater than or equal to 400"),
+        ({"kind": "redirect", "status": 304}, "status: Input should be 301, 302, "),
+        ({"kind": "redirect", "location": "a\r\nb"}, "location: String should match pattern"),
         ({"kind": "refuse", "times": 1}, "holds for the whole service"),
         ({"kind": "reset", "x": 1}, "it has none"),
         ({}, "a member kind"),
@@ -324,8 +330,8 @@ def test_a_fault_meets_its_endpoint_only(sandbox, where):
         ([{"kind": "hang"}, None], "a member kind"),
     ],
 )
-def test_a_wrong_fault_is_refused(fault, told):
-    with pytest.raises(FaultError, match=told):
+def test_a_wrong_fault_is_rejected(fault, message):
+    with pytest.raises(FaultError, match=message):
         load_faults(fault)
 
 
@@ -336,23 +342,23 @@ def test_the_certificate_fault_needs_tls(sandbox):
 
 def test_faults_travel_as_json():
     fault = make_fault("status", where="token", times=2, status=429, retry_after=1)
-    assert load_faults(fault.to_json()) == [fault]
+    assert load_faults(fault.model_dump()) == [fault]
 
 
-def test_refuse_and_open_again(spoiled):
-    with raw_http.connect(spoiled) as idle:
+def test_refuse_and_open_again(faulty):
+    with raw_http.connect(faulty) as idle:
         for _ in range(2):
-            spoiled.set_fault("refuse")
+            faulty.set_fault("refuse")
             with pytest.raises(ConnectionRefusedError):
-                raw_http.connect(spoiled)
+                raw_http.connect(faulty)
         assert ended(idle) == b""
-    spoiled.clear_faults()
-    assert send(spoiled, TOKEN).status == 200
-    spoiled.stop_listening()
+    faulty.clear_faults()
+    assert send(faulty, TOKEN).status == 200
+    faulty.stop_listening()
     with pytest.raises(ConnectionRefusedError):
-        raw_http.connect(spoiled)
-    spoiled.start_listening()
-    assert send(spoiled, TOKEN).status == 200
+        raw_http.connect(faulty)
+    faulty.start_listening()
+    assert send(faulty, TOKEN).status == 200
 
 
 def test_stall(sandbox):

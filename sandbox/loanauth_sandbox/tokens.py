@@ -1,7 +1,4 @@
-"""Issuing and checking credentials: signed JSON web tokens (RFC 7519, RS256) and encoded API secrets.
-
-What may live here: keys, tokens, secrets and whether one is still good. What may not: HTTP, refusals.
-"""
+"""Issuing and checking credentials: signed JSON web tokens (RFC 7519, RS256) and API secrets."""
 
 from __future__ import annotations
 
@@ -23,13 +20,13 @@ ISSUER = "urn:example:loanauth-sandbox"
 
 @functools.lru_cache(maxsize=1)
 def signing_key() -> rsa.RSAPrivateKey:
-    """Return the key that signs every token of this process; made once, for it takes a while."""
+    """Return the key that signs every token of this process. Generating it takes a while, so it is done once."""
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 @dataclass(frozen=True)
 class Issued:
-    """What the sandbox remembers of a credential that it gave out.
+    """What is remembered of an issued credential.
 
     :param expires_at: seconds since the epoch.
     """
@@ -41,17 +38,17 @@ class Issued:
 
 @dataclass
 class Issuer:
-    """Gives out credentials and knows them again."""
+    """Issues credentials and checks them later."""
 
-    _tokens: dict[str, Issued] = field(default_factory=dict)
-    _secrets: dict[str, Issued] = field(default_factory=dict)
-    _seen: dict[str, Issued] = field(default_factory=dict)
+    _tokens: dict[str, Issued] = field(default_factory=dict, repr=False)
+    _secrets: dict[str, Issued] = field(default_factory=dict, repr=False)
+    _verified: dict[str, Issued] = field(default_factory=dict, repr=False)
 
-    def forget(self) -> None:
-        """Make every credential given out so far worthless."""
+    def revoke(self) -> None:
+        """Revoke every credential issued so far."""
         self._tokens.clear()
         self._secrets.clear()
-        self._seen.clear()
+        self._verified.clear()
 
     def token(
         self, company: Company, user: User, *, los: bool, now: float, lifetime: int, with_exp: bool = True
@@ -60,7 +57,7 @@ class Issuer:
 
         :param now: seconds since the epoch.
         :param lifetime: of the access token, in seconds; also ``expires_in``, read as RFC 6749 §5.1 does.
-        :param with_exp: whether the token itself says when it ends (RFC 7519 §4.1.4).
+        :param with_exp: whether the access token has an ``exp`` claim (RFC 7519 §4.1.4).
         """
         jti = str(uuid.uuid4())
         claims: dict[str, Any] = {
@@ -107,21 +104,24 @@ class Issuer:
     def secret(self, company: Company, user: User, *, now: float, lifetime: int) -> dict[str, Any]:
         """Issue an API secret: the two fields of §2.2.
 
-        ``valid`` is the instant of issue in epoch milliseconds: what the integer means is not stated, and a
-        client must not interpret it (``service-notes.md``).
+        ``valid`` is the time of issue in milliseconds since the epoch. The interface does not say what the number
+        means, so a client must not interpret it.
 
-        :param lifetime: how long pricing takes the secret, in seconds; not in the answer.
+        :param now: seconds since the epoch.
+        :param lifetime: how long pricing accepts the secret, in seconds; not in the response.
         """
         secret = base64.b64encode(secrets.token_bytes(48)).decode("ascii")
         self._secrets[secret] = Issued(company.company_id, f"{company.label}/{user.label}", now + lifetime)
         return {"valid": int(now * 1000), "secret": secret}
 
     def check_token(self, token: str, *, now: float) -> str | None:
-        """Return why pricing refuses this access token, or None when it is good.
+        """Return why pricing rejects this access token, or None if it is good.
 
-        The signature is checked once per token: pricing a batch then costs a look-up per loan.
+        The signature is verified once per token, so that pricing a batch stays fast.
+
+        :param now: seconds since the epoch.
         """
-        issued = self._seen.get(token)
+        issued = self._verified.get(token)
         if issued is None:
             try:
                 claims = jwt.decode(
@@ -133,15 +133,18 @@ class Issuer:
                 )
             except jwt.InvalidTokenError:
                 return "The access token is malformed or its signature is wrong"
-            # A refresh token is signed too, but its identifier is not among those of access tokens.
+            # A refresh token is signed as well, but its jti is not that of an access token.
             issued = self._tokens.get(str(claims.get("jti")))
             if issued is None:
-                return "The access token was revoked or is none"
-            self._seen[token] = issued
+                return "The access token was revoked or is not an access token"
+            self._verified[token] = issued
         return None if now < issued.expires_at else "The access token expired"
 
     def check_secret(self, secret: str, company_id: str, *, now: float) -> str | None:
-        """Return why pricing refuses this API secret with this company id, or None when it is good."""
+        """Return why pricing rejects this API secret with this company id, or None if it is good.
+
+        :param now: seconds since the epoch.
+        """
         issued = self._secrets.get(secret)
         if issued is None:
             return "The API secret is unknown"

@@ -1,4 +1,4 @@
-"""`service.py` and `pricing.py` over real sockets: the sandbox's own endpoints, and paths that lead nowhere."""
+"""`app.py` and `pricing.py` over real sockets: pricing, the probe, and unknown paths."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import raw_http
 from raw_http import price_request, request, secret_request, send, token_request
 
 from loanauth_sandbox.accounts import default_accounts
-from loanauth_sandbox.pricing import LoanError, price
+from loanauth_sandbox.app import ServiceApp
+from loanauth_sandbox.pricing import LoanError, price_loan
 from loanauth_sandbox.server import running_sandbox
-from loanauth_sandbox.service import find_place
+from loanauth_sandbox.state import State
 
 COMPANY = default_accounts()[0]
 USER = COMPANY.users[0]
@@ -29,10 +30,10 @@ def get_secret(sandbox):
 
 def test_a_token_prices_a_loan(sandbox):
     token = raw_http.get_token(sandbox)["access_token"]
-    answers = [send(sandbox, price_request(bearer(token))) for _ in range(2)]
-    assert [answer.status for answer in answers] == [200, 200]
-    assert answers[0].json() == answers[1].json()
-    assert answers[0].json() == {"loan_id": "L-1", "rate": 6.5, "invented_by": "sandbox"}
+    responses = [send(sandbox, price_request(bearer(token))) for _ in range(2)]
+    assert [response.status for response in responses] == [200, 200]
+    assert responses[0].json() == responses[1].json()
+    assert responses[0].json() == {"loan_id": "L-1", "rate": 6.5, "invented_by": "sandbox"}
     assert (sandbox.counters().price, sandbox.counters().prices.succeeded) == (2, 2)
 
 
@@ -56,15 +57,15 @@ def forged(sandbox):
 def test_what_is_no_good_token_gets_the_challenge_of_rfc_6750(sandbox):
     issued = raw_http.get_token(sandbox)
     for token in ("abc", "", issued["refresh_token"], *forged(sandbox)):
-        answer = send(sandbox, price_request(bearer(token)))
-        assert answer.status == 401
-        assert answer.headers["WWW-Authenticate"].startswith('Bearer error="invalid_token"')
-        assert answer.json()["error"] == "invalid_token"
+        response = send(sandbox, price_request(bearer(token)))
+        assert response.status == 401
+        assert response.headers["WWW-Authenticate"].startswith('Bearer error="invalid_token"')
+        assert response.json()["error"] == "invalid_token"
     sandbox.revoke()
     assert send(sandbox, price_request(bearer(issued["access_token"]))).status == 401
 
 
-def test_what_is_no_good_secret_is_refused(sandbox):
+def test_what_is_no_good_secret_is_rejected(sandbox):
     secret = get_secret(sandbox)
     for headers in (
         {"secret": "other", "companyid": COMPANY.company_id},
@@ -75,17 +76,17 @@ def test_what_is_no_good_secret_is_refused(sandbox):
 
 
 def test_no_credential_gets_a_bare_challenge(sandbox):
-    answer = send(sandbox, price_request({}))
-    assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    response = send(sandbox, price_request({}))
+    assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
 
 
 @pytest.mark.parametrize("headers", [{"Cookie": "a=b"}, {"secret": "x", "companyid": "y"}, {"apiKey": "x"}])
-def test_a_second_credential_is_refused(sandbox, headers):
+def test_a_second_credential_is_rejected(sandbox, headers):
     token = raw_http.get_token(sandbox)["access_token"]
     assert send(sandbox, price_request({**bearer(token), **headers})).status == 400
 
 
-def test_another_scheme_is_refused(sandbox):
+def test_another_scheme_is_rejected(sandbox):
     assert send(sandbox, price_request({"Authorization": "Basic YTpi"})).status == 400
 
 
@@ -98,16 +99,16 @@ def test_credentials_end():
         now[0] += 4.9
         assert send(sandbox, price_request(bearer(token["access_token"]))).status == 200
         now[0] += 0.1
-        answer = send(sandbox, price_request(bearer(token["access_token"])))
-        assert (answer.status, answer.json()["error_description"]) == (401, "The access token expired")
+        response = send(sandbox, price_request(bearer(token["access_token"])))
+        assert (response.status, response.json()["error_description"]) == (401, "The access token expired")
         assert send(sandbox, price_request(by_secret)).status == 200
         now[0] += 2
-        answer = send(sandbox, price_request(by_secret))
-        assert (answer.status, answer.json()["error_description"]) == (401, "The API secret expired")
+        response = send(sandbox, price_request(by_secret))
+        assert (response.status, response.json()["error_description"]) == (401, "The API secret expired")
 
 
 @pytest.mark.parametrize(
-    ("loan", "told"),
+    ("loan", "message"),
     [
         ([], "not a JSON object"),
         ({**LOAN, "loan_id": None}, "loan_id"),
@@ -119,23 +120,23 @@ def test_credentials_end():
         ({name: value for name, value in LOAN.items() if name != "term_months"}, "term_months"),
     ],
 )
-def test_what_is_no_loan_is_refused(sandbox, loan, told):
-    with pytest.raises(LoanError, match=told):
-        price(json.dumps(loan).encode())
+def test_what_is_no_loan_is_rejected(sandbox, loan, message):
+    with pytest.raises(LoanError, match=message):
+        price_loan(json.dumps(loan).encode())
 
 
 def test_a_refused_loan_is_counted(sandbox):
     token = raw_http.get_token(sandbox)["access_token"]
-    answer = send(sandbox, price_request(bearer(token), fico=0))
-    assert (answer.status, answer.json()["error"]) == (400, "invalid_loan")
+    response = send(sandbox, price_request(bearer(token), fico=0))
+    assert (response.status, response.json()["error"]) == (400, "invalid_loan")
     assert sandbox.counters().prices.refused == 1
     with pytest.raises(LoanError, match="not JSON"):
-        price(b"{")
+        price_loan(b"{")
 
 
 def test_a_riskier_loan_costs_more():
     rates = [
-        price(json.dumps({**LOAN, **change}).encode())["rate"]
+        price_loan(json.dumps({**LOAN, **change}).encode())["rate"]
         for change in ({}, {"fico": 640}, {"ltv": 97}, {"amount": 900_000})
     ]
     assert rates[0] == min(rates)
@@ -145,9 +146,9 @@ def test_a_riskier_loan_costs_more():
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_the_probe_asks_for_nothing(sandbox, method):
-    answer = send(sandbox, request(method, "/", {"Host": "h"}))
-    assert answer.status == 200
-    assert answer.body == (b'{"status":"UP","invented_by":"sandbox"}' if method == "GET" else b"")
+    response = send(sandbox, request(method, "/", {"Host": "h"}))
+    assert response.status == 200
+    assert response.body == (b'{"status":"UP","invented_by":"sandbox"}' if method == "GET" else b"")
     assert sandbox.counters().probe == 1
     assert sandbox.counters().authentications.succeeded == 0
 
@@ -160,7 +161,7 @@ def test_the_probe_asks_for_nothing(sandbox, method):
         request("GET", "/", {"Host": "h"}, "body"),
     ],
 )
-def test_a_probe_with_a_credential_or_a_body_is_refused(sandbox, raw):
+def test_a_probe_with_a_credential_or_a_body_is_rejected(sandbox, raw):
     assert send(sandbox, raw).status == 400
 
 
@@ -182,14 +183,15 @@ def test_a_probe_with_a_credential_or_a_body_is_refused(sandbox, raw):
         (b"/secret-in-path", "", "other", "/***"),
     ],
 )
-def test_find_place(path, prefix, endpoint, shown):
-    place = find_place(path, prefix)
-    assert (place.endpoint, place.shown) == (endpoint, shown)
+def test_the_target_of_a_request(path, prefix, endpoint, shown):
+    scope = {"type": "http", "method": "GET", "raw_path": path, "path": "/decoded", "root_path": ""}
+    target, _ = ServiceApp(State(prefix=prefix)).match(scope)
+    assert (target.endpoint, target.path) == (endpoint, shown)
 
 
-def test_a_body_without_end_is_refused(sandbox):
-    answer = send(sandbox, request("POST", "/oauth/token", {"Host": "h"}, b"x" * 2_000_000))
-    assert answer.status == 413
+def test_a_body_without_end_is_rejected(sandbox):
+    response = send(sandbox, request("POST", "/oauth/token", {"Host": "h"}, b"x" * 2_000_000))
+    assert response.status == 413
 
 
 def test_keep_alive_and_close(sandbox):

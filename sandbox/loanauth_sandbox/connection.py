@@ -1,0 +1,125 @@
+"""The client's connection: uvicorn's protocol with access to its socket, and sending responses whole or in parts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from loanauth_sandbox.responses import spelling
+
+if TYPE_CHECKING:
+    from asyncio.trsock import TransportSocket
+    from collections.abc import AsyncIterator
+
+    from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
+
+    from loanauth_sandbox.state import LogEntry
+
+PROTOCOL = "sandbox.protocol"
+"""Key of the protocol in the state of an ASGI scope."""
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds that a client has to read the rest before a closed connection is aborted."""
+
+
+class SandboxProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 protocol for one connection, which the application can reach."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.app_state = {**self.app_state, PROTOCOL: self}
+        # Paths hold the API key, so nothing may turn the access log on.
+        self.access_log = False
+        self.lost = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the loss and close the transport: with TLS, Python 3.10 does neither after an error."""
+        self.lost = True
+        super().connection_lost(exc)
+        self.transport.close()
+
+
+class Connection:
+    """The connection of one request, for its response."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, entry: LogEntry) -> None:
+        self._protocol: SandboxProtocol = scope["state"][PROTOCOL]
+        self._receive, self._send, self._entry = receive, send, entry
+        self._client_closes = (b"connection", b"close") in scope["headers"]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is closed or closing."""
+        return self._protocol.lost or self._protocol.transport.is_closing()
+
+    @property
+    def socket(self) -> TransportSocket:
+        """The TCP socket, also with TLS."""
+        found: TransportSocket = self._protocol.transport.get_extra_info("socket")
+        return found
+
+    async def send(self, response: Response) -> None:
+        """Send a whole response."""
+        await self._start(response)
+        await self._send({"type": "http.response.body", "body": response.body})
+
+    async def send_half(self, response: Response) -> None:
+        """Send the head of a response and half of its body."""
+        await self._start(response)
+        half = response.body[: max(1, len(response.body) // 2)]
+        await self._send({"type": "http.response.body", "body": half, "more_body": True})
+
+    async def stream(self, response: Response, chunks: AsyncIterator[bytes]) -> None:
+        """Send the head of a response and then these chunks as its body, until the client disconnects."""
+        await self._start(response)
+        async for chunk in chunks:
+            if self.is_closed:
+                return
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await asyncio.sleep(0)
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _start(self, response: Response) -> None:
+        self._entry.status = response.status_code
+        headers = [
+            (spelling(name), value)
+            for name, value in response.raw_headers
+            if not (self._client_closes and name == b"connection")
+        ]
+        await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+
+    async def write(self, raw: bytes, status: int) -> None:
+        """Write octets to the transport, bypassing uvicorn.
+
+        :param status: for the log.
+        """
+        self._entry.status = status
+        self._protocol.transport.write(raw)
+        await self._protocol.flow.drain()
+        # Neither of the two lets the event loop notice that the client has disconnected.
+        await asyncio.sleep(0)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until the client disconnects, at most this long."""
+        disconnected = asyncio.ensure_future(self._until_disconnected())
+        await asyncio.wait({disconnected}, timeout=seconds)
+        disconnected.cancel()
+
+    async def _until_disconnected(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def abort(self) -> None:
+        """Close the connection at once and drop what is not sent yet."""
+        self._protocol.transport.abort()
+        # uvicorn logs an error if the application returns without a response before the connection is lost.
+        await self._until_disconnected()
+
+    async def close(self) -> None:
+        """Close the connection after sending what is written."""
+        self._protocol.transport.close()
+        await self.wait(CLOSE_TIMEOUT)
+        await self.abort()

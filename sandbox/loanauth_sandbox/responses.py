@@ -1,0 +1,136 @@
+"""Responses of the service: headers of ``service-interface.md`` §4, and error responses, which are not shown there."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+from datetime import datetime, timezone
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+JSON_TYPE = "application/json;charset=UTF-8"
+
+NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+
+SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-XSS-Protection": "1; mode=block",
+    "X-Frame-Options": "DENY",
+}
+"""Headers of §4.1 that do not depend on the response."""
+
+
+class HTTPError(Exception):
+    """The request is rejected with an error response.
+
+    :param reason: for the log and ``GET /requests``, without any value of the request.
+    """
+
+    def __init__(self, reason: str, response: Response) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.response = response
+
+
+class ChunkedResponse(Response):
+    """A response without ``Content-Length``, which uvicorn sends chunked, as §4.1 and §4.3 show it."""
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        """Set the headers: first ``Content-Type``, last ``Date``, without the length that Starlette adds."""
+        first = {"Content-Type": self.media_type} if self.media_type else {}
+        super().init_headers({**first, **(headers or {})})
+        del self.headers["Content-Length"]
+        self.headers["Date"] = formatdate(usegmt=True)
+
+
+@functools.cache
+def spelling(name: bytes) -> bytes:
+    """Return a header name as the interface spells it. Starlette's names are in lower case.
+
+    :param name: of a header that the sandbox sends.
+    """
+    return {b"x-xss-protection": b"X-XSS-Protection", b"www-authenticate": b"WWW-Authenticate"}.get(name, name.title())
+
+
+class ServiceResponse(ChunkedResponse, JSONResponse):
+    """A JSON response of the service, compact and in UTF-8."""
+
+    media_type = JSON_TYPE
+
+
+def token_response(fields: dict[str, Any], origin: str) -> Response:
+    """Return the response of §4.1 with all its headers."""
+    return ServiceResponse(
+        fields,
+        headers={
+            **NO_STORE,
+            **SECURITY_HEADERS,
+            "Access-Control-Allow-Credentials": "true",
+            "Access-Control-Expose-Headers": "Authorization, Content-Type",
+            "Access-Control-Allow-Origin": origin,
+            "Vary": "Origin, Access-Control-Request-Method, Access-Control-Request-Headers",
+            "Connection": "keep-alive",
+        },
+    )
+
+
+def secret_response(fields: dict[str, Any], accept_encoding: str) -> Response:
+    """Return the response of §4.3, compressed with gzip if the client accepts it.
+
+    :param accept_encoding: the ``Accept-Encoding`` header of the request, empty if it had none.
+    """
+    if not _accepts_gzip(accept_encoding):
+        return ServiceResponse(fields, headers={"Vary": "accept-encoding"})
+    response = ServiceResponse(fields, headers={"Vary": "accept-encoding", "Content-Encoding": "gzip"})
+    response.body = gzip.compress(response.body, mtime=0)
+    return response
+
+
+def _accepts_gzip(accept_encoding: str) -> bool:
+    for item in accept_encoding.lower().split(","):
+        coding, _, weight = item.replace(" ", "").partition(";q=")
+        if coding in {"gzip", "*"}:
+            return weight.rstrip("0") not in {"0.", ""} if weight else True
+    return False
+
+
+def oauth_error(error: str, description: str, status: int = 400) -> Response:
+    """Return an error response in the shape of RFC 6749 §5.2."""
+    value = {"error": error, "error_description": description}
+    return ServiceResponse(value, status, {**NO_STORE, **SECURITY_HEADERS})
+
+
+def spring_error(status: int, message: str, path: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an error response in the shape of Spring, which is assumed: the interface shows none.
+
+    :param path: without credentials.
+    """
+    value = {
+        "timestamp": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        "status": status,
+        "error": HTTPStatus(status).phrase if status in {*HTTPStatus} else "Error",
+        "message": message,
+        "path": path,
+    }
+    return ServiceResponse(value, status, {**SECURITY_HEADERS, **(headers or {})})
+
+
+def bearer_error(error: str, description: str) -> Response:
+    """Return the 401 of RFC 6750 §3.
+
+    :param error: the error code; empty if the request had no credential, for then the challenge names none.
+    """
+    challenge = f'Bearer error="{error}", error_description="{description}"' if error else "Bearer"
+    value = {"error": error or "unauthorized", "error_description": description}
+    return ServiceResponse(value, 401, {"WWW-Authenticate": challenge})
+
+
+def html_response(status: int, page: str) -> Response:
+    """Return an HTML page, as a proxy may send it."""
+    return ChunkedResponse(page, status, media_type="text/html;charset=UTF-8")
