@@ -81,6 +81,8 @@ lint: $(READY) ## Check style, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/lint-imports --no-cache --config sandbox/pyproject.toml
 
 .PHONY: format
 format: $(READY) ## Format the code, and apply automatic fixes

@@ -12,8 +12,7 @@ import pytest
 
 from airflow_provider_loanauth.auth import refresh as grants
 from airflow_provider_loanauth.auth import refresh as renewal
-from airflow_provider_loanauth.auth.refresh import ActiveCredential
-from airflow_provider_loanauth.auth.refresh import CredentialCache, CredentialProvider
+from airflow_provider_loanauth.auth.refresh import ActiveCredential, CredentialCache, CredentialProvider
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
     RejectedError,
