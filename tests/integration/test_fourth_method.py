@@ -1,0 +1,55 @@
+"""A method that is only described, and named nowhere in the code, works from the Connection to the pricing request."""
+
+from __future__ import annotations
+
+import pytest
+import requests
+
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.connection.methods import METHODS, AuthMethod, PasswordCredentials
+from airflow_provider_loanauth.credentials import AccessToken
+from airflow_provider_loanauth.exceptions import SettingsError
+from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, METHOD_NAMES
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+
+FIELDS = {"broker_client_id": "Broker client ID", "broker_client_secret": "Broker client secret"}
+
+
+@pytest.fixture
+def broker(monkeypatch):
+    """Describe a method that sends the client credentials of a broker: its name, its form fields, what it needs."""
+    monkeypatch.setitem(METHOD_NAMES, "broker", "Authen broker")
+    for name, label in FIELDS.items():
+        monkeypatch.setitem(CONN_FIELDS, name, {"label": label, "schema": {"type": ["string", "null"]}})
+        monkeypatch.setitem(LABELS, name, label)
+    method = AuthMethod(
+        name="broker",
+        fields=METHODS["jwt"].fields | {"client_id": "broker_client_id", "client_secret": "broker_client_secret"},
+        credentials=PasswordCredentials,
+        credential_type=AccessToken,
+    )
+    monkeypatch.setitem(METHODS, "broker", method)
+
+
+def test_a_described_method_works(broker, sandbox, define, logs):
+    connection = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    extra = connection["extra"]
+    extra |= {"broker_client_id": extra.pop("client_id"), "broker_client_secret": extra.pop("client_secret")}
+    define("tenant_a", connection | {"extra": extra | {"method": "broker"}})
+    credential = LoanAuthHook("tenant_a").get_credential()
+    assert type(credential) is AccessToken
+    assert credential.method == "broker"
+    assert "with Authen broker; the access token expires at" in logs.text
+    loan = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
+    response = requests.post(f"{sandbox.url}/sandbox/price", json=loan, auth=LoanAuth(credential), timeout=30)
+    assert response.status_code == 200
+    sandbox.revoke()
+    # Refreshed after a 401, with the same method.
+    response = requests.post(f"{sandbox.url}/sandbox/price", json=loan, auth=LoanAuth(credential), timeout=30)
+    assert response.status_code == 200
+
+
+def test_its_missing_fields_are_named_by_their_labels(broker, sandbox, define):
+    define("tenant_a", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
+    with pytest.raises(SettingsError, match="Broker client ID is missing: method broker requires it"):
+        LoanAuthHook("tenant_a", "broker").get_credential()
