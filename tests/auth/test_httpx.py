@@ -7,6 +7,7 @@ import copy
 import io
 import pickle
 import threading
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -273,6 +274,40 @@ def test_a_cancelled_request_does_not_cancel_the_refresh_of_the_others(world, pu
     assert world.logins == 1
 
 
+def test_a_refresh_that_is_cancelled_cancels_the_requests_that_wait_for_it(world, pulled):
+    """As ``asyncio.run`` does with all tasks at its end."""
+    token = pulled()
+    world.pass_time(4000)
+    world.sandbox.set_fault("latency", where="token", seconds=0.3)
+    auth = LoanAuth(token)
+
+    async def main():
+        async with httpx.AsyncClient(auth=auth, timeout=60, verify=False) as client:
+            calls = [asyncio.create_task(client.post(world.url, json=loan(number))) for number in range(3)]
+            await asyncio.sleep(0.1)
+            (refresh,) = auth._refreshes.values()
+            refresh.cancel()
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(result) for result in results} == {asyncio.CancelledError}
+            assert (await client.post(world.url, json=loan())).status_code == 200
+
+    asyncio.run(main())
+    assert world.logins == 1
+
+
+def test_a_rejected_credential_that_comes_back_is_refreshed(world):
+    """While the service is unavailable, a refresh may end with the credential that a request was rejected with."""
+    auth, rejected, refreshed = LoanAuth.from_connection(), object(), object()
+    auth._provider = SimpleNamespace(
+        get_cached=lambda: None, get=lambda: rejected, refresh=lambda credential: credential is rejected and refreshed
+    )
+
+    async def main():
+        return await asyncio.gather(auth._aget(None), auth._aget(rejected))
+
+    assert asyncio.run(main()) == [rejected, refreshed]
+
+
 def test_requests_that_time_out_one_after_the_other_start_no_more_threads(world, pulled, threads):
     """Otherwise a service that hangs would collect a waiting thread for each request that gave up."""
     token = pulled()
@@ -445,6 +480,17 @@ def test_the_trace_of_the_caller_works(world, pricing, auth):
     Caller("async")(pricing.url, auth=auth, extensions={"trace": trace})
     Caller("sync")(pricing.url, auth=auth, extensions={"trace": lambda event, info: events.append(event)})
     assert events.count("http11.send_request_headers.started") == 2
+
+
+def test_through_a_proxy_the_target_is_checked(world, pricing, elsewhere, auth):
+    """A request to a proxy carries the whole address, and its connection is that of the proxy."""
+    with httpx.Client(auth=auth, proxy=elsewhere.url, timeout=60, verify=False, follow_redirects=True) as client:
+        assert client.get(f"{pricing.url}/there").status_code == 200
+        elsewhere.respond = lambda request: (302, {"Location": f"http://localhost:{pricing.port}/there"}, b"")
+        with pytest.raises(LoanAuthError, match="leads to a different origin"):
+            client.get(f"{pricing.url}/there")
+    assert [request.path for request in elsewhere.seen] == [f"{pricing.url}/there"] * 2
+    assert pricing.seen == []
 
 
 # --- bodies ---

@@ -603,7 +603,11 @@ def test_in_a_pickle_the_credential_is_sealed(world, pulled):
 
 def test_a_response_can_be_pickled_and_copied(world, pulled):
     response = price(world, LoanAuth(pulled()))
-    assert pickle.loads(pickle.dumps(response)).json() == copy.deepcopy(response).json() == response.json()
+    restored = pickle.loads(pickle.dumps(response))
+    assert restored.json() == copy.deepcopy(response).json() == response.json()
+    # What is left of the hook works, and does nothing.
+    with requests.Session() as session:
+        assert session.send(restored.request, timeout=60).status_code == 200
 
 
 def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, logs, define):
