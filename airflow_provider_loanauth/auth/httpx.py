@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakKeyDictionary
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["LoanAuth"]
 
 
-@dataclass(eq=False)
-class _Refreshes:
-    """The refreshes of one event loop; the lock lets one coroutine at a time use a thread."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    failure: BaseException | None = None
-    failures: int = 0
-
-
 class LoanAuth(BaseLoanAuth, httpx.Auth):
     """
     Authenticates requests of ``httpx`` to the pricing service; see :class:`airflow_provider_loanauth.auth.LoanAuth`.
@@ -47,7 +37,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
     Parameters and errors are those of :class:`airflow_provider_loanauth.auth.LoanAuth`.
     """
 
-    _refreshes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Refreshes]
+    _refreshes: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[ActiveCredential]]
 
     def _set_up(self, **arguments: Any) -> None:
         super()._set_up(**arguments)
@@ -90,23 +80,37 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             refreshed.record_retry_response(response.status_code)
 
     async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
-        """Return another credential than the rejected one; coroutines of one event loop share one thread and login."""
-        refreshes = self._refreshes.setdefault(asyncio.get_running_loop(), _Refreshes())
-        failures = refreshes.failures
-        async with refreshes.lock:
-            if refreshes.failure is not None and refreshes.failures > failures:
-                # A copy: one exception raised in many coroutines would collect all their tracebacks.
-                raise copy.copy(refreshes.failure)
+        """
+        Return another credential than the rejected one, or any fresh one where none was rejected.
+
+        All coroutines of an event loop wait for one thread: with a thread each, an outage would start thousands.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
             cached = self._provider.get_cached()
             if cached is not None and cached is not rejected:
                 return cached
-            get = self._provider.get if rejected is None else partial(self._provider.refresh, rejected)
-            try:
-                return await run_in_thread(get)
-            except LoanAuthError as error:
-                refreshes.failure = copy.copy(error)
-                refreshes.failures += 1
-                raise
+            refresh = self._refreshes.get(loop)
+            if refresh is None:
+                get = self._provider.get if rejected is None else partial(self._provider.refresh, rejected)
+                refresh = self._refreshes[loop] = loop.create_task(run_in_thread(get))
+                refresh.add_done_callback(partial(self._finish_refresh, loop))
+            # Not awaited itself: a coroutine that is cancelled must not cancel what the others wait for.
+            await asyncio.wait([refresh])
+            if refresh.cancelled():
+                raise asyncio.CancelledError
+            error = refresh.exception()
+            if error is not None:
+                # A copy: one exception raised in many coroutines would collect all their tracebacks.
+                raise copy.copy(error) if isinstance(error, LoanAuthError) else error
+            if refresh.result() is not rejected:
+                return refresh.result()
+
+    def _finish_refresh(self, loop: asyncio.AbstractEventLoop, refresh: asyncio.Task[ActiveCredential]) -> None:
+        del self._refreshes[loop]
+        if not refresh.cancelled():
+            # Retrieved here too: asyncio logs an exception that nobody retrieves, and all who waited may be cancelled.
+            refresh.exception()
 
     def _apply(self, request: httpx.Request, credential: ActiveCredential) -> httpx.Request:
         self._guard.apply(request.headers, credential)

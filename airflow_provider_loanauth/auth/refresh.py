@@ -304,16 +304,19 @@ class BaseLoanAuth:
         secret_header: str = SECRET_HEADER,
         company_header: str = COMPANY_HEADER,
     ) -> None:
-        if isinstance(credential, str):
+        given: type[Any] = type(credential)
+        if not issubclass(given, (AccessToken, ApiSecret)):
+            # Tools that capture local variables (Sentry, pytest) must not record what may be a plaintext token.
+            del credential
+            if issubclass(given, str):
+                raise TypeError(
+                    "LoanAuth was given a str instead of a credential. Pull a sealed credential (seal=True, the "
+                    'default of operator and sensor), or use LoanAuth.from_connection("connection id"). A plaintext '
+                    "token cannot be refreshed."
+                )
             raise TypeError(
-                "LoanAuth was given a str instead of a credential. Pull a sealed credential (seal=True, the default of "
-                'operator and sensor), or use LoanAuth.from_connection("connection id"). A plaintext token cannot be '
-                "refreshed."
-            )
-        if not isinstance(credential, (AccessToken, ApiSecret)):
-            raise TypeError(
-                f"LoanAuth was given {type(credential).__name__} instead of a credential: did the authenticating task "
-                "run, and is its task id right in xcom_pull?"
+                f"LoanAuth was given {given.__name__} instead of a credential: did the authenticating task run, and is "
+                "its task id right in xcom_pull?"
             )
         self._set_up(
             credential=credential,
@@ -344,8 +347,11 @@ class BaseLoanAuth:
         :raises TypeError: ``conn_id`` is not a string, or ``min_ttl`` is not a number
         :raises ValueError: ``conn_id`` is empty, or ``min_ttl`` is negative
         """
-        if not isinstance(conn_id, str):
-            raise TypeError(f"LoanAuth.from_connection was given {type(conn_id).__name__} instead of a connection id.")
+        given: type[Any] = type(conn_id)
+        if not issubclass(given, str):
+            # As in the constructor.
+            del conn_id
+            raise TypeError(f"LoanAuth.from_connection was given {given.__name__} instead of a connection id.")
         if not conn_id:
             raise ValueError("LoanAuth.from_connection was given an empty connection id.")
         self = cls.__new__(cls)

@@ -170,10 +170,13 @@ class LoanAuthHook(BaseHook):
         else:
             # Reject None too: xcom_pull returns it when there is no credential, and every mapped task would then log in
             # on its own.
-            if not isinstance(credential, (AccessToken, ApiSecret)):
+            given: type[Any] = type(credential)
+            if not issubclass(given, (AccessToken, ApiSecret)):
+                # Tools that capture local variables (Sentry, pytest) must not record what may be a plaintext token.
+                del credential
                 raise TypeError(
-                    f"get_conn was given {type(credential).__name__} instead of a credential: did the authenticating "
-                    "task run, and is its task id right in xcom_pull?"
+                    f"get_conn was given {given.__name__} instead of a credential: did the authenticating task run, "
+                    "and is its task id right in xcom_pull?"
                 )
             if credential.conn_id != self.loanauth_conn_id:
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""What this provider offers Airflow's HTTP provider: an ``auth_type``, and a credential for a templated header."""
+"""Use with Airflow's HTTP provider: ``LoanAuth.from_task`` as ``auth_type``, and a credential in a templated header."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import pytest
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth import requests as auth_module
-from airflow_provider_loanauth.exceptions import LoanAuthError
 from loanauth_sandbox.server import running_sandbox
 from tests.integration.test_dags import run
 from tests.support.airflow_scratch import conn_variable
-from tests.support.leaks import leaks
+from tests.support.leaks import leaks, locals_of, told
 from tests.support.paths import DAG_FILES
 
 pytestmark = pytest.mark.xdist_group("dags")
@@ -28,20 +27,20 @@ DAGS = DAG_FILES / "http_dags.py"
 
 @pytest.fixture
 def from_task(monkeypatch):
-    """An ``auth_type`` in a task whose XCom is what the test says."""
+    """Make an ``auth_type`` in a task, with the XCom value that the test gives."""
 
-    def make(found, **kwargs):
-        pulled = []
+    def make(value, **kwargs):
+        pulled_task_ids = []
         ti = SimpleNamespace(
             dag_id="d",
             run_id="r",
             task_id="t",
             map_index=-1,
             try_number=1,
-            xcom_pull=lambda task_ids: pulled.append(task_ids) or found,
+            xcom_pull=lambda task_ids: pulled_task_ids.append(task_ids) or value,
         )
         monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": ti})
-        return LoanAuth.from_task("authenticate", **kwargs), pulled
+        return LoanAuth.from_task("authenticate", **kwargs), pulled_task_ids
 
     return make
 
@@ -51,32 +50,45 @@ def test_it_is_called_as_the_http_hook_calls_it(world, pulled, from_task, argume
     """Without arguments, or with the login and password of the HTTP Connection."""
     import requests
 
-    auth_type, asked = from_task(pulled())
+    auth_type, pulled_task_ids = from_task(pulled())
     auth = auth_type(*arguments)
     assert isinstance(auth, LoanAuth)
-    assert asked == ["authenticate"]
+    assert pulled_task_ids == ["authenticate"]
     loan = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
     assert requests.post(world.url, json=loan, auth=auth, timeout=5).status_code == 200
 
 
 def test_parameters_are_passed_on(pulled, from_task):
     auth_type, _ = from_task(pulled("loanauth_ppe"), secret_header="X-Made-Up")
-    assert auth_type()._auth._placement.secret_header == "X-Made-Up"
+    assert auth_type()._guard.secret_header == "X-Made-Up"
 
 
-def test_a_task_that_returned_nothing_is_told(from_task):
+def test_a_task_that_returned_no_credential_is_an_error(from_task):
     auth_type, _ = from_task(None)
-    with pytest.raises(LoanAuthError, match="did the authenticating task run"):
+    with pytest.raises(TypeError, match="did the authenticating task run"):
+        auth_type()
+
+
+def test_a_task_that_returned_plaintext_is_an_error_that_does_not_repeat_it(from_task):
+    auth_type, _ = from_task("made-up-plaintext")
+    with pytest.raises(TypeError, match="a str instead of a credential") as caught:
+        auth_type()
+    assert "made-up-plaintext" not in told(caught.value) + locals_of(caught.value)
+
+
+def test_a_wrong_parameter_is_an_error_when_it_is_called(pulled, from_task):
+    auth_type, _ = from_task(pulled(), min_ttl=-1)
+    with pytest.raises(ValueError, match="min_ttl must be"):
         auth_type()
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
-def test_it_travels_with_its_operator(copied):
+def test_it_can_be_copied_and_pickled_with_its_operator(copied):
     assert repr(copied(LoanAuth.from_task("authenticate"))) == "LoanAuth.from_task('authenticate')"
 
 
 def test_its_representation_is_the_same_at_each_parse():
-    """A mapped operator's parameters are serialized by ``repr``: one that changes would make a new DAG version."""
+    """Airflow serializes the parameters of a mapped operator with ``repr``: a change would be a new DAG version."""
     assert repr(LoanAuth.from_task("a")) == repr(LoanAuth.from_task("a")) == "LoanAuth.from_task('a')"
 
 
@@ -92,7 +104,7 @@ def test_the_dags_serialize_the_same_at_each_parse():
         )
     assert texts[0] == texts[1]
     assert "by_mapped_operator" in texts[0][0]
-    assert " at 0x" not in "".join(t for t in texts[0] if "_OfTask" in t)
+    assert " at 0x" not in "".join(texts[0])
 
 
 def serialized(dag):
@@ -123,12 +135,12 @@ def test_hook_operator_mapped_operator_and_header_price_with_one_login_a_run(out
     assert set(outcome.of.states("http_ppe").values()) == {"success"}
     assert "by_header" in outcome.of.states("http_jwt")
     assert outcome.counters.authentications.succeeded == 2
-    # Three by the hook, one by the operator, two mapped; and one by the header.
+    # In each DAG three with the hook, one with the operator, two mapped; in one DAG, one with the header.
     assert (outcome.counters.prices.succeeded, outcome.counters.prices.refused) == (6 + 7, 0)
 
 
-def test_no_token_is_in_what_the_runs_left(outcome):
-    """But for rendered fields of Airflow 3.0, which stores a templated header in clear; see ``docs/security.md``."""
+def test_the_runs_store_no_secret(outcome):
+    """Except the rendered fields of Airflow 3.0, where a templated header is in plaintext (``docs/security.md``)."""
     for name, octets in outcome.of.octets.items():
         if name != "printed":
             found = leaks(octets.decode("utf-8", "replace"), ["made-up-password-of-pat-1001"])

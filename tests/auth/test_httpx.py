@@ -1,4 +1,4 @@
-"""``LoanAuth`` for ``httpx``, both clients, over real sockets against the sandbox."""
+"""``LoanAuth`` for ``httpx``, with both clients, against the sandbox."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ import copy
 import io
 import pickle
 import threading
+from types import SimpleNamespace
 
 import httpx
 import pytest
 import requests
-from airflow_provider_loanauth.run_in_thread import run_in_thread
 
-from airflow_provider_loanauth.auth import requests as auth_module
-from airflow_provider_loanauth.auth.httpx import LoanAuth, get_credential
+from airflow_provider_loanauth.auth import LoanAuth as RequestsLoanAuth
+from airflow_provider_loanauth.auth.httpx import LoanAuth
 from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
-from airflow_provider_loanauth.hooks import loanauth as hook_module
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from tests.support.leaks import leaks, told
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
+from tests.support.leaks import leaks, locals_of, told
 from tests.support.pricing_fixtures import in_threads, loan
 
 REDIRECTS = [301, 302, 303, 307, 308]
@@ -28,26 +25,26 @@ KINDS = ["sync", "async"]
 
 
 class Caller:
-    """One contract, two clients."""
+    """One interface to the synchronous and the asynchronous client."""
 
     def __init__(self, kind):
         self.kind = kind
 
     def __call__(self, url, *, auth, method="POST", follow_redirects=False, times=1, **kwargs):
-        """Send a request so many times in a row over one client; return the last answer."""
-        # Without TLS nothing is verified, and loading the CA bundle would be most of the time of such a test.
+        """Send a request so many times, one after the other, with one client; return the last response."""
+        # There is no TLS here, and loading the CA bundle would take most of the time of a test.
         options = {"auth": auth, "follow_redirects": follow_redirects, "timeout": 5, "verify": False}
         if self.kind == "sync":
             with httpx.Client(**options) as client:
                 for _ in range(times):
-                    answer = client.request(method, url, **kwargs)
-                return answer
+                    response = client.request(method, url, **kwargs)
+                return response
 
         async def call():
             async with httpx.AsyncClient(**options) as client:
                 for _ in range(times):
-                    answer = await client.request(method, url, **kwargs)
-                return answer
+                    response = await client.request(method, url, **kwargs)
+                return response
 
         return asyncio.run(call())
 
@@ -63,14 +60,8 @@ def auth(request, pulled):
 
 
 @pytest.fixture
-def quick(monkeypatch):
-    """One attempt while the service is unavailable: what is tested is not how the hook retries."""
-    monkeypatch.setattr(hook_module, "LoanAuthHook", lambda *args: LoanAuthHook(*args, max_attempts=1))
-
-
-@pytest.fixture
 def threads(monkeypatch):
-    """Count the threads that are started for blocking work."""
+    """The threads that were started for refreshes."""
     started = []
     really = threading.Thread.start
 
@@ -83,26 +74,26 @@ def threads(monkeypatch):
     return started
 
 
-# --- use and renewal ---
+# --- use and refresh ---
 
 
 @pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_los", "loanauth_ppe"])
 @pytest.mark.parametrize("pull", [True, False])
 def test_it_prices(world, pulled, call, conn_id, pull):
-    auth = LoanAuth(pulled(conn_id) if pull else conn_id)
-    answer = call(world.url, auth=auth, json=loan(), times=3)
-    assert answer.status_code == 200
+    auth = LoanAuth(pulled(conn_id)) if pull else LoanAuth.from_connection(conn_id)
+    response = call(world.url, auth=auth, json=loan(), times=3)
+    assert response.status_code == 200
     assert world.logins == (0 if pull else 1)
 
 
-def test_the_names_of_its_headers_can_be_set(pricing, pulled, call):
+def test_the_header_names_can_be_set(pricing, pulled, call):
     secret = pulled("loanauth_ppe")
     call(pricing.url, auth=LoanAuth(secret, secret_header="X-Made-Up", company_header="X-Company"))
     assert pricing.credentials == [{}]
     assert pricing.seen[0].headers["x-made-up"] == secret.value
 
 
-def test_it_is_renewed_before_it_runs_out(world, pulled, call):
+def test_it_is_refreshed_before_it_expires(world, pulled, call):
     auth = LoanAuth(pulled())
     call(world.url, auth=auth, json=loan())
     world.pass_time(3600 - 59)
@@ -111,7 +102,7 @@ def test_it_is_renewed_before_it_runs_out(world, pulled, call):
     assert world.prices.refused == 0
 
 
-def test_a_revoked_one_is_renewed_once(world, auth, call):
+def test_a_revoked_credential_is_refreshed_once(world, auth, call):
     call(world.url, auth=auth, json=loan())
     world.sandbox.revoke()
     assert call(world.url, auth=auth, json=loan(), times=3).status_code == 200
@@ -119,20 +110,20 @@ def test_a_revoked_one_is_renewed_once(world, auth, call):
     assert world.prices.refused == 1
 
 
-def test_refused_loans_cost_one_renewal(world, auth, call):
+def test_rejected_requests_cost_one_refresh(world, auth, call):
     world.sandbox.set_fault("status", where="price", status=401)
     assert call(world.url, auth=auth, json=loan(), times=20).status_code == 401
     assert world.logins == 1
 
 
-def test_loans_that_are_refused_among_others_cost_one_renewal(world, pricing, auth, call):
-    pricing.answer = lambda request: (401 if b"odd" in request.body else 200, {}, b"")
+def test_requests_that_are_rejected_among_others_cost_one_refresh(world, pricing, auth, call):
+    pricing.respond = lambda request: (401 if b"odd" in request.body else 200, {}, b"")
     for number in range(10):
         call(pricing.url, auth=auth, content=b"odd" if number % 2 else b"even")
     assert world.logins == 1
 
 
-def test_a_refused_renewal_is_not_repeated(world, pulled, define, call, threads):
+def test_a_rejected_refresh_is_not_repeated(world, pulled, define, call, threads):
     token = pulled()
     world.pass_time(4000)
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
@@ -141,19 +132,19 @@ def test_a_refused_renewal_is_not_repeated(world, pulled, define, call, threads)
     for _ in range(3):
         with pytest.raises(RejectedError, match="loanauth_jwt"):
             call(world.url, auth=auth, json=loan())
-    assert world.refused_logins == 1
+    assert world.rejected_logins == 1
 
 
-def test_both_clients_and_requests_share_a_renewal(world, pulled):
+def test_both_clients_and_requests_share_a_refresh(world, pulled):
     token = pulled()
     world.pass_time(4000)
-    assert requests.post(world.url, json=loan(), auth=auth_module.LoanAuth(token), timeout=60).status_code == 200
+    assert requests.post(world.url, json=loan(), auth=RequestsLoanAuth(token), timeout=60).status_code == 200
     for kind in KINDS:
         assert Caller(kind)(world.url, auth=LoanAuth(token), json=loan()).status_code == 200
     assert world.logins == 1
 
 
-def test_32_threads_with_a_client_each_renew_once(world, pulled):
+def test_32_threads_with_a_client_each_refresh_once(world, pulled):
     token = pulled()
     world.pass_time(4000)
     auth = LoanAuth(token)
@@ -165,23 +156,23 @@ def test_32_threads_with_a_client_each_renew_once(world, pulled):
 # --- the event loop ---
 
 
-class Narrow(httpx.AsyncHTTPTransport):
-    """Lets everybody authenticate at once but few send: what httpx does with a long queue takes the longest here."""
+class NarrowTransport(httpx.AsyncHTTPTransport):
+    """Sends few requests at a time: with a long queue, the connection pool of httpx would take most of the time."""
 
     def __init__(self):
         super().__init__(verify=False)
-        self._few = asyncio.Semaphore(20)
+        self._semaphore = asyncio.Semaphore(20)
 
     async def handle_async_request(self, request):
-        async with self._few:
+        async with self._semaphore:
             return await super().handle_async_request(request)
 
 
 def many(world, auth, number):
-    """Price so many loans at once; return the answers or exceptions."""
+    """Price so many loans at the same time; return responses and exceptions."""
 
     async def price_all():
-        async with httpx.AsyncClient(auth=auth, timeout=30, transport=Narrow()) as session:
+        async with httpx.AsyncClient(auth=auth, timeout=30, transport=NarrowTransport()) as session:
             return await asyncio.gather(
                 *(session.post(world.url, json=loan(index)) for index in range(number)), return_exceptions=True
             )
@@ -189,58 +180,58 @@ def many(world, auth, number):
     return asyncio.run(price_all())
 
 
-def test_1000_requests_over_an_expired_credential_make_one_renewal_in_one_thread(world, pulled, threads):
+def test_1000_requests_with_an_expired_credential_make_one_refresh_in_one_thread(world, pulled, threads):
     token = pulled()
     world.pass_time(4000)
-    answers = many(world, LoanAuth(token), 1000)
-    assert {answer.status_code for answer in answers} == {200}
-    assert {answer.json()["loan_id"] for answer in answers} == {f"L-{number}" for number in range(1000)}
+    responses = many(world, LoanAuth(token), 1000)
+    assert {response.status_code for response in responses} == {200}
+    assert {response.json()["loan_id"] for response in responses} == {f"L-{number}" for number in range(1000)}
     assert world.logins == 1
     assert world.prices.refused == 0
     assert len(threads) == 1
 
 
-def test_200_requests_over_a_revoked_credential_make_one_renewal(world, pulled, threads):
+def test_200_requests_with_a_revoked_credential_make_one_refresh(world, pulled, threads):
     auth = LoanAuth(pulled())
     Caller("sync")(world.url, auth=auth, json=loan())
     world.sandbox.revoke()
-    assert {answer.status_code for answer in many(world, auth, 200)} == {200}
+    assert {response.status_code for response in many(world, auth, 200)} == {200}
     assert world.logins == 1
     assert len(threads) == 1
 
 
-def test_200_refused_requests_make_one_renewal(world, pulled, threads):
+def test_200_rejected_requests_make_one_refresh(world, pulled, threads):
     world.sandbox.set_fault("status", where="price", status=401)
-    assert {answer.status_code for answer in many(world, LoanAuth(pulled()), 200)} == {401}
+    assert {response.status_code for response in many(world, LoanAuth(pulled()), 200)} == {401}
     assert world.logins == 1
-    # One that opens, one that renews.
+    # One that opens the credential, one that refreshes it.
     assert len(threads) == 2
 
 
-def test_200_requests_over_an_unavailable_service_ask_it_once(world, pulled, quick, threads):
+def test_200_requests_during_an_outage_make_one_credential_request(world, pulled, single_attempt, threads):
     token = pulled()
     world.pass_time(4000)
-    before = world.asked
+    before = world.credential_requests
     world.sandbox.set_fault("status", where="token", status=503)
     failures = many(world, LoanAuth(token), 200)
     assert {type(failure) for failure in failures} == {UnavailableError}
     assert len(set(map(id, failures))) == 200
-    assert world.asked - before == len(threads) == 1
+    assert world.credential_requests - before == len(threads) == 1
 
 
-def test_200_requests_with_a_refused_password_post_it_once(world, pulled, define):
+def test_200_requests_with_a_rejected_password_send_it_once(world, pulled, define):
     token = pulled()
     world.pass_time(4000)
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     define("loanauth_jwt", connection | {"password": "made-up-wrong-password"})
     failures = many(world, LoanAuth(token), 200)
     assert {type(failure) for failure in failures} == {RejectedError}
-    assert world.refused_logins == 1
+    assert world.rejected_logins == 1
 
 
-@pytest.mark.parametrize("reason", ["expired", "revoked", "connection", "get_credential"])
-def test_the_loop_turns_while_the_login_waits(world, pulled, reason):
-    auth = LoanAuth.from_connection("loanauth_jwt" if reason == "connection" else pulled())
+@pytest.mark.parametrize("reason", ["expired", "revoked", "connection"])
+def test_the_loop_runs_during_a_login(world, pulled, reason):
+    auth = LoanAuth.from_connection("loanauth_jwt") if reason == "connection" else LoanAuth(pulled())
     if reason == "expired":
         world.pass_time(4000)
     if reason == "revoked":
@@ -255,19 +246,16 @@ def test_the_loop_turns_while_the_login_waits(world, pulled, reason):
     async def main():
         ticks = []
         ticker = asyncio.create_task(tick(ticks))
-        if reason == "get_credential":
-            await get_credential("loanauth_jwt")
-        else:
-            async with httpx.AsyncClient(auth=auth, timeout=60, verify=False) as client:
-                assert (await client.post(world.url, json=loan())).status_code == 200
+        async with httpx.AsyncClient(auth=auth, timeout=60, verify=False) as client:
+            assert (await client.post(world.url, json=loan())).status_code == 200
         ticker.cancel()
         return len(ticks)
 
-    # A loop that is blocked turns once or twice; one that is free, about 100 times.
+    # About 100 times where the loop is free, once or twice where it is blocked.
     assert asyncio.run(main()) >= 10
 
 
-def test_who_is_cancelled_does_not_end_what_others_wait_for(world, pulled):
+def test_a_cancelled_request_does_not_cancel_the_refresh_of_the_others(world, pulled):
     token = pulled()
     world.pass_time(4000)
     world.sandbox.set_fault("latency", where="token", seconds=1.0)
@@ -286,6 +274,127 @@ def test_who_is_cancelled_does_not_end_what_others_wait_for(world, pulled):
     assert world.logins == 1
 
 
+def test_a_refresh_that_is_cancelled_cancels_the_requests_that_wait_for_it(world, pulled):
+    """As ``asyncio.run`` does with all tasks at its end."""
+    token = pulled()
+    world.pass_time(4000)
+    world.sandbox.set_fault("latency", where="token", seconds=0.3)
+    auth = LoanAuth(token)
+
+    async def main():
+        async with httpx.AsyncClient(auth=auth, timeout=60, verify=False) as client:
+            calls = [asyncio.create_task(client.post(world.url, json=loan(number))) for number in range(3)]
+            await asyncio.sleep(0.1)
+            (refresh,) = auth._refreshes.values()
+            refresh.cancel()
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(result) for result in results} == {asyncio.CancelledError}
+            assert (await client.post(world.url, json=loan())).status_code == 200
+
+    asyncio.run(main())
+    assert world.logins == 1
+
+
+def test_a_rejected_credential_that_comes_back_is_refreshed(world):
+    """While the service is unavailable, a refresh may end with the credential that a request was rejected with."""
+    auth, rejected, refreshed = LoanAuth.from_connection(), object(), object()
+    auth._provider = SimpleNamespace(
+        get_cached=lambda: None, get=lambda: rejected, refresh=lambda credential: credential is rejected and refreshed
+    )
+
+    async def main():
+        return await asyncio.gather(auth._aget(None), auth._aget(rejected))
+
+    assert asyncio.run(main()) == [rejected, refreshed]
+
+
+def test_requests_that_time_out_one_after_the_other_start_no_more_threads(world, pulled, threads):
+    """Otherwise a service that hangs would collect a waiting thread for each request that gave up."""
+    token = pulled()
+    world.pass_time(4000)
+    world.sandbox.set_fault("latency", where="token", seconds=1.0)
+    auth = LoanAuth(token)
+
+    async def main():
+        async with httpx.AsyncClient(auth=auth, timeout=60, verify=False) as client:
+            impatient = [
+                asyncio.create_task(asyncio.wait_for(client.post(world.url, json=loan(number)), 0.1 + number / 100))
+                for number in range(30)
+            ]
+            await asyncio.sleep(0.05)
+            response = await client.post(world.url, json=loan())
+            failures = await asyncio.gather(*impatient, return_exceptions=True)
+        assert {type(failure) for failure in failures} == {asyncio.TimeoutError}
+        assert response.status_code == 200
+
+    asyncio.run(main())
+    assert len(threads) == world.logins == 1
+
+
+def test_1000_requests_during_an_outage_make_one_login_with_its_attempts(world, pulled, threads, monkeypatch):
+    monkeypatch.setattr("airflow_provider_loanauth.service.retry.random.uniform", lambda low, high: low)
+    token = pulled()
+    world.pass_time(4000)
+    before = world.credential_requests
+    world.sandbox.set_fault("status", where="token", status=503)
+    failures = many(world, LoanAuth(token), 1000)
+    assert {type(failure) for failure in failures} == {UnavailableError}
+    assert len(set(map(id, failures))) == 1000
+    assert world.credential_requests - before == 3
+    assert len(threads) == 1
+    assert world.prices.succeeded == world.prices.refused == 0
+
+
+def test_requests_after_an_outage_log_in_again(world, pulled, single_attempt, threads):
+    auth = LoanAuth(pulled())
+    Caller("async")(world.url, auth=auth, json=loan())
+    world.pass_time(4000)
+    world.sandbox.set_fault("status", where="token", status=503)
+
+    async def main():
+        async with httpx.AsyncClient(auth=auth, timeout=60, verify=False) as client:
+            for _ in range(2):
+                failures = await asyncio.gather(
+                    *(client.post(world.url, json=loan(number)) for number in range(20)), return_exceptions=True
+                )
+                assert {type(failure) for failure in failures} == {UnavailableError}
+            world.sandbox.clear_faults()
+            responses = await asyncio.gather(*(client.post(world.url, json=loan(number)) for number in range(20)))
+            assert {response.status_code for response in responses} == {200}
+
+    before = world.credential_requests
+    asyncio.run(main())
+    assert world.credential_requests - before == 3
+    # One opened the credential.
+    assert len(threads) == 1 + 3
+
+
+def test_another_error_is_raised_in_every_request_after_one_attempt(world, monkeypatch, threads):
+    """For example an error of a secrets backend that Airflow does not turn into its own."""
+    reads = []
+
+    def read(*_):
+        reads.append(threading.get_ident())
+        raise RuntimeError("made-up trouble")
+
+    monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", read)
+    failures = many(world, LoanAuth.from_connection("loanauth_jwt"), 200)
+    assert {str(failure) for failure in failures} == {"made-up trouble"}
+    assert len(reads) == len(threads) == 1
+
+
+def test_loops_in_threads_share_one_login(world, pulled, threads):
+    token = pulled()
+    world.pass_time(4000)
+    world.sandbox.set_fault("latency", where="token", seconds=0.3)
+    auth = LoanAuth(token)
+    results = in_threads(8, lambda _: {response.status_code for response in many(world, auth, 10)})
+    assert results == [{200}] * 8
+    assert world.logins == 1
+    # At most one for each loop.
+    assert len(threads) <= 8
+
+
 def test_a_loop_that_ends_first_leaves_nothing_behind(world, pulled, recwarn):
     token = pulled()
     world.pass_time(4000)
@@ -298,69 +407,23 @@ def test_a_loop_that_ends_first_leaves_nothing_behind(world, pulled, recwarn):
                 await asyncio.wait_for(client.post(world.url, json=loan()), 0.05)
 
     asyncio.run(main())
-    # Another loop goes on with the same object.
+    # Another loop can use the same object.
     assert Caller("async")(world.url, auth=auth, json=loan()).status_code == 200
     assert world.logins <= 2
-    assert not auth._renewals
+    assert not auth._refreshes
 
 
-def test_blocking_work_does_not_run_in_the_pool_of_the_loop(world):
-    async def main():
-        loop = asyncio.get_running_loop()
-        here = threading.current_thread()
-        there = await run_in_thread(threading.current_thread)
-        assert there is not here
-        assert there.name == "loanauth"
-        assert there.daemon
-        assert loop._default_executor is None
-
-    asyncio.run(main())
-
-
-def test_work_that_fails_fails_where_it_is_awaited():
-    async def main():
-        with pytest.raises(KeyError, match="made-up"):
-            await run_in_thread(lambda: {}["made-up"])
-
-    asyncio.run(main())
-
-
-def test_work_keeps_the_context():
-    import contextvars
-
-    variable = contextvars.ContextVar("made_up")
-
-    async def main():
-        variable.set("here")
-        assert await run_in_thread(variable.get) == "here"
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize(("conn_id", "kind"), [("loanauth_jwt", AccessToken), ("loanauth_ppe", ApiSecret)])
-def test_a_credential_without_blocking(world, conn_id, kind):
-    credential = asyncio.run(get_credential(conn_id))
-    assert isinstance(credential, kind)
-    assert credential.conn_id == conn_id
-    assert world.logins == 1
-
-
-def test_a_credential_by_another_method_is_refused_as_by_the_hook(world):
-    with pytest.raises(SettingsError, match="LOS client ID"):
-        asyncio.run(get_credential("loanauth_jwt", "los"))
-
-
-# --- hosts and redirects ---
+# --- origins and redirects ---
 
 
 @pytest.mark.parametrize("path", ["/price?callback=https://made-up.example/y", "/p/https://made-up"])
-def test_an_address_within_the_address_is_not_another_service(world, pricing, auth, call, path):
+def test_an_address_in_the_path_or_query_is_not_another_origin(world, pricing, auth, call, path):
     assert call(pricing.url + path, auth=auth).status_code == 200
 
 
-def test_another_service_is_refused(world, pricing, elsewhere, auth, call):
+def test_another_origin_is_an_error(world, pricing, elsewhere, auth, call):
     call(pricing.url, auth=auth)
-    with pytest.raises(LoanAuthError, match="sends its credential nowhere else"):
+    with pytest.raises(LoanAuthError, match="sends its credential to no other origin"):
         call(elsewhere.url, auth=auth)
     with pytest.raises(LoanAuthError, match="begins with http"):
         call("http://pricing.example", auth=auth)
@@ -368,47 +431,47 @@ def test_another_service_is_refused(world, pricing, elsewhere, auth, call):
 
 
 @pytest.mark.parametrize("status", REDIRECTS)
-def test_a_redirect_elsewhere_delivers_nothing(world, pricing, elsewhere, auth, call, status):
-    pricing.answer = lambda request: (status, {"Location": f"{elsewhere.url}/there"}, b"")
-    with pytest.raises(LoanAuthError, match="leads away from the service"):
+def test_a_redirect_to_another_origin_sends_nothing(world, pricing, elsewhere, auth, call, status):
+    pricing.respond = lambda request: (status, {"Location": f"{elsewhere.url}/there"}, b"")
+    with pytest.raises(LoanAuthError, match="leads to a different origin"):
         call(pricing.url, auth=auth, json=loan(), follow_redirects=True)
     assert len(pricing.seen) == 1
     assert elsewhere.seen == []
 
 
 @pytest.mark.parametrize("location", ["http://localhost:{port}/there", "//localhost:{port}/there"])
-def test_another_name_of_the_same_machine_is_elsewhere(world, pricing, auth, call, location):
-    pricing.answer = lambda request: (302, {"Location": location.format(port=pricing.port)}, b"")
-    with pytest.raises(LoanAuthError, match="leads away"):
+def test_another_name_of_the_same_machine_is_another_origin(world, pricing, auth, call, location):
+    pricing.respond = lambda request: (302, {"Location": location.format(port=pricing.port)}, b"")
+    with pytest.raises(LoanAuthError, match="leads to a different origin"):
         call(pricing.url, auth=auth, follow_redirects=True)
     assert len(pricing.seen) == 1
 
 
-def test_a_redirect_in_answer_to_the_renewed_credential_delivers_nothing(world, pricing, elsewhere, auth, call):
-    pricing.answer = lambda request: (
+def test_a_redirect_of_the_retried_request_sends_nothing(world, pricing, elsewhere, auth, call):
+    pricing.respond = lambda request: (
         (401, {}, b"") if len(pricing.seen) == 1 else (307, {"Location": elsewhere.url}, b"")
     )
-    with pytest.raises(LoanAuthError, match="leads away"):
+    with pytest.raises(LoanAuthError, match="leads to a different origin"):
         call(pricing.url, auth=auth, follow_redirects=True)
     assert elsewhere.seen == []
 
 
 @pytest.mark.parametrize("status", REDIRECTS)
 @pytest.mark.parametrize("location", ["/there", "{url}/there"])
-def test_a_redirect_on_the_same_host_keeps_it(world, pricing, auth, call, status, location):
+def test_a_redirect_within_the_origin_carries_the_credential(world, pricing, auth, call, status, location):
     to = location.format(url=pricing.url)
-    pricing.answer = lambda request: (status, {"Location": to}, b"") if request.path == "/" else (200, {}, b"")
+    pricing.respond = lambda request: (status, {"Location": to}, b"") if request.path == "/" else (200, {}, b"")
     assert call(pricing.url, auth=auth, json=loan(), follow_redirects=True).status_code == 200
     first, second = pricing.credentials
     assert first == second != {}
 
 
-def test_where_no_redirect_is_followed_it_is_an_answer(world, pricing, elsewhere, auth, call):
-    pricing.answer = lambda request: (302, {"Location": elsewhere.url}, b"")
+def test_a_redirect_that_is_not_followed_is_the_response(world, pricing, elsewhere, auth, call):
+    pricing.respond = lambda request: (302, {"Location": elsewhere.url}, b"")
     assert call(pricing.url, auth=auth).status_code == 302
 
 
-def test_the_callers_own_trace_still_works(world, pricing, auth):
+def test_the_trace_of_the_caller_works(world, pricing, auth):
     events = []
 
     async def trace(event, info):
@@ -419,26 +482,27 @@ def test_the_callers_own_trace_still_works(world, pricing, auth):
     assert events.count("http11.send_request_headers.started") == 2
 
 
-def test_no_proxy_carries_a_credential_in_clear(world, pricing, elsewhere, auth):
-    """Also where httpx and the standard library read NO_PROXY otherwise, or where the call names the proxy."""
-    with (
-        httpx.Client(auth=auth, proxy=elsewhere.url, timeout=60, verify=False) as client,
-        pytest.raises(LoanAuthError, match="A proxy would carry the credential in clear"),
-    ):
-        client.get(f"{pricing.url}/there")
-    assert elsewhere.seen == pricing.seen == []
+def test_through_a_proxy_the_target_is_checked(world, pricing, elsewhere, auth):
+    """A request to a proxy carries the whole address, and its connection is that of the proxy."""
+    with httpx.Client(auth=auth, proxy=elsewhere.url, timeout=60, verify=False, follow_redirects=True) as client:
+        assert client.get(f"{pricing.url}/there").status_code == 200
+        elsewhere.respond = lambda request: (302, {"Location": f"http://localhost:{pricing.port}/there"}, b"")
+        with pytest.raises(LoanAuthError, match="leads to a different origin"):
+            client.get(f"{pricing.url}/there")
+    assert [request.path for request in elsewhere.seen] == [f"{pricing.url}/there"] * 2
+    assert pricing.seen == []
 
 
 # --- bodies ---
 
 
-def refuse_first(server):
-    server.answer = lambda request: (401 if len(server.seen) == 1 else 200, {}, b"")
+def reject_first(server):
+    server.respond = lambda request: (401 if len(server.seen) == 1 else 200, {}, b"")
 
 
 @pytest.mark.parametrize("kind", ["json", "form", "bytes", "none", "multipart", "multipart-bytes"])
-def test_a_body_is_sent_again_as_it_was(world, pricing, auth, call, kind):
-    refuse_first(pricing)
+def test_a_retried_request_has_the_same_body(world, pricing, auth, call, kind):
+    reject_first(pricing)
     sent = {
         "json": {"json": loan()},
         "form": {"data": {"loan": "L-1"}},
@@ -454,13 +518,13 @@ def test_a_body_is_sent_again_as_it_was(world, pricing, auth, call, kind):
     assert world.logins == 1
 
 
-def test_a_file_is_sent_again(world, pricing, auth):
-    refuse_first(pricing)
+def test_a_file_is_rewound(world, pricing, auth):
+    reject_first(pricing)
     assert Caller("sync")(pricing.url, auth=auth, content=io.BytesIO(b"loans in a file")).status_code == 200
     assert [one.body for one in pricing.seen] == [b"loans in a file"] * 2
 
 
-class Tape(io.BytesIO):
+class UnseekableStream(io.BytesIO):
     def seekable(self):
         return False
 
@@ -477,16 +541,16 @@ async def _parts():
     ("kind", "body"),
     [
         ("sync", lambda: {"content": (part for part in (b"made-up ", b"loans"))}),
-        ("sync", lambda: {"content": Tape(b"made-up loans")}),
-        ("sync", lambda: {"files": {"loans": Tape(b"made-up loans")}}),
-        ("async", lambda: {"files": {"loans": Tape(b"made-up loans")}}),
+        ("sync", lambda: {"content": UnseekableStream(b"made-up loans")}),
+        ("sync", lambda: {"files": {"loans": UnseekableStream(b"made-up loans")}}),
+        ("async", lambda: {"files": {"loans": UnseekableStream(b"made-up loans")}}),
         ("async", lambda: {"content": _parts()}),
     ],
 )
-def test_a_body_that_cannot_go_back_is_an_error_once(world, pricing, auth, kind, body):
-    refuse_first(pricing)
+def test_a_body_that_cannot_be_rewound_is_one_error(world, pricing, auth, kind, body):
+    reject_first(pricing)
     call = Caller(kind)
-    with pytest.raises(LoanAuthError, match=r"\(401\). It was renewed, but the body .* Send the request anew"):
+    with pytest.raises(LoanAuthError, match=r"\(401\)\. The credential was refreshed, but .* Send the request again"):
         call(pricing.url, auth=auth, **body())
     assert call(pricing.url, auth=auth, **body()).status_code == 200
     assert all(b"made-up loans" in one.body for one in pricing.seen)
@@ -494,16 +558,34 @@ def test_a_body_that_cannot_go_back_is_an_error_once(world, pricing, auth, kind,
     assert world.logins == 1
 
 
-# --- what it is given, secrets ---
+# --- constructors, secrets ---
 
 
-def test_what_is_no_credential_is_told_by_its_type():
-    with pytest.raises(LoanAuthError, match="given NoneType instead of a credential"):
+def test_a_wrong_credential_is_a_type_error():
+    """All cases are in test_requests.py: both classes share their constructors."""
+    with pytest.raises(TypeError, match="given NoneType instead of a credential"):
         LoanAuth(None)
-    plain = "eyJhbGciOiJub25lIn0.bWFkZS11cA.c2ln"
-    with pytest.raises(LoanAuthError, match="not a connection id") as caught:
-        LoanAuth(plain)
-    assert plain not in told(caught.value)
+    plaintext = "eyJhbGciOiJub25lIn0.bWFkZS11cA.c2ln"
+    with pytest.raises(TypeError, match=r"a str instead of a credential.*LoanAuth\.from_connection\(") as caught:
+        LoanAuth(plaintext)
+    assert plaintext not in told(caught.value) + locals_of(caught.value)
+    with pytest.raises(TypeError, match="from_connection was given NoneType"):
+        LoanAuth.from_connection(None)
+    with pytest.raises(ValueError, match="min_ttl must be"):
+        LoanAuth.from_connection(min_ttl=-1)
+
+
+def test_used_by_requests_it_names_the_right_import(pricing, pulled):
+    token = pulled()
+    message = r"is for httpx. For requests, import LoanAuth from airflow_provider_loanauth\.auth\.$"
+    with pytest.raises(TypeError, match=message) as caught:
+        requests.get(pricing.url, auth=LoanAuth(token), timeout=60)
+    assert not leaks(told(caught.value) + locals_of(caught.value), [token.value])
+    with requests.Session() as session:
+        session.auth = LoanAuth(token)
+        with pytest.raises(TypeError, match=message):
+            session.get(pricing.url, timeout=60)
+    assert pricing.seen == []
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda auth: pickle.loads(pickle.dumps(auth))])
@@ -513,7 +595,7 @@ def test_a_copy_works_as_the_original(world, pulled, call, copied):
     assert call(world.url, auth=copied(auth), json=loan()).status_code == 200
 
 
-def test_secrets_are_in_no_log_no_repr_and_no_traceback(world, pulled, call, logs):
+def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, call, logs):
     token, secret = pulled(), pulled("loanauth_ppe")
     issued, shown = [token.value, secret.value], []
     for auth in (LoanAuth(token), LoanAuth(secret)):
@@ -524,11 +606,11 @@ def test_secrets_are_in_no_log_no_repr_and_no_traceback(world, pulled, call, log
         shown += [repr(auth), repr(vars(auth)), repr(vars(auth._provider)), repr(auth._provider.get_cached())]
     world.pass_time(90_000)
     world.sandbox.set_fault("status", where="any", status=401)
-    _PROCESS_CACHE.forget()
+    _PROCESS_CACHE.clear()
     for credential in (token, secret):
         with pytest.raises(LoanAuthError) as caught:
             call(world.url, auth=LoanAuth(credential), json=loan())
-        shown.append(told(caught.value))
+        shown += [told(caught.value), locals_of(caught.value)]
     company = world.sandbox.state.accounts[0]
     secrets = [*issued, company.users[0].password, company.client_secret, company.api_key]
     assert logs.text

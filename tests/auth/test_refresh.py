@@ -1,4 +1,4 @@
-"""When a credential is renewed, who does it and how often: no HTTP, no Airflow, a clock that is moved by hand."""
+"""When a credential is refreshed, by whom and how often: no HTTP, and a clock that the tests move."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.auth import refresh as grants
-from airflow_provider_loanauth.auth import refresh as renewal
-from airflow_provider_loanauth.auth.refresh import ActiveCredential, CredentialCache, CredentialProvider
+from airflow_provider_loanauth.auth import refresh
+from airflow_provider_loanauth.auth.refresh import (
+    _PROCESS_CACHE,
+    GRACE_PERIOD,
+    REFRESH_COOLDOWN,
+    ActiveCredential,
+    CredentialCache,
+    CredentialProvider,
+)
+from airflow_provider_loanauth.connection.methods import PasswordCredentials
+from airflow_provider_loanauth.connection.settings import Settings
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
     RejectedError,
@@ -22,71 +31,88 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 from airflow_provider_loanauth.models import TokenResponse
-from airflow_provider_loanauth.service.client import AuthenticationResult
+from airflow_provider_loanauth.redaction import SecretStr
+from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 from tests.support.pricing_fixtures import in_threads
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 
 
-class Settings:
-    conn_id, method, company_id = "made-up", "jwt", None
+def settings_of(tenant):
+    return Settings(
+        conn_id="made-up",
+        method="jwt",
+        auth_url="https://auth.example",
+        credentials=PasswordCredentials(
+            username=tenant,
+            password=SecretStr("made-up-password"),
+            origin="made-up.example",
+            client_id="made-up-client",
+            client_secret=SecretStr("made-up-client-secret"),
+        ),
+        company_id=None,
+        timeout=30.0,
+        verify=True,
+    )
 
-    def __init__(self, tenant="one"):
-        self.tenant = tenant
 
-    def digest(self):
-        return self.tenant.encode()
-
-
-class Source:
-    """Counts; fails when told."""
+class StubClient:
+    """Counts what a client does, and raises ``failure`` if there is one."""
 
     def __init__(self, lifetime=100.0, tenant="one"):
         self.lifetime, self.tenant, self.failure = lifetime, tenant, None
-        self.issued = self.read = self.at_once = self.most_at_once = 0
+        self.logins = self.settings_reads = self.running = self.max_running = 0
         self.gate = threading.Event()
         self.gate.set()
 
     def settings(self):
-        self.read += 1
-        return Settings(self.tenant)
+        self.settings_reads += 1
+        return settings_of(self.tenant)
 
-    def issue(self, settings):
-        self.issued += 1
-        number = self.issued
-        self.at_once += 1
-        self.most_at_once = max(self.at_once, self.most_at_once)
+    def authenticate(self, settings):
+        self.logins += 1
+        number = self.logins
+        self.running += 1
+        self.max_running = max(self.running, self.max_running)
         self.gate.wait(60)
-        self.at_once -= 1
+        self.running -= 1
         if self.failure:
             raise self.failure
         response = TokenResponse(access_token=f"made-up-{self.tenant}-{number}")
-        return AuthenticationResult(response=response, requested_at=NOW, lifetime=self.lifetime)
+        return AuthenticationResult(settings=settings, response=response, requested_at=NOW, lifetime=self.lifetime)
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.seconds, time=lambda: 1e9, seconds=1000.0)
-    for module in (grants, renewal):
-        monkeypatch.setattr(module, "time", now)
-    renewal._PROCESS_CACHE.forget()
+    monkeypatch.setattr(refresh, "time", now)
+    _PROCESS_CACHE.clear()
     yield now
-    renewal._PROCESS_CACHE.forget()
+    _PROCESS_CACHE.clear()
 
 
 @pytest.fixture
-def source(clock):
-    return Source()
+def client(clock):
+    return StubClient()
 
 
 @pytest.fixture
-def renewals(clock):
+def cache(clock):
     return CredentialCache()
 
 
-def grant(**changes):
-    usual = {"value": "made-up", "conn_id": "c", "method": "jwt", "company_id": None}
-    return ActiveCredential(**(usual | {"lifetime": 100.0, "ends": 1100.0, "renewed": False} | changes))
+def active(**changes):
+    usual = {
+        "value": "made-up",
+        "credential_type": AccessToken,
+        "conn_id": "c",
+        "method": "jwt",
+        "company_id": None,
+        "lifetime": 100.0,
+        "deadline": 1100.0,
+        "issued_here": False,
+    }
+    return ActiveCredential(**(usual | changes))
 
 
 @pytest.mark.parametrize(
@@ -105,180 +131,196 @@ def grant(**changes):
         (3600, 361, 1e9, True),
     ],
 )
-def test_the_window(clock, lifetime, left, min_ttl, fresh):
-    assert grant(lifetime=lifetime, ends=clock.seconds + left).is_fresh(min_ttl) is fresh
+def test_fresh_until_the_refresh_window(clock, lifetime, left, min_ttl, fresh):
+    assert active(lifetime=lifetime, deadline=clock.seconds + left).is_fresh(min_ttl) is fresh
 
 
-def test_without_an_end_it_is_always_fresh(clock):
-    assert grant(lifetime=None, ends=None).is_fresh(1e9)
+def test_always_fresh_without_a_known_expiry(clock):
+    assert active(lifetime=None, deadline=None).is_fresh(1e9)
 
 
-def test_the_lifetime_counts_from_before_the_request(clock, renewals):
-    source = Source(lifetime=100)
-    really = source.issue
+def test_the_lifetime_counts_from_before_the_request(clock, cache):
+    client = StubClient(lifetime=100)
+    really = client.authenticate
 
     def slow(settings):
         clock.seconds += 30
         return really(settings)
 
-    source.issue = slow
-    assert renewals.renewed(source, None, 60).ends == 1100
+    client.authenticate = slow
+    assert cache.get_or_refresh(client, None, 60).deadline == 1100
 
 
-def test_the_first_is_fetched_and_then_shared(renewals, source):
-    first = renewals.renewed(source, None, 60)
-    assert renewals.renewed(source, None, 60) is first
-    assert renewals.renewed(Source(), grant(), 60) is first
-    assert source.issued == 1
+def test_the_first_credential_is_requested_once_and_shared(cache, client):
+    first = cache.get_or_refresh(client, None, 60)
+    assert cache.get_or_refresh(client, None, 60) is first
+    assert cache.get_or_refresh(StubClient(), active(), 60) is first
+    assert client.logins == 1
 
 
-def test_a_stale_one_is_replaced_once(renewals, source):
-    first = renewals.renewed(source, None, 60)
-    second = renewals.renewed(source, first, 60)
+def test_a_stale_credential_is_replaced_once(cache, client):
+    first = cache.get_or_refresh(client, None, 60)
+    second = cache.get_or_refresh(client, first, 60)
     assert second is not first
-    # Who comes late with the old one gets what is there.
-    assert renewals.renewed(source, first, 60) is second
-    assert source.issued == 2
+    # A later caller with the old one gets the cached one.
+    assert cache.get_or_refresh(client, first, 60) is second
+    assert client.logins == 2
 
 
-def test_an_old_one_is_replaced(clock, renewals, source):
-    first = renewals.renewed(source, None, 60)
+def test_a_credential_in_its_refresh_window_is_replaced(clock, cache, client):
+    first = cache.get_or_refresh(client, None, 60)
     clock.seconds += 89
-    assert renewals.renewed(source, None, 60) is first
+    assert cache.get_or_refresh(client, None, 60) is first
     clock.seconds += 2
-    assert renewals.renewed(source, None, 60) is not first
+    assert cache.get_or_refresh(client, None, 60) is not first
 
 
-def test_threads_make_one_renewal(renewals, source):
-    stale = renewals.renewed(source, None, 60)
-    source.gate.clear()
-    timer = threading.Timer(0.2, source.gate.set)
+def test_threads_make_one_refresh(cache, client):
+    stale = cache.get_or_refresh(client, None, 60)
+    client.gate.clear()
+    timer = threading.Timer(0.2, client.gate.set)
     timer.start()
-    results = in_threads(32, lambda _: renewals.renewed(source, stale, 60))
+    results = in_threads(32, lambda _: cache.get_or_refresh(client, stale, 60))
     timer.join()
     assert len(set(map(id, results))) == 1
-    assert (source.issued, source.most_at_once) == (2, 1)
+    assert (client.logins, client.max_running) == (2, 1)
 
 
-def test_tenants_do_not_wait_for_each_other_and_share_nothing(renewals, clock):
-    slow, quick = Source(tenant="slow"), Source(tenant="quick")
+def test_tenants_do_not_wait_for_each_other_and_share_nothing(cache, clock):
+    slow, quick = StubClient(tenant="slow"), StubClient(tenant="quick")
     slow.gate.clear()
-    thread = threading.Thread(target=renewals.renewed, args=(slow, None, 60))
+    thread = threading.Thread(target=cache.get_or_refresh, args=(slow, None, 60))
     thread.start()
-    assert renewals.renewed(quick, None, 60).value == "made-up-quick-1"
+    assert cache.get_or_refresh(quick, None, 60).value == "made-up-quick-1"
     slow.gate.set()
     thread.join(5)
-    assert renewals.renewed(slow, None, 60).value == "made-up-slow-1"
+    assert cache.get_or_refresh(slow, None, 60).value == "made-up-slow-1"
 
 
-def test_changed_settings_find_nothing_old(renewals, source):
-    renewals.renewed(source, None, 60)
-    source.tenant = "another"
-    assert renewals.renewed(source, None, 60).value == "made-up-another-2"
-    source.tenant = "one"
-    assert renewals.renewed(source, None, 60).value == "made-up-one-1"
+def test_changed_settings_do_not_find_an_old_credential(cache, client):
+    cache.get_or_refresh(client, None, 60)
+    client.tenant = "another"
+    assert cache.get_or_refresh(client, None, 60).value == "made-up-another-2"
+    client.tenant = "one"
+    assert cache.get_or_refresh(client, None, 60).value == "made-up-one-1"
 
 
-def test_a_refusal_is_not_repeated(renewals, source):
-    source.failure = RejectedError("made-up refusal", status=400, conn_id="made-up", method="jwt")
+def test_a_rejected_refresh_is_not_repeated(cache, client):
+    client.failure = RejectedError("made-up rejection", status=400, conn_id="made-up", method="jwt")
     caught = []
     for _ in range(3):
-        with pytest.raises(RejectedError, match="made-up refusal") as raised:
-            renewals.renewed(source, None, 60)
+        with pytest.raises(RejectedError, match="made-up rejection") as raised:
+            cache.get_or_refresh(client, None, 60)
         caught.append(raised.value)
-    assert source.issued == 1
+    assert client.logins == 1
     assert caught[1] is not caught[2]
     assert vars(caught[2]) == vars(caught[0])
 
 
-def test_until_the_settings_change(renewals, source):
-    source.failure = RejectedError("made-up refusal")
+def test_a_rejected_refresh_is_repeated_after_the_settings_change(cache, client):
+    client.failure = RejectedError("made-up rejection")
     with pytest.raises(RejectedError):
-        renewals.renewed(source, None, 60)
-    source.tenant, source.failure = "corrected", None
-    renewals.renewed(source, None, 60)
+        cache.get_or_refresh(client, None, 60)
+    client.tenant, client.failure = "corrected", None
+    cache.get_or_refresh(client, None, 60)
 
 
-def open_when_all_wait(source, number):
-    """Open the gate when so many have read their settings, and had time to get in line."""
+def open_gate_when_all_wait(client, number):
+    """Let the login end once so many threads have read their settings and had time to wait for the lock."""
     deadline = time.monotonic() + 60
-    while source.read < number and time.monotonic() < deadline:
+    while client.settings_reads < number and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.3)
-    source.gate.set()
+    client.gate.set()
 
 
+@pytest.mark.parametrize("after_success", [False, True])
 @pytest.mark.parametrize(
     "failure", [UnavailableError("x", retry_after=3.0), ResponseError("x"), SettingsError("x"), SealError("x")]
 )
-def test_another_failure_is_shared_with_who_waited_and_tried_again_by_who_comes_later(renewals, source, failure):
-    source.failure = failure
-    source.gate.clear()
-    opening = threading.Thread(target=open_when_all_wait, args=(source, 8))
+def test_another_failure_is_shared_by_all_who_waited_and_not_by_later_callers(cache, client, failure, after_success):
+    stale = cache.get_or_refresh(client, None, 60) if after_success else None
+    before, reads = client.logins, client.settings_reads
+    client.failure = failure
+    client.gate.clear()
+    opening = threading.Thread(target=open_gate_when_all_wait, args=(client, reads + 8))
     opening.start()
-    results = in_threads(8, lambda _: renewals.renewed(source, None, 60))
+    results = in_threads(8, lambda _: cache.get_or_refresh(client, stale, 60))
     opening.join()
     assert {type(result) for result in results} == {type(failure)}
     assert {str(result) for result in results} == {"x"}
-    assert source.issued == 1
+    assert client.logins == before + 1
     with pytest.raises(type(failure)):
-        renewals.renewed(source, None, 60)
-    assert source.issued == 2
-    source.failure = None
-    assert renewals.renewed(source, None, 60).value == "made-up-one-3"
+        cache.get_or_refresh(client, stale, 60)
+    assert client.logins == before + 2
+    client.failure = None
+    assert cache.get_or_refresh(client, stale, 60).value == f"made-up-one-{before + 3}"
 
 
-def test_what_is_kept_of_a_failure_has_no_traceback(renewals, source):
-    source.failure = RejectedError("made-up refusal")
+def test_a_remembered_failure_has_no_traceback(cache, client):
+    client.failure = RejectedError("made-up rejection")
     with pytest.raises(RejectedError):
-        renewals.renewed(source, None, 60)
-    (line,) = renewals._lines.values()
-    assert line.failure.__traceback__ is None
+        cache.get_or_refresh(client, None, 60)
+    (entry,) = cache._entries.values()
+    assert entry.failure.__traceback__ is None
 
 
-def test_an_interruption_is_nobodys_failure(renewals, source):
-    source.failure = KeyboardInterrupt()
+def test_an_interruption_is_not_remembered(cache, client):
+    client.failure = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        renewals.renewed(source, None, 60)
-    source.failure = None
-    renewals.renewed(source, None, 60)
-    assert source.issued == 2
+        cache.get_or_refresh(client, None, 60)
+    client.failure = None
+    cache.get_or_refresh(client, None, 60)
+    assert client.logins == 2
 
 
-def test_the_connection_is_read_for_each_renewal_and_not_for_each_use(clock, source):
-    keyring = CredentialProvider(source, None, 60)
-    grants = {id(keyring.current()) for _ in range(5)}
-    assert (len(grants), source.read) == (1, 1)
+def test_the_connection_is_read_for_each_refresh_and_not_for_each_use(clock, client):
+    provider = CredentialProvider(client, None, 60)
+    credentials = {id(provider.get()) for _ in range(5)}
+    assert (len(credentials), client.settings_reads) == (1, 1)
     clock.seconds += 95
-    keyring.current()
-    assert (source.issued, source.read) == (2, 2)
+    provider.get()
+    assert (client.logins, client.settings_reads) == (2, 2)
 
 
 def test_connections_are_read_one_at_a_time(clock):
-    inside, most = [], []
+    """On Airflow 3.0 and 3.1 two threads that read a Connection at the same time get each other's."""
+    running, counts = [], []
 
-    class Careful(Source):
+    def get_connection(conn_id):
+        running.append(conn_id)
+        counts.append(len(running))
+        time.sleep(0.005)
+        running.remove(conn_id)
+        return SimpleNamespace(
+            conn_id=conn_id,
+            host="auth.example",
+            port=None,
+            schema=None,
+            login="made-up",
+            password="made-up-password",
+            extra='{"origin": "made-up.example", "client_id": "made-up", "client_secret": "made-up-secret"}',
+        )
+
+    class ReadingClient(StubClient):
         def settings(self):
-            inside.append(1)
-            most.append(len(inside))
-            threading.Event().wait(0.005)
-            inside.pop()
-            return super().settings()
+            return Client(self.tenant, get_connection=get_connection).settings()
 
-    in_threads(8, lambda index: CredentialProvider(Careful(tenant=str(index)), None, 60).current())
-    assert max(most) == 1
+    results = in_threads(8, lambda index: CredentialProvider(ReadingClient(tenant=str(index)), None, 60).get())
+    assert [result.conn_id for result in results] == [str(index) for index in range(8)]
+    assert counts == [1] * 8
 
 
-def test_what_is_at_hand_needs_no_waiting(clock, source):
-    keyring = CredentialProvider(source, None, 60)
-    assert keyring.get_cached() is None
-    current = keyring.current()
-    assert keyring.get_cached() is current
+def test_a_cached_credential_needs_no_waiting(clock, client):
+    provider = CredentialProvider(client, None, 60)
+    assert provider.get_cached() is None
+    current = provider.get()
+    assert provider.get_cached() is current
     clock.seconds += 95
-    assert keyring.get_cached() is None
+    assert provider.get_cached() is None
 
 
-def test_a_credential_that_cannot_be_opened_is_an_error_each_time(clock, source):
+def test_a_credential_that_cannot_be_opened_is_an_error_each_time(clock, client):
     class Damaged:
         conn_id, method, expires_at = "made-up", "jwt", None
 
@@ -286,131 +328,131 @@ def test_a_credential_that_cannot_be_opened_is_an_error_each_time(clock, source)
         def value(self):
             raise SealError("made-up damage")
 
-    keyring = CredentialProvider(source, Damaged(), 60)
+    provider = CredentialProvider(client, Damaged(), 60)
     for _ in range(2):
         with pytest.raises(SealError):
-            keyring.current()
-    assert source.issued == 0
+            provider.get()
+    assert client.logins == 0
 
 
-# --- the service is down while the credential is still good ---
+# --- the service is unavailable while the credential is still valid ---
 
 
-def test_what_is_still_good_goes_on_while_the_service_is_down(clock, source):
-    keyring = CredentialProvider(source, None, 60)
-    first = keyring.current()
-    source.failure = UnavailableError("made-up")
+def test_a_valid_credential_is_used_while_the_service_is_unavailable(clock, client):
+    provider = CredentialProvider(client, None, 60)
+    first = provider.get()
+    client.failure = UnavailableError("made-up")
     clock.seconds += 91  # 9 of 100 seconds are left
-    assert [keyring.current() for _ in range(3)] == [first] * 3
-    assert source.issued == 2
-    # Not before a pause is the service asked again; what has ended is used by nobody.
-    clock.seconds += grants.GRACE_PERIOD - 2
-    assert keyring.get_cached() is first
+    assert [provider.get() for _ in range(3)] == [first] * 3
+    assert client.logins == 2
+    # No request before the grace period is over; an expired credential is not used.
+    clock.seconds += GRACE_PERIOD - 2
+    assert provider.get_cached() is first
     clock.seconds += 1
-    assert keyring.get_cached() is None
+    assert provider.get_cached() is None
     with pytest.raises(UnavailableError):
-        keyring.current()
-    assert source.issued == 3
-    source.failure = None
-    assert keyring.current().value == "made-up-one-4"
+        provider.get()
+    assert client.logins == 3
+    client.failure = None
+    assert provider.get().value == "made-up-one-4"
 
 
-def test_after_the_pause_the_service_is_asked_again(clock):
-    source = Source(lifetime=1000)
-    keyring = CredentialProvider(source, None, 60)
-    first = keyring.current()
-    source.failure = UnavailableError("made-up")
+def test_after_the_grace_period_the_next_refresh_is_tried(clock):
+    client = StubClient(lifetime=1000)
+    provider = CredentialProvider(client, None, 60)
+    first = provider.get()
+    client.failure = UnavailableError("made-up")
     clock.seconds += 950
-    assert keyring.current() is first
-    clock.seconds += grants.GRACE_PERIOD
-    assert keyring.current() is first
-    assert source.issued == 3
-    clock.seconds += grants.GRACE_PERIOD
-    source.failure = None
-    assert keyring.current() is not first
+    assert provider.get() is first
+    clock.seconds += GRACE_PERIOD
+    assert provider.get() is first
+    assert client.logins == 3
+    clock.seconds += GRACE_PERIOD
+    client.failure = None
+    assert provider.get() is not first
 
 
 @pytest.mark.parametrize("failure", [RejectedError("made-up"), SettingsError("made-up"), ResponseError("made-up")])
-def test_any_other_failure_is_told_at_once(clock, source, failure):
-    keyring = CredentialProvider(source, None, 60)
-    keyring.current()
-    source.failure = failure
+def test_any_other_failure_is_raised_at_once(clock, client, failure):
+    provider = CredentialProvider(client, None, 60)
+    provider.get()
+    client.failure = failure
     clock.seconds += 91
     with pytest.raises(type(failure)):
-        keyring.current()
+        provider.get()
 
 
-def test_a_refused_one_is_not_used_again_while_the_service_is_down(clock, source):
-    keyring = CredentialProvider(source, None, 60)
-    first = keyring.current()
-    source.failure = UnavailableError("made-up")
+def test_a_rejected_credential_is_not_used_again_while_the_service_is_unavailable(clock, client):
+    provider = CredentialProvider(client, None, 60)
+    first = provider.get()
+    client.failure = UnavailableError("made-up")
     with pytest.raises(UnavailableError):
-        keyring.refresh(first)
+        provider.refresh(first)
 
 
-# --- a 401 as a reason to renew ---
+# --- a 401 as a reason to refresh ---
 
 
-def test_reasons(clock):
-    pulled, renewed = grant(), grant(renewed=True)
+def test_only_a_success_shows_that_a_new_credential_is_accepted(clock):
+    pulled, issued = active(), active(issued_here=True)
     assert pulled.should_refresh_on_401()
-    assert not renewed.should_refresh_on_401()
+    assert not issued.should_refresh_on_401()
     for status in (199, 300, 302, 400, 401, 403, 404, 429, 500, 503):
-        renewed.answered(status)
-        assert not renewed.should_refresh_on_401()
-    renewed.answered(204)
-    assert renewed.should_refresh_on_401()
+        issued.record_response(status)
+        assert not issued.should_refresh_on_401()
+    issued.record_response(204)
+    assert issued.should_refresh_on_401()
 
 
-def test_one_that_was_never_accepted_is_no_reason_for_a_minute_only(clock):
-    """Else a process would keep what the service refuses, of a credential without a known end, for ever."""
-    renewed = grant(renewed=True, lifetime=None, ends=None)
-    renewed.record_retry_response(401)
-    clock.seconds += grants.REFRESH_COOLDOWN - 1
-    assert not renewed.should_refresh_on_401()
+def test_a_credential_that_was_never_accepted_is_refreshed_after_a_minute(clock):
+    """Otherwise a process would keep a rejected credential without a known expiry for ever."""
+    issued = active(issued_here=True, lifetime=None, deadline=None)
+    issued.record_retry_response(401)
+    clock.seconds += REFRESH_COOLDOWN - 1
+    assert not issued.should_refresh_on_401()
     clock.seconds += 1
-    assert renewed.should_refresh_on_401()
+    assert issued.should_refresh_on_401()
 
 
-def test_a_renewal_that_changed_nothing_is_a_reason_not_to(clock):
-    renewed = grant(renewed=True)
-    renewed.answered(200)
-    renewed.record_retry_response(401)
-    assert not renewed.should_refresh_on_401()
-    clock.seconds += grants.REFRESH_COOLDOWN - 1
-    renewed.answered(200)
-    assert not renewed.should_refresh_on_401()
+def test_no_refresh_for_a_minute_after_one_that_did_not_help(clock):
+    issued = active(issued_here=True)
+    issued.record_response(200)
+    issued.record_retry_response(401)
+    assert not issued.should_refresh_on_401()
+    clock.seconds += REFRESH_COOLDOWN - 1
+    issued.record_response(200)
+    assert not issued.should_refresh_on_401()
     clock.seconds += 1
-    assert renewed.should_refresh_on_401()
+    assert issued.should_refresh_on_401()
 
 
-def test_one_that_helped_is_none(clock):
-    renewed = grant(renewed=True)
-    renewed.record_retry_response(200)
-    assert renewed.should_refresh_on_401()
+def test_a_refresh_that_helped_may_be_repeated(clock):
+    issued = active(issued_here=True)
+    issued.record_retry_response(200)
+    assert issued.should_refresh_on_401()
 
 
 # --- processes, representations ---
 
 
-def _renew_in_child(keyring, results):
+def _get_in_child(provider, results):
     try:
-        results.put(keyring.current().value)
+        results.put(provider.get().value)
     except LoanAuthError as error:
         results.put(repr(error))
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_forked_process_has_its_own(clock, source):
-    """A lock that another thread held at the fork would hold for ever in the child."""
-    keyring = CredentialProvider(source, None, 60)
-    keyring.current()
-    (line,) = renewal._PROCESS_CACHE._lines.values()
+def test_a_forked_process_makes_its_own_refresh(clock, client):
+    """A lock that another thread holds at the fork is never released in the child."""
+    provider = CredentialProvider(client, None, 60)
+    provider.get()
+    (entry,) = _PROCESS_CACHE._entries.values()
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
-    with line.lock:
+    with entry.lock:
         clock.seconds += 95
-        child = context.Process(target=_renew_in_child, args=(keyring, results))
+        child = context.Process(target=_get_in_child, args=(provider, results))
         child.start()
         child.join(120)
     alive = child.is_alive()
@@ -419,36 +461,35 @@ def test_a_forked_process_has_its_own(clock, source):
     assert results.get() == "made-up-one-2"
 
 
-def test_threads_open_the_credential_once(source):
-    """Opening has Airflow mask it, and an API secret also needs its Connection: a question to the supervisor each."""
+def test_threads_open_the_credential_once(client):
+    """Opening it masks it, and an API secret also needs its Connection: each is a message to Airflow's supervisor."""
     opened = []
 
-    class Credential:
-        method, conn_id, issued_at, expires_at = "ppe", "made-up", NOW, None
-
+    class SlowSecret(ApiSecret):
         @property
         def value(self):
             opened.append(threading.get_ident())
             time.sleep(0.02)
             return "made-up-secret"
 
-    keyring = CredentialProvider(source, Credential(), 60)
-    grants_of_all = in_threads(8, lambda _: keyring.current())
-    assert len(opened) == 1
-    assert {id(one) for one in grants_of_all} == {id(grants_of_all[0])}
-    assert grants_of_all[0].value == "made-up-secret"
+    credential = SlowSecret(method="ppe", conn_id="made-up", issued_at=NOW, sealed="made-up")
+    provider = CredentialProvider(client, credential, 60)
+    results = in_threads(8, lambda _: provider.get())
+    assert len(opened) == client.settings_reads == 1
+    assert {id(result) for result in results} == {id(results[0])}
+    assert results[0].value == "made-up-secret"
 
 
-def test_a_forked_process_does_not_repeat_a_refusal(source):
-    """Otherwise each process of a pool would send the password again, and lock the account."""
-    source.failure = RejectedError("made-up refusal")
+def test_a_forked_process_does_not_repeat_a_rejected_refresh(client):
+    """Otherwise each process of a pool would send the password again, which gets the account locked."""
+    client.failure = RejectedError("made-up rejection")
     with pytest.raises(RejectedError):
-        CredentialProvider(source, None, 60).current()
-    renewal._PROCESS_CACHE.forked()
-    source.failure = None
+        CredentialProvider(client, None, 60).get()
+    _PROCESS_CACHE.reset_after_fork()
+    client.failure = None
     with pytest.raises(RejectedError):
-        CredentialProvider(source, None, 60).current()
+        CredentialProvider(client, None, 60).get()
 
 
-def test_values_are_in_no_representation():
-    assert "made-up-token" not in repr(grant(value="made-up-token"))
+def test_a_repr_shows_no_value():
+    assert "made-up-token" not in repr(active(value="made-up-token"))

@@ -1,4 +1,4 @@
-"""``hook.get_conn()``: one session for a task's calls, over real sockets."""
+"""``hook.get_conn()``: the session for pricing requests, against the sandbox."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 import requests
 
 from airflow_provider_loanauth.auth.session import PricingSession
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
+from airflow_provider_loanauth.exceptions import RejectedError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from loanauth_sandbox.server import running_sandbox
-from tests.support.leaks import leaks, told
+from tests.support.leaks import leaks, locals_of, told
 from tests.support.pricing_fixtures import in_threads, loan
 
 
@@ -23,7 +23,7 @@ def price(session, url, number=1, **kwargs):
 
 
 @pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_los", "loanauth_ppe"])
-def test_it_prices_over_one_connection_with_one_login(world, conn_id):
+def test_it_prices_with_one_connection_and_one_login(world, conn_id):
     with LoanAuthHook(conn_id).get_conn() as session:
         price(session, world.url)
         before = world.sandbox.counters().connections_accepted
@@ -44,8 +44,8 @@ def test_a_pulled_credential_costs_no_login(world, pulled):
     assert world.logins == 1
 
 
-def test_a_pulled_credential_is_renewed_by_its_own_method(world, pulled, define):
-    """The Connection may be one for several methods."""
+def test_a_pulled_credential_is_refreshed_with_its_own_method(world, pulled, define):
+    """One Connection may serve several methods."""
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     los = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_LOS"]
     define("loanauth_both", connection | {"extra": los["extra"] | connection["extra"]})
@@ -56,14 +56,25 @@ def test_a_pulled_credential_is_renewed_by_its_own_method(world, pulled, define)
     assert world.sandbox.counters().by_method["los"].succeeded == 2
 
 
-def test_a_credential_of_another_connection_is_refused(world, pulled):
-    # None is what a pull gives where there is nothing; it must not become a login of this task.
-    for given, name in ((pulled(), "AccessToken"), ("made-up-plain-token", "str"), (None, "NoneType")):
-        with pytest.raises(
-            LoanAuthError, match=f"was given {name} instead of a credential of its own connection"
-        ) as caught:
-            LoanAuthHook("loanauth_los").get_conn(given)
-        assert "made-up-plain" not in told(caught.value)
+@pytest.mark.parametrize(
+    ("given", "name"), [("made-up-plain-token", "str"), (None, "NoneType"), (b"made-up-plain", "bytes")]
+)
+def test_a_wrong_credential_is_a_type_error(world, given, name):
+    """None too: a pull returns it where there is no credential, and every task would then log in on its own."""
+    message = f"get_conn was given {name} instead of a credential: did the authenticating task run"
+    with pytest.raises(TypeError, match=message) as caught:
+        LoanAuthHook("loanauth_los").get_conn(given)
+    assert "made-up-plain" not in told(caught.value) + locals_of(caught.value)
+    assert world.credential_requests == 0
+
+
+def test_a_credential_of_another_connection_is_a_value_error(world, pulled):
+    token = pulled()
+    message = "credential of connection 'loanauth_jwt', but this hook uses connection 'loanauth_los'"
+    with pytest.raises(ValueError, match=message) as caught:
+        LoanAuthHook("loanauth_los").get_conn(token)
+    assert not leaks(told(caught.value) + locals_of(caught.value), [token.value])
+    assert world.logins == 0
 
 
 def test_threads_share_it(world):
@@ -74,26 +85,26 @@ def test_threads_share_it(world):
             statuses = set()
             for number in range(3):
                 statuses.add(price(session, world.url, number).status_code)
-                # All of them are kept alive when nobody is calling.
+                # All connections are idle at the same time, and all are kept alive.
                 together.wait(120)
             return statuses
 
         assert in_threads(32, batch) == [{200}] * 32
         counters = world.sandbox.counters()
-    # One connection a thread at the most, and one for the login.
+    # At most one connection per thread, and one for the login.
     assert counters.connections_accepted <= 33
     assert counters.authentications.succeeded == 1
 
 
-def test_leaving_it_closes_its_connections(pricing, world, monkeypatch):
+def test_the_with_statement_closes_its_connections(pricing, world, monkeypatch):
     closed = []
     really = requests.adapters.HTTPAdapter.close
     monkeypatch.setattr(requests.adapters.HTTPAdapter, "close", lambda self: closed.append(self) or really(self))
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         session.get(pricing.url)
-        own = set(session.adapters.values())
-        assert not own & set(closed)
-    assert own <= set(closed)
+        adapters = set(session.adapters.values())
+        assert not adapters & set(closed)
+    assert adapters <= set(closed)
 
 
 def test_the_connection_is_checked_at_once(world, define):
@@ -102,22 +113,22 @@ def test_the_connection_is_checked_at_once(world, define):
         LoanAuthHook("loanauth_jwt").get_conn()
 
 
-def test_a_refused_login_is_one_login(world, define):
+def test_a_rejected_login_is_not_repeated(world, define):
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     define("loanauth_jwt", connection | {"password": "made-up-wrong-password"})
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         for _ in range(3):
             with pytest.raises(RejectedError):
                 price(session, world.url)
-    assert world.refused_logins == 1
+    assert world.rejected_logins == 1
 
 
-# --- time-outs ---
+# --- timeouts ---
 
 
 @pytest.fixture
 def sent(monkeypatch):
-    """What reaches the adapter."""
+    """The settings with which each request reaches the adapter."""
     calls = []
     really = requests.adapters.HTTPAdapter.send
 
@@ -129,14 +140,14 @@ def sent(monkeypatch):
     return calls
 
 
-def test_the_timeout_is_the_connections(world, define, pricing, sent):
+def test_the_timeout_is_that_of_the_connection(world, define, pricing, sent):
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     define("loanauth_jwt", connection | {"extra": connection["extra"] | {"timeout": "7"}})
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         session.get(pricing.url)
         session.get(pricing.url, timeout=3)
         session.send(session.prepare_request(requests.Request("GET", pricing.url)))
-        pricing.answer = lambda request: (302, {"Location": "/there"}, b"") if request.path == "/" else (200, {}, b"")
+        pricing.respond = lambda request: (302, {"Location": "/there"}, b"") if request.path == "/" else (200, {}, b"")
         session.get(pricing.url)
     assert [call["timeout"] for call in sent[-5:]] == [7, 3, 7, 7, 7]
 
@@ -146,7 +157,7 @@ def test_a_service_that_hangs_ends_in_a_timeout(world, pulled, define):
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     define("loanauth_jwt", connection | {"extra": connection["extra"] | {"timeout": 0.3}})
     world.sandbox.set_fault("hang", where="price")
-    # With a credential: a login may take longer.
+    # With a credential, because a login may take longer.
     with LoanAuthHook("loanauth_jwt").get_conn(token) as session, pytest.raises(requests.Timeout):
         price(session, world.url)
 
@@ -172,17 +183,17 @@ def secure(world, define, tls_sandbox):
     return connection
 
 
-def test_the_ca_bundle_is_the_connections(secure):
+def test_the_ca_bundle_is_that_of_the_connection(secure):
     url = secure()
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         assert price(session, url).status_code == 200
 
 
-def test_also_where_the_environment_names_another(secure, monkeypatch, tmp_path, tls_sandbox):
+def test_the_ca_bundle_of_the_connection_overrides_that_of_the_environment(secure, monkeypatch, tmp_path, tls_sandbox):
     url = secure()
     other = tmp_path / "other.pem"
-    with running_sandbox(tls="good") as stranger:
-        other.write_bytes(Path(stranger.ca_path).read_bytes())
+    with running_sandbox(tls="good") as other_sandbox:
+        other.write_bytes(Path(other_sandbox.ca_path).read_bytes())
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.setenv(name, str(other))
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
@@ -191,21 +202,21 @@ def test_also_where_the_environment_names_another(secure, monkeypatch, tmp_path,
         assert session.send(prepared).status_code == 200
 
 
-def test_the_environments_bundle_holds_where_the_connection_names_none(secure, monkeypatch, tls_sandbox):
+def test_without_one_the_ca_bundle_of_the_environment_is_used(secure, monkeypatch, tls_sandbox):
     url = secure(verify=True)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", tls_sandbox.ca_path)
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         assert price(session, url).status_code == 200
 
 
-def test_an_unknown_authority_is_refused(secure, tls_sandbox):
+def test_an_unknown_certificate_authority_is_an_error(secure, tls_sandbox):
     url = secure(verify=True)
     with LoanAuthHook("loanauth_jwt").get_conn() as session, pytest.raises(SettingsError, match="certificate"):
         price(session, url)
     assert tls_sandbox.counters().authentications.succeeded == 0
 
 
-def test_one_connection_over_tls(secure, tls_sandbox):
+def test_it_prices_with_one_tls_connection(secure, tls_sandbox):
     url = secure()
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         for number in range(10):
@@ -221,7 +232,7 @@ def test_a_netrc_entry_does_not_replace_the_credential_on_a_redirect(world, pric
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login made-up password made-up-netrc-password\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    pricing.answer = lambda request: (302, {"Location": "/there"}, b"") if request.path == "/" else (200, {}, b"")
+    pricing.respond = lambda request: (302, {"Location": "/there"}, b"") if request.path == "/" else (200, {}, b"")
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         session.get(pricing.url)
     first, second = pricing.credentials
@@ -229,15 +240,15 @@ def test_a_netrc_entry_does_not_replace_the_credential_on_a_redirect(world, pric
     assert first["authorization"].startswith("Bearer ")
 
 
-def test_other_credentials_of_a_call_do_not_follow_a_redirect_elsewhere(world, pricing, elsewhere):
-    pricing.answer = lambda request: (302, {"Location": elsewhere.url}, b"")
+def test_other_credentials_of_a_request_are_not_sent_to_another_origin(world, pricing, elsewhere):
+    pricing.respond = lambda request: (302, {"Location": elsewhere.url}, b"")
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         session.get(pricing.url, auth=("made-up", "made-up-password"))
     assert pricing.credentials[0]["authorization"].startswith("Basic ")
     assert elsewhere.credentials == [{}]
 
 
-def test_nothing_of_a_session_shows_a_secret(world, logs):
+def test_no_repr_or_log_of_a_session_shows_a_secret(world, logs):
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         price(session, world.url)
         value = session.auth._provider.get_cached().value
@@ -247,14 +258,14 @@ def test_nothing_of_a_session_shows_a_secret(world, logs):
     assert value
 
 
-def test_a_plain_session_of_ours_is_a_session_of_requests():
+def test_it_is_a_session_of_requests_with_its_default_headers():
     session = PricingSession(auth=lambda request: request, timeout=1.0, verify=True)
     assert isinstance(session, requests.Session)
     assert copy.copy(session.headers) == requests.Session().headers
     session.close()
 
 
-def test_answers_of_it_can_be_pickled(world):
+def test_its_responses_can_be_pickled(world):
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
-        answer = price(session, world.url)
-    assert pickle.loads(pickle.dumps(answer)).json() == answer.json()
+        response = price(session, world.url)
+    assert pickle.loads(pickle.dumps(response)).json() == response.json()

@@ -1,6 +1,6 @@
 """
-What the tests of LoanAuth share: a sandbox whose clock they move together with this process's, and a pricing service
-that answers what it is told and keeps what it was sent. Its fixtures are everybody's by conftest.py.
+Fixtures for the tests of LoanAuth: a sandbox whose clock moves together with this process's clock, and a pricing
+service whose responses a test sets and whose requests it reads. conftest.py makes them available to every test.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.auth import refresh as grants
-from airflow_provider_loanauth.auth import refresh as renewal
+from airflow_provider_loanauth.auth import refresh
+from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from loanauth_sandbox.server import running_sandbox
 
-SECRET_HEADERS = ("authorization", "secret", "companyid")
+CREDENTIAL_HEADERS = ("authorization", "secret", "companyid")
 
 
 def loan(number=1):
@@ -26,7 +26,7 @@ def loan(number=1):
 
 
 class World:
-    """The sandbox and time."""
+    """The sandbox, and the time that has passed for it and for this process."""
 
     def __init__(self, sandbox):
         self.sandbox = sandbox
@@ -34,7 +34,7 @@ class World:
         self.passed = 0.0
 
     def pass_time(self, seconds):
-        """Let time pass, here and there, without waiting for it."""
+        """Move the clocks of the sandbox and of this process forward, without waiting."""
         self.passed += seconds
         self.sandbox.state.clock = lambda: time.time() + self.passed
 
@@ -43,12 +43,12 @@ class World:
         return self.sandbox.counters().authentications.succeeded
 
     @property
-    def refused_logins(self):
+    def rejected_logins(self):
         return self.sandbox.counters().authentications.refused
 
     @property
-    def asked(self):
-        """How many requests for a credential arrived, answered or not."""
+    def credential_requests(self):
+        """How many requests for a credential arrived, with or without a response."""
         counters = self.sandbox.counters()
         return counters.token + counters.secret
 
@@ -65,21 +65,20 @@ def _timed_sandbox():
 
 @pytest.fixture
 def world(_timed_sandbox, monkeypatch, define):
-    """A healthy sandbox, its Connections ``loanauth_jwt``, ``_los`` and ``_ppe``, no credential in this process."""
+    """A sandbox without faults, Connections ``loanauth_jwt``, ``_los`` and ``_ppe``, no credential in this process."""
     accounts = _timed_sandbox.state.accounts
     _timed_sandbox.clear_faults()
     _timed_sandbox.set_settings(token_lifetime=3600, secret_lifetime=86_400, lockout_after=0)
     _timed_sandbox.reset()
     here = World(_timed_sandbox)
     here.pass_time(0)
-    moved = SimpleNamespace(monotonic=lambda: time.monotonic() + here.passed, time=lambda: time.time() + here.passed)
-    for module in (grants, renewal):
-        monkeypatch.setattr(module, "time", moved)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + here.passed, time=lambda: time.time() + here.passed)
+    monkeypatch.setattr(refresh, "time", clock)
     for name, value in _timed_sandbox.connections().items():
         define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
-    renewal._PROCESS_CACHE.forget()
+    _PROCESS_CACHE.clear()
     yield here
-    renewal._PROCESS_CACHE.forget()
+    _PROCESS_CACHE.clear()
     _timed_sandbox.set_accounts(accounts)
     _timed_sandbox.clear_faults()
     here.passed = 0.0
@@ -87,36 +86,36 @@ def world(_timed_sandbox, monkeypatch, define):
 
 @pytest.fixture
 def pulled(world):
-    """Authenticate as the operator does, and forget that: what a later task has is the credential alone."""
+    """Return a credential as a later task pulls it; the login that made it is not counted."""
 
     def pull(conn_id="loanauth_jwt"):
         credential = LoanAuthHook(conn_id).get_credential()
-        fresh = type(credential).deserialize(credential.serialize(), type(credential).__version__)
+        restored = type(credential).deserialize(credential.serialize(), type(credential).__version__)
         world.sandbox.state.counters.authentications.succeeded -= 1
-        return fresh
+        return restored
 
     return pull
 
 
 class Pricing:
     """
-    A pricing service on a free port. ``answer`` takes a request and returns status, headers and body.
+    A pricing service on a free port. ``respond`` takes a request and returns status, headers and body.
 
-    :ivar seen: requests, each with ``path``, ``headers`` (lower case) and ``body``
-    :ivar connections: how many were accepted
+    :ivar seen: requests, each with ``path``, ``headers`` (names in lower case) and ``body``
+    :ivar connections: number of accepted connections
     """
 
     def __init__(self):
         self.seen = []
         self.connections = 0
-        self.answer = lambda request: (200, {}, b"{}")
+        self.respond = lambda request: (200, {}, b"{}")
         self._lock = threading.Lock()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             timeout = 60
-            # A small answer goes out at once, not after the client's delayed acknowledgement.
+            # Send a short response at once, not after the client's delayed acknowledgement.
             wbufsize = -1
             disable_nagle_algorithm = True
 
@@ -145,14 +144,14 @@ class Pricing:
         )
         with self._lock:
             self.seen.append(request)
-        status, headers, answer = self.answer(request)
+        status, headers, content = self.respond(request)
         with contextlib.suppress(OSError):
             handler.send_response(status)
             for name, value in headers.items():
                 handler.send_header(name, value)
-            handler.send_header("Content-Length", str(len(answer)))
+            handler.send_header("Content-Length", str(len(content)))
             handler.end_headers()
-            handler.wfile.write(answer)
+            handler.wfile.write(content)
             handler.wfile.flush()
 
     @staticmethod
@@ -178,8 +177,8 @@ class Pricing:
 
     @property
     def credentials(self):
-        """What of each request is a credential."""
-        return [{name: one.headers[name] for name in SECRET_HEADERS if name in one.headers} for one in self.seen]
+        """The headers of each request that carry a credential."""
+        return [{name: one.headers[name] for name in CREDENTIAL_HEADERS if name in one.headers} for one in self.seen]
 
 
 @pytest.fixture
@@ -195,7 +194,7 @@ def elsewhere():
 
 
 def in_threads(number, work):
-    """Run work(i) in as many threads at once; return results or exceptions, in order."""
+    """Call work(0), work(1), … in threads at the same time; return results or exceptions, in order."""
     start = threading.Barrier(number)
     results = [None] * number
 

@@ -1,0 +1,52 @@
+"""``aget_credential`` of the hook, which does not block the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.exceptions import SealError, SettingsError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+
+
+@pytest.mark.parametrize(("conn_id", "kind"), [("loanauth_jwt", AccessToken), ("loanauth_ppe", ApiSecret)])
+def test_it_returns_a_credential(world, conn_id, kind):
+    credential = asyncio.run(LoanAuthHook(conn_id).aget_credential())
+    assert isinstance(credential, kind)
+    assert credential.conn_id == conn_id
+    assert world.logins == 1
+
+
+@pytest.mark.parametrize("of_hook", [None, "los"])
+def test_the_method_is_that_of_the_call_or_the_hook(world, of_hook):
+    hook = LoanAuthHook("loanauth_jwt", of_hook)
+    with pytest.raises(SettingsError, match="LOS client ID"):
+        asyncio.run(hook.aget_credential(None if of_hook else "los"))
+
+
+def test_without_a_fernet_key_no_request_is_sent(world, fernet):
+    fernet("")
+    with pytest.raises(SealError):
+        asyncio.run(LoanAuthHook("loanauth_jwt").aget_credential())
+    assert world.credential_requests == 0
+
+
+def test_the_loop_runs_during_a_login(world):
+    world.sandbox.set_fault("latency", where="token", seconds=1.0)
+
+    async def tick(ticks):
+        while True:
+            ticks.append(1)
+            await asyncio.sleep(0.01)
+
+    async def main():
+        ticks = []
+        ticker = asyncio.create_task(tick(ticks))
+        await LoanAuthHook("loanauth_jwt").aget_credential()
+        ticker.cancel()
+        return len(ticks)
+
+    # About 100 times where the loop is free, once or twice where it is blocked.
+    assert asyncio.run(main()) >= 10

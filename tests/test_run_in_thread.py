@@ -1,0 +1,60 @@
+"""``run_in_thread`` of ``_compat.py``: blocking work of a coroutine in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+
+import pytest
+
+from airflow_provider_loanauth._compat import run_in_thread
+
+
+def test_the_thread_is_not_one_of_the_loops_pool():
+    async def main():
+        loop = asyncio.get_running_loop()
+        thread = await run_in_thread(threading.current_thread)
+        assert thread is not threading.current_thread()
+        assert thread.name == "loanauth"
+        assert thread.daemon
+        assert loop._default_executor is None
+
+    asyncio.run(main())
+
+
+def test_an_error_is_raised_where_the_result_is_awaited():
+    async def main():
+        with pytest.raises(KeyError, match="made-up"):
+            await run_in_thread(lambda: {}["made-up"])
+
+    asyncio.run(main())
+
+
+def test_the_function_sees_the_context_variables_of_the_coroutine():
+    variable = contextvars.ContextVar("made_up")
+
+    async def main():
+        variable.set("here")
+        assert await run_in_thread(variable.get) == "here"
+
+    asyncio.run(main())
+
+
+def test_a_result_that_nobody_awaits_any_more_is_dropped():
+    """Also after the loop is closed; pytest makes an exception of the thread an error."""
+    release = threading.Event()
+
+    async def main():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(run_in_thread(lambda: release.wait(60)), 0.05)
+        # Another one ends while the loop is open.
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(run_in_thread(lambda: threading.Event().wait(0.1)), 0.05)
+        await asyncio.sleep(0.1)
+
+    asyncio.run(main())
+    release.set()
+    for thread in threading.enumerate():
+        if thread.name == "loanauth":
+            thread.join(60)
