@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import copy
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import httpx
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.auth.refresh import BODY_NOT_REPLAYABLE, UNAUTHORIZED, BaseLoanAuth
+from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
 
 def _should_retry(credential: ActiveCredential, response: httpx.Response) -> bool:
     credential.record_response(response.status_code)
-    return response.status_code == UNAUTHORIZED and credential.should_refresh_on_401()
+    return response.status_code == HTTPStatus.UNAUTHORIZED and credential.should_refresh_on_401()
 
 
 def _rewinder(stream: Any) -> Callable[[], Any]:

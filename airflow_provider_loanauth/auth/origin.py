@@ -8,7 +8,6 @@ An access token is sent as a bearer token (RFC 6750 §2.1). The headers of an AP
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
@@ -42,7 +41,6 @@ def origin_of(url: str) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]
 
 
-@dataclass(kw_only=True)
 class OriginGuard:
     """
     Lets a credential go to the first origin that it is used for, and to no other.
@@ -51,10 +49,11 @@ class OriginGuard:
     :param company_header: header for the company id that goes with it
     """
 
-    secret_header: str = SECRET_HEADER
-    company_header: str = COMPANY_HEADER
-    _origin: tuple[str, str, int] | None = field(default=None, init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
+    def __init__(self, *, secret_header: str = SECRET_HEADER, company_header: str = COMPANY_HEADER) -> None:
+        self.secret_header = secret_header
+        self.company_header = company_header
+        self._origin: tuple[str, str, int] | None = None
+        self._lock = threading.Lock()
 
     def bind(self, url: str) -> None:
         """

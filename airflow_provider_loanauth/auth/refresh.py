@@ -14,24 +14,18 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING
 
-from airflow_provider_loanauth.auth.origin import COMPANY_HEADER, SECRET_HEADER, OriginGuard
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
-from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import NotForXCom, mask
 from airflow_provider_loanauth.service.client import Client
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.connection.settings import Settings
 
-#: Default number of seconds that must be left of a credential before it is used.
-MIN_TTL = 60.0
 #: A credential is refreshed in this last part of its lifetime at most: with a fixed window, a token that lives shorter
 #: than the window would be refreshed for every request.
 MAX_REFRESH_FRACTION = 0.1
@@ -39,14 +33,6 @@ MAX_REFRESH_FRACTION = 0.1
 REFRESH_COOLDOWN = 60.0
 #: Seconds without another refresh of a credential that is still valid, after the service was unavailable for one.
 GRACE_PERIOD = 10.0
-#: The status that rejects a credential (RFC 6750 §3.1).
-UNAUTHORIZED = 401
-
-BODY_NOT_REPLAYABLE = (
-    "The service rejected the credential (401). The credential was refreshed, but the request was not retried, "
-    "because its body is a stream that cannot be rewound. Send the request again, or use bytes or a seekable file so "
-    "that it is retried automatically."
-)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -114,7 +100,7 @@ class ActiveCredential(NotForXCom):
     def record_retry_response(self, status: int) -> None:
         """Record the status of the response to a request that was retried with this credential after a 401."""
         self.record_response(status)
-        if status == UNAUTHORIZED:
+        if status == HTTPStatus.UNAUTHORIZED:
             self._cooldown_until = time.monotonic() + REFRESH_COOLDOWN
 
     def should_refresh_on_401(self) -> bool:
@@ -223,6 +209,13 @@ class CredentialProvider:
         self._active: ActiveCredential | None = None
         self._opening = threading.Lock()
 
+    @classmethod
+    def from_connection(
+        cls, conn_id: str, method: str | None, credential: AccessToken | ApiSecret | None, min_ttl: float
+    ) -> CredentialProvider:
+        """Return a provider that authenticates with a Connection; other parameters are those of the class."""
+        return cls(Client(conn_id, method), credential, min_ttl)
+
     def get(self) -> ActiveCredential:
         """
         Return a fresh credential, refreshed if necessary.
@@ -278,145 +271,3 @@ class CredentialProvider:
             deadline=deadline,
             issued_here=False,
         )
-
-
-class BaseLoanAuth:
-    """
-    What both ``LoanAuth`` classes share: their constructors, and being pickled.
-
-    :param credential: a credential pulled from XCom
-    :param min_ttl: refresh when fewer seconds than this are left; of a short lifetime, when less than a tenth is left
-    :param secret_header: header for an API secret
-    :param company_header: header for the company id that goes with it
-    :raises TypeError: ``credential`` is not a credential, or ``min_ttl`` is not a number
-    :raises ValueError: ``min_ttl`` is negative
-    """
-
-    _provider: CredentialProvider
-    _guard: OriginGuard
-    _arguments: dict[str, Any]
-
-    def __init__(
-        self,
-        credential: AccessToken | ApiSecret,
-        min_ttl: float = MIN_TTL,
-        *,
-        secret_header: str = SECRET_HEADER,
-        company_header: str = COMPANY_HEADER,
-    ) -> None:
-        given: type[Any] = type(credential)
-        if not issubclass(given, (AccessToken, ApiSecret)):
-            # Tools that capture local variables (Sentry, pytest) must not record what may be a plaintext token.
-            del credential
-            if issubclass(given, str):
-                raise TypeError(
-                    "LoanAuth was given a str instead of a credential. Pull a sealed credential (seal=True, the "
-                    'default of operator and sensor), or use LoanAuth.from_connection("connection id"). A plaintext '
-                    "token cannot be refreshed."
-                )
-            raise TypeError(
-                f"LoanAuth was given {given.__name__} instead of a credential: did the authenticating task run, and is "
-                "its task id right in xcom_pull?"
-            )
-        self._set_up(
-            credential=credential,
-            conn_id=credential.conn_id,
-            method=credential.method,
-            min_ttl=min_ttl,
-            secret_header=secret_header,
-            company_header=company_header,
-        )
-
-    @classmethod
-    def from_connection(
-        cls,
-        conn_id: str = DEFAULT_CONN_ID,
-        method: Method | None = None,
-        min_ttl: float = MIN_TTL,
-        *,
-        secret_header: str = SECRET_HEADER,
-        company_header: str = COMPANY_HEADER,
-    ) -> Self:
-        """
-        Return an object that authenticates by itself, at its first request.
-
-        Other parameters are those of the class.
-
-        :param conn_id: connection id
-        :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
-        :raises TypeError: ``conn_id`` is not a string, or ``min_ttl`` is not a number
-        :raises ValueError: ``conn_id`` is empty, or ``min_ttl`` is negative
-        """
-        given: type[Any] = type(conn_id)
-        if not issubclass(given, str):
-            # As in the constructor.
-            del conn_id
-            raise TypeError(f"LoanAuth.from_connection was given {given.__name__} instead of a connection id.")
-        if not conn_id:
-            raise ValueError("LoanAuth.from_connection was given an empty connection id.")
-        self = cls.__new__(cls)
-        self._set_up(
-            credential=None,
-            conn_id=conn_id,
-            method=method,
-            min_ttl=min_ttl,
-            secret_header=secret_header,
-            company_header=company_header,
-        )
-        return self
-
-    @classmethod
-    def from_client(cls, client: Client, credential: AccessToken | ApiSecret | None = None) -> Self:
-        """
-        Return an object that authenticates with an existing client.
-
-        :param client: what to authenticate with
-        :param credential: a credential to start with; None: the first request authenticates
-        """
-        self = cls.__new__(cls)
-        self._set_up(
-            credential=credential,
-            conn_id=client.conn_id,
-            method=client.method,
-            min_ttl=MIN_TTL,
-            secret_header=SECRET_HEADER,
-            company_header=COMPANY_HEADER,
-            client=client,
-        )
-        return self
-
-    def _set_up(
-        self,
-        *,
-        credential: AccessToken | ApiSecret | None,
-        conn_id: str,
-        method: str | None,
-        min_ttl: float,
-        secret_header: str,
-        company_header: str,
-        client: Client | None = None,
-    ) -> None:
-        if isinstance(min_ttl, bool) or not isinstance(min_ttl, (int, float)):
-            raise TypeError("min_ttl must be a number of seconds, 0 or greater.")
-        if not min_ttl >= 0:
-            raise ValueError("min_ttl must be a number of seconds, 0 or greater.")
-        self._provider = CredentialProvider(client or Client(conn_id, method), credential, min_ttl)
-        self._guard = OriginGuard(secret_header=secret_header, company_header=company_header)
-        self._arguments = {
-            "credential": credential,
-            "conn_id": conn_id,
-            "method": method,
-            "min_ttl": min_ttl,
-            "secret_header": secret_header,
-            "company_header": company_header,
-        }
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Locks cannot be pickled. The arguments can; a credential among them stays sealed.
-        return _unpickle, (type(self), self._arguments)
-
-
-def _unpickle(cls: type[BaseLoanAuth], arguments: dict[str, Any]) -> BaseLoanAuth:
-    self = cls.__new__(cls)
-    self._set_up(**arguments)
-    return self

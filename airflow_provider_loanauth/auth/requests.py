@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import get_current_context
-from airflow_provider_loanauth.auth.refresh import BODY_NOT_REPLAYABLE, UNAUTHORIZED, BaseLoanAuth
+from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class _ResponseHook:
         final = response
         if self._guard.is_bound_to(request.url or "") and self._guard.carries(request.headers, self._credential):
             self._credential.record_response(response.status_code)
-            if response.status_code == UNAUTHORIZED and self._credential.should_refresh_on_401():
+            if response.status_code == HTTPStatus.UNAUTHORIZED and self._credential.should_refresh_on_401():
                 final = self._retry_unauthorized(response, send_kwargs)
         if final.is_redirect and self._guard.is_cross_origin(final.url, final.headers["location"]):
             # requests removes only Authorization. The request that it sends next is a copy of this one.

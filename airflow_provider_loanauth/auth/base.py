@@ -1,0 +1,173 @@
+"""What ``LoanAuth`` for ``requests`` and ``LoanAuth`` for ``httpx`` share. Imports no HTTP library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_loanauth.auth.origin import COMPANY_HEADER, SECRET_HEADER, OriginGuard
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from airflow_provider_loanauth.auth.refresh import CredentialProvider
+    from airflow_provider_loanauth.connection.methods import Method
+    from airflow_provider_loanauth.service.client import Client
+
+#: Default number of seconds that must be left of a credential before it is used.
+MIN_TTL = 60.0
+
+BODY_NOT_REPLAYABLE = (
+    "The service rejected the credential (401). The credential was refreshed, but the request was not retried, "
+    "because its body is a stream that cannot be rewound. Send the request again, or use bytes or a seekable file so "
+    "that it is retried automatically."
+)
+
+
+class BaseLoanAuth:
+    """
+    What both ``LoanAuth`` classes share: their constructors, and being pickled.
+
+    :param credential: a credential pulled from XCom
+    :param min_ttl: refresh when fewer seconds than this are left; of a short lifetime, when less than a tenth is left
+    :param secret_header: header for an API secret
+    :param company_header: header for the company id that goes with it
+    :raises TypeError: ``credential`` is not a credential, or ``min_ttl`` is not a number
+    :raises ValueError: ``min_ttl`` is negative
+    """
+
+    _provider: CredentialProvider
+    _guard: OriginGuard
+    _arguments: dict[str, Any]
+
+    def __init__(
+        self,
+        credential: AccessToken | ApiSecret,
+        min_ttl: float = MIN_TTL,
+        *,
+        secret_header: str = SECRET_HEADER,
+        company_header: str = COMPANY_HEADER,
+    ) -> None:
+        given: type[Any] = type(credential)
+        if not issubclass(given, (AccessToken, ApiSecret)):
+            # Tools that capture local variables (Sentry, pytest) must not record what may be a plaintext token.
+            del credential
+            if issubclass(given, str):
+                raise TypeError(
+                    "LoanAuth was given a str instead of a credential. Pull a sealed credential (seal=True, the "
+                    'default of operator and sensor), or use LoanAuth.from_connection("connection id"). A plaintext '
+                    "token cannot be refreshed."
+                )
+            raise TypeError(
+                f"LoanAuth was given {given.__name__} instead of a credential: did the authenticating task run, and is "
+                "its task id right in xcom_pull?"
+            )
+        self._set_up(
+            credential=credential,
+            conn_id=credential.conn_id,
+            method=credential.method,
+            min_ttl=min_ttl,
+            secret_header=secret_header,
+            company_header=company_header,
+        )
+
+    @classmethod
+    def from_connection(
+        cls,
+        conn_id: str = DEFAULT_CONN_ID,
+        method: Method | None = None,
+        min_ttl: float = MIN_TTL,
+        *,
+        secret_header: str = SECRET_HEADER,
+        company_header: str = COMPANY_HEADER,
+    ) -> Self:
+        """
+        Return an object that authenticates by itself, at its first request.
+
+        Other parameters are those of the class.
+
+        :param conn_id: connection id
+        :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
+        :raises TypeError: ``conn_id`` is not a string, or ``min_ttl`` is not a number
+        :raises ValueError: ``conn_id`` is empty, or ``min_ttl`` is negative
+        """
+        given: type[Any] = type(conn_id)
+        if not issubclass(given, str):
+            # As in the constructor.
+            del conn_id
+            raise TypeError(f"LoanAuth.from_connection was given {given.__name__} instead of a connection id.")
+        if not conn_id:
+            raise ValueError("LoanAuth.from_connection was given an empty connection id.")
+        self = cls.__new__(cls)
+        self._set_up(
+            credential=None,
+            conn_id=conn_id,
+            method=method,
+            min_ttl=min_ttl,
+            secret_header=secret_header,
+            company_header=company_header,
+        )
+        return self
+
+    @classmethod
+    def from_client(cls, client: Client, credential: AccessToken | ApiSecret | None = None) -> Self:
+        """
+        Return an object that authenticates with an existing client.
+
+        :param client: what to authenticate with
+        :param credential: a credential to start with; None: the first request authenticates
+        """
+        self = cls.__new__(cls)
+        self._set_up(
+            credential=credential,
+            conn_id=client.conn_id,
+            method=client.method,
+            min_ttl=MIN_TTL,
+            secret_header=SECRET_HEADER,
+            company_header=COMPANY_HEADER,
+            client=client,
+        )
+        return self
+
+    def _set_up(
+        self,
+        *,
+        credential: AccessToken | ApiSecret | None,
+        conn_id: str,
+        method: str | None,
+        min_ttl: float,
+        secret_header: str,
+        company_header: str,
+        client: Client | None = None,
+    ) -> None:
+        if isinstance(min_ttl, bool) or not isinstance(min_ttl, (int, float)):
+            raise TypeError("min_ttl must be a number of seconds, 0 or greater.")
+        if not min_ttl >= 0:
+            raise ValueError("min_ttl must be a number of seconds, 0 or greater.")
+        # Loaded when a task runs: a DAG file that imports LoanAuth must not pay for it.
+        from airflow_provider_loanauth.auth.refresh import CredentialProvider
+
+        if client is None:
+            self._provider = CredentialProvider.from_connection(conn_id, method, credential, min_ttl)
+        else:
+            self._provider = CredentialProvider(client, credential, min_ttl)
+        self._guard = OriginGuard(secret_header=secret_header, company_header=company_header)
+        self._arguments = {
+            "credential": credential,
+            "conn_id": conn_id,
+            "method": method,
+            "min_ttl": min_ttl,
+            "secret_header": secret_header,
+            "company_header": company_header,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Locks cannot be pickled. The arguments can; a credential among them stays sealed.
+        return _unpickle, (type(self), self._arguments)
+
+
+def _unpickle(cls: type[BaseLoanAuth], arguments: dict[str, Any]) -> BaseLoanAuth:
+    self = cls.__new__(cls)
+    self._set_up(**arguments)
+    return self
