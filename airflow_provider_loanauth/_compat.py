@@ -123,14 +123,16 @@ def supervisor_lock() -> AbstractContextManager[Any]:
     return _SUPERVISOR_LOCK.lock
 
 
-async def run_in_thread(function: Callable[[], R]) -> R:
+async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") -> R:
     """
     Run a blocking function in a daemon thread of its own and wait for it without blocking the event loop.
 
     Airflow's triggerer shares the default thread pool of its event loop, where a call that hangs would starve others.
-    In a thread secrets can also be masked, which not every Airflow allows on an event loop.
+    In a thread secrets can also be masked, which not every Airflow allows on an event loop. When this is cancelled, the
+    thread goes on until the function returns, and the result is dropped.
 
     :param function: what to run; it sees the caller's context variables
+    :param name: name of the thread
     :return: what the function returns; what it raises is raised here
     """
     loop = asyncio.get_running_loop()
@@ -155,7 +157,7 @@ async def run_in_thread(function: Callable[[], R]) -> R:
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver, result, error)
 
-    threading.Thread(target=run, name="loanauth", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return await done
 
 
