@@ -161,31 +161,35 @@ async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") ->
     return await done
 
 
-def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> None:
+def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> int:
     """
     Delete the return value of a task, of all its mapped instances where it is mapped. Does nothing where none is
     stored.
 
+    Values of mapped instances stay on 3.0, which loses the map index of a deletion on its way to the database. On every
+    version of Airflow 3, so do those of more instances than ``[core] max_map_length`` allows.
+
     :param dag_id: DAG id
     :param run_id: DAG run id
     :param task_id: task id
+    :return: the number of values that are still stored
     """
     try:  # 3.0
         xcom = import_module("airflow.sdk.execution_time.xcom").XCom
     except ImportError:  # 2.11
         import_module("airflow.models.xcom").XCom.clear(dag_id=dag_id, task_id=task_id, run_id=run_id)
-        return
+        return 0
     names = {"key": "return_value", "dag_id": dag_id, "run_id": run_id, "task_id": task_id}
     xcom.delete(**names)
-    left = len(xcom.get_all(**names) or ())
+    left = stored = len(xcom.get_all(**names) or ())
     # Mapped tasks that returned nothing leave gaps, so every index is tried until all values are gone.
     for index in range(conf.getint("core", "max_map_length", fallback=1024)):
         if not left:
-            return
-        if xcom.get_one(**names, map_index=index) is None:
-            continue
-        xcom.delete(**names, map_index=index)
-        left -= 1
+            break
+        if xcom.get_one(**names, map_index=index) is not None:
+            xcom.delete(**names, map_index=index)
+            left -= 1
+    return len(xcom.get_all(**names) or ()) if stored else 0
 
 
 __all__ = [
