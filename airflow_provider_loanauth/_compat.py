@@ -1,7 +1,8 @@
 """
 What differs between Airflow 2.11 and 3.3: names that moved, the channel to the supervisor, XCom, threads.
 
-The only module that asks for a version. New places come first, so that no version gives a deprecation warning.
+The only module that depends on Airflow's version. New places come first, so that no version gives a deprecation
+warning.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         conf,
         get_current_context,
     )
+    from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR
     from airflow.sdk.crypto import get_fernet
     from airflow.sdk.exceptions import (
         AirflowException,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
         AirflowSkipException,
     )
     from airflow.sdk.log import mask_secret
+
+    TRIGGER_TIMEOUTS: set[str]
 else:
     try:  # 3.0
         from airflow.sdk import BaseOperator, BaseSensorOperator, Context, PokeReturnValue, get_current_context
@@ -79,6 +83,15 @@ else:
         except ImportError:  # 2.11
             from airflow.utils.log.secrets_masker import mask_secret
 
+    # What Airflow stores as the error of a task whose trigger did not fire in time. The literal is that of 2.11; later
+    # versions need it as well, because a task that 2.11 gave up on may be resumed after an upgrade.
+    TRIGGER_TIMEOUTS = {"Trigger/execution timeout"}
+    try:  # 3.0
+        from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+    except ImportError:  # 2.11 has no names for them: its scheduler writes both as literals
+        TRIGGER_FAIL_REPR = "__fail__"
+    else:
+        TRIGGER_TIMEOUTS.add(TriggerFailureReason.TRIGGER_TIMEOUT.value)
 
 R = TypeVar("R")
 
@@ -193,6 +206,8 @@ def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> int:
 
 
 __all__ = [
+    "TRIGGER_FAIL_REPR",
+    "TRIGGER_TIMEOUTS",
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",
