@@ -1,7 +1,8 @@
 """
 What differs between Airflow 2.11 and 3.3: names that moved, the channel to the supervisor, XCom, threads.
 
-The only module that asks for a version. New places come first, so that no version gives a deprecation warning.
+The only module that depends on Airflow's version. New places come first, so that no version gives a deprecation
+warning.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         conf,
         get_current_context,
     )
+    from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR
     from airflow.sdk.crypto import get_fernet
     from airflow.sdk.exceptions import (
         AirflowException,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
         AirflowSkipException,
     )
     from airflow.sdk.log import mask_secret
+
+    TRIGGER_TIMEOUTS: set[str]
 else:
     try:  # 3.0
         from airflow.sdk import BaseOperator, BaseSensorOperator, Context, PokeReturnValue, get_current_context
@@ -79,6 +83,15 @@ else:
         except ImportError:  # 2.11
             from airflow.utils.log.secrets_masker import mask_secret
 
+    # What Airflow stores as the error of a task whose trigger did not fire in time. The literal is that of 2.11; later
+    # versions need it as well, because a task that 2.11 gave up on may be resumed after an upgrade.
+    TRIGGER_TIMEOUTS = {"Trigger/execution timeout"}
+    try:  # 3.0
+        from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+    except ImportError:  # 2.11 has no names for them: its scheduler writes both as literals
+        TRIGGER_FAIL_REPR = "__fail__"
+    else:
+        TRIGGER_TIMEOUTS.add(TriggerFailureReason.TRIGGER_TIMEOUT.value)
 
 R = TypeVar("R")
 
@@ -123,14 +136,16 @@ def supervisor_lock() -> AbstractContextManager[Any]:
     return _SUPERVISOR_LOCK.lock
 
 
-async def run_in_thread(function: Callable[[], R]) -> R:
+async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") -> R:
     """
     Run a blocking function in a daemon thread of its own and wait for it without blocking the event loop.
 
     Airflow's triggerer shares the default thread pool of its event loop, where a call that hangs would starve others.
-    In a thread secrets can also be masked, which not every Airflow allows on an event loop.
+    In a thread secrets can also be masked, which not every Airflow allows on an event loop. When this is cancelled, the
+    thread goes on until the function returns, and the result is dropped.
 
     :param function: what to run; it sees the caller's context variables
+    :param name: name of the thread
     :return: what the function returns; what it raises is raised here
     """
     loop = asyncio.get_running_loop()
@@ -155,38 +170,44 @@ async def run_in_thread(function: Callable[[], R]) -> R:
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver, result, error)
 
-    threading.Thread(target=run, name="loanauth", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return await done
 
 
-def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> None:
+def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> int:
     """
     Delete the return value of a task, of all its mapped instances where it is mapped. Does nothing where none is
     stored.
 
+    Values of mapped instances stay on 3.0, which loses the map index of a deletion on its way to the database. On every
+    version of Airflow 3, so do those of more instances than ``[core] max_map_length`` allows.
+
     :param dag_id: DAG id
     :param run_id: DAG run id
     :param task_id: task id
+    :return: the number of values that are still stored
     """
     try:  # 3.0
         xcom = import_module("airflow.sdk.execution_time.xcom").XCom
     except ImportError:  # 2.11
         import_module("airflow.models.xcom").XCom.clear(dag_id=dag_id, task_id=task_id, run_id=run_id)
-        return
+        return 0
     names = {"key": "return_value", "dag_id": dag_id, "run_id": run_id, "task_id": task_id}
     xcom.delete(**names)
-    left = len(xcom.get_all(**names) or ())
+    left = stored = len(xcom.get_all(**names) or ())
     # Mapped tasks that returned nothing leave gaps, so every index is tried until all values are gone.
     for index in range(conf.getint("core", "max_map_length", fallback=1024)):
         if not left:
-            return
-        if xcom.get_one(**names, map_index=index) is None:
-            continue
-        xcom.delete(**names, map_index=index)
-        left -= 1
+            break
+        if xcom.get_one(**names, map_index=index) is not None:
+            xcom.delete(**names, map_index=index)
+            left -= 1
+    return len(xcom.get_all(**names) or ()) if stored else 0
 
 
 __all__ = [
+    "TRIGGER_FAIL_REPR",
+    "TRIGGER_TIMEOUTS",
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",

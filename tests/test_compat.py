@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,20 +41,22 @@ def newest(name):
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_the_newest_place(name):
+def test_a_name_comes_from_its_newest_place(name):
     assert getattr(_compat, name) is newest(name)
 
 
-def test_all_is_whole():
+def test_all_is_complete_and_sorted():
     assert all(hasattr(_compat, name) for name in _compat.__all__)
-    assert list(_compat.__all__) == sorted(_compat.__all__, key=lambda name: (name[0].islower(), name))
+    assert list(_compat.__all__) == sorted(
+        _compat.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)
+    )
 
 
 MODULES = ("get_provider_info", "plugin", "credentials", "hooks.loanauth", "operators.loanauth", "sensors.loanauth")
 
 
 def test_no_deprecation_warning():
-    """Of ours: in a fresh process, where each warning is an error once Airflow itself is loaded."""
+    """Of this package, in a fresh process where each warning is an error once Airflow itself is loaded."""
     code = (
         "import warnings, airflow\n"
         "try:\n    import airflow.sdk\nexcept ImportError:\n    import airflow.models, airflow.sensors.base\n"
@@ -63,7 +68,7 @@ def test_no_deprecation_warning():
     assert done.returncode == 0, done.stderr
 
 
-class Kept:
+class Stored:
     def __init__(self, value):
         self.value = value
 
@@ -72,12 +77,66 @@ class Kept:
 
     @staticmethod
     def deserialize(data, version):
-        return Kept(data["value"])
+        return Stored(data["value"])
 
 
-def test_allow_in_xcom():
-    stored = serde.serialize(Kept("a"))
+def test_allow_in_xcom_lets_airflow_deserialize_a_class():
+    stored = serde.serialize(Stored("a"))
     with pytest.raises(ImportError, match="allow list"):
         serde.deserialize(stored)
-    _compat.allow_in_xcom(Kept)
+    _compat.allow_in_xcom(Stored)
     assert serde.deserialize(stored).value == "a"
+
+
+def test_trigger_timeouts_are_those_of_this_airflow():
+    """Fails when a release of Airflow marks a task whose trigger did not fire in another way."""
+    try:
+        from airflow.models.trigger import TRIGGER_FAIL_REPR, TriggerFailureReason
+    except ImportError:  # 2.11
+        from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
+
+        source = inspect.getsource(SchedulerJobRunner.check_trigger_timeouts)
+        [error] = re.findall(r'next_kwargs={"error": "(.*)"}', source)
+        [method] = re.findall(r'next_method="(.*)"', source)
+        expected = {error}
+    else:
+        method = TRIGGER_FAIL_REPR
+        expected = {TriggerFailureReason.TRIGGER_TIMEOUT.value, "Trigger/execution timeout"}
+    assert method == _compat.TRIGGER_FAIL_REPR
+    assert expected == _compat.TRIGGER_TIMEOUTS
+
+
+class StoredXComs:
+    """XCom of Airflow 3 with the values of one task, by map index; on 3.0 a deletion loses its map index."""
+
+    def __init__(self, values, *, loses_index=False):
+        self.values, self.loses_index = dict(values), loses_index
+
+    def delete(self, *, map_index=None, **_):
+        self.values.pop(-1 if map_index is None or self.loses_index else map_index, None)
+
+    def get_one(self, *, map_index=None, **_):
+        return self.values.get(-1 if map_index is None else map_index)
+
+    def get_all(self, **_):
+        return [*self.values.values()] or None
+
+
+@pytest.mark.parametrize(
+    ("values", "loses_index", "left"),
+    [
+        ({}, False, 0),
+        ({-1: "sealed"}, False, 0),
+        ({-1: "sealed"}, True, 0),
+        ({0: "sealed", 3: "sealed"}, False, 0),
+        ({0: "sealed", 3: "sealed"}, True, 2),
+        ({0: "sealed", 4: "beyond max_map_length"}, False, 1),
+    ],
+    ids=["nothing", "one", "one on 3.0", "mapped with gaps", "mapped on 3.0", "more than max_map_length"],
+)
+def test_delete_xcom_returns_how_many_values_are_left(values, loses_index, left, monkeypatch):
+    stored = StoredXComs(values, loses_index=loses_index)
+    monkeypatch.setattr(_compat, "import_module", lambda _: SimpleNamespace(XCom=stored))
+    monkeypatch.setattr(_compat.conf, "getint", lambda *_, **__: 4)
+    assert _compat.delete_xcom(dag_id="nightly", run_id="manual__1", task_id="authenticate") == left
+    assert len(stored.values) == left

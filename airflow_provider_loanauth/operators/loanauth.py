@@ -1,4 +1,4 @@
-"""The operators: authenticate once for the tasks after it, and clean up behind them. Know nothing of HTTP."""
+"""Operators that authenticate once for the tasks after them, and that delete the credential from XCom afterwards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import BaseOperator, delete_xcom
 
-# Not for the types alone: who imports this module can read the credentials from XCom.
+# At runtime too: a process that imports this module can then deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 
@@ -18,20 +18,22 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
+__all__ = ["LoanAuthForgetOperator", "LoanAuthOperator"]
+
 
 class LoanAuthOperator(BaseOperator):
     """
     Authenticate to the loan pricing service once, and return the credential as XCom.
 
     Tasks after it pull an :class:`~airflow_provider_loanauth.credentials.AccessToken` (methods ``jwt``, ``los``) or an
-    :class:`~airflow_provider_loanauth.credentials.ApiSecret` (``ppe``). It lies in XCom encrypted; ``.value`` opens it.
+    :class:`~airflow_provider_loanauth.credentials.ApiSecret` (``ppe``). XCom stores it encrypted; ``.value`` opens it.
 
-    A refusal fails the task at once, whatever ``retries`` says: a wrong password is sent once.
+    Rejected credentials fail the task at once, whatever ``retries`` is: a wrong password is sent once.
 
     :param loanauth_conn_id: the connection to use (templated)
-    :param method: ``jwt``, ``los`` or ``ppe``; None: the connection's own, else ``jwt`` (templated)
-    :param seal: encrypt the credential for XCom; False pushes the plain string, which then stands in clear in the
-        metadata database and the UI
+    :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt`` (templated)
+    :param seal: encrypt the credential for XCom; False pushes the plaintext, which is then stored unencrypted in the
+        metadata database and shown in the UI
     """
 
     template_fields: Sequence[str] = ("loanauth_conn_id", "method")
@@ -53,7 +55,7 @@ class LoanAuthOperator(BaseOperator):
     @cached_property
     def hook(self) -> LoanAuthHook:
         """The hook of this task's connection and method."""
-        # Loaded when a task runs: it is most of what a DAG file would pay for importing this module.
+        # Imported when a task runs: it would be most of this module's cost when a DAG file is parsed.
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
         return LoanAuthHook(self.loanauth_conn_id, self.method)
@@ -62,7 +64,7 @@ class LoanAuthOperator(BaseOperator):
         """
         Authenticate.
 
-        :return: the sealed credential, or the plain string with ``seal=False``
+        :return: the sealed credential, or its plaintext with ``seal=False``
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
         return self.hook.get_credential() if self.seal else self.hook.get_plaintext()
@@ -70,10 +72,11 @@ class LoanAuthOperator(BaseOperator):
 
 class LoanAuthForgetOperator(BaseOperator):
     """
-    Remove a credential from XCom when the batch is over; fit to be a teardown.
+    Delete a credential from XCom when the tasks that use it have ended; suitable as a teardown.
 
-    The credential itself lives on at the service until it runs out: the interface shows no way to end it. Where a task
-    took it as an argument, Airflow keeps a sealed copy in that task's rendered fields, which this does not touch.
+    The credential itself stays valid at the service until it expires, because the interface shows no way to revoke it.
+    If a task received it as an argument, Airflow keeps a sealed copy in that task's rendered fields, which this
+    operator does not delete. On Airflow 3.0 the values of a mapped task cannot be deleted; a warning then says so.
 
     :param credential_task_id: the task that returned the credential, in the same DAG run (templated)
     """
@@ -87,10 +90,19 @@ class LoanAuthForgetOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """
-        Remove it; done as well when there is nothing to remove.
+        Delete it. Succeeds as well if nothing is stored.
 
-        :raises Exception: what Airflow raises when it cannot; the task then fails
+        :raises Exception: what Airflow raises if the deletion fails; the task then fails
         """
         run = context["dag_run"]
-        delete_xcom(dag_id=run.dag_id, run_id=run.run_id, task_id=self.credential_task_id)
-        self.log.info("Removed what task %r returned from XCom.", self.credential_task_id)
+        left = delete_xcom(dag_id=run.dag_id, run_id=run.run_id, task_id=self.credential_task_id)
+        if left:
+            self.log.warning(
+                "%d XCom values returned by task %r could not be deleted and remain in the metadata database. Airflow "
+                "3.0 cannot delete the values of a mapped task; later releases delete at most as many as [core] "
+                "max_map_length.",
+                left,
+                self.credential_task_id,
+            )
+        else:
+            self.log.info("Deleted the XCom value returned by task %r.", self.credential_task_id)

@@ -1,4 +1,4 @@
-"""The sensor: wait until the service lets us in, then hand over the credential. Knows nothing of HTTP."""
+"""Sensor that waits until the service is available, then authenticates and returns the credential."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_loanauth._compat import (
+    TRIGGER_FAIL_REPR,
+    TRIGGER_TIMEOUTS,
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
@@ -17,7 +19,7 @@ from airflow_provider_loanauth._compat import (
     conf,
 )
 
-# Not for the types alone: who imports this module can read the credentials from XCom.
+# At runtime too: a process that imports this module can then deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
@@ -29,28 +31,28 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-#: What Airflow allows beyond the sensor's own time-out before it gives up on the trigger, in seconds. The trigger says
-#: "timeout" itself; this is for a triggerer that is gone.
-_GRACE = 60.0
-#: What Airflow says when it gives up on a trigger after that: 2.11; 3.0 and later.
-_GIVEN_UP = frozenset({"Trigger/execution timeout", "Trigger timeout"})
+__all__ = ["LoanAuthSensor"]
+
+#: Seconds after the sensor's own deadline at which Airflow gives up on the trigger. The trigger sends its event at the
+#: deadline; Airflow has to act only if no triggerer runs it.
+_TRIGGER_MARGIN = 60.0
 
 
 class LoanAuthSensor(BaseSensorOperator):
     """
-    Wait until the loan pricing service lets us in, authenticate once, and return the credential as XCom.
+    Wait until the loan pricing service is available, authenticate once, and return the credential as XCom.
 
-    Each look is one attempt to authenticate; while the service is unavailable the next one comes after
-    ``poke_interval``. A refusal fails the task at once, whatever ``retries``, ``soft_fail`` or ``silent_fail`` say: a
-    wrong password is sent once, and a skip must not hide it. With ``deferrable`` the wait costs no worker, and one
-    request per interval for all tasks that wait for the same service.
+    Each poke is one attempt to authenticate. While the service is unavailable, the next one follows after
+    ``poke_interval``. Rejected credentials fail the task at once, whatever ``retries``, ``soft_fail`` or
+    ``silent_fail`` are: a wrong password is sent once, and a skip must not hide it. With ``deferrable`` the wait
+    occupies no worker, and all tasks that wait for the same service share one request per interval.
 
-    Takes every parameter of Airflow's sensors beside these:
+    Takes every parameter of Airflow's sensors in addition to these:
 
     :param loanauth_conn_id: the connection to use (templated)
-    :param method: ``jwt``, ``los`` or ``ppe``; None: the connection's own, else ``jwt`` (templated)
-    :param seal: encrypt the credential for XCom; False pushes the plain string, which then stands in clear in the
-        metadata database and the UI
+    :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt`` (templated)
+    :param seal: encrypt the credential for XCom; False pushes the plaintext, which is then stored unencrypted in the
+        metadata database and shown in the UI
     :param deferrable: wait in the triggerer; default: ``[operators] default_deferrable``
     """
 
@@ -74,23 +76,23 @@ class LoanAuthSensor(BaseSensorOperator):
 
     @cached_property
     def hook(self) -> LoanAuthHook:
-        """The hook of this task's connection and method; one attempt a look, because the interval is the retry."""
-        # Loaded when a task runs: it is most of what a DAG file would pay for importing this module.
+        """The hook of this task's connection and method. One attempt per poke, because the next poke is the retry."""
+        # Imported when a task runs: it would be most of this module's cost when a DAG file is parsed.
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
         return LoanAuthHook(self.loanauth_conn_id, self.method, max_attempts=1)
 
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
         """
-        Look once.
+        Try once to authenticate.
 
-        :return: done, with the credential; or not done, when the service is unavailable
-        :raises LoanAuthError: anything but unavailability
+        :return: done, with the credential; or not done, while the service is unavailable
+        :raises LoanAuthError: any error other than :class:`UnavailableError`; see :meth:`LoanAuthHook.authen_jwt`
         """
         try:
             credential = self.hook.get_credential() if self.seal else self.hook.get_plaintext()
         except UnavailableError as error:
-            self.log.info("Not yet: %s", error)
+            self.log.info("The service is not available yet: %s", error)
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=credential)
 
@@ -98,109 +100,116 @@ class LoanAuthSensor(BaseSensorOperator):
         """
         Wait and authenticate.
 
-        :return: the sealed credential, or the plain string with ``seal=False``
-        :raises AirflowSensorTimeout: the service did not let us in within ``timeout``
+        :return: the sealed credential, or its plaintext with ``seal=False``
+        :raises AirflowSensorTimeout: the service was not available within ``timeout``
+        :raises AirflowSkipException: the same with ``soft_fail``, or any error with ``never_fail``
+        :raises TaskDeferred: the service is unavailable and the sensor ``deferrable``
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
         try:
             if self.deferrable:
-                return self._look_or_defer(context, deadline=time.time() + self.timeout)
+                return self._poke_or_defer(context, deadline=time.time() + self.timeout)
             credential: AccessToken | ApiSecret | str = super().execute(context)
         except AirflowException as error:
-            self._judge(error)
+            self._apply_fail_policy(error)
         return credential
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Go on after the trigger, by the same rules as in the other modes."""
+        """Resume after the trigger; errors fail or skip the task as in the other modes."""
         try:
-            if next_method == "__fail__" and (next_kwargs or {}).get("error") in _GIVEN_UP:
+            if next_method == TRIGGER_FAIL_REPR and (next_kwargs or {}).get("error") in TRIGGER_TIMEOUTS:
                 self._time_out()
-            # Not the sensor's own: there soft_fail hides any error, and a time-out means another thing in each release.
+            # Skip the method of Airflow's sensor: there soft_fail hides any error, and a trigger that timed out raises
+            # a different error in each release.
             return super(BaseSensorOperator, self).resume_execution(next_method, next_kwargs, context)
         except AirflowException as error:
-            self._judge(error)
+            self._apply_fail_policy(error)
 
     def execute_complete(
         self, context: Context, event: Any = None, *, deadline: float | None = None
     ) -> AccessToken | ApiSecret | str:
         """
-        Go on when the trigger has fired: authenticate, or wait on.
+        Resume when the trigger has fired: authenticate, or wait again. Airflow stores the name of this method and its
+        keyword arguments with every deferred task, so neither may change.
 
-        :param event: the word of the trigger
-        :param deadline: when the sensor times out, in seconds since the epoch (UTC); None: it counts anew, because
-            ``airflow dags test`` (2.11 to 3.3) hands on the event alone
-        :raises LoanAuthError: the event is none that this release knows
+        :param event: the event of the trigger
+        :param deadline: when the sensor times out, in seconds since the epoch (UTC); None: ``timeout`` starts again,
+            because ``airflow dags test`` (2.11 to 3.3) passes nothing but the event
+        :return: as for :meth:`execute`
+        :raises LoanAuthError: the event is unknown to this release; and what :meth:`execute` raises
         """
-        # Loaded here, as in _look_or_defer: DAG parsing does not pay for triggers.
+        # Imported when a task runs, because DAG parsing needs no trigger.
         from airflow_provider_loanauth.triggers.loanauth import READY, TIMEOUT
 
         if event == TIMEOUT:
-            # The trigger's question may go another way than a login does: whoever can log in has not waited in vain.
-            credential = self._look(context)
+            # The probe may use a different network route than a login, so try once more before timing out.
+            credential = self._poke_once(context)
             if credential is None:
                 self._time_out()
             return credential
         if event != READY:
             raise LoanAuthError(
-                "The trigger sent an event that this sensor does not know. Workers and triggerers must run the same "
-                "release of this provider: upgrade and restart them, then clear the task.",
+                "The trigger sent an unknown event. Workers and triggerers must run the same release of this provider: "
+                "upgrade and restart them, then clear the task.",
                 conn_id=self.loanauth_conn_id,
             )
-        return self._look_or_defer(context, deadline=time.time() + self.timeout if deadline is None else deadline)
+        return self._poke_or_defer(context, deadline=time.time() + self.timeout if deadline is None else deadline)
 
-    def _look_or_defer(self, context: Context, *, deadline: float) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
-        """Look once; when the service is unavailable, leave the worker and wait in the triggerer."""
+    def _poke_or_defer(self, context: Context, *, deadline: float) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
+        """Poke once; if the service is unavailable, leave the worker and wait in the triggerer."""
+        # Imported when a task runs, because DAG parsing needs no trigger.
         from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 
-        credential = self._look(context)
+        credential = self._poke_once(context)
         if credential is not None:
             return credential
         left = deadline - time.time()
         if left <= 0:
             self._time_out()
-        interval, ceiling = self.poke_interval, None
+        interval, max_interval = self.poke_interval, None
         if self.exponential_backoff:
-            ceiling = self.max_wait.total_seconds() if self.max_wait else self.timeout
-            # Intervals that double add up to the next one less the first, so the time waited so far tells the next.
-            interval = min(interval + self.timeout - left, max(interval, ceiling))
+            max_interval = self.max_wait.total_seconds() if self.max_wait else self.timeout
+            # Continue the back-off of the earlier wait: the sum of intervals that double is the next one minus the
+            # first one, so the next one is the first one plus the time waited so far.
+            interval = min(interval + self.timeout - left, max(interval, max_interval))
         trigger = ServiceReadyTrigger(
             address=self.hook.client.settings().auth_url,
             poke_interval=interval,
             deadline=deadline,
-            max_interval=ceiling,
+            max_interval=max_interval,
         )
         self.defer(
             trigger=trigger,
             method_name="execute_complete",
             kwargs={"deadline": deadline},
-            timeout=timedelta(seconds=left + _GRACE),
+            timeout=timedelta(seconds=left + _TRIGGER_MARGIN),
         )
 
-    def _look(self, context: Context) -> AccessToken | ApiSecret | str | None:
-        """Look once; None: wait on."""
+    def _poke_once(self, context: Context) -> AccessToken | ApiSecret | str | None:
+        """Poke once; return None to wait again."""
         try:
             credential: AccessToken | ApiSecret | str | None = self.poke(context).xcom_value
         except AirflowFailException:
             raise
         except LoanAuthError as error:
-            # As Airflow's own loop does in the other modes.
+            # As Airflow's own loop does in the other modes: log the error, and poke again.
             if not self.silent_fail:
                 raise
-            self.log.error("Sensor poke failed: %s", error)  # noqa: TRY400 - the message says it all
+            self.log.error("Sensor poke failed: %s", error)  # noqa: TRY400 - the message is enough
             return None
         return credential
 
     def _time_out(self) -> NoReturn:
-        message = f"The service did not let us in within {self.timeout:.0f} s."
+        message = f"The service was not available within {self.timeout:.0f} s."
         if self.soft_fail:
             raise AirflowSkipException(message)
         raise AirflowSensorTimeout(message)
 
-    def _judge(self, error: AirflowException) -> NoReturn:
-        """Raise an error, or what a skip was made of: soft_fail may hide a time-out, only never_fail hides the rest."""
+    def _apply_fail_policy(self, error: AirflowException) -> NoReturn:
+        """Raise the error again. ``soft_fail`` turns only a timeout into a skip, ``never_fail`` any error."""
         if isinstance(error, AirflowSkipException):
             if isinstance(error.__cause__, LoanAuthError) and not self.never_fail:
                 raise error.__cause__ from None
-        elif self.never_fail and self.deferrable:  # in the other modes Airflow has seen to it
-            raise AirflowSkipException(f"Skipped, because never_fail is set: {error}") from None
+        elif self.never_fail and self.deferrable:  # in the other modes Airflow does it
+            raise AirflowSkipException(f"Skipped because never_fail is set: {error}") from None
         raise error

@@ -1,6 +1,8 @@
 """
-The trigger: an address and seconds in, a word out. It holds no secret and no Connection, because its arguments, its
-``repr`` and its event are logged and stored in clear by Airflow.
+Trigger that waits until an address responds.
+
+Its arguments are an address and seconds, and its event is a word: Airflow logs and stores them unencrypted, so it holds
+no secret and reads no Connection.
 """
 
 from __future__ import annotations
@@ -17,23 +19,25 @@ from airflow_provider_loanauth.triggers.probe import wait_until_ready
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-#: The events: the address answers; or it did not until the deadline.
+__all__ = ["ServiceReadyTrigger"]
+
+#: The events: the address responds; or it did not respond before the deadline.
 READY = "ready"
 TIMEOUT = "timeout"
 
 
 class ServiceReadyTrigger(BaseTrigger):
     """
-    Wait until an address answers with anything but an error of the network, 429 or 5xx.
+    Wait until an address responds with anything but a network error, 429 or 5xx.
 
-    All triggers of a process that wait for the same address share one request per interval. The first is sent when one
-    interval has passed: who defers was just turned away.
+    All triggers of a process that wait for the same address share one request per interval. The first probe is sent
+    after one interval, because the service was unavailable a moment ago.
 
-    :param address: the Auth URL; nothing is sent to it but a ``GET`` without credentials
+    :param address: the Auth URL; it gets nothing but an unauthenticated ``GET``
     :param poke_interval: seconds between two requests
     :param deadline: when to give up, in seconds since the epoch (UTC); None: never
-    :param max_interval: let the interval double with each request up to this many seconds; None: it stays as it is
-    :raises ValueError: the address is not ``http`` or ``https``, or holds user information
+    :param max_interval: seconds up to which the interval doubles after each request; None: it does not change
+    :raises ValueError: the address is not ``http`` or ``https``, or contains user information
     """
 
     def __init__(
@@ -47,7 +51,7 @@ class ServiceReadyTrigger(BaseTrigger):
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise ValueError(
-                "The address of a ServiceReadyTrigger is an http or https address without user information."
+                "The address of a ServiceReadyTrigger must be an http or https address without user information."
             )
         self.address = address
         self.poke_interval = poke_interval
@@ -55,7 +59,7 @@ class ServiceReadyTrigger(BaseTrigger):
         self.max_interval = max_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what Airflow stores to make this trigger again."""
+        """Return what Airflow stores to make this trigger again: the path of its class, and its arguments."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -67,10 +71,14 @@ class ServiceReadyTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: the word ``ready`` or ``timeout``."""
-        # From here on the event loop's clock counts, which no step of the wall clock moves.
+        """
+        Yield one event: the word ``ready`` or ``timeout``.
+
+        :raises Exception: what the request raised, where the address cannot be requested at all
+        """
+        # From here on the event loop's clock counts, which a change of the system time does not affect.
         left = None if self.deadline is None else max(self.deadline - time.time(), 0.0)
-        waiting = wait_until_ready(self.address, self.poke_interval, ceiling=self.max_interval)
+        waiting = wait_until_ready(self.address, self.poke_interval, max_interval=self.max_interval)
         try:
             await asyncio.wait_for(waiting, left)
         except asyncio.TimeoutError:

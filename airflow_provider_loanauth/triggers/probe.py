@@ -1,194 +1,247 @@
 """
-One probe for all who wait for an address. Knows an address and seconds: no credential, no Connection, nothing of
-Airflow.
+One readiness probe for all who wait for an address on one event loop.
 
-An event loop asks an address at most once per interval, however many wait for it. The question is a plain ``GET``
-without credentials, asked in a thread of its own: neither on the event loop nor in its default thread pool, where
-others would starve behind a service that hangs.
+A probe sends at most one unauthenticated ``GET`` per interval, however many wait. It sends it from a thread of its own:
+on the event loop, or in the loop's default thread pool, a service that hangs would hold up others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
+import math
+import ssl
 import threading
-from contextlib import suppress
+import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from airflow_provider_loanauth.triggers.question import ask
+from airflow_provider_loanauth._compat import run_in_thread
+from airflow_provider_loanauth.connection.address import is_loopback
+from airflow_provider_loanauth.get_provider_info import USER_AGENT
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Task
 
-#: Seconds that one question may take; never more than the shortest interval of those who wait.
+#: Seconds that one request may take; at most the probe's interval.
 REQUEST_TIMEOUT = 10.0
-#: Questions of one address that may be unanswered at a time.
+#: Maximum number of requests of one probe that run at the same time; later ones wait for a thread to end.
 MAX_THREADS = 4
-#: A shorter interval, in seconds, is taken as this: no loop may run hot.
+#: Seconds; a shorter interval is raised to this, so that no probe becomes a busy loop.
 MIN_INTERVAL = 0.05
 
+_TOO_MANY_REQUESTS = 429
+_SERVER_ERRORS = range(500, 600)
 
-@dataclass(eq=False)
-class Waiter:
+
+@dataclass(eq=False, frozen=True, slots=True)
+class _Waiter:
     """
-    Somebody who waits.
+    Someone who waits for a probe. It is passive: only the probe has a timer.
 
-    :param interval: seconds between two questions that this waiter needs
-    :param ceiling: the interval doubles with each question up to this many seconds; None: it stays as it is
-    :param not_before: loop time before which this waiter does not go: it was just turned away
-    :param due: loop time of the next question that this waiter needs
-    :param answered: done when this waiter may go
+    :param interval: seconds that this waiter needs between two requests, before any back-off
+    :param max_interval: seconds to which back-off may lengthen its interval
+    :param not_before: loop time before which it is not released, because the service was unavailable when it joined
+    :param released: done when its wait is over
     """
 
     interval: float
-    ceiling: float | None
+    max_interval: float
     not_before: float
-    due: float
-    answered: Future[None]
+    released: Future[None]
 
-    def reschedule(self, asked_at: float) -> None:
-        """Count a question, whoever it was asked for, as this waiter's."""
-        if self.ceiling is not None and asked_at >= self.due:
-            self.interval = max(self.interval, min(self.interval * 2, self.ceiling))
-        self.due = asked_at + self.interval
+    def release(self) -> None:
+        """End the wait, unless it has ended."""
+        if not self.released.done():
+            self.released.set_result(None)
 
-    def go(self) -> None:
-        """Let this waiter go, unless it has gone."""
-        if not self.answered.done():
-            self.answered.set_result(None)
+    def fail(self, error: Exception) -> None:
+        """Raise an error where it waits, unless the wait has ended."""
+        if not self.released.done():
+            self.released.set_exception(error)
 
 
 class Probe:
     """
-    Asks one address for all who wait for it on one event loop; started with the first of them, ended with the last.
+    Requests one address for all who wait for it on one event loop. The first waiter starts it, the last one stops it.
 
-    :param address: what to ask
+    It has one interval: the smallest of its waiters. After each unsuccessful request the interval doubles, as far as
+    ``max_interval`` of every waiter allows. A waiter that joins shortens it to its own interval again.
+
+    :param address: ``http`` or ``https`` address
     :param loop: the running event loop
     """
 
     def __init__(self, address: str, loop: AbstractEventLoop) -> None:
         self._address = address
         self._loop = loop
-        self._waiters: set[Waiter] = set()
+        self._waiters: set[_Waiter] = set()
         self._task: Task[None] | None = None
-        self._threads: list[threading.Thread] = []
-        self._asked_at = 0.0
-        self._sooner = asyncio.Event()
-        self._wakes_at = 0.0
+        self._threads = threading.Semaphore(MAX_THREADS)
+        self._interval = math.inf
+        # Both in loop time: when the last request began (at first: when the probe did), and when to send the next one.
+        self._requested_at = loop.time()
+        self._due = math.inf
+        self._wake = asyncio.Event()
 
-    async def wait(self, interval: float, ceiling: float | None) -> None:
+    async def wait(self, interval: float, max_interval: float | None) -> None:
         """
-        Wait until the address answers, and one interval at least.
+        Wait until the address responds, and for at least one interval; parameters as for :func:`wait_until_ready`.
 
-        :param interval: seconds
-        :param ceiling: see :class:`Waiter`
+        :raises Exception: what the request raised, where the address cannot be requested at all
         """
         interval = max(interval, MIN_INTERVAL)
-        due = self._loop.time() + interval
-        waiter = Waiter(interval, ceiling, due, due, self._loop.create_future())
+        not_before = self._loop.time() + interval
+        waiter = _Waiter(interval, max(interval, max_interval or 0.0), not_before, self._loop.create_future())
         self._waiters.add(waiter)
+        self._interval = min(self._interval, interval)
+        if not_before < self._due:
+            self._due = not_before
+            self._wake.set()
         if self._task is None:
             self._task = self._loop.create_task(self._run(), name=f"probe of {self._address}")
-        elif due < self._wakes_at:
-            self._sooner.set()
         try:
-            await waiter.answered
+            await waiter.released
         finally:
-            # Also when cancelled: the others go on, and the last one turns out the light.
+            # Also on cancellation; the last waiter stops the probe.
             self._waiters.discard(waiter)
             if not self._waiters:
-                self._end()
+                self._unregister()
                 self._task.cancel()
 
-    def _end(self) -> None:
-        """Who comes from now on gets another probe."""
+    def _unregister(self) -> None:
+        """Give another probe to whoever waits for the address from now on."""
         probes = _PROBES.get(self._loop, {})
         if probes.get(self._address) is self:
             del probes[self._address]
 
     async def _run(self) -> None:
         try:
-            while True:
+            await self._sleep_until_due()
+            while not await self._request():
+                self._reschedule()
                 await self._sleep_until_due()
-                if await self._ask():
-                    break
-                for waiter in self._waiters:
-                    waiter.reschedule(self._asked_at)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
-            self._end()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not leave anyone waiting for ever
+            self._unregister()
             for waiter in self._waiters:
-                if not waiter.answered.done():
-                    waiter.answered.set_exception(error)
+                waiter.fail(error)
         else:
-            self._end()
+            self._unregister()
             for waiter in self._waiters:
-                self._loop.call_at(waiter.not_before, waiter.go)
+                self._loop.call_at(waiter.not_before, waiter.release)
+
+    def _reschedule(self) -> None:
+        """Back off and plan the next request. A waiter that joined less than an interval ago does not back off yet."""
+        limit = min(
+            waiter.max_interval if waiter.not_before <= self._requested_at else waiter.interval
+            for waiter in self._waiters
+        )
+        self._interval = min(self._interval * 2, limit)
+        self._due = self._requested_at + self._interval
 
     async def _sleep_until_due(self) -> None:
-        """Sleep until the first waiter needs a question; one that comes and needs it sooner makes this look again."""
         while True:
-            self._wakes_at = min(waiter.due for waiter in self._waiters)
-            seconds = self._wakes_at - self._loop.time()
-            if seconds <= 0:
+            # The waiter with the shortest interval may have left.
+            self._interval = max(self._interval, min(waiter.interval for waiter in self._waiters))
+            self._due = max(self._due, self._requested_at + self._interval)
+            if self._due <= self._loop.time():
                 return
-            self._sooner.clear()
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._sooner.wait(), seconds)
-
-    async def _ask(self) -> bool:
-        """Ask once, in a thread of its own; not while earlier ones are still held by answers that never end."""
-        self._asked_at = self._loop.time()
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-        if len(self._threads) >= MAX_THREADS:
-            return False
-        seconds = min(REQUEST_TIMEOUT, *(waiter.interval for waiter in self._waiters))
-        answer: Future[bool] = self._loop.create_future()
-
-        def deliver(ready: bool, error: Exception | None) -> None:
-            if answer.done():
-                return
-            if error is None:
-                answer.set_result(ready)
-            else:
-                answer.set_exception(error)
-
-        def work() -> None:
-            ready, failure = False, None
-            # The interval counts from here: on a busy machine a thread begins later than it was started.
-            self._asked_at = self._loop.time()
+            self._wake.clear()
+            timer = self._loop.call_at(self._due, self._wake.set)
             try:
-                ready = ask(self._address, seconds)
-            except Exception as error:  # noqa: BLE001 - an address that cannot be asked: those who wait must hear of it
-                failure = error
-            # A closed loop: nobody waits any more.
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(deliver, ready, failure)
+                await self._wake.wait()
+            finally:
+                timer.cancel()
 
-        thread = threading.Thread(target=work, name=f"probe of {self._address}", daemon=True)
-        thread.start()
-        self._threads.append(thread)
-        # A service that drips its answer may keep the thread, but not those who wait.
-        await asyncio.wait([answer], timeout=seconds)
-        if not answer.done():
-            answer.cancel()
+    async def _request(self) -> bool:
+        """Return whether the address responds; False without a request while too many earlier ones still run."""
+        self._requested_at = self._loop.time()
+        if not self._threads.acquire(blocking=False):
             return False
-        return answer.result()
+        timeout = min(REQUEST_TIMEOUT, self._interval)
+
+        def request() -> bool:
+            try:
+                # The interval counts from here: on a busy machine a thread begins later than it was started.
+                self._requested_at = self._loop.time()
+                return is_reachable(self._address, timeout)
+            finally:
+                self._threads.release()
+
+        response = self._loop.create_task(run_in_thread(request, name=f"probe of {self._address}"))
+        try:
+            # A service that sends its response octet by octet may keep the thread busy, but not hold up the waiters.
+            await asyncio.wait([response], timeout=timeout)
+            return response.done() and response.result()
+        finally:
+            response.cancel()
 
 
 _PROBES: WeakKeyDictionary[AbstractEventLoop, dict[str, Probe]] = WeakKeyDictionary()
 
 
-async def wait_until_ready(address: str, interval: float, *, ceiling: float | None = None) -> None:
+async def wait_until_ready(address: str, interval: float, *, max_interval: float | None = None) -> None:
     """
-    Wait until an address answers, sharing the question with all who wait for it on this event loop.
+    Wait until an address responds. All who wait for it on this event loop share the requests.
 
     :param address: ``http`` or ``https`` address
-    :param interval: seconds between two questions; also the least time that this takes
-    :param ceiling: let the interval double with each question up to this many seconds; None: it stays as it is
+    :param interval: seconds between two requests; also the least time that this takes
+    :param max_interval: seconds up to which the interval doubles after each request; None: it does not change
+    :raises Exception: what the request raised, where the address cannot be requested at all
     """
     loop = asyncio.get_running_loop()
     probes = _PROBES.setdefault(loop, {})
     if address not in probes:
         probes[address] = Probe(address, loop)
-    await probes[address].wait(interval, ceiling)
+    await probes[address].wait(interval, max_interval)
+
+
+def is_reachable(address: str, timeout: float) -> bool:
+    """
+    Readiness check: send an unauthenticated ``GET`` through the same proxies as a login. Blocks.
+
+    Proxy settings of the environment apply, except to plain http, which is for loopback addresses.
+
+    Certificates are not checked: nothing secret is sent, only the status is read, and the worker that authenticates
+    afterwards does check them. So a private certificate authority needs no settings here, where no Connection is read.
+
+    :param address: ``http`` or ``https`` address
+    :param timeout: seconds to wait for a connection, and for each part of the response's head
+    :return: False for a network error, 429 and 5xx; True for any other response, also a redirect. True as well behind a
+        proxy that urllib cannot use (SOCKS, or one spoken to over TLS): then the worker tries once per interval
+    """
+    proxies = _proxies(address)
+    if any("://" in proxy and not proxy.lower().startswith("http://") for proxy in proxies.values()):
+        return True
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    # Only these handlers: redirects, error statuses and file addresses are not handled.
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(proxies),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(context=context),
+    ):
+        opener.add_handler(handler)
+    request = urllib.request.Request(  # noqa: S310 - the opener has handlers for http and https only
+        address, headers={"User-Agent": USER_AGENT, "Connection": "close"}
+    )
+    try:
+        with opener.open(request, timeout=timeout) as response:
+            return response.status != _TOO_MANY_REQUESTS and response.status not in _SERVER_ERRORS
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def _proxies(address: str) -> dict[str, str]:
+    """Return the proxy for an address, by its scheme; urllib itself ignores ``ALL_PROXY``."""
+    parts = urlsplit(address)
+    scheme, host = parts.scheme, parts.hostname or ""
+    known = urllib.request.getproxies()
+    proxy = known.get(scheme) or known.get("all")
+    if not proxy or (scheme == "http" and is_loopback(host)) or urllib.request.proxy_bypass(host):
+        return {}
+    return {scheme: proxy}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
@@ -98,7 +99,12 @@ def test_also_when_a_task_before_it_failed(steps):
 
 def test_also_where_a_mapped_task_returned_one_for_each_tenant(steps):
     succeeded(steps.last, "forget_tenants")
-    assert steps.last.outcome.xcom("forget_tenants", "authenticate") == []
+    outcome = steps.last.outcome
+    warning = b"2 XCom values returned by task 'authenticate' could not be deleted"
+    warned = any(warning in octets for octets in outcome.octets.values())
+    left = len(outcome.xcom("forget_tenants", "authenticate"))
+    # Airflow 3.0 cannot delete the values of a mapped task; the operator logs a warning then.
+    assert (left, warned) == ((2, True) if version("apache-airflow").startswith("3.0.") else (0, False))
 
 
 def test_nothing_of_it_is_written_in_clear(steps):

@@ -1,4 +1,4 @@
-"""``LoanAuthForgetOperator``; that it really removes a credential, in real DAGs, is in ``test_late_tasks.py``."""
+"""``LoanAuthForgetOperator``; its real DAG runs are in ``integration/test_late_tasks.py``."""
 
 from __future__ import annotations
 
@@ -12,32 +12,45 @@ from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator
 
 
 @pytest.fixture
-def forgotten(monkeypatch):
+def deleted(monkeypatch):
+    """Delete nothing; record what would have been deleted."""
     calls = []
-    monkeypatch.setattr(loanauth, "delete_xcom", lambda **names: calls.append(names))
+    monkeypatch.setattr(loanauth, "delete_xcom", lambda **names: calls.append(names) or 0)
     return calls
 
 
-def test_it_forgets_the_credential_of_its_own_run(forgotten, logs):
+def test_it_deletes_the_credential_of_its_own_run(deleted, logs):
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
     run = SimpleNamespace(dag_id="nightly", run_id="manual__1")
     assert operator.execute({"dag_run": run}) is None
-    assert forgotten == [{"dag_id": "nightly", "run_id": "manual__1", "task_id": "authenticate"}]
-    assert "'authenticate'" in logs.text
+    assert deleted == [{"dag_id": "nightly", "run_id": "manual__1", "task_id": "authenticate"}]
+    assert "Deleted the XCom value returned by task 'authenticate'." in logs.text
+    assert "could not be deleted" not in logs.text
 
 
-def test_the_task_is_named_by_template():
+def test_values_that_cannot_be_deleted_are_a_warning(monkeypatch, logs):
+    """On Airflow 3.0, those of a mapped task."""
+    monkeypatch.setattr(loanauth, "delete_xcom", lambda **_: 2)
+    operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
+    operator.execute({"dag_run": SimpleNamespace(dag_id="nightly", run_id="manual__1")})
+    [warning] = [text for text in logs.at("warning") if "XCom" in text]
+    assert "2 XCom values returned by task 'authenticate' could not be deleted" in warning
+    assert "Airflow 3.0 cannot delete the values of a mapped task" in warning
+    assert "Deleted the XCom value" not in logs.text
+
+
+def test_the_task_id_is_a_template_field():
     assert LoanAuthForgetOperator.template_fields == ("credential_task_id",)
 
 
-def test_the_task_must_be_named():
+def test_the_task_id_is_required():
     with pytest.raises((TypeError, AirflowException), match="credential_task_id"):
         LoanAuthForgetOperator(task_id="clean_up")
 
 
-def test_a_failure_to_forget_is_a_failure(monkeypatch):
+def test_a_failed_deletion_fails_the_task(monkeypatch):
     def fail(**_):
-        raise RuntimeError("made-up trouble of the database")
+        raise RuntimeError("made-up error of the database")
 
     monkeypatch.setattr(loanauth, "delete_xcom", fail)
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
@@ -45,6 +58,6 @@ def test_a_failure_to_forget_is_a_failure(monkeypatch):
         operator.execute({"dag_run": SimpleNamespace(dag_id="d", run_id="r")})
 
 
-def test_it_is_fit_to_be_a_teardown():
+def test_it_can_be_a_teardown():
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate").as_teardown()
     assert operator.is_teardown

@@ -1,3 +1,5 @@
+"""``LoanAuthOperator``: parameters, template fields, what it returns and raises."""
+
 from __future__ import annotations
 
 from datetime import datetime, timezone
@@ -34,8 +36,8 @@ def test_defaults():
     assert (task.loanauth_conn_id, task.method, task.seal) == ("loanauth_default", None, True)
 
 
-def test_making_one_reads_and_asks_nothing():
-    """It is made whenever the DAG is parsed."""
+def test_the_constructor_reads_and_sends_nothing():
+    """It runs whenever the DAG is parsed."""
     with patch.object(LoanAuthHook, "__init__", side_effect=AssertionError):
         operator(loanauth_conn_id="tenant_a", method="los")
 
@@ -55,13 +57,13 @@ def test_it_returns_the_sealed_credential(connection, sandbox):
     assert sandbox.counters().authentications.succeeded == 1
 
 
-def test_or_the_plain_string(connection, sandbox):
+def test_without_sealing_it_returns_the_plaintext(connection, sandbox):
     value = operator(seal=False).execute({})
     assert value.count(".") == 2
     assert sandbox.counters().authentications.succeeded == 1
 
 
-def test_without_a_key_the_plain_string_only(connection, sandbox, fernet):
+def test_without_a_fernet_key_it_returns_only_plaintext(connection, sandbox, fernet):
     fernet("")
     with pytest.raises(SealError):
         operator().execute({})
@@ -69,14 +71,14 @@ def test_without_a_key_the_plain_string_only(connection, sandbox, fernet):
     assert operator(seal=False).execute({})
 
 
-def test_a_refusal_is_not_softened(connection, sandbox):
+def test_a_rejection_is_raised_unchanged(connection, sandbox):
     sandbox.set_fault("status", status=400, shape="oauth")
     with pytest.raises(RejectedError):
         operator().execute({})
     assert sandbox.counters().token == 1
 
 
-def test_the_method_of_the_task_wins(connection, sandbox, define):
+def test_the_method_of_the_task_overrides_the_connections(connection, sandbox, define):
     [_, los, _] = sandbox.connections().values()
     define("tenant_a", los)
     assert operator(loanauth_conn_id="tenant_a", method="los").execute({}).method == "los"

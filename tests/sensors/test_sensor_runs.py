@@ -1,4 +1,4 @@
-"""The sensor in real DAG runs: its XCom in every mode, up at the first look or later, and its time-outs."""
+"""The sensor in real DAG runs: its XCom in every mode, available at the first poke or later, and its timeouts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAITS = [f"{mode}_{when}" for mode in MODES for when in ("open", "late")]
 COMPANY = default_accounts()[0]
 
 
-def scratch(home, metadata_template):
+def scratch_environment(home, metadata_template):
     """Return the environment of an Airflow in a home of its own, with an empty DAG folder."""
     shutil.copy(metadata_template, home / "airflow.db")
     (home / "dags").mkdir()
@@ -47,9 +47,9 @@ def dags_test(dag_id, environment):
     )
 
 
-def test_every_mode_returns_its_credential_and_times_out_as_it_should(metadata_template, tmp_path):
-    """One test, because one DAG run shows it all, and takes its time."""
-    environment = scratch(tmp_path, metadata_template)
+def test_every_mode_returns_its_credential_and_times_out_as_expected(metadata_template, tmp_path):
+    """One test, because one DAG run shows everything and takes long."""
+    environment = scratch_environment(tmp_path, metadata_template)
     shutil.copy(DAG_FILE, tmp_path / "dags")
     with contextlib.ExitStack() as stack:
         sandboxes = {name: stack.enter_context(running_sandbox()) for name in [*WAITS, "down"]}
@@ -68,10 +68,10 @@ def test_every_mode_returns_its_credential_and_times_out_as_it_should(metadata_t
         rows = database.execute("SELECT task_id, value FROM xcom WHERE dag_id = 'waits' AND key = 'return_value'")
         returned = {task: value if isinstance(value, str) else bytes(value).decode() for task, value in rows}
 
-    # With retries=3, everything at the first try: Airflow does not try again after a time-out of a sensor either.
+    # Despite retries=3 each task has one try: Airflow does not retry after a timeout of a sensor either.
     expected = {task: ("success", 1) for name in WAITS for task in (name, f"use_{name}")}
     if version("apache-airflow").startswith("3.0."):
-        # There ``dags test`` fails in Airflow's own arithmetic of dates when a sensor is rescheduled twice.
+        # On 3.0 ``dags test`` fails in Airflow's own date arithmetic when a sensor is rescheduled twice.
         states = {task: state for task, state in states.items() if not task.startswith("reschedule_down")}
     modes = [mode for mode in MODES if f"{mode}_down" in states]
     expected |= {f"{mode}_down": ("failed", 1) for mode in modes}
@@ -80,11 +80,11 @@ def test_every_mode_returns_its_credential_and_times_out_as_it_should(metadata_t
 
     for name in WAITS:
         late = name.endswith("late")
-        # The task after it got the credential, and could use it.
+        # The next task received the credential, and could use it.
         assert "AccessToken" in returned[f"use_{name}"]
         assert "credentials.AccessToken" in returned[name]
         assert counters[name].prices.succeeded == 1
-        # One authentication, one look for each time that it was turned away.
+        # One successful authentication, and one rejected poke where the service was unavailable at first.
         assert counters[name].authentications.succeeded == 1
         assert counters[name].token == 1 + late
         assert bool(counters[name].probe) == (late and name.startswith("deferrable"))
@@ -94,11 +94,11 @@ def test_every_mode_returns_its_credential_and_times_out_as_it_should(metadata_t
     assert found_in((tmp_path / "airflow.db").read_bytes(), secrets) == []
 
 
-def test_the_example_waits_until_the_service_opens_then_prices(metadata_template, tmp_path):
-    environment = scratch(tmp_path, metadata_template)
+def test_the_example_waits_until_the_service_is_available_then_prices(metadata_template, tmp_path):
+    environment = scratch_environment(tmp_path, metadata_template)
     text = EXAMPLE.read_text(encoding="utf-8")
     assert text.count("poke_interval=60,") == 1
-    # A minute a question is too long for a test.
+    # An interval of a minute is too long for a test.
     (tmp_path / "dags" / EXAMPLE.name).write_text(text.replace("poke_interval=60,", "poke_interval=0.3,"), "utf-8")
     shutil.copytree(EXAMPLE.parent / "data", tmp_path / "dags" / "data")
     with running_sandbox() as sandbox:
@@ -112,7 +112,7 @@ def test_the_example_waits_until_the_service_opens_then_prices(metadata_template
         counters = sandbox.counters()
     assert "40 loans priced" in done.stdout, done.stdout[-5000:] + done.stderr[-5000:]
     assert (counters.authentications.succeeded, counters.authentications.refused) == (1, 0)
-    # Turned away once at the first look, twice in the trigger; then the trigger's answer, then the look that is let in.
+    # Unavailable for the first poke and two probes; then a probe succeeds, then the second poke.
     assert counters.token == 2
     assert counters.probe >= 3
     assert (counters.prices.succeeded, counters.prices.refused) == (40, 0)

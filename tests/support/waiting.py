@@ -1,4 +1,4 @@
-"""What a triggerer and a scheduler do for a sensor that waits, without either."""
+"""Does what a triggerer and a scheduler do for a sensor that waits, without either."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import json
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 
 
-class Instance:
-    """What a sensor that is rescheduled asks its task instance, on any Airflow."""
+class TaskInstance:
+    """The part of a task instance that a rescheduled sensor reads, on any Airflow."""
 
     dag_id, task_id, run_id, map_index, max_tries = "nightly", "wait", "manual", -1, 0
 
@@ -20,13 +20,13 @@ class Instance:
 
 def context_of_a_task(monkeypatch):
     """Return the context of a task that was not rescheduled before."""
-    with contextlib.suppress(ImportError, AttributeError):  # 2.11 asks its database
+    with contextlib.suppress(ImportError, AttributeError):  # 2.11 reads its database
         monkeypatch.setattr("airflow.sensors.base._orig_start_date", lambda **_: None)
-    return {"ti": Instance()}
+    return {"ti": TaskInstance()}
 
 
 def restored(trigger):
-    """Return a trigger made again from what Airflow stores of it."""
+    """Return a trigger made again from the form in which Airflow stores it."""
     path, arguments = trigger.serialize()
     assert path == "airflow_provider_loanauth.triggers.loanauth.ServiceReadyTrigger"
     return ServiceReadyTrigger(**json.loads(json.dumps(arguments)))
@@ -45,5 +45,5 @@ def fire(trigger, seconds):
 
 
 def stored(deferred, payload):
-    """Return what Airflow stores for the worker that goes on: the sensor's arguments and the event."""
+    """Return what Airflow stores for the worker that resumes: the sensor's arguments and the event."""
     return json.loads(json.dumps({**(deferred.kwargs or {}), "event": payload}))

@@ -1,4 +1,4 @@
-"""`triggers/question.py`: what counts as an answer, and what is sent to get it. Real sockets."""
+"""`triggers/probe.py`: which responses count as reachable, and what is sent. Real sockets."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ import time
 import pytest
 
 from airflow_provider_loanauth import __version__
-from airflow_provider_loanauth.triggers.question import ask
+from airflow_provider_loanauth.triggers.probe import is_reachable
 from loanauth_sandbox.server import running_sandbox
 
-SECONDS = 5.0
-SOON = 0.3
+TIMEOUT = 5.0
+SHORT_TIMEOUT = 0.3
 
 
-def answer(status, headers=b"", body=b""):
+def response(status, headers=b"", body=b""):
     head = f"HTTP/1.1 {status} made up\r\nContent-Length: {len(body)}\r\n".encode()
     return head + headers + b"Connection: close\r\n\r\n" + body
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 302, 307, 308, 400, 401, 403, 404, 405, 408, 418, 499])
-def test_somebody_is_there(status, loopback):
-    loopback.answers.append(answer(status, b"Location: /elsewhere\r\n"))
-    assert ask(loopback.url, SECONDS) is True
+def test_a_response_counts_as_reachable(status, loopback):
+    loopback.answers.append(response(status, b"Location: /elsewhere\r\n"))
+    assert is_reachable(loopback.url, TIMEOUT) is True
     assert len(loopback.requests) == 1
 
 
 @pytest.mark.parametrize("status", [429, 500, 501, 502, 503, 504, 520, 599])
-def test_nobody_is_there_yet(status, loopback):
-    loopback.answers.append(answer(status, b"Retry-After: 0\r\n"))
-    assert ask(loopback.url, SECONDS) is False
+def test_429_and_5xx_count_as_unreachable(status, loopback):
+    loopback.answers.append(response(status, b"Retry-After: 0\r\n"))
+    assert is_reachable(loopback.url, TIMEOUT) is False
     assert len(loopback.requests) == 1
 
 
 @pytest.mark.parametrize(
-    "octets",
+    "data",
     [
         None,
         b"",
@@ -48,18 +48,18 @@ def test_nobody_is_there_yet(status, loopback):
     ],
     ids=["hangs up", "empty", "blank", "not HTTP", "no status", "many headers", "long header", "octets"],
 )
-def test_what_is_no_http_is_no_answer(octets, loopback):
-    loopback.answers.append(octets)
-    assert ask(loopback.url, SECONDS) is False
+def test_a_response_that_is_not_http_counts_as_unreachable(data, loopback):
+    loopback.answers.append(data)
+    assert is_reachable(loopback.url, TIMEOUT) is False
 
 
-def test_the_question_holds_nothing_but_an_address(loopback, monkeypatch, tmp_path):
+def test_the_request_contains_nothing_but_the_address(loopback, monkeypatch, tmp_path):
     netrc = tmp_path / "netrc"
     netrc.write_text("default login made-up-user password made-up-netrc-password\n")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
-    loopback.answers.append(answer(200))
-    assert ask(f"{loopback.url}/tenant1", SECONDS) is True
+    loopback.answers.append(response(200))
+    assert is_reachable(f"{loopback.url}/tenant1", TIMEOUT) is True
     lines = loopback.requests[0].decode().split("\r\n")
     assert lines[0] == "GET /tenant1 HTTP/1.1"
     headers = dict(line.split(": ", 1) for line in lines[1:] if line)
@@ -73,24 +73,24 @@ def test_the_question_holds_nothing_but_an_address(loopback, monkeypatch, tmp_pa
 
 def test_the_body_is_not_read(loopback):
     loopback.answers.append(b"HTTP/1.1 200 made up\r\nContent-Length: 1000000000\r\n\r\n")
-    assert ask(loopback.url, SECONDS) is True
+    assert is_reachable(loopback.url, TIMEOUT) is True
 
 
-def test_nobody_listens():
+def test_a_closed_port_is_unreachable():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        assert ask(f"http://127.0.0.1:{bound.getsockname()[1]}", SECONDS) is False
+        assert is_reachable(f"http://127.0.0.1:{bound.getsockname()[1]}", TIMEOUT) is False
 
 
-def test_a_name_that_is_unknown():
-    assert ask("http://loanauth.invalid", SECONDS) is False
+def test_an_unknown_host_name_is_unreachable():
+    assert is_reachable("http://loanauth.invalid", TIMEOUT) is False
 
 
-def test_a_question_that_is_never_answered_ends(sandbox):
+def test_a_request_without_a_response_times_out(sandbox):
     sandbox.set_fault("hang")
     began = time.monotonic()
-    assert ask(sandbox.url, SOON) is False
-    assert SOON <= time.monotonic() - began < 60  # the sandbox would hang for an hour
+    assert is_reachable(sandbox.url, SHORT_TIMEOUT) is False
+    assert SHORT_TIMEOUT <= time.monotonic() - began < 60  # the sandbox would hang for an hour
 
 
 @pytest.fixture(scope="module")
@@ -108,66 +108,66 @@ def over_tls(tls):
 
 
 @pytest.mark.parametrize("certificate", ["good", "unknown-ca", "wrong-name"])
-def test_a_certificate_is_not_asked_for_because_nothing_secret_is_sent(certificate, over_tls):
+def test_certificates_are_not_checked_because_nothing_secret_is_sent(certificate, over_tls):
     over_tls.set_fault("certificate", name=certificate)
-    assert ask(over_tls.url, SECONDS) is True
+    assert is_reachable(over_tls.url, TIMEOUT) is True
     assert over_tls.counters().probe == 1
 
 
-def test_a_handshake_that_hangs_ends(over_tls):
+def test_a_hung_handshake_times_out(over_tls):
     over_tls.set_fault("stall")
-    assert ask(over_tls.url, SOON) is False
+    assert is_reachable(over_tls.url, SHORT_TIMEOUT) is False
 
 
-def test_plain_http_where_tls_is_spoken(over_tls):
-    assert ask(over_tls.url.replace("https", "http"), SECONDS) is False
+def test_plain_http_to_a_tls_port_is_unreachable(over_tls):
+    assert is_reachable(over_tls.url.replace("https", "http"), TIMEOUT) is False
 
 
-def test_the_proxy_of_the_environment_holds(loopback, monkeypatch):
+def test_the_proxy_of_the_environment_is_used(loopback, monkeypatch):
     monkeypatch.setenv("http_proxy", loopback.url)
-    loopback.answers.append(answer(404))
-    assert ask("http://lender.invalid/tenant1", SECONDS) is True
+    loopback.answers.append(response(404))
+    assert is_reachable("http://lender.invalid/tenant1", TIMEOUT) is True
     assert loopback.requests[0].startswith(b"GET http://lender.invalid/tenant1 HTTP/1.1\r\n")
 
 
-def test_a_proxy_that_says_502_is_no_answer(loopback, monkeypatch):
+def test_a_502_of_the_proxy_counts_as_unreachable(loopback, monkeypatch):
     monkeypatch.setenv("http_proxy", loopback.url)
-    loopback.answers.append(answer(502))
-    assert ask("http://lender.invalid", SECONDS) is False
+    loopback.answers.append(response(502))
+    assert is_reachable("http://lender.invalid", TIMEOUT) is False
 
 
-def test_no_proxy_holds_too(loopback, monkeypatch):
+def test_no_proxy_is_respected(loopback, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://proxy.invalid")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    loopback.answers.append(answer(200))
-    assert ask(loopback.url, SECONDS) is True
+    loopback.answers.append(response(200))
+    assert is_reachable(loopback.url, TIMEOUT) is True
 
 
-def test_plain_http_to_a_loopback_address_goes_past_every_proxy_as_a_login_does(loopback, monkeypatch):
+def test_plain_http_to_a_loopback_address_bypasses_every_proxy_as_a_login_does(loopback, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://proxy.invalid")
     monkeypatch.setenv("all_proxy", "socks5h://proxy.invalid")
-    loopback.answers.append(answer(503))
-    assert ask(loopback.url, SECONDS) is False
+    loopback.answers.append(response(503))
+    assert is_reachable(loopback.url, TIMEOUT) is False
     assert loopback.requests[0].startswith(b"GET / HTTP/1.1\r\n")
 
 
-def test_the_proxy_for_all_protocols_holds_where_there_is_none_for_the_scheme(loopback, monkeypatch):
+def test_all_proxy_is_used_where_the_scheme_has_no_proxy(loopback, monkeypatch):
     monkeypatch.setenv("all_proxy", loopback.url)
-    loopback.answers += [answer(404), answer(403)]
-    assert ask("http://lender.invalid", SECONDS) is True
+    loopback.answers += [response(404), response(403)]
+    assert is_reachable("http://lender.invalid", TIMEOUT) is True
     assert loopback.requests[0].startswith(b"GET http://lender.invalid HTTP/1.1\r\n")
-    # Over TLS the proxy is asked for a tunnel, which this one refuses.
-    assert ask("https://lender.invalid", SECONDS) is False
+    # For https the proxy is asked for a tunnel, which this one rejects.
+    assert is_reachable("https://lender.invalid", TIMEOUT) is False
     assert loopback.requests[1].startswith(b"CONNECT lender.invalid:443 HTTP/1.")
 
 
 @pytest.mark.parametrize(
     "proxy", ["socks5h://127.0.0.1:{port}", "SOCKS5://127.0.0.1:{port}", "https://127.0.0.1:{port}"]
 )
-def test_behind_a_proxy_that_cannot_be_asked_the_worker_looks(proxy, loopback, monkeypatch):
+def test_behind_a_proxy_that_urllib_cannot_use_the_worker_tries(proxy, loopback, monkeypatch):
     monkeypatch.setenv("https_proxy", proxy.format(port=loopback.port))
-    assert ask("https://lender.invalid", SECONDS) is True
+    assert is_reachable("https://lender.invalid", TIMEOUT) is True
     assert loopback.requests == []
-    # What the settings except is asked directly; nobody has this name.
+    # A host that no_proxy excepts is requested directly; this name does not exist.
     monkeypatch.setenv("no_proxy", "lender.invalid")
-    assert ask("https://lender.invalid", SECONDS) is False
+    assert is_reachable("https://lender.invalid", TIMEOUT) is False

@@ -1,4 +1,4 @@
-"""`triggers/loanauth.py`: arguments, what is stored and shown of them, the event, the deadline."""
+"""`triggers/loanauth.py`: arguments, their stored form and representation, event, deadline."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import time
 
 import pytest
 
-from airflow_provider_loanauth.triggers.loanauth import READY, TIMEOUT, ServiceReadyTrigger
+from airflow_provider_loanauth.triggers import loanauth
+from airflow_provider_loanauth.triggers.loanauth import READY, ServiceReadyTrigger
 from tests.support.waiting import fire, restored
 
 INTERVAL = 0.1
-PATIENCE = 15.0
+TIMEOUT = 15.0
 ADDRESS = "https://lender.example/tenant1"
 
 
@@ -32,13 +33,13 @@ ADDRESS = "https://lender.example/tenant1"
         "//lender.example",
     ],
 )
-def test_an_address_that_is_none_or_holds_more_is_refused(address):
-    with pytest.raises(ValueError, match="an http or https address without user information") as raised:
+def test_an_invalid_address_or_one_with_user_information_is_rejected(address):
+    with pytest.raises(ValueError, match="must be an http or https address without user information") as raised:
         ServiceReadyTrigger(address)
     assert not address or address not in str(raised.value)
 
 
-def test_it_comes_back_from_what_airflow_stores():
+def test_it_is_restored_from_what_airflow_stores():
     trigger = ServiceReadyTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25, max_interval=600.0)
     path, arguments = trigger.serialize()
     assert arguments == {
@@ -51,8 +52,8 @@ def test_it_comes_back_from_what_airflow_stores():
     assert restored(trigger).serialize() == (path, arguments)
 
 
-def test_it_comes_back_from_airflows_own_row():
-    """As the scheduler writes it and the triggerer reads it, encrypted on 2.11."""
+def test_it_is_restored_from_airflows_own_row():
+    """As the scheduler writes it and the triggerer reads it; encrypted on 2.11."""
     from airflow.models.trigger import Trigger
 
     trigger = ServiceReadyTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25)
@@ -60,7 +61,7 @@ def test_it_comes_back_from_airflows_own_row():
     assert ServiceReadyTrigger(**row.kwargs).serialize() == trigger.serialize()
 
 
-def test_representations_show_an_address_and_seconds():
+def test_the_representation_shows_the_address_and_seconds():
     trigger = ServiceReadyTrigger(ADDRESS, 7.5)
     assert repr(trigger) == (
         "<airflow_provider_loanauth.triggers.loanauth.ServiceReadyTrigger address=https://lender.example/tenant1, "
@@ -69,43 +70,43 @@ def test_representations_show_an_address_and_seconds():
 
 
 def test_the_event_is_a_word(sandbox):
-    # Long enough for one answer on any machine.
-    event = fire(ServiceReadyTrigger(sandbox.url, 10 * INTERVAL), PATIENCE)
+    # Long enough for one response on any machine.
+    event = fire(ServiceReadyTrigger(sandbox.url, 10 * INTERVAL), TIMEOUT)
     assert event.payload == READY == "ready"
     assert repr(event) == "TriggerEvent<'ready'>"
     assert sandbox.counters().probe == 1
 
 
 def test_there_is_one_event(sandbox):
-    async def everything():
+    async def all_events():
         return [event async for event in ServiceReadyTrigger(sandbox.url, INTERVAL).run()]
 
-    assert [event.payload for event in asyncio.run(everything())] == ["ready"]
+    assert [event.payload for event in asyncio.run(all_events())] == ["ready"]
 
 
-def test_nothing_is_asked_before_an_interval_has_passed(sandbox):
+def test_nothing_is_requested_before_an_interval_has_passed(sandbox):
     assert fire(ServiceReadyTrigger(sandbox.url, 60), 3 * INTERVAL) is None
     assert sandbox.counters().probe == 0
     assert sandbox.counters().connections_accepted == 0
 
 
-def test_the_deadline_ends_it(sandbox):
+def test_it_ends_at_the_deadline(sandbox):
     sandbox.set_fault("status")
     began = time.monotonic()
-    event = fire(ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=time.time() + 10.5 * INTERVAL), PATIENCE)
-    assert event.payload == TIMEOUT == "timeout"
+    event = fire(ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=time.time() + 10.5 * INTERVAL), TIMEOUT)
+    assert event.payload == loanauth.TIMEOUT == "timeout"
     assert time.monotonic() - began > 10 * INTERVAL
     assert 1 <= sandbox.counters().probe <= 11
 
 
 @pytest.mark.parametrize("ago", [0, 3600])
-def test_a_deadline_that_has_passed_ends_it_at_once(ago, sandbox):
-    event = fire(ServiceReadyTrigger(sandbox.url, 60, deadline=time.time() - ago), PATIENCE)
-    assert event.payload == TIMEOUT
+def test_it_ends_at_once_when_the_deadline_has_passed(ago, sandbox):
+    event = fire(ServiceReadyTrigger(sandbox.url, 60, deadline=time.time() - ago), TIMEOUT)
+    assert event.payload == loanauth.TIMEOUT
     assert sandbox.counters().probe == 0
 
 
-def test_each_has_its_own_deadline(sandbox):
+def test_each_trigger_has_its_own_deadline(sandbox):
     sandbox.set_fault("status")
 
     async def main():
@@ -113,33 +114,33 @@ def test_each_has_its_own_deadline(sandbox):
         deadlines = {"soon": now + 2 * INTERVAL, "later": now + 5 * INTERVAL, "never": None}
         ended = []
 
-        async def one(name, deadline):
+        async def run_trigger(name, deadline):
             trigger = ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=deadline)
             ended.extend([(name, event.payload) async for event in trigger.run()])
 
-        tasks = [asyncio.ensure_future(one(*item)) for item in deadlines.items()]
-        await asyncio.wait_for(asyncio.gather(*tasks[:2]), PATIENCE)
+        tasks = [asyncio.ensure_future(run_trigger(*item)) for item in deadlines.items()]
+        await asyncio.wait_for(asyncio.gather(*tasks[:2]), TIMEOUT)
         sandbox.clear_faults()
-        await asyncio.wait_for(tasks[2], PATIENCE)
+        await asyncio.wait_for(tasks[2], TIMEOUT)
         return ended
 
     assert asyncio.run(main()) == [("soon", "timeout"), ("later", "timeout"), ("never", "ready")]
 
 
-def test_a_cancelled_trigger_says_nothing_and_leaves_nothing(sandbox):
+def test_a_cancelled_trigger_sends_no_event_and_leaves_nothing(sandbox):
     sandbox.set_fault("status")
     events = []
 
     async def main():
-        async def one():
+        async def run_trigger():
             events.extend([event async for event in ServiceReadyTrigger(sandbox.url, INTERVAL).run()])
 
-        task = asyncio.ensure_future(one())
+        task = asyncio.ensure_future(run_trigger())
         await asyncio.sleep(1.5 * INTERVAL)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        # Python 3.10 takes a few rounds of the loop.
+        # Python 3.10 needs a few iterations of the loop.
         for _ in range(1000):
             if asyncio.all_tasks() == {asyncio.current_task()}:
                 return True
