@@ -28,7 +28,7 @@ TIMEOUT = "timeout"
 
 class ServiceReadyTrigger(BaseTrigger):
     """
-    Wait until an address responds with anything but a network error, 429 or 5xx.
+    Wait until an address responds with anything but a network error, 408, 429 or 5xx.
 
     All triggers of a process that wait for the same address share one request per interval. The first probe is sent
     after one interval, because the service was unavailable a moment ago.

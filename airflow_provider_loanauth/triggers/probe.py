@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 from airflow_provider_loanauth._compat import run_in_thread
 from airflow_provider_loanauth.connection.address import is_loopback
 from airflow_provider_loanauth.get_provider_info import USER_AGENT
+from airflow_provider_loanauth.service.protocol import is_unavailable
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Task
@@ -31,9 +32,6 @@ REQUEST_TIMEOUT = 10.0
 MAX_THREADS = 4
 #: Seconds; a shorter interval is raised to this, so that no probe becomes a busy loop.
 MIN_INTERVAL = 0.05
-
-_TOO_MANY_REQUESTS = 429
-_SERVER_ERRORS = range(500, 600)
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -209,8 +207,9 @@ def is_reachable(address: str, timeout: float) -> bool:
 
     :param address: ``http`` or ``https`` address
     :param timeout: seconds to wait for a connection, and for each part of the response's head
-    :return: False for a network error, 429 and 5xx; True for any other response, also a redirect. True as well behind a
-        proxy that urllib cannot use (SOCKS, or one spoken to over TLS): then the worker tries once per interval
+    :return: False for a network error and for a status that means "unavailable"; True for any other response, also a
+        redirect. True as well behind a proxy that urllib cannot use (SOCKS, or one spoken to over TLS): then the worker
+        tries once per interval
     """
     proxies = _proxies(address)
     if any("://" in proxy and not proxy.lower().startswith("http://") for proxy in proxies.values()):
@@ -231,7 +230,7 @@ def is_reachable(address: str, timeout: float) -> bool:
     )
     try:
         with opener.open(request, timeout=timeout) as response:
-            return response.status != _TOO_MANY_REQUESTS and response.status not in _SERVER_ERRORS
+            return not is_unavailable(response.status)
     except (OSError, http.client.HTTPException):
         return False
 

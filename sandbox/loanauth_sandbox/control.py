@@ -93,7 +93,7 @@ class Commands:
         """
         await self.set_faults([*self._state.faults.faults, *faults])
 
-    async def set_fault(self, kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> None:
+    async def set_fault(self, /, kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> None:
         """Replace all faults by this one. The kinds are in :data:`..faults.KINDS`.
 
         :param where: the endpoint, ``token``, ``secret``, ``price``, ``probe``, or ``any``.
@@ -103,7 +103,7 @@ class Commands:
         """
         await self.set_faults([make_fault(kind, where=where, times=times, **params)])
 
-    async def add_fault(self, kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> None:
+    async def add_fault(self, /, kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> None:
         """Add a fault after those that are on. The parameters are those of :meth:`set_fault`."""
         await self.add_faults([make_fault(kind, where=where, times=times, **params)])
 
