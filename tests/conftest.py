@@ -1,6 +1,6 @@
 """A scratch Airflow for the tests of one process: its own home, made-up Fernet key, no examples, SQLite.
 
-All values are made up. Airflow reads its environment when it is first imported, so it is set when this file is.
+All values are made up. Airflow reads its environment at its first import, so this file sets it at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ os.environ |= {
     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
     "AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
     "NETRC": os.devnull,
-    # Two engineers may run the suite of one checkout at the same time.
+    # The suite may run twice in one checkout at the same time.
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 for _name in [*os.environ]:
@@ -36,12 +36,12 @@ for _name in [*os.environ]:
 
 from loanauth_sandbox.server import running_sandbox  # noqa: E402
 from tests.support import masking  # noqa: E402
-from tests.support.airflow_scratch import conn_variable, migrated, use_fernet_key  # noqa: E402
+from tests.support.airflow_scratch import conn_variable, migrated_database, reload_fernet_key  # noqa: E402
 from tests.support.captured_logs import capture  # noqa: E402
 from tests.support.loopback import Loopback  # noqa: E402
 from tests.support.pricing_fixtures import _timed_sandbox, elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
 
-# Reproducible, and as quick in a busy CI.
+# Reproducible, and without a time limit for each example, which a busy machine may exceed.
 hypothesis.settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[*hypothesis.HealthCheck]
 )
@@ -50,8 +50,8 @@ hypothesis.settings.load_profile("steady")
 
 def pytest_configure(config):
     if getattr(config.option, "dist", "no") == "load":
-        # Files share costly fixtures, such as whole DAG runs: one worker each, in the order of their names, so that
-        # the longest ones do not come last.
+        # The tests of a file share costly fixtures, such as whole DAG runs, so each file runs in one worker. Files
+        # start in the order of their names, so that the slowest ones are not the last.
         config.option.dist, config.option.loadscopereorder = "loadfile", False
 
 
@@ -61,7 +61,7 @@ def pytest_unconfigure():
 
 @pytest.fixture(autouse=True)
 def _no_network_settings(monkeypatch):
-    """Neither this machine's proxies nor its CA bundles are part of a test. A module that needs them overrides this."""
+    """Remove the proxies and CA bundles of this machine. A module that needs them overrides this fixture."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -70,14 +70,14 @@ def _no_network_settings(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_masked_before():
-    """Each test begins with a masker that knows nothing: what is masked, this test has masked."""
-    masking.forget()
+def _reset_masking():
+    """Start each test with an empty masker, so that a masked value was masked by this test."""
+    masking.reset()
 
 
 @pytest.fixture
 def define(monkeypatch):
-    """Define a Connection by an environment variable: JSON from a dict, or text as it is."""
+    """Define a Connection by an environment variable, from a dict (stored as JSON) or from a text."""
 
     def define_connection(conn_id, value):
         monkeypatch.setenv(*conn_variable(conn_id, value))
@@ -87,27 +87,27 @@ def define(monkeypatch):
 
 @pytest.fixture
 def fernet(monkeypatch):
-    """Set another Fernet key, or none (``""``), as if this process had been started with it."""
+    """Set a different Fernet key, or none (``""``), as if this process had been started with it."""
 
     def use(key):
         monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", key)
-        use_fernet_key()
+        reload_fernet_key()
 
     yield use
     monkeypatch.undo()
-    use_fernet_key()
+    reload_fernet_key()
 
 
 @pytest.fixture
 def logs():
-    """Collect everything that is logged, at DEBUG, whatever Airflow version routes it."""
+    """Collect everything that is logged, at DEBUG, on any Airflow version."""
     with capture() as captured:
         yield captured
 
 
 @pytest.fixture
 def loopback():
-    """Answer requests on a loopback socket, once each, and keep their octets."""
+    """Respond to requests on a loopback socket, one per connection, and keep their octets."""
     with Loopback() as server:
         yield server
 
@@ -120,10 +120,10 @@ def _sandbox():
 
 @pytest.fixture
 def sandbox(_sandbox):
-    """The sandbox with its own accounts, counters at zero, no fault."""
+    """The sandbox with its default accounts, counters at zero, and no fault."""
     accounts = _sandbox.state.accounts
     _sandbox.clear_faults()
-    # A question of an earlier test that nobody waits for any more must not be counted in this one.
+    # A probe that an earlier test has abandoned must not be counted in this test.
     for thread in threading.enumerate():
         if thread.name.startswith("probe of "):
             thread.join(60)
@@ -135,8 +135,8 @@ def sandbox(_sandbox):
 
 @pytest.fixture(scope="session")
 def metadata_template(tmp_path_factory):
-    """Return a migrated metadata database, made once for all xdist workers, to be copied."""
+    """Return the path of a migrated metadata database, made once for all xdist workers, to be copied."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
-    return migrated(root / "metadata")
+    return migrated_database(root / "metadata")

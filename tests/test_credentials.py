@@ -19,12 +19,12 @@ from tests.support.leaks import locals_of
 from tests.support.masking import redact
 
 ISSUED = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
-ENDS = ISSUED + timedelta(seconds=3599)
+EXPIRES = ISSUED + timedelta(seconds=3599)
 
 
 def access_token(value="CANARY-token", **changes):
     return AccessToken.seal(
-        value, **{"method": "jwt", "conn_id": "tenant_a", "issued_at": ISSUED, "expires_at": ENDS} | changes
+        value, **{"method": "jwt", "conn_id": "tenant_a", "issued_at": ISSUED, "expires_at": EXPIRES} | changes
     )
 
 
@@ -41,7 +41,7 @@ def through_xcom(credential):
     return serde.deserialize(json.loads(json.dumps(serde.serialize(credential))))
 
 
-WAYS = {
+TRIPS = {
     "xcom": through_xcom,
     "pickle": lambda credential: pickle.loads(pickle.dumps(credential)),
     "copy": copy.copy,
@@ -50,33 +50,33 @@ WAYS = {
 
 
 @both
-@pytest.mark.parametrize("way", WAYS)
-def test_round_trip(make, way):
+@pytest.mark.parametrize("trip", TRIPS)
+def test_round_trip(make, trip):
     before = make("CANARY value/ü")
-    after = WAYS[way](before)
+    after = TRIPS[trip](before)
     assert type(after) is type(before)
     assert after == before
     assert hash(after) == hash(before)
     assert after.value == "CANARY value/ü"
     assert (after.method, after.conn_id) == (before.method, "tenant_a")
     assert after.issued_at == pendulum.datetime(2026, 11, 21, 9)
-    assert after.expires_at == (pendulum.instance(ENDS) if make is access_token else None)
+    assert after.expires_at == (pendulum.instance(EXPIRES) if make is access_token else None)
     if make is api_secret:
         assert after.valid == 1793232000123
 
 
-@pytest.mark.parametrize("expires_at", [None, ENDS])
-def test_moments_are_utc_pendulum(expires_at):
+@pytest.mark.parametrize("expires_at", [None, EXPIRES])
+def test_times_are_pendulum_and_utc(expires_at):
     token = access_token(issued_at=ISSUED.astimezone(timezone(timedelta(hours=5, minutes=30))), expires_at=expires_at)
-    for moment in (token.issued_at, through_xcom(token).issued_at):
-        assert isinstance(moment, pendulum.DateTime)
-        assert moment.timezone_name == "UTC"
-        assert moment == ISSUED
+    for time in (token.issued_at, through_xcom(token).issued_at):
+        assert isinstance(time, pendulum.DateTime)
+        assert time.timezone_name == "UTC"
+        assert time == ISSUED
     assert (through_xcom(token).expires_at is None) is (expires_at is None)
 
 
 @both
-def test_what_is_stored_is_sealed(make):
+def test_the_stored_value_is_sealed(make):
     stored = json.dumps(make().serialize())
     assert "CANARY" not in stored
     assert "1793232000123" not in stored
@@ -84,7 +84,7 @@ def test_what_is_stored_is_sealed(make):
 
 
 @both
-def test_nothing_shows_it(make):
+def test_no_representation_shows_the_secret(make):
     credential = make()
     for opened in (False, True):
         if opened:
@@ -135,7 +135,7 @@ def test_it_is_opened_once_and_only_when_used(make, monkeypatch):
 
 
 @both
-def test_another_key(make, fernet):
+def test_a_different_key(make, fernet):
     credential = make()
     stored = credential.serialize()
     fernet(OTHER_FERNET_KEY)
@@ -144,7 +144,7 @@ def test_another_key(make, fernet):
         other.value  # noqa: B018 - opening is what is tested
     assert "Set the same [core] fernet_key on every component" in str(caught.value)
     assert (caught.value.conn_id, caught.value.method) == ("tenant_a", credential.method)
-    # While a key is rotated.
+    # During key rotation.
     fernet(f"{OTHER_FERNET_KEY},{FERNET_KEY}")
     assert type(credential).deserialize(stored, 1).value.startswith("CANARY")
 
@@ -169,9 +169,7 @@ def test_a_damaged_seal(make, sealed):
 
 
 @both
-@pytest.mark.parametrize(
-    "change", [{"conn_id": "tenant_b"}, {"method": "los"}], ids=["another connection", "another method"]
-)
+@pytest.mark.parametrize("change", [{"conn_id": "tenant_b"}, {"method": "los"}], ids=["connection", "method"])
 def test_changed_metadata(make, change):
     credential = make()
     moved = type(credential).deserialize(credential.serialize() | change, 1)
@@ -186,7 +184,7 @@ def test_a_secret_with_line_breaks_comes_back_whole(value):
 
 
 @pytest.mark.parametrize("conn_id", ["tenant_b", "tenant_a\n", "tenant_a', 'x", "tenant_ä", "tenant_\\xe4"])
-def test_no_connection_id_opens_what_belongs_to_another(conn_id):
+def test_a_credential_cannot_be_opened_under_a_different_connection_id(conn_id):
     own = access_token(conn_id=conn_id)
     assert through_xcom(own).value == "CANARY-token"
     for other in ("tenant_a", "tenant_ä", "tenant_\\xe4", "tenant_a', 'x'"):
@@ -195,7 +193,7 @@ def test_no_connection_id_opens_what_belongs_to_another(conn_id):
                 AccessToken.deserialize(own.serialize() | {"conn_id": other}, 1).value  # noqa: B018
 
 
-def test_a_secret_is_no_token():
+def test_an_api_secret_cannot_be_opened_as_a_token():
     stored = api_secret(method="jwt").serialize()
     with pytest.raises(SealError, match="sealed for a different connection or method"):
         AccessToken.deserialize(stored, 1).value  # noqa: B018
@@ -204,7 +202,7 @@ def test_a_secret_is_no_token():
 @pytest.mark.parametrize(
     "text", ["", "\n\n", "CANARY", '{"other": 1}', "('AccessToken', 'jwt', 'tenant_a')x\n\nCANARY"]
 )
-def test_something_else_that_was_sealed_here(text):
+def test_a_sealed_text_that_is_not_a_credential(text):
     stored = access_token().serialize() | {"sealed": _encrypt(text)}
     with pytest.raises(SealError, match="sealed for a different connection"):
         AccessToken.deserialize(stored, 1).value  # noqa: B018
@@ -255,8 +253,8 @@ def test_equality():
     assert len({token, through_xcom(token)}) == 1
 
 
-def test_no_configuration_allows_both():
-    """Airflow's allow list of classes stays as it is by default."""
+def test_no_configuration_is_needed_to_deserialize_both():
+    """Airflow's allow-list of classes has its default value."""
     from airflow_provider_loanauth._compat import conf
 
     assert conf.get("core", "allowed_deserialization_classes") == r"airflow.*"
@@ -270,15 +268,15 @@ class ConnIds(str, enum.Enum):
 
 
 @both
-def test_an_enum_with_text_is_its_text(make):
-    """As which it comes out of XCom."""
+def test_a_string_enum_counts_as_its_value(make):
+    """XCom returns it as its value."""
     credential = make(conn_id=ConnIds.TENANT)
     stored = json.loads(json.dumps(credential.serialize()))
     assert type(credential).deserialize(stored, 1).value == make().value
 
 
 @both
-def test_what_could_not_be_masked_is_not_handed_out(make, monkeypatch):
+def test_a_value_that_cannot_be_masked_is_not_returned(make, monkeypatch):
     credential = through_xcom(make())
 
     def fails(_):
@@ -293,7 +291,7 @@ def test_what_could_not_be_masked_is_not_handed_out(make, monkeypatch):
 
 
 @both
-def test_a_failed_seal_leaves_nothing_in_its_frames(make, fernet):
+def test_a_failed_seal_leaves_no_secret_in_local_variables(make, fernet):
     fernet("")
     with pytest.raises(SealError) as caught:
         make(SecretStr("CANARY-value"))

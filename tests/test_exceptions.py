@@ -16,8 +16,8 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 
-#: Class, whether trying again helps, whether a task fails at once, and the facts it carries.
-TREE = [
+#: Class, whether it is retryable, whether a task fails at once, and its attributes.
+HIERARCHY = [
     (LoanAuthError, False, False, {}),
     (SettingsError, False, True, {}),
     (RejectedError, False, True, {"status": 400}),
@@ -25,41 +25,41 @@ TREE = [
     (ResponseError, False, False, {"status": 200}),
     (SealError, False, False, {}),
 ]
-each = pytest.mark.parametrize(("kind", "retryable", "fails_at_once", "facts"), TREE, ids=str)
+each = pytest.mark.parametrize(("kind", "retryable", "fails_at_once", "attributes"), HIERARCHY, ids=str)
 
 
 @each
-def test_tree(kind, retryable, fails_at_once, facts):
+def test_base_classes(kind, retryable, fails_at_once, attributes):
     assert issubclass(kind, LoanAuthError)
     assert issubclass(kind, AirflowException)
     assert kind.retryable is retryable
     assert issubclass(kind, AirflowFailException) is fails_at_once
 
 
-def test_the_tree_is_whole():
+def test_the_table_has_every_exception():
     defined = {value for value in vars(exceptions).values() if isinstance(value, type)}
     own = {kind for kind in defined if kind.__module__ == exceptions.__name__}
-    assert own == {kind for kind, *_ in TREE}
+    assert own == {kind for kind, *_ in HIERARCHY}
 
 
 @each
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, "pickle"])
-def test_it_travels_with_its_facts(kind, retryable, fails_at_once, facts, again):
-    error = kind("What is wrong.", conn_id="tenant_a", method="jwt", **facts)
-    other = pickle.loads(pickle.dumps(error)) if again == "pickle" else again(error)
-    assert type(other) is kind
-    assert other.args == ("What is wrong.",)
-    assert (other.conn_id, other.method) == ("tenant_a", "jwt")
-    assert {name: getattr(other, name) for name in facts} == facts
-    assert str(other) == str(error)
+@pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy, "pickle"])
+def test_copies_keep_the_attributes(kind, retryable, fails_at_once, attributes, make_copy):
+    error = kind("What is wrong.", conn_id="tenant_a", method="jwt", **attributes)
+    restored = pickle.loads(pickle.dumps(error)) if make_copy == "pickle" else make_copy(error)
+    assert type(restored) is kind
+    assert restored.args == ("What is wrong.",)
+    assert (restored.conn_id, restored.method) == ("tenant_a", "jwt")
+    assert {name: getattr(restored, name) for name in attributes} == attributes
+    assert str(restored) == str(error)
 
 
 @each
-def test_facts_are_optional(kind, retryable, fails_at_once, facts):
+def test_attributes_are_optional(kind, retryable, fails_at_once, attributes):
     error = kind("Wrong.")
     assert str(error) == "Wrong."
     assert (error.conn_id, error.method) == (None, None)
-    assert all(getattr(error, name) is None for name in facts)
+    assert all(getattr(error, name) is None for name in attributes)
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_facts_are_optional(kind, retryable, fails_at_once, facts):
         ({"conn_id": "a", "method": "los"}, "Wrong. (connection id 'a', method 'los')"),
     ],
 )
-def test_text_says_where(where, expected):
+def test_the_text_names_connection_and_method(where, expected):
     error = RejectedError("Wrong.", **where)
     assert str(error) == expected
-    # Told later, as the hook does.
+    # Set later, as the client does.
     later = RejectedError("Wrong.")
     vars(later).update(where)
     assert str(later) == expected

@@ -12,7 +12,7 @@ from tests.support.wire_cases import FULL_TOKEN, FULL_TOKEN_BODY
 FULL = json.loads(FULL_TOKEN_BODY)
 SECRET = {"valid": 1793232000123, "secret": "made-up-encoded-secret"}
 
-#: Every field of service-interface.md §2: wire name, attribute, JSON type. The table of the interface, not of the code.
+#: Every field of service-interface.md §2: wire name, attribute, JSON type. It is not read from the code.
 FIELDS = [
     ("access_token", "access_token", str),
     ("token_type", "token_type", str),
@@ -64,7 +64,7 @@ def test_the_interface_has_22_fields():
     assert attributes == {attribute for _, attribute, _ in FIELDS} | {"extra_fields"}
 
 
-def test_a_whole_answer():
+def test_a_complete_response():
     assert from_json(TokenResponse, FULL) == FULL_TOKEN
     assert from_json(ApiSecretResponse, SECRET) == ApiSecretResponse(**SECRET)
 
@@ -77,7 +77,7 @@ def test_each_field_alone(wire, attribute, kind):
     assert response.extra_fields == {}
 
 
-def test_what_is_absent_is_none():
+def test_an_absent_field_is_none():
     response = from_json(TokenResponse, {"access_token": "t"})
     values = {item.name: getattr(response, item.name) for item in dataclasses.fields(response)}
     assert values == {attribute: None for _, attribute, _ in FIELDS} | {"access_token": "t", "extra_fields": {}}
@@ -98,18 +98,18 @@ def test_a_wrong_type_names_the_field_and_not_the_value(wire, kind, other):
 @pytest.mark.parametrize(("outer", "inner", "kind"), NESTED)
 @pytest.mark.parametrize("other", VALUES)
 def test_nested_fields(outer, inner, kind, other):
-    answer = FULL | {outer: {inner: VALUES[other]}}
+    document = FULL | {outer: {inner: VALUES[other]}}
     nullable = inner == "middlename" and other is type(None)
     if other is kind or nullable:
         assert (
             VALUES[other]
-            in dataclasses.asdict(from_json(TokenResponse, answer))[
+            in dataclasses.asdict(from_json(TokenResponse, document))[
                 {"person": "person", "loanAppSessionPolicy": "loan_app_session_policy"}[outer]
             ].values()
         )
         return
     with pytest.raises(ResponseError, match=f"The field {outer}.{inner} of the response is ") as caught:
-        from_json(TokenResponse, answer)
+        from_json(TokenResponse, document)
     assert "CANARY" not in str(caught.value)
 
 
@@ -126,7 +126,7 @@ def test_secret_is_a_string(other):
 
 
 @pytest.mark.parametrize(
-    ("model", "answer", "missing"),
+    ("model", "document", "missing"),
     [
         (TokenResponse, {"token_type": "bearer"}, "access_token"),
         (ApiSecretResponse, {"valid": 1}, "secret"),
@@ -134,9 +134,9 @@ def test_secret_is_a_string(other):
         (TokenResponse, {}, "access_token"),
     ],
 )
-def test_what_must_be_there(model, answer, missing):
+def test_required_fields(model, document, missing):
     with pytest.raises(ResponseError, match=f"The field {missing} is missing from the response"):
-        from_json(model, answer)
+        from_json(model, document)
 
 
 def test_unknown_fields_are_kept():
@@ -147,7 +147,7 @@ def test_unknown_fields_are_kept():
             "tenant": {"id": 1},
             "person": {"suffix": "Jr."},
             "loanAppSessionPolicy": {"more": [1]},
-            # Names of ours are no names of the wire.
+            # An attribute name is not a wire name.
             "from_lp": "x",
         },
     )
@@ -163,12 +163,12 @@ def test_secrets_are_not_in_repr():
         assert hidden not in repr(token)
     assert "lender-user-1001" in repr(token)
     assert SECRET["secret"] not in repr(from_json(ApiSecretResponse, SECRET))
-    # Nor where pytest, a debugger or a log shows the parts.
+    # Also not where pytest, a debugger or a log shows the parts.
     assert FULL["access_token"] not in repr(dataclasses.asdict(token)["access_token"])
     assert FULL["refresh_token"] not in repr(vars(token)["refresh_token"])
 
 
-def test_answers_are_frozen():
+def test_responses_are_frozen():
     for response in (FULL_TOKEN, FULL_TOKEN.person, FULL_TOKEN.loan_app_session_policy):
         with pytest.raises(dataclasses.FrozenInstanceError):
             response.extra_fields = {}

@@ -49,7 +49,7 @@ VALUES = (
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_it_is_not_for_xcom(value):
+def test_an_object_with_a_secret_is_not_stored(value):
     for returned in (value, {"nested": [value]}):
         with pytest.raises(SealError, match=r"get_credential\(\) from the task instead") as caught:
             serde.serialize(returned)
@@ -62,13 +62,13 @@ def modules():
         yield import_module(name.removesuffix(".__init__"))
 
 
-def test_each_dataclass_with_a_secret_is_tried():
+def test_each_dataclass_with_a_secret_is_tested():
     """A dataclass that hides a field from its repr, or has a SecretStr, must not be stored."""
     found = set()
     for module in modules():
-        for name, one in vars(module).items():
-            if dataclasses.is_dataclass(one) and one.__module__ == module.__name__ and not name.startswith("_"):
-                fields = [item for item in dataclasses.fields(one) if item.init]
+        for name, value in vars(module).items():
+            if dataclasses.is_dataclass(value) and value.__module__ == module.__name__ and not name.startswith("_"):
+                fields = [item for item in dataclasses.fields(value) if item.init]
                 hidden = [item for item in fields if "SecretStr" in str(item.type) or not item.repr]
                 if [item for item in hidden if item.name != "extra_fields"]:
                     found.add(name)
@@ -76,8 +76,8 @@ def test_each_dataclass_with_a_secret_is_tried():
     assert {"TokenResponse", "PasswordCredentials", "ApiKeyCredentials", "AuthenticationResult"} <= found
 
 
-def test_pickled_xcom_is_stored_as_it_is_on_2_11(monkeypatch):
-    """2.11 with ``enable_xcom_pickling`` does not call ``serialize`` (``docs/security.md``). Later releases do not pickle."""
+def test_with_pickled_xcom_a_plaintext_response_is_stored_on_2_11(monkeypatch):
+    """2.11 with ``enable_xcom_pickling`` does not call ``serialize`` (``docs/security.md``). Others do not pickle."""
     monkeypatch.setenv("AIRFLOW__CORE__ENABLE_XCOM_PICKLING", "True")
     if version("apache-airflow").startswith("2."):
         serialize = import_module("airflow.models.xcom").XCom.serialize_value

@@ -28,7 +28,7 @@ except ImportError:
     import airflow.serialization.serde as serde
 from airflow import plugins_manager
 if sys.argv[2] == "with":
-    # What every process of Airflow does at its start.
+    # As every process of Airflow does at its start.
     for name in ("ensure_plugins_loaded", "_get_plugins"):
         if hasattr(plugins_manager, name):
             getattr(plugins_manager, name)()
@@ -48,8 +48,8 @@ def pulled(stored, plugins):
     )
 
 
-def test_airflow_registers_the_classes_by_it():
-    """And only by it: a process that loads no plugin cannot make the object."""
+def test_the_plugin_registers_the_classes():
+    """Nothing else registers them: a process that loads no plugin cannot deserialize a credential."""
     import json
     from datetime import datetime, timezone
 

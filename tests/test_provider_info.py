@@ -16,8 +16,8 @@ from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR, get_provider_info
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-#: Every field of the form, in the words of its design.
-DESIGNED = {
+#: Every field of the form, and its label.
+EXPECTED_LABELS = {
     "host": "Auth URL",
     "login": "Username",
     "password": "Password",
@@ -46,7 +46,7 @@ def test_entry_point():
 
 
 @pytest.mark.parametrize("schema", ["provider_info.schema.json", "provider.yaml.schema.json"])
-def test_airflow_takes_it(schema):
+def test_the_metadata_passes_the_schema(schema):
     path = Path(airflow.__path__[0]) / schema
     if not path.exists():
         assert schema == "provider.yaml.schema.json", "every Airflow ships the schema of provider info"
@@ -62,7 +62,7 @@ def test_airflow_finds_the_provider():
     provider = manager.providers["airflow-provider-loanauth"]
     assert provider.version == metadata.version("airflow-provider-loanauth")
     with warnings.catch_warnings():
-        # Airflow 3.2 and later have a second manager for tasks, and want this one for components alone.
+        # Airflow 3.2 and later have a second manager for tasks, and warn when a task uses this one.
         warnings.simplefilter("ignore")
         hook = manager.hooks["loanauth"]
     assert hook.hook_class_name == f"{LoanAuthHook.__module__}.{LoanAuthHook.__name__}"
@@ -71,17 +71,17 @@ def test_airflow_finds_the_provider():
     assert hook.connection_testable
 
 
-def test_everything_it_names_is_there():
+def test_every_named_module_and_class_exists():
     info = get_provider_info()
     assert info["package-name"] == "airflow-provider-loanauth"
-    named = [
+    modules = [
         name
         for kind in ("hooks", "operators", "sensors", "triggers")
         for entry in info.get(kind, [])
         for name in entry["python-modules"]
     ]
-    assert named
-    for name in named:
+    assert modules
+    for name in modules:
         importlib.import_module(name)
     [connection] = info["connection-types"]
     assert connection["connection-type"] == LoanAuthHook.conn_type == "loanauth"
@@ -90,16 +90,17 @@ def test_everything_it_names_is_there():
     assert {entry["integration-name"] for kind in ("hooks", "operators") for entry in info[kind]} <= integrations
 
 
-def test_the_form_has_the_fields_of_the_design():
-    assert LABELS == DESIGNED
-    assert UI_FIELD_BEHAVIOUR["relabeling"] == {name: DESIGNED[name] for name in ("host", "login", "password")}
-    assert set(CONN_FIELDS) == set(DESIGNED) - {"host", "login", "password"}
+def test_the_labels_of_the_form():
+    assert LABELS == EXPECTED_LABELS
+    assert UI_FIELD_BEHAVIOUR["relabeling"] == {name: EXPECTED_LABELS[name] for name in ("host", "login", "password")}
+    assert set(CONN_FIELDS) == set(EXPECTED_LABELS) - {"host", "login", "password"}
 
 
-def test_every_field_is_one_that_a_method_needs_or_that_is_read():
-    """A form field that no code reads is a trap."""
+def test_the_code_reads_every_field():
+    """A field that no code reads would mislead users."""
     read_elsewhere = {"host", "method", "company_id", "timeout", "verify", "api_key_in_headers"}
-    assert {name for method in METHODS.values() for name in method.fields.values()} | read_elsewhere == set(DESIGNED)
+    read_by_methods = {name for method in METHODS.values() for name in method.fields.values()}
+    assert read_by_methods | read_elsewhere == set(EXPECTED_LABELS)
 
 
 def test_secrets_are_password_fields():
@@ -108,10 +109,10 @@ def test_secrets_are_password_fields():
 
 
 def test_no_default_values():
-    """A declared default makes the form overwrite what was given as JSON (apache/airflow #67054)."""
+    """With a default, the form overwrites values that were set as JSON (apache/airflow #67054)."""
     assert not [name for name, declared in CONN_FIELDS.items() if "default" in declared["schema"]]
     assert all("null" in declared["schema"]["type"] for declared in CONN_FIELDS.values())
 
 
-def test_each_call_returns_the_same_facts():
+def test_each_call_returns_the_same_metadata():
     assert json.dumps(get_provider_info()) == json.dumps(module.get_provider_info())

@@ -15,7 +15,7 @@ from tests.support.secret_accounts import SECRETS
 AWKWARD = 'CANARY/ü+ "%&✓=ab'
 
 
-def test_a_part_of_a_secret_hides_too():
+def test_a_part_of_a_secret_has_a_masked_repr():
     secret = SecretStr("CANARY-" + "x" * 200)
     assert secret[:6] == "CANARY"
     assert secret[0] == "C"
@@ -23,14 +23,14 @@ def test_a_part_of_a_secret_hides_too():
         assert repr(part) == "'***'"
 
 
-def test_a_traceback_with_values_that_shortens_them():
-    """What Airflow's console uses shows the first 80 characters of a long string."""
+def test_a_traceback_with_shortened_values_shows_no_secret():
+    """The library of Airflow's console shows the first 80 characters of a long string."""
     assert "CANARY" in pretty.pretty_repr({"a": "CANARY-" + "x" * 200}, max_string=80)
     shown = pretty.pretty_repr({"a": SecretStr("CANARY-" + "x" * 200), "b": [SecretStr("CANARY")]}, max_string=80)
     assert "CANARY" not in shown
 
 
-def test_a_secret_is_a_string_that_hides():
+def test_a_secret_is_a_string_with_a_masked_repr():
     secret = SecretStr("made-up-secret")
     assert secret == "made-up-secret"
     assert repr(secret) == "'***'"
@@ -60,12 +60,12 @@ def test_each_form_is_found(form):
     assert contains_any(f"before{form}after", [AWKWARD])
 
 
-def test_it_is_found_where_html_escapes_it():
+def test_a_secret_escaped_for_html_is_found():
     assert contains_any("Bad value: &lt;a&amp;b&gt;", ["<a&b>"])
 
 
 @pytest.mark.parametrize(("text", "secrets"), [("nothing here", [AWKWARD]), ("anything", [""]), ("anything", [])])
-def test_nothing_is_found_where_nothing_is(text, secrets):
+def test_no_secret_is_found_in_other_texts(text, secrets):
     assert not contains_any(text, secrets)
 
 
@@ -88,7 +88,7 @@ def test_masking_nothing():
     assert redact("text") == "text"
 
 
-def test_the_search_knows_each_form_that_is_masked():
+def test_the_search_of_the_tests_finds_each_masked_form():
     for secret in SECRETS.values():
         for form in encoded_forms(secret):
             assert any(known in form for known in forms(secret)) or "%" in form

@@ -18,7 +18,7 @@ def test_round_trip():
     assert _encrypt(CONTENT) != sealed
 
 
-def test_another_key_does_not_decrypt(fernet):
+def test_a_different_key_does_not_decrypt(fernet):
     sealed = _encrypt(CONTENT)
     fernet(OTHER_FERNET_KEY)
     assert _decrypt(sealed) is None
@@ -27,11 +27,11 @@ def test_another_key_does_not_decrypt(fernet):
 
 
 @pytest.mark.parametrize("damage", ["", "x", "not Fernet", "ü", "\0", "gAAAAA" + "A" * 100, "=" * 10])
-def test_damage(damage):
+def test_damaged_text_is_not_decrypted(damage):
     assert _decrypt(damage) is None
 
 
-def test_each_changed_octet_is_noticed():
+def test_a_changed_octet_is_detected():
     sealed = _encrypt(CONTENT)
     for place in range(0, len(sealed) - 2, 7):
         changed = sealed[:place] + ("A" if sealed[place] != "A" else "B") + sealed[place + 1 :]

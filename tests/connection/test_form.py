@@ -1,4 +1,4 @@
-"""The provider as Airflow shows it: its metadata, its command line, its form; and what the form saves."""
+"""The provider in Airflow: its metadata, the command line, the form of a Connection, and what the form stores."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from airflow_provider_loanauth.get_provider_info import (
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 READS_METADATA = hasattr(ProvidersManager, "_load_ui_metadata")
-# The web pages of Airflow 2.11 stand on libraries that complain of each other. What is said of us stays an error.
+# The web pages of Airflow 2.11 use libraries with deprecation warnings. A warning about this package is still an error.
 if find_spec("airflow.www"):
     pytestmark = [
         pytest.mark.filterwarnings("error:.*(LoanAuth|loanauth)"),
         pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     ]
 FIELDS = {
-    "description": "typed into the form",
+    "description": "entered in the form",
     "login": "pat@lender.example",
     "password": "made-up pässword/%&",
     "method": "jwt",
@@ -80,18 +80,18 @@ def test_every_module_of_the_metadata_can_be_imported():
 
 
 def test_form_and_behaviour_are_declared_together():
-    # Either alone switches the hook's methods off from Airflow 3.2 on.
+    # From Airflow 3.2 on, one without the other disables the methods of the hook.
     (connection,) = get_provider_info()["connection-types"]
     assert connection["conn-fields"]
     assert connection["ui-field-behaviour"]
 
 
 def test_no_field_has_a_default_value():
-    # A declared default overwrites what was given as JSON (apache/airflow #67054).
+    # With a default, the form overwrites values that were set as JSON (apache/airflow #67054).
     assert not [name for name, field in CONN_FIELDS.items() if "default" in field["schema"]]
 
 
-def test_fields_of_secrets_are_those_that_are_masked():
+def test_secret_fields_are_password_fields():
     declared = {name for name, field in CONN_FIELDS.items() if field["schema"].get("format") == "password"}
     assert declared | {"password"} == SECRET_FIELDS
 
@@ -107,7 +107,7 @@ def test_airflow_masks_the_secret_fields_by_their_names():
     assert all(map(should_hide_value_for_key, SECRET_FIELDS))
 
 
-def test_each_field_says_for_which_methods_it_is():
+def test_the_help_of_each_field_names_its_methods():
     needed = {
         "origin": ("jwt", "los"),
         "client_id": ("jwt",),
@@ -120,21 +120,21 @@ def test_each_field_says_for_which_methods_it_is():
         "api_key_in_headers": ("ppe",),
     }
     for name, methods in needed.items():
-        said = CONN_FIELDS[name]["description"]
-        assert {method for method, words in METHOD_NAMES.items() if words in said} == {*methods}, name
+        help_text = CONN_FIELDS[name]["description"]
+        assert {method for method, title in METHOD_NAMES.items() if title in help_text} == {*methods}, name
 
 
-# --- what Airflow finds
+# --- discovery by Airflow
 
 
 @pytest.fixture
 def manager(caplog):
-    """A manager that finds every provider anew; it has nothing to complain about."""
-    found = ProvidersManager()
-    found._cleanup()
+    """A manager that discovers every provider again, without a warning about this package."""
+    providers = ProvidersManager()
+    providers._cleanup()
     with caplog.at_level(logging.WARNING):
-        yield found
-    found._cleanup()
+        yield providers
+    providers._cleanup()
     assert not [record for record in caplog.records if "loanauth" in record.getMessage()]
 
 
@@ -149,9 +149,9 @@ def test_airflow_finds_the_connection_type(manager):
 
 def test_the_form_of_this_version_has_every_field_in_order(manager):
     widgets = manager.connection_form_widgets
-    ours = [name for name in widgets if name.startswith(f"extra__{CONN_TYPE}__")]
-    assert ours == [f"extra__{CONN_TYPE}__{name}" for name in CONN_FIELDS]
-    assert {widgets[name].field_name for name in ours if widgets[name].is_sensitive} == SECRET_FIELDS - {"password"}
+    names = [name for name in widgets if name.startswith(f"extra__{CONN_TYPE}__")]
+    assert names == [f"extra__{CONN_TYPE}__{name}" for name in CONN_FIELDS]
+    assert {widgets[name].field_name for name in names if widgets[name].is_sensitive} == SECRET_FIELDS - {"password"}
 
 
 def test_the_form_of_this_version_relabels_and_hides(manager):
@@ -162,32 +162,32 @@ def test_the_form_of_this_version_relabels_and_hides(manager):
 
 
 @pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
-def test_no_method_of_the_hook_is_called_where_the_metadata_is_read(manager, monkeypatch):
+def test_the_hook_draws_the_form_only_where_airflow_does_not_read_the_metadata(manager, monkeypatch):
     called = []
     for name in ("get_connection_form_widgets", "get_ui_field_behaviour"):
         monkeypatch.setattr(LoanAuthHook, name, staticmethod(lambda name=name: called.append(name)))
     assert manager.hooks[CONN_TYPE]
-    manager.connection_form_widgets  # noqa: B018 - reading it is what makes it
+    manager.connection_form_widgets  # noqa: B018 - reading it creates the widgets
     assert bool(called) is not READS_METADATA
 
 
 @pytest.mark.parametrize("command", ["list", "get", "hooks", "behaviours", "widgets", "triggers"])
-def test_the_command_line_shows_us(command, capsys, manager):
+def test_the_command_line_lists_the_provider(command, capsys, manager):
     from airflow.cli.cli_parser import get_parser
 
     name = [PACKAGE_NAME] if command == "get" else []
     arguments = get_parser().parse_args(["providers", command, *name, "--output", "json"])
     arguments.func(arguments)
-    told = capsys.readouterr()
-    assert PACKAGE_NAME in told.out or CONN_TYPE in told.out
-    assert "warn" not in told.err.lower()
+    output = capsys.readouterr()
+    assert PACKAGE_NAME in output.out or CONN_TYPE in output.out
+    assert "warn" not in output.err.lower()
 
 
-# --- the fields of `wtforms`, which Airflow 2.11 draws
+# --- the fields of `wtforms`, from which Airflow 2.11 draws the form
 
 
-class Sent(dict):
-    """What a browser has sent, as ``wtforms`` reads it."""
+class SubmittedForm(dict):
+    """The submitted values of a form, in the shape that ``wtforms`` reads."""
 
     def getlist(self, name):
         return [self[name]]
@@ -195,13 +195,13 @@ class Sent(dict):
 
 @pytest.fixture
 def drawn():
-    """Draw the form with what was sent, or for what is stored."""
+    """Draw the form with submitted values, or with stored values."""
     from wtforms import Form
 
     cls = type("ConnectionForm", (Form,), LoanAuthHook.get_connection_form_widgets())
 
-    def draw(sent=None, **stored):
-        return cls(None if sent is None else Sent(sent), data=stored)
+    def draw(submitted=None, **stored):
+        return cls(None if submitted is None else SubmittedForm(submitted), data=stored)
 
     return draw
 
@@ -229,7 +229,7 @@ def test_a_drop_down_escapes_what_it_shows(drawn):
     assert "<script>" not in str(form._DropDown({'"<script>': "<script>"})(drawn().method))
 
 
-def test_another_method_is_refused(drawn):
+def test_an_unknown_method_is_rejected(drawn):
     page = drawn({"method": "basic"})
     assert not page.validate()
     assert list(page.errors) == ["method"]
@@ -243,10 +243,10 @@ def test_a_stored_secret_is_never_drawn(name, drawn):
     assert form.UNCHANGED_SECRET not in shown
 
 
-def test_an_untouched_secret_asks_to_keep_the_stored_one(drawn):
-    page = drawn({"client_secret": "", "api_key": "typed-anew"})
+def test_an_empty_secret_field_keeps_the_stored_secret(drawn):
+    page = drawn({"client_secret": "", "api_key": "entered-again"})
     assert page.client_secret.data == form.UNCHANGED_SECRET
-    assert page.api_key.data == "typed-anew"
+    assert page.api_key.data == "entered-again"
 
 
 def test_the_timeout_is_a_number_and_the_switch_a_box(drawn):
@@ -256,15 +256,15 @@ def test_the_timeout_is_a_number_and_the_switch_a_box(drawn):
     assert drawn({"timeout": "20"}).timeout.data == 20
 
 
-def test_stand_ins_of_the_api_server_are_left_as_they_are(monkeypatch):
-    """Airflow 3.0 and 3.1 put classes in the place of those of ``wtforms`` that take no more than this."""
+def test_stub_classes_of_the_api_server_get_only_their_own_arguments(monkeypatch):
+    """Airflow 3.0 and 3.1 replace the classes of ``wtforms`` with stubs that accept only these arguments."""
 
-    class StandIn:
+    class Stub:
         def __init__(self, label=None, validators=None, description="", default=None, widget=None):
             self.label, self.validators = label, validators
 
     for name in ("StringField", "PasswordField", "IntegerField", "BooleanField"):
-        monkeypatch.setattr(f"wtforms.{name}", StandIn)
+        monkeypatch.setattr(f"wtforms.{name}", Stub)
     fields = form.form_widgets(CONN_FIELDS)
     assert [field.label for field in fields.values()] == [field["label"] for field in CONN_FIELDS.values()]
 
@@ -274,18 +274,18 @@ def test_stand_ins_of_the_api_server_are_left_as_they_are(monkeypatch):
 
 @pytest.fixture(scope="module")
 def trip(_sandbox, metadata_template, tmp_path_factory):
-    """Add, look, test, edit without typing a secret again, delete."""
+    """Add, view, test, edit without entering a secret again, delete."""
     home = tmp_path_factory.mktemp("page")
     shutil.copy(metadata_template, home / "airflow.db")
     host, _, port = _sandbox.url.rpartition(":")
-    asked = home / "asked.json"
-    asked.write_text(json.dumps({"fields": {**FIELDS, "host": host, "port": port}, "changes": {"timeout": "25"}}))
+    given = home / "given.json"
+    given.write_text(json.dumps({"fields": {**FIELDS, "host": host, "port": port}, "changes": {"timeout": "25"}}))
     environment = os.environ | {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.ui_round_trip", asked],
+        [sys.executable, "-m", "tests.support.ui_round_trip", given],
         env=environment,
         capture_output=True,
         text=True,
@@ -293,7 +293,7 @@ def trip(_sandbox, metadata_template, tmp_path_factory):
         timeout=1800,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout.splitlines()[-1]) | {"url": _sandbox.url, "said": done.stdout + done.stderr}
+    return json.loads(done.stdout.splitlines()[-1]) | {"url": _sandbox.url, "output": done.stdout + done.stderr}
 
 
 def test_the_page_shows_every_field(trip):
@@ -319,7 +319,7 @@ def test_the_page_shows_every_field(trip):
     assert [standard[name]["title"] for name in RELABELING] == [*RELABELING.values()]
 
 
-def test_what_the_form_saves_is_what_the_hook_reads(trip):
+def test_the_hook_reads_what_the_form_has_saved(trip):
     assert trip["added"]["description"] == FIELDS["description"]
     assert trip["added"]["password"] == FIELDS["password"]
     assert trip["added"]["extra"]["client_secret"] == FIELDS["client_secret"]
@@ -335,16 +335,16 @@ def test_what_the_form_saves_is_what_the_hook_reads(trip):
     }
 
 
-def test_an_edit_without_typing_secrets_again_keeps_them(trip):
+def test_an_edit_without_entering_secrets_again_keeps_them(trip):
     assert trip["edited_read"] == trip["added_read"] | {"timeout": 25.0}
 
 
-def test_delete(trip):
+def test_the_page_deletes_the_connection(trip):
     assert trip["deleted"] is None
 
 
 def test_no_page_shows_a_secret(trip):
-    for page in (trip["answer"], trip["shown"], json.dumps(trip["form"]), trip["test"]):
+    for page in (trip["add_response"], trip["shown"], json.dumps(trip["form"]), trip["test"]):
         assert FIELDS["password"] not in html.unescape(page)
         assert FIELDS["client_secret"] not in html.unescape(page)
 
@@ -361,7 +361,7 @@ def airflow(*arguments):
 
 @pytest.fixture
 def database(metadata_template, monkeypatch):
-    """An empty metadata database under this process."""
+    """An empty metadata database for this process."""
     from airflow import settings
 
     target = Path(settings.SQL_ALCHEMY_CONN.removeprefix("sqlite:///"))
@@ -372,7 +372,7 @@ def database(metadata_template, monkeypatch):
 
 
 def read(conn_id, monkeypatch):
-    """Let the hook read what is stored, as a task would."""
+    """Return the settings that the hook reads from a stored Connection, as in a task."""
     from airflow.models import Connection
     from airflow.utils.session import create_session
 
@@ -382,7 +382,7 @@ def read(conn_id, monkeypatch):
     return LoanAuthHook(conn_id).client.settings()
 
 
-WHOLE = {
+CONNECTION = {
     "conn_type": CONN_TYPE,
     "host": "https://company.example/tenant",
     "login": FIELDS["login"],
@@ -395,31 +395,31 @@ WHOLE = {
 }
 
 
-# Airflow 3.3 warns of what its own command line does.
+# Airflow 3.3 warns of a call of its own command line.
 @pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
 @pytest.mark.parametrize("how", ["json", "uri", "parts", "import"])
-def test_what_is_added_by_the_command_line_is_what_the_hook_reads(how, database, define, monkeypatch, tmp_path, capsys):
-    define("wanted", WHOLE)
-    wanted = LoanAuthHook("wanted").client.settings()
+def test_the_hook_reads_what_the_command_line_has_added(how, database, define, monkeypatch, tmp_path, capsys):
+    define("expected", CONNECTION)
+    expected = LoanAuthHook("expected").client.settings()
     if how == "json":
-        airflow("add", "given", "--conn-json", json.dumps(WHOLE))
+        airflow("add", "given", "--conn-json", json.dumps(CONNECTION))
     elif how == "uri":
-        airflow("add", "given", "--conn-uri", LoanAuthHook.get_connection("wanted").get_uri())
+        airflow("add", "given", "--conn-uri", LoanAuthHook.get_connection("expected").get_uri())
     elif how == "parts":
-        parts = [part for name in ("host", "login", "password") for part in (f"--conn-{name}", WHOLE[name])]
-        airflow("add", "given", "--conn-type", CONN_TYPE, *parts, "--conn-extra", json.dumps(WHOLE["extra"]))
+        parts = [part for name in ("host", "login", "password") for part in (f"--conn-{name}", CONNECTION[name])]
+        airflow("add", "given", "--conn-type", CONN_TYPE, *parts, "--conn-extra", json.dumps(CONNECTION["extra"]))
     else:
-        (tmp_path / "given.json").write_text(json.dumps({"given": WHOLE}))
+        (tmp_path / "given.json").write_text(json.dumps({"given": CONNECTION}))
         airflow("import", str(tmp_path / "given.json"))
     found = read("given", monkeypatch)
-    assert found.credentials == wanted.credentials
+    assert found.credentials == expected.credentials
     assert (found.auth_url, found.timeout, found.verify) == ("https://company.example/tenant", 7.5, False)
-    told = capsys.readouterr()
-    assert FIELDS["client_secret"] not in told.out + told.err
+    output = capsys.readouterr()
+    assert FIELDS["client_secret"] not in output.out + output.err
 
 
-def test_what_is_exported_can_be_imported_again(database, monkeypatch, tmp_path, capfd):
-    airflow("add", "given", "--conn-json", json.dumps(WHOLE))
+def test_an_exported_connection_can_be_imported_again(database, monkeypatch, tmp_path, capfd):
+    airflow("add", "given", "--conn-json", json.dumps(CONNECTION))
     before = read("given", monkeypatch)
     for kind in ("json", "yaml", "env"):
         airflow("export", str(tmp_path / f"all.{kind}"), "--file-format", kind)

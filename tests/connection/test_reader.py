@@ -1,4 +1,4 @@
-"""What is defined is what the hook reads, whoever defined it: the form, JSON, a URI, a secrets backend."""
+"""The hook reads the same settings from each source of a Connection: the form, JSON, a URI, a secrets backend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_provider_loanauth.connection.reader import read_connection
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from tests.support.leaks import leaks, told
+from tests.support.leaks import leaks, messages
 from tests.support.wire_cases import CASES
 
 EXTRA = {
@@ -31,7 +31,7 @@ EXTRA = {
     "api_key_in_headers": False,
 }
 USER, PASSWORD = "zoë+o'hara@lender.example", " p%61ss & wörd=✓;/?#@: 🔑 "
-SENT = PasswordCredentials(
+CREDENTIALS = PasswordCredentials(
     username=USER,
     password=PASSWORD,
     origin=EXTRA["origin"],
@@ -39,14 +39,14 @@ SENT = PasswordCredentials(
     client_secret=EXTRA["client_secret"],
 )
 LOGIN = f"{quote(USER, safe='')}:{quote(PASSWORD, safe='')}"
-#: A URI carries text alone.
+#: A URI contains only strings.
 QUERY = urlencode({name: json.dumps(value) if not isinstance(value, str) else value for name, value in EXTRA.items()})
-WHOLE_EXTRA = urlencode({"__extra__": json.dumps(EXTRA)})
+EXTRA_QUERY = urlencode({"__extra__": json.dumps(EXTRA)})
 
 
-def is_read(conn_id, auth_url, **more):
+def assert_settings(conn_id, auth_url):
     settings = LoanAuthHook(conn_id).client.settings()
-    assert settings.credentials == SENT
+    assert settings.credentials == CREDENTIALS
     assert settings.auth_url == auth_url
     assert (settings.method, settings.timeout, settings.verify) == ("jwt", 7.0, False)
 
@@ -58,20 +58,20 @@ def is_read(conn_id, auth_url, **more):
         (f"loanauth://{LOGIN}@auth.example:8443?{QUERY}", "https://auth.example:8443"),
         (f"loanauth://{LOGIN}@auth.example:8443/tenant?{QUERY}", "https://auth.example:8443/tenant"),
         (f"loanauth://{LOGIN}@auth.example:8443/tenant/7/?{QUERY}", "https://auth.example:8443/tenant/7"),
-        (f"loanauth://{LOGIN}@auth.example:8443/tenant?{WHOLE_EXTRA}", "https://auth.example:8443/tenant"),
-        (f"loanauth://{LOGIN}@auth.example/https?{WHOLE_EXTRA}", "https://auth.example"),
+        (f"loanauth://{LOGIN}@auth.example:8443/tenant?{EXTRA_QUERY}", "https://auth.example:8443/tenant"),
+        (f"loanauth://{LOGIN}@auth.example/https?{EXTRA_QUERY}", "https://auth.example"),
         (f"loanauth://{LOGIN}@localhost:8461/http?{QUERY}", "http://localhost:8461"),
         # The host with a protocol, percent-encoded, as Airflow's own `get_uri` writes it.
         (f"loanauth://{LOGIN}@{quote('https://auth.example:8443', safe='')}/?{QUERY}", "https://auth.example:8443"),
         (f"loanauth://{LOGIN}@{quote('https://auth.example/tenant', safe='')}?{QUERY}", "https://auth.example/tenant"),
-        # And as Airflow reads a second scheme.
+        # A second scheme, which Airflow reads too.
         (f"loanauth://https://{LOGIN}@auth.example:8443/tenant?{QUERY}", "https://auth.example:8443/tenant"),
         (f"loanauth://http://{LOGIN}@127.0.0.1:8461?{QUERY}", "http://127.0.0.1:8461"),
     ],
 )
 def test_uri(uri, auth_url, define):
     define("tenant_a", uri)
-    is_read("tenant_a", auth_url)
+    assert_settings("tenant_a", auth_url)
 
 
 @pytest.mark.parametrize("as_text", [False, True], ids=["extra as an object", "extra as text"])
@@ -87,19 +87,19 @@ def test_uri(uri, auth_url, define):
 def test_json(place, auth_url, as_text, define):
     value = {"conn_type": "loanauth", "login": USER, "password": PASSWORD, **place}
     define("tenant_a", value | {"extra": json.dumps(EXTRA) if as_text else EXTRA})
-    is_read("tenant_a", auth_url)
+    assert_settings("tenant_a", auth_url)
 
 
 def test_json_as_the_form_saves_it(define):
-    """Empty fields come as null or empty text, booleans and numbers as text, and the port as 0."""
+    """Empty fields are null or an empty string, booleans and numbers are strings, and the port is 0."""
     form = dict.fromkeys(("los_client_id", "los_client_secret", "api_key", "user_id", "company_id"))
     form |= EXTRA | {"timeout": "7", "verify": "false", "api_key_in_headers": ""}
     value = {"conn_type": "loanauth", "host": "https://auth.example", "port": 0, "schema": "", "login": USER}
     define("tenant_a", value | {"password": PASSWORD, "extra": form})
-    is_read("tenant_a", "https://auth.example")
+    assert_settings("tenant_a", "https://auth.example")
 
 
-def test_the_object_that_the_form_makes():
+def test_the_connection_object_of_the_form():
     from airflow.models.connection import Connection
 
     connection = Connection(
@@ -111,12 +111,12 @@ def test_the_object_that_the_form_makes():
         extra=json.dumps(EXTRA),
     )
     settings = load(connection)
-    assert (settings.credentials, settings.conn_id) == (SENT, "tenant_a")
+    assert (settings.credentials, settings.conn_id) == (CREDENTIALS, "tenant_a")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_airflow_exports_what_it_reads(case, define):
-    """The URI that Airflow makes of a Connection (``airflow connections get``, backends) means the same."""
+def test_json_and_the_exported_uri_have_the_same_meaning(case, define):
+    """Airflow makes such a URI in ``airflow connections get`` and in secrets backends."""
     from airflow.models.connection import Connection
 
     define("from_json", case.connection)
@@ -143,7 +143,7 @@ for conn_id in sys.argv[1:]:
 
 
 def test_local_filesystem_backend(tmp_path):
-    """A secrets backend, in a process that knows no other source."""
+    """A secrets backend, in a process without any other source of Connections."""
     stored = {
         "from_object": {
             "conn_type": "loanauth",
@@ -181,8 +181,8 @@ def test_local_filesystem_backend(tmp_path):
     assert PASSWORD not in done.stderr
 
 
-class Undecrypted:
-    """A Connection of Airflow 2.11, which decrypts at the first look."""
+class UndecryptableConnection:
+    """A Connection as on Airflow 2.11, which decrypts a field when it is read."""
 
     conn_id = "made-up"
 
@@ -192,27 +192,27 @@ class Undecrypted:
 
 
 @pytest.mark.parametrize(
-    "trouble",
-    [AirflowException("made-up CANARY-password"), ValueError("made-up CANARY-password"), Undecrypted()],
-    ids=lambda trouble: type(trouble).__name__,
+    "failure",
+    [AirflowException("made-up CANARY-password"), ValueError("made-up CANARY-password"), UndecryptableConnection()],
+    ids=lambda failure: type(failure).__name__,
 )
-def test_a_connection_that_cannot_be_read_is_told_without_its_text(trouble):
+def test_the_error_of_an_unreadable_connection_has_no_text_of_it(failure):
     def get(conn_id):
         assert conn_id == "made-up"
-        if isinstance(trouble, Exception):
-            raise trouble
-        return trouble
+        if isinstance(failure, Exception):
+            raise failure
+        return failure
 
     with pytest.raises(
         SettingsError, match=r"cannot read the connection with this id \((AirflowE|ValueE|InvalidT)"
     ) as caught:
         read_connection(get, "made-up")
     assert caught.value.conn_id == "made-up"
-    assert leaks(told(caught.value), ["CANARY-password"]) == []
+    assert leaks(messages(caught.value), ["CANARY-password"]) == []
 
 
-def test_a_connection_that_is_not_there_may_be_there_at_the_next_try():
-    """Airflow says so too while its API server or a secrets backend does not answer; nothing was sent yet."""
+def test_a_connection_that_was_not_found_may_be_retried():
+    """Airflow raises the same error while its API server or a secrets backend is down. Nothing was sent yet."""
 
     def get(conn_id):
         raise AirflowNotFoundException(f"made-up CANARY-password {conn_id}")
@@ -220,9 +220,9 @@ def test_a_connection_that_is_not_there_may_be_there_at_the_next_try():
     with pytest.raises(LoanAuthError, match=r"did not find a connection with this id: .* try again\.") as caught:
         read_connection(get, "made-up")
     assert not isinstance(caught.value, AirflowFailException)
-    assert leaks(told(caught.value), ["CANARY-password"]) == []
+    assert leaks(messages(caught.value), ["CANARY-password"]) == []
 
 
-def test_what_is_read_is_the_connection_itself():
-    wanted = SimpleNamespace(conn_id="made-up", password=None, extra="{}")
-    assert read_connection(lambda _: wanted, "made-up") is wanted
+def test_the_connection_is_returned_unchanged():
+    connection = SimpleNamespace(conn_id="made-up", password=None, extra="{}")
+    assert read_connection(lambda _: connection, "made-up") is connection

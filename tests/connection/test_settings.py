@@ -1,4 +1,4 @@
-"""What a Connection must contain, and the messages where it does not: ``fields``, ``methods`` and ``settings``."""
+"""The required contents of a Connection, and the message for each error: ``fields``, ``methods`` and ``settings``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXTRA = {
     "api_key": "CANARY-api-key",
     "user_id": "user-1001",
 }
-#: Fields that each method needs, as the interface (§4) has them.
+#: Fields that each method requires (``service-interface.md`` §4).
 REQUIRED_FIELDS = {
     "jwt": {"login", "password", "origin", "client_id", "client_secret"},
     "los": {"login", "password", "origin", "los_client_id", "los_client_secret"},
@@ -98,7 +98,7 @@ def test_no_repr_shows_a_secret(method):
         assert "CANARY" not in shown
 
 
-# --- what is missing
+# --- missing fields
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_wrong_host_is_named_by_its_label():
 
 @pytest.mark.parametrize(("port", "expected"), [(None, ""), (0, ""), (8443, ":8443")])
 def test_the_port_of_a_form(port, expected):
-    """Forms of Airflow send 0 where the field is empty."""
+    """The forms of Airflow send 0 if the field is empty."""
     assert load(conn(port=port)).auth_url == f"https://auth.example{expected}"
 
 
@@ -166,7 +166,7 @@ def test_the_port_of_a_form(port, expected):
         ("PPE", None, "ppe"),
     ],
 )
-def test_which_method(requested, configured, expected):
+def test_the_method_of_the_task_overrides_the_connection(requested, configured, expected):
     extra = {} if configured is None else {"method": configured}
     assert load(conn(extra), requested).method == expected
 
@@ -181,7 +181,7 @@ def test_which_method(requested, configured, expected):
         (5, None, "The method parameter of the task must be one of"),
     ],
 )
-def test_no_such_method(requested, configured, sentence):
+def test_an_unknown_method(requested, configured, sentence):
     assert sentence in problems(conn({"method": configured} if configured else {}), requested)
 
 
@@ -195,7 +195,7 @@ def test_no_extra(extra):
 
 
 @pytest.mark.parametrize("extra", ["CANARY", "[]", '"CANARY"', "3", "null", "{", "[" * 100_000, '{"a": 1}x'])
-def test_extra_that_is_no_object(extra):
+def test_extra_that_is_not_an_object(extra):
     assert "Extra is not a JSON object: correct it." in problems(conn(extra, conn_id="tenant_a"))
 
 
@@ -251,7 +251,7 @@ def test_characters_that_are_valid(value):
 
 
 @pytest.mark.parametrize("wrong", [True, 1.5, ["CANARY"], {"CANARY": 1}])
-def test_text_must_be_text(wrong):
+def test_a_text_field_must_be_a_string(wrong):
     assert "Client ID is not a string: put the value in quotes." in problems(conn({"client_id": wrong}))
 
 
@@ -272,7 +272,7 @@ def test_a_colon_in_a_client_id(method):
 
 
 @pytest.mark.parametrize("origin", ["https://grünwald.example", " https://a.example", "https://a.example "])
-def test_an_origin_that_no_header_carries(origin):
+def test_an_origin_that_a_header_cannot_carry(origin):
     assert "Origin has a leading or trailing space or a non-ASCII character" in problems(conn({"origin": origin}))
 
 
@@ -284,7 +284,7 @@ def test_dot_segments(name):
 
 
 @pytest.mark.parametrize("name", ["api_key", "user_id"])
-def test_key_in_headers_must_fit(name):
+def test_an_api_key_in_headers_must_fit_a_header(name):
     assert f"{LABELS[name]} has a leading or trailing space" in problems(
         conn({name: "ü-abc", "api_key_in_headers": True}), "ppe"
     )
@@ -326,7 +326,7 @@ def test_a_wrong_method_hides_no_other_problem():
 
 
 @pytest.mark.parametrize("value", ["maybe", 2, "CANARY", [], "truefalse"])
-def test_no_boolean(value):
+def test_a_value_that_is_not_boolean(value):
     assert "API key in headers must be true or false." in problems(conn({"api_key_in_headers": value}), "ppe")
 
 
@@ -359,7 +359,7 @@ def test_timeout(value, expected):
 
 
 @pytest.mark.parametrize("value", [0, -1, "0", "soon", "nan", "inf", True, [], "1,5", 86_401, 1e10, 10**400, "9" * 500])
-def test_no_timeout(value):
+def test_an_invalid_timeout(value):
     assert "Timeout must be a number of seconds greater than 0 and at most 86400" in problems(conn({"timeout": value}))
 
 

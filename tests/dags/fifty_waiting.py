@@ -15,7 +15,7 @@ with DAG(
     "fifty_waiting",
     start_date=dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc),
     schedule=None,
-    # Airflow 3.0 may fail a deferred task by a stale event of its executor (apache/airflow #66374, #67287).
+    # Airflow 3.0 may fail a deferred task because of a stale event of its executor (apache/airflow #66374, #67287).
     default_args={"retries": 1, "retry_delay": dt.timedelta(0)},
 ) as dag:
     for number in range(50):

@@ -1,4 +1,4 @@
-"""Airflow's own HTTP hook and operator, with what this provider offers them."""
+"""Airflow's own HTTP hook and operator, with the credentials of this provider."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ COMMON_PRICE = {
     "http_conn_id": "pricing",
     "endpoint": "/sandbox/price",
     "headers": JSON,
-    "response_filter": lambda answer: answer.json()["rate"],
+    "response_filter": lambda response: response.json()["rate"],
 }
 
 
 @task
 def by_hook():
-    """Price loans, each by a run of the hook, in a task that pulled nothing itself."""
+    """Price loans, each by a call of the hook, in a task that does not pull the credential itself."""
     hook = HttpHook(method="POST", http_conn_id="pricing", auth_type=CREDENTIAL)
     loans = [LOAN | {"loan_id": f"L-{number}"} for number in range(3)]
     return [hook.run("/sandbox/price", data=json.dumps(loan), headers=JSON).json()["rate"] for loan in loans]
@@ -46,7 +46,7 @@ def after_login(dag_id, conn_id):
         ).expand(data=[json.dumps(LOAN | {"loan_id": f"L-{number}"}) for number in range(2)])
         authenticate >> [by_hook(), by_operator, by_mapped_operator]
         if conn_id == "http_jwt":
-            # For a token alone: what goes with a secret, the company id, is not in XCom.
+            # For a token only: the company id, which must be sent with an API secret, is not in XCom.
             header = "Bearer {{ ti.xcom_pull('authenticate').value }}"
             authenticate >> HttpOperator(
                 task_id="by_header",

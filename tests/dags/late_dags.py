@@ -1,4 +1,4 @@
-"""DAGs whose token has run out before it is used, or runs out while it is, and those that clean up behind them."""
+"""DAGs whose token has expired before it is used, or expires while a task runs; and DAGs that delete the credential."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ CONN_ID = "late_jwt"
 def price_all(session, loans):
     rates = []
     for loan in loans:
-        answer = session.post(os.environ["PRICE_URL"], json=LOAN | {"loan_id": f"L-{loan}"}, timeout=30)
-        answer.raise_for_status()
-        rates.append(answer.json()["rate"])
+        response = session.post(os.environ["PRICE_URL"], json=LOAN | {"loan_id": f"L-{loan}"}, timeout=30)
+        response.raise_for_status()
+        rates.append(response.json()["rate"])
     return rates
 
 
-def wait_until_it_has_ended(token):
+def wait_until_expired(token):
     time.sleep(max(0.0, token.expires_at.timestamp() - time.time()) + 0.1)
 
 
 @task
 def wait(token):
-    wait_until_it_has_ended(token)
+    wait_until_expired(token)
 
 
 @task
@@ -54,7 +54,7 @@ def outlive(token):
     with requests.Session() as session:
         session.auth = LoanAuth(token)
         rates = price_all(session, [1])
-        wait_until_it_has_ended(token)
+        wait_until_expired(token)
         return rates + price_all(session, [2, 3])
 
 
@@ -67,19 +67,19 @@ def price_in_a_loop(token):
     async def main():
         async with httpx.AsyncClient(auth=AsyncLoanAuth(token), timeout=30, verify=False) as client:
             calls = [client.post(os.environ["PRICE_URL"], json=LOAN | {"loan_id": f"L-{loan}"}) for loan in range(20)]
-            answers = await asyncio.gather(*calls)
-        return [answer.raise_for_status().json()["rate"] for answer in answers]
+            responses = await asyncio.gather(*calls)
+        return [response.raise_for_status().json()["rate"] for response in responses]
 
     return asyncio.run(main())
 
 
 @task
 def price_next_day(loan, ti=None):
-    found = {"dag_id": "late", "task_ids": "authenticate"}
+    source = {"dag_id": "late", "task_ids": "authenticate"}
     try:
-        token = ti.xcom_pull(**found, run_id=os.environ["YESTERDAY"])
+        token = ti.xcom_pull(**source, run_id=os.environ["YESTERDAY"])
     except TypeError:  # 2.11
-        token = ti.xcom_pull(**found, include_prior_dates=True)
+        token = ti.xcom_pull(**source, include_prior_dates=True)
     with requests.Session() as session:
         session.auth = LoanAuth(token)
         return price_all(session, [loan, loan + 1])
@@ -87,15 +87,15 @@ def price_next_day(loan, ti=None):
 
 @task
 def fail(token):
-    raise ValueError("made-up trouble of a task")
+    raise ValueError("made-up failure of a task")
 
 
 if STEP == "late":
     with DAG("late", schedule=None, **COMMON) as late_dag:
         authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID)
-        ended = wait(authenticate.output)
+        expired = wait(authenticate.output)
         mapped = price.partial(token=authenticate.output).expand(loans=[[1, 2], [3], [4, 5]])
-        ended >> mapped >> price_in_a_loop(authenticate.output)
+        expired >> mapped >> price_in_a_loop(authenticate.output)
 
 if STEP == "outlive":
     with DAG("outlive", schedule=None, **COMMON) as outlive_dag:

@@ -1,7 +1,8 @@
 """
-Every way to send a wrong password, each with a user of its own and with ``retries=5``. Run by ``test_lockout.py``.
+Every way to send a wrong password, each with a separate user and with ``retries=5``. Run by ``test_lockout.py``.
 
-``LOCKOUT_TASKS`` says which: names of :data:`WAYS`; a name that begins with ``late`` meets 503 at its first look.
+``LOCKOUT_TASKS`` lists the tasks: names of :data:`WAYS`. A task with a name that begins with ``late`` gets a 503 at its
+first poke.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ def hook(name):
 
 
 def without_guard(name):
-    """Show that Airflow does try again in this run, when nothing tells it not to."""
+    """Show that Airflow retries a task in this run, if the error permits it."""
 
     @task(task_id=name)
     def price():
         try:
             LoanAuthHook(name).get_credential()
         except RejectedError:
-            raise RuntimeError("an error like any other") from None
+            raise RuntimeError("an error that permits retries") from None
 
     price()
 
@@ -66,5 +67,5 @@ with DAG(
     schedule=None,
     default_args={"retries": 5, "retry_delay": dt.timedelta(0)},
 ) as dag:
-    for one in os.environ["LOCKOUT_TASKS"].split(","):
-        WAYS[one.removeprefix("late_").partition("_")[0]](one)
+    for task_name in os.environ["LOCKOUT_TASKS"].split(","):
+        WAYS[task_name.removeprefix("late_").partition("_")[0]](task_name)

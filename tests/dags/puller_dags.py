@@ -1,4 +1,4 @@
-"""A DAG file that imports nothing of this provider, and pulls what another DAG left."""
+"""A DAG file that imports nothing from this provider, and pulls the XCom value of a different DAG."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ IMPORTED_BY_PARSING = [name for name in sys.modules if name.startswith((f"{PACKA
 
 @task
 def pull(ti=None):
-    which = {"run_id": os.environ["PRODUCER_RUN"]}
+    source = {"run_id": os.environ["PRODUCER_RUN"]}
     if "run_id" not in inspect.signature(ti.xcom_pull).parameters:  # 2.11
-        which = {"include_prior_dates": True}
-    found = ti.xcom_pull(dag_id="sealed_journey", task_ids="authenticate", **which)
+        source = {"include_prior_dates": True}
+    found = ti.xcom_pull(dag_id="sealed_journey", task_ids="authenticate", **source)
     assert not IMPORTED_BY_PARSING
     Path(os.environ["PROOFS"], "type").write_text(type(found).__qualname__)
     Path(os.environ["PROOFS"], "value").write_text(found.value)

@@ -1,4 +1,4 @@
-"""DAGs that keep the credential sealed: what they leave behind is searched for every secret."""
+"""DAGs that keep the credential sealed. Afterwards everything that they stored is searched for every secret."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ LOAN = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_month
 
 
 def prove(name, credential):
-    """Leave proof outside of Airflow that a task got at the value: it is what the canary search looks for."""
+    """Write the opened value to a file outside of Airflow. The search for leaks searches for these values."""
     digest = hashlib.sha256(credential.value.encode()).hexdigest()
     Path(os.environ["PROOFS"], f"{name}-{digest[:8]}.txt").write_text(credential.value)
 
 
 def price(headers, loan):
-    answer = requests.post(os.environ["PRICE_URL"], json=LOAN | {"loan_id": loan}, headers=headers, timeout=60)
-    answer.raise_for_status()
-    return answer.json()["rate"]
+    response = requests.post(os.environ["PRICE_URL"], json=LOAN | {"loan_id": loan}, headers=headers, timeout=60)
+    response.raise_for_status()
+    return response.json()["rate"]
 
 
 @task
@@ -57,7 +57,7 @@ def unnest(nested):
     found = [nested["list"][1][0], nested["deep"]["er"]["token"], nested["by-hand"][0]]
     for number, token in enumerate(found):
         prove(f"nested-{number}", token)
-    # What a user would do to see what there is.
+    # As a user would do to inspect the values.
     print(nested, found, *map(str, found), *map(repr, found), f"{found[0]}", format(found[0]))  # noqa: T201
 
 
@@ -67,7 +67,7 @@ def pull(ti=None):
 
 
 with DAG("sealed_journey", schedule=None, **COMMON) as sealed_journey_dag:
-    authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="canary_jwt")
+    authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="marked_jwt")
     price_one(authenticate.output)
     price_mapped.partial(token=authenticate.output).expand(loan=["L-1", "L-2", "L-3"])
     unnest(nest(authenticate.output))
@@ -81,16 +81,16 @@ def price_with_secret(secret):
 
 
 with DAG("sealed_ppe", schedule=None, **COMMON) as sealed_ppe_dag:
-    price_with_secret(LoanAuthOperator(task_id="authenticate", loanauth_conn_id="canary_ppe").output)
+    price_with_secret(LoanAuthOperator(task_id="authenticate", loanauth_conn_id="marked_ppe").output)
 
 with DAG("sealed_los", schedule=None, **COMMON) as sealed_los_dag:
-    # The method by template, as the connection.
+    # The method is a template too, as the connection.
     price_one(
         LoanAuthOperator(
             task_id="authenticate",
             loanauth_conn_id="{{ params.connection }}",
             method="{{ params.method }}",
-            params={"connection": "canary_los", "method": "los"},
+            params={"connection": "marked_los", "method": "los"},
         ).output
     )
 
@@ -101,17 +101,17 @@ def call_hook(conn_id):
 
 
 @task
-def return_answer():
-    return LoanAuthHook("canary_jwt").authenticate()
+def return_response():
+    return LoanAuthHook("marked_jwt").authenticate()
 
 
-STUBBORN = {"retries": 5, "retry_delay": timedelta(0)}
+RETRIES = {"retries": 5, "retry_delay": timedelta(0)}
 
-with DAG("refused", schedule=None, **COMMON) as refused_dag:
-    LoanAuthOperator(task_id="operator", loanauth_conn_id="canary_refused", **STUBBORN)
-    call_hook.override(task_id="hook", **STUBBORN)("canary_refused")
-    LoanAuthOperator(task_id="settings", loanauth_conn_id="canary_unset", **STUBBORN)
+with DAG("rejected", schedule=None, **COMMON) as rejected_dag:
+    LoanAuthOperator(task_id="operator", loanauth_conn_id="marked_rejected", **RETRIES)
+    call_hook.override(task_id="hook", **RETRIES)("marked_rejected")
+    LoanAuthOperator(task_id="settings", loanauth_conn_id="marked_unset", **RETRIES)
 
 with DAG("broken", schedule=None, **COMMON) as broken_dag:
-    LoanAuthOperator(task_id="operator", loanauth_conn_id="canary_broken", retries=2, retry_delay=timedelta(0))
-    return_answer()
+    LoanAuthOperator(task_id="operator", loanauth_conn_id="marked_broken", retries=2, retry_delay=timedelta(0))
+    return_response()

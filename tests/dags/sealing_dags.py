@@ -12,4 +12,4 @@ except ImportError:
     from airflow import DAG
 
 with DAG("sealing", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), catchup=False) as sealing_dag:
-    LoanAuthOperator(task_id="authenticate", loanauth_conn_id="canary_jwt", retries=0)
+    LoanAuthOperator(task_id="authenticate", loanauth_conn_id="marked_jwt", retries=0)

@@ -1,4 +1,4 @@
-"""Sensors in every mode, whose credential a task then uses. Run by ``test_sensor_runs.py``."""
+"""Sensors in every mode, each followed by a task that uses its credential. Run by ``test_sensor_runs.py``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def price(token, address):
     import requests
 
     bearer = token.value
-    answer = requests.post(
+    response = requests.post(
         f"{address}/sandbox/price", json=LOAN, headers={"Authorization": f"Bearer {bearer}"}, timeout=10
     )
-    answer.raise_for_status()
+    response.raise_for_status()
     return type(token).__name__
 
 

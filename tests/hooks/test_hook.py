@@ -22,10 +22,10 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.redaction import encoded_forms
 from loanauth_sandbox.accounts import default_accounts
-from tests.support.leaks import leaks, told
-from tests.support.loopback import json_answer
+from tests.support.leaks import leaks, messages
+from tests.support.loopback import json_response
 from tests.support.masking import redact
-from tests.support.secret_accounts import SECRETS, SENT, canary_connections, with_wrong_password, without
+from tests.support.secret_accounts import SECRETS, SENT_SECRETS, secret_connections, with_wrong_password, without
 
 LENDER = default_accounts()[0]
 KINDS = {
@@ -54,12 +54,12 @@ def test_defaults():
 
 
 def test_the_constructor_does_nothing():
-    """A hook may be made when a DAG is parsed: no Connection is read, nothing is sent."""
+    """A hook may be created when a DAG is parsed: it reads no Connection and sends nothing."""
     with patch.object(LoanAuthHook, "get_connection", side_effect=AssertionError):
         LoanAuthHook("tenant_a", "ppe")
 
 
-# --- which method
+# --- the method
 
 
 @each_method
@@ -78,7 +78,7 @@ def test_methods_by_name(all_methods, sandbox):
 
 
 @pytest.mark.parametrize(
-    ("of_connection", "of_hook", "of_call", "expected"),
+    ("in_connection", "in_hook", "in_call", "expected"),
     [
         (None, None, None, "jwt"),
         ("ppe", None, None, "ppe"),
@@ -87,10 +87,12 @@ def test_methods_by_name(all_methods, sandbox):
         (None, None, "los", "los"),
     ],
 )
-def test_who_decides_on_the_method(of_connection, of_hook, of_call, expected, all_methods, sandbox, define):
-    if of_connection:
-        define("tenant_a", all_methods | {"extra": all_methods["extra"] | {"method": of_connection}})
-    LoanAuthHook("tenant_a", of_hook).authenticate(of_call)
+def test_the_method_of_the_call_overrides_hook_and_connection(
+    in_connection, in_hook, in_call, expected, all_methods, sandbox, define
+):
+    if in_connection:
+        define("tenant_a", all_methods | {"extra": all_methods["extra"] | {"method": in_connection}})
+    LoanAuthHook("tenant_a", in_hook).authenticate(in_call)
     assert set(sandbox.counters().by_method) == {expected}
 
 
@@ -114,7 +116,7 @@ def test_credential(method, all_methods, sandbox):
 
 
 def test_the_lifetime_counts_from_the_request(all_methods, sandbox, monkeypatch):
-    """Counted from before the request was sent, where the token itself does not say."""
+    """If the token has no expiry of its own, its lifetime counts from the time before the request was sent."""
     moments = iter([datetime(2026, 11, 21, 9, tzinfo=timezone.utc), datetime(2026, 11, 21, 10, tzinfo=timezone.utc)])
     monkeypatch.setattr("airflow_provider_loanauth.service.client._utc_now", lambda: next(moments))
     sandbox.set_fault("no-exp")
@@ -138,19 +140,18 @@ def test_a_plaintext_response_is_masked(method, all_methods, sandbox):
 
 
 @each_method
-def test_what_was_sent_is_masked(method, define, loopback):
-    url_of = canary_connections(loopback.url)
-    define("canary", url_of[method])
-    loopback.answers = [json_answer(b'{"access_token": "made-up.token", "valid": 1, "secret": "made-up"}')]
-    LoanAuthHook("canary").get_credential()
-    for name in SENT[method]:
+def test_the_secrets_of_the_request_are_masked(method, define, loopback):
+    define("marked", secret_connections(loopback.url)[method])
+    loopback.responses = [json_response(b'{"access_token": "made-up.token", "valid": 1, "secret": "made-up"}')]
+    LoanAuthHook("marked").get_credential()
+    for name in SENT_SECRETS[method]:
         assert "CANARY" not in redact(f"before {SECRETS[name]} after")
-        # Airflow itself masks a Connection's fields as they are, and no form of them.
+        # Airflow itself masks the fields of a Connection, but not their encoded forms.
         for form in encoded_forms(SECRETS[name]):
             assert form not in redact(f"before {form} after")
 
 
-# --- what is logged
+# --- log lines
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_what_was_sent_is_masked(method, define, loopback):
         ("ppe", r"Authenticated 'lender-user-1001' with PPE API secret; the service does not state when"),
     ],
 )
-def test_one_line_at_info(method, message, all_methods, sandbox, logs):
+def test_a_login_logs_one_line_at_info(method, message, all_methods, sandbox, logs):
     LoanAuthHook("tenant_a").authenticate(method)
     [line] = [line for line in logs.at("info") if "Authenticated" in line]
     assert re.match(message, line)
@@ -180,10 +181,10 @@ def test_warnings_of_the_connection_once(all_methods, sandbox, define, logs):
     hook = LoanAuthHook("tenant_a")
     hook.authenticate()
     hook.authenticate()
-    messages = logs.at("warning")
-    [line] = [line for line in messages if "Verify TLS is false" in line]
+    warnings = logs.at("warning")
+    [line] = [line for line in warnings if "Verify TLS is false" in line]
     assert line.endswith("can read the password. (connection id 'tenant_a')")
-    assert len([line for line in messages if "are ignored: X-Header." in line]) == 1
+    assert len([line for line in warnings if "are ignored: X-Header." in line]) == 1
     assert "CANARY" not in logs.text
 
 
@@ -197,7 +198,7 @@ def test_each_retry_is_one_line(all_methods, sandbox, logs, monkeypatch):
     assert sandbox.counters().token == 3
 
 
-# --- what fails
+# --- failures
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
@@ -224,7 +225,7 @@ def test_an_unusable_response_is_not_retried(all_methods, sandbox):
     assert sandbox.counters().token == 1
 
 
-def test_unavailable_for_long(all_methods, sandbox):
+def test_a_long_retry_after_ends_the_attempts(all_methods, sandbox):
     sandbox.set_fault("status", status=429, retry_after=3600)
     with pytest.raises(UnavailableError, match="asked to wait 3600 s") as caught:
         LoanAuthHook("tenant_a").authenticate()
@@ -265,7 +266,7 @@ def test_no_fernet_key_sends_nothing(all_methods, sandbox, fernet):
     with pytest.raises(SealError):
         LoanAuthHook("tenant_a").get_credential()
     assert sandbox.requests() == []
-    # What needs no key works.
+    # A plaintext value needs no key.
     assert LoanAuthHook("tenant_a").get_plaintext()
 
 
@@ -281,14 +282,14 @@ def test_no_fernet_key_sends_nothing(all_methods, sandbox, fernet):
     ],
     ids=["absent", "port", "bracket", "unknown field", "port in JSON", "broken JSON"],
 )
-def test_no_readable_connection(value, define, logs):
+def test_an_unreadable_connection(value, define, logs):
     if value:
         define("unreadable", value)
     with pytest.raises(LoanAuthError, match=r"Airflow (did not find|cannot read) .* with this id") as caught:
         LoanAuthHook("unreadable").authenticate()
     assert caught.value.conn_id == "unreadable"
     assert "connection id 'unreadable'" in str(caught.value)
-    assert leaks(told(caught.value), ["CANARY-password"]) == []
+    assert leaks(messages(caught.value), ["CANARY-password"]) == []
 
 
 def test_a_changed_connection_is_read_again(all_methods, sandbox, define):
@@ -321,7 +322,7 @@ def test_the_test_button(method, all_methods, sandbox, define):
     ],
     ids=["403", "html", "503"],
 )
-def test_the_test_button_reports_what_is_wrong(fault, sentence, all_methods, sandbox):
+def test_the_test_button_reports_the_error(fault, sentence, all_methods, sandbox):
     sandbox.set_fault(**fault)
     worked, message = LoanAuthHook("tenant_a").test_connection()
     assert worked is False
@@ -329,7 +330,7 @@ def test_the_test_button_reports_what_is_wrong(fault, sentence, all_methods, san
     assert sandbox.counters().token == 1
 
 
-def test_the_test_button_names_what_is_missing(define):
+def test_the_test_button_names_missing_fields(define):
     define("tenant_a", {"conn_type": "loanauth", "host": "https://auth.example"})
     worked, message = LoanAuthHook("tenant_a").test_connection()
     assert worked is False

@@ -1,8 +1,8 @@
 """
 Real DAGs against the sandbox, run as ``airflow dags test`` runs them, with marked secrets everywhere.
 
-``dags/sealed_dags.py`` keeps the credential sealed: afterwards the database, the logs and all that was printed are
-searched for every secret and every token. ``airflow dags test`` masks nothing, so what is not found was never written.
+``dags/sealed_dags.py`` keeps the credential sealed. Afterwards the database, logs and printed output are searched for
+every secret and every token. ``airflow dags test`` masks nothing, so a value that is not found was never written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from loanauth_sandbox.server import running_sandbox
 from tests.support.airflow_scratch import conn_variable
 from tests.support.fernet_keys import OTHER_FERNET_KEY
 from tests.support.paths import DAG_FILES
-from tests.support.secret_accounts import COMPANY, SECRETS, canary_connections, with_wrong_password, without
+from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password, without
 from tests.support.secret_search import forms_of, found_in
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunResult:
-    """What a step left behind."""
+    """The output of a step."""
 
     out: Path
     home: Path
@@ -51,10 +51,10 @@ class RunResult:
     @property
     def octets(self):
         """
-        The database file as it is, every log file, and what was printed, by name.
+        The contents of the database file, of every log file, and of the printed output, by name.
 
-        Without one kind of line: at DEBUG, ``airflow dags test`` on Airflow 3 prints each message of a task to its
-        supervisor, also the one that says what to mask, the Connection's password first. No worker does that.
+        One kind of line is left out: at DEBUG, ``airflow dags test`` on Airflow 3 prints each message of a task to its
+        supervisor, including those with the values to mask, such as the Connection's password. No worker does that.
         """
         files = [self.out / "airflow.db", *(self.home / "logs").rglob("*")]
         printed = b"\n".join(line for line in self.printed.split(b"\n") if b"MaskSecret(" not in line)
@@ -88,7 +88,7 @@ class RunResult:
 
 
 def run(home, *steps):
-    """Run steps (name, DAG file, environment) in one process; return their outcomes."""
+    """Run steps (name, DAG file, environment) in one process; return a RunResult for each."""
     plan = [
         {
             "out": str(home / name),
@@ -122,30 +122,30 @@ def run(home, *steps):
 
 @pytest.fixture(scope="module")
 def world(metadata_template, tmp_path_factory):
-    """A healthy sandbox and one that answers a login page, a database, and Connections to both."""
+    """A sandbox without faults, one that responds with a login page, a database, and Connections to both."""
     home = tmp_path_factory.mktemp("dags")
     shutil.copy(metadata_template, home)
     with (
-        running_sandbox(accounts=[COMPANY]) as healthy,
+        running_sandbox(accounts=[COMPANY]) as working,
         running_sandbox(accounts=[COMPANY], faults=[make_fault("html-200")]) as broken,
     ):
-        defined = canary_connections(healthy.url)
+        defined = secret_connections(working.url)
         defined |= {
-            "refused": with_wrong_password(defined["jwt"]),
+            "rejected": with_wrong_password(defined["jwt"]),
             "unset": without(defined["jwt"], "origin"),
-            "broken": canary_connections(broken.url)["jwt"],
+            "broken": secret_connections(broken.url)["jwt"],
         }
-        env = dict(conn_variable(f"canary_{name}", connection) for name, connection in defined.items())
-        env |= {"PRICE_URL": f"{healthy.url}/sandbox/price", "COMPANY_ID": COMPANY.company_id}
-        yield home, env, healthy, broken
+        env = dict(conn_variable(f"marked_{name}", connection) for name, connection in defined.items())
+        env |= {"PRICE_URL": f"{working.url}/sandbox/price", "COMPANY_ID": COMPANY.company_id}
+        yield home, env, working, broken
 
 
 @pytest.fixture(scope="module")
 def produced(world):
-    """The sealed DAGs, then those that a user makes leaky, in one process; and what the sandbox saw of the first."""
-    home, env, healthy, broken = world
-    [sealed, clear] = run(home, ("sealed", "sealed_dags.py", env), ("clear", "clear_dags.py", env))
-    return sealed, clear, healthy.counters(), broken.counters(), healthy.requests()
+    """The sealed DAGs, then those with plaintext, in one process; and the counters and requests of the sandboxes."""
+    home, env, working, broken = world
+    [sealed, plaintext] = run(home, ("sealed", "sealed_dags.py", env), ("plaintext", "plaintext_dags.py", env))
+    return sealed, plaintext, working.counters(), broken.counters(), working.requests()
 
 
 @pytest.fixture(scope="module")
@@ -154,16 +154,16 @@ def sealed(produced):
 
 
 @pytest.fixture(scope="module")
-def clear(produced):
+def plaintext(produced):
     return produced[1]
 
 
 @pytest.fixture(scope="module")
 def pulled(world, produced):
-    """A process that imports nothing of ours pulls; then one with another key, and one that has none."""
-    home, env, healthy, _ = world
+    """Pull in a process that imports nothing of this package, then with a different key; then run without a key."""
+    home, env, working, _ = world
     [(run_id,)] = produced[0].query("select run_id from dag_run where dag_id = 'sealed_journey'")
-    healthy.reset()
+    working.reset()
     env = env | {"PRODUCER_RUN": run_id}
     outcomes = run(
         home,
@@ -171,10 +171,10 @@ def pulled(world, produced):
         ("other-key", "puller_dags.py", env | {"AIRFLOW__CORE__FERNET_KEY": OTHER_FERNET_KEY}),
         ("no-key", "sealing_dags.py", env | {"AIRFLOW__CORE__FERNET_KEY": ""}),
     )
-    return dict(zip(("pulled", "other-key", "no-key"), outcomes, strict=True)) | {"requests": healthy.requests()}
+    return dict(zip(("pulled", "other-key", "no-key"), outcomes, strict=True)) | {"requests": working.requests()}
 
 
-# --- what works
+# --- successful runs
 
 
 def test_taskflow_argument_mapped_tasks_nested_and_pulled(sealed):
@@ -184,7 +184,7 @@ def test_taskflow_argument_mapped_tasks_nested_and_pulled(sealed):
     kinds = {name.rpartition("-")[0] for name in journey}
     assert kinds == {"argument", "mapped-L-1", "mapped-L-2", "mapped-L-3", "nested-0", "nested-1", "nested-2", "pulled"}
     values = {value for name, value in journey.items() if not name.startswith("argument")}
-    # One token, whichever way it came; "argument" has that of the LOS run as well.
+    # One token, in whichever way the task got it. "argument" also has the token of the LOS run.
     assert len(values) == 1
     assert values < set(journey.values())
 
@@ -194,38 +194,38 @@ def test_both_other_methods(sealed):
         assert set(sealed.states(dag_id).values()) == {"success"}
 
 
-def test_every_price_was_given_and_one_login_for_each_run(produced):
+def test_all_loans_were_priced_with_one_login_for_each_run(produced):
     _, _, counters, _, requests = produced
     # 1 argument, 3 mapped, 1 with a secret, 1 of the LOS run.
     assert counters.prices.succeeded == 6
     assert counters.prices.refused == 0
-    let_in = [entry for entry in requests if entry.endpoint in ("token", "secret") and entry.status == 200]
-    # Three sealed runs, the template's, two plain, and the task that returned the answer itself.
-    assert len(let_in) == 7
+    logins = [entry for entry in requests if entry.endpoint in ("token", "secret") and entry.status == 200]
+    # Three sealed runs, the run with a template, two in plaintext, and the task that returned the response itself.
+    assert len(logins) == 7
 
 
-def test_xcom_holds_it_sealed(sealed):
+def test_the_credential_is_sealed_in_xcom(sealed):
     for dag_id, method in (("sealed_journey", "jwt"), ("sealed_los", "los"), ("sealed_ppe", "ppe")):
         [stored] = sealed.xcom(dag_id, "authenticate")
-        assert f"canary_{method}" in stored
+        assert f"marked_{method}" in stored
         assert "gAAAA" in stored
 
 
-def test_a_template_opens_it(clear):
-    assert set(clear.states("template").values()) == {"success"}
-    digest = hashlib.sha256(clear.proofs["value"].encode()).hexdigest()
-    assert clear.proofs["in_command"].strip() == digest
-    assert clear.proofs["in_environment"].strip() == digest
+def test_a_template_opens_the_credential(plaintext):
+    assert set(plaintext.states("template").values()) == {"success"}
+    digest = hashlib.sha256(plaintext.proofs["value"].encode()).hexdigest()
+    assert plaintext.proofs["in_command"].strip() == digest
+    assert plaintext.proofs["in_environment"].strip() == digest
 
 
-def test_unsealed_on_demand_it_is_a_plain_string(clear):
-    assert set(clear.states("plain").values()) == {"success"}
+def test_without_sealing_xcom_has_a_plain_string(plaintext):
+    assert set(plaintext.states("plaintext").values()) == {"success"}
     for name in ("token", "secret"):
-        kind, _, value = clear.proofs[name].partition(" ")
+        kind, _, value = plaintext.proofs[name].partition(" ")
         assert kind == "str"
-        [stored] = clear.xcom("plain", name)
+        [stored] = plaintext.xcom("plaintext", name)
         assert json.loads(stored) == value
-    assert clear.proofs["token"].count(".") == 2
+    assert plaintext.proofs["token"].count(".") == 2
 
 
 def test_a_dag_file_that_never_imports_the_package_pulls(pulled, sealed):
@@ -234,47 +234,47 @@ def test_a_dag_file_that_never_imports_the_package_pulls(pulled, sealed):
     assert pulled["pulled"].proofs["value"] in sealed.proofs.values()
 
 
-def test_nobody_configured_what_may_be_deserialized(sealed):
-    """Where the DAGs ran, Airflow's own classes were allowed, as a new Airflow has it, and no others."""
+def test_no_configuration_of_allowed_classes_is_needed(sealed):
+    """The DAGs ran with Airflow's default: only Airflow's own classes may be deserialized."""
     assert json.loads((sealed.out / "allowed.json").read_text()) == [r"airflow.*", ""]
 
 
-def test_airflow_itself_prints_what_it_is_to_mask_at_debug(sealed):
-    """What is left out of the search, and named in ``docs/security.md``. Should Airflow mend it, this tells."""
-    told = [line for line in sealed.printed.split(b"\n") if b"MaskSecret(" in line]
-    assert bool(found_in(b"\n".join(told), SECRETS)) is not version("apache-airflow").startswith("2.")
+def test_airflow_itself_prints_the_values_to_mask_at_debug(sealed):
+    """The search leaves these lines out (``docs/security.md``). If Airflow no longer prints them, this test fails."""
+    lines = [line for line in sealed.printed.split(b"\n") if b"MaskSecret(" in line]
+    assert bool(found_in(b"\n".join(lines), SECRETS)) is not version("apache-airflow").startswith("2.")
 
 
-# --- what must fail
+# --- runs that must fail
 
 
-def test_a_refused_password_is_posted_once(sealed, produced):
+def test_a_rejected_password_is_sent_once(sealed, produced):
     """With ``retries=5``, by the operator and by a task that calls the hook."""
-    assert set(sealed.states("refused").values()) == {"failed"}
-    assert [sealed.tries("refused", name) for name in ("operator", "hook", "settings")] == [1, 1, 1]
+    assert set(sealed.states("rejected").values()) == {"failed"}
+    assert [sealed.tries("rejected", name) for name in ("operator", "hook", "settings")] == [1, 1, 1]
     counters = produced[2]
-    # Both of the two tasks that sent it at all; the third had no Origin to send.
-    assert counters.by_user["canary/pat"].refused == 2
+    # One for each of the two tasks that sent it. The third task sent nothing, because Origin is missing.
+    assert counters.by_user["marked/pat"].refused == 2
     assert b"RejectedError" in sealed.printed
-    assert b"Wrong Username or Password" in sealed.printed
+    assert b"Username or Password is wrong" in sealed.printed
 
 
-def test_a_broken_service_is_asked_again_by_the_task(sealed, produced):
-    """The control for the test above: here ``retries`` count, so there it was the refusal that stopped them."""
+def test_a_task_is_retried_if_the_response_is_unusable(sealed, produced):
+    """Control for the test above: ``retries`` apply here, so it was the rejection that stopped them there."""
     assert sealed.states("broken")["operator"] == "failed"
     assert sealed.tries("broken", "operator") == 3
     assert produced[3].token == 3
 
 
-def test_an_answer_in_clear_is_not_stored(sealed):
-    assert sealed.states("broken")["return_answer"] == "failed"
-    assert sealed.xcom("broken", "return_answer") == []
+def test_a_plaintext_response_is_not_stored(sealed):
+    assert sealed.states("broken")["return_response"] == "failed"
+    assert sealed.xcom("broken", "return_response") == []
     assert b"is not stored in XCom" in sealed.printed
 
 
-def test_another_key_says_what_to_do(pulled):
+def test_the_message_about_a_different_key_has_a_remedy(pulled):
     assert pulled["other-key"].states("puller")["pull"] == "failed"
-    assert b"this process has another Fernet key" in pulled["other-key"].printed
+    assert b"this process has a different Fernet key" in pulled["other-key"].printed
     assert b"Set the same [core] fernet_key on every component" in pulled["other-key"].printed
 
 
@@ -285,7 +285,7 @@ def test_no_key_fails_before_any_request(pulled):
     assert pulled["requests"] == []
 
 
-# --- what must not be found
+# --- the search for secrets
 
 
 def secrets_and_tokens(outcome):
@@ -299,10 +299,10 @@ def test_no_secret_is_anywhere(sealed):
     assert not found
 
 
-def test_the_search_is_able_to_find(clear):
-    """The control: where a user unseals, the same search finds the value in the database, and in what was printed."""
-    hidden = {"token": clear.proofs["token"].partition(" ")[2]}
-    assert found_in(clear.octets[str(clear.out / "airflow.db")], hidden) == ["token"]
+def test_the_search_finds_a_plaintext_value(plaintext):
+    """Control: without sealing, the same search finds the value in the database, and every form of it in octets."""
+    hidden = {"token": plaintext.proofs["token"].partition(" ")[2]}
+    assert found_in(plaintext.octets[str(plaintext.out / "airflow.db")], hidden) == ["token"]
     for form in forms_of(hidden["token"]):
         assert found_in(b"--" + form + b"--", hidden) == ["token"]
 
@@ -311,7 +311,7 @@ def test_debug_records_of_every_part_were_searched(sealed):
     for part in (
         b'"POST /oauth/token HTTP/1.1" 200',
         b"sealed, .value opens it",
-        b"Authenticated 'pat@canary.example' by Authen JWT",
+        b"Authenticated 'pat@canary.example' with Authen JWT",
     ):
         assert part in sealed.printed
 

@@ -1,4 +1,4 @@
-"""Real DAGs whose token has ended before the tasks start, is used the next day, or ends while a task runs."""
+"""Real DAGs whose token expires before the tasks start, is used on the next day, or expires while a task runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("dags")
 
 
 def step(sandbox, home, *names, **env):
-    """Run steps in a process of their own; return what came of the last and what the sandbox saw meanwhile."""
+    """Run steps in a separate process; return the result of the last one, and the counters of the sandbox."""
     sandbox.state.counters.__init__()
     for conn in ("JWT", "PPE"):
         env |= dict([conn_variable(f"late_{conn}", sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{conn}"])])
@@ -35,7 +35,7 @@ def steps(metadata_template, tmp_path_factory):
         sandbox.set_fault("short-lived-token", where="token", times=1, lifetime=1)
         late = step(sandbox, home, "late")
         [(yesterday,)] = late.outcome.query("select run_id from dag_run where dag_id = 'late'")
-        # Over night the password was changed.
+        # The password is changed overnight.
         (lender, *others) = sandbox.state.accounts
         rotated = copy.deepcopy(lender)
         object.__setattr__(rotated.users[0], "password", "made-up-rotated-password")
@@ -52,7 +52,7 @@ def succeeded(result, dag_id):
     return states
 
 
-def test_tasks_that_start_late_succeed_with_one_renewal(steps):
+def test_tasks_that_start_late_succeed_with_one_refresh(steps):
     assert set(succeeded(steps.late, "late")) == {
         "authenticate",
         "wait",
@@ -62,25 +62,25 @@ def test_tasks_that_start_late_succeed_with_one_renewal(steps):
         "price_in_a_loop",
     }
     counters = steps.late.counters
-    # The operator's, and one for all late tasks of that process.
+    # One login of the operator, and one for all late tasks of the process.
     assert counters.authentications.succeeded == 2
     assert (counters.prices.succeeded, counters.prices.refused) == (25, 0)
 
 
-def test_tasks_of_the_next_day_succeed_with_one_renewal_and_the_rotated_password(steps):
+def test_tasks_of_the_next_day_succeed_with_one_refresh_and_the_rotated_password(steps):
     succeeded(steps.next_day, "next_day")
     counters = steps.next_day.counters
     assert (counters.authentications.succeeded, counters.authentications.refused) == (1, 0)
     assert (counters.prices.succeeded, counters.prices.refused) == (6, 0)
 
 
-def test_a_task_that_outlives_its_token_succeeds_with_one_renewal(steps):
+def test_a_task_that_outlives_its_token_succeeds_with_one_refresh(steps):
     succeeded(steps.last, "outlive")
     counters = steps.last.counters
-    # The operator's and its renewal; then one of each operator of the DAGs below.
+    # One login of the operator and one refresh, then one login for each operator of the DAGs below.
     assert counters.authentications.succeeded == 2 + 4
     assert counters.prices.succeeded == 3 + 3
-    # A second is all that its token lasts: it may run out on its way.
+    # The token is valid for one second only, so it may expire on the way.
     assert counters.prices.refused <= 1
 
 
@@ -91,7 +91,7 @@ def test_the_credential_is_gone_after_the_clean_up(steps):
     assert len(outcome.xcom("forget", "price")) == 1
 
 
-def test_also_when_a_task_before_it_failed(steps):
+def test_the_credential_is_gone_also_if_an_earlier_task_failed(steps):
     states = steps.last.outcome.states("forget_after_failure")
     assert states == {"authenticate": "success", "fail": "failed", "clean_up": "success"}
     assert steps.last.outcome.xcom("forget_after_failure", "authenticate") == []
@@ -107,7 +107,7 @@ def test_also_where_a_mapped_task_returned_one_for_each_tenant(steps):
     assert (left, warned) == ((2, True) if version("apache-airflow").startswith("3.0.") else (0, False))
 
 
-def test_nothing_of_it_is_written_in_clear(steps):
+def test_the_changed_password_is_written_nowhere(steps):
     for result in vars(steps).values():
         for octets in result.outcome.octets.values():
             assert not leaks(octets.decode("utf-8", "replace"), ["made-up-rotated-password"])

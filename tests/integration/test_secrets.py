@@ -1,7 +1,7 @@
 """
-Marked secrets, sent by the hook to a service that fails in each way, and to one that repeats all that it was sent: none
-is found in a log at DEBUG, an exception or its chain, a representation, or on standard output. ``test_dags.py`` does
-the same for whole DAGs, with the database and the log files.
+The hook sends marked secrets to a service that fails in each way, and to one that repeats the request. No secret may be
+in a log at DEBUG, in an exception or its chain, in a representation, or on standard output. ``test_dags.py`` checks the
+same for whole DAGs, with the database and the log files.
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from tests.support.leaks import forms, leaks, locals_of, told
-from tests.support.secret_accounts import COMPANY, SECRETS, SENT, canary_connections, with_wrong_password, without
+from tests.support.leaks import forms, leaks, locals_of, messages
+from tests.support.secret_accounts import (
+    COMPANY,
+    SECRETS,
+    SENT_SECRETS,
+    secret_connections,
+    with_wrong_password,
+    without,
+)
 
 each_method = pytest.mark.parametrize("method", ["jwt", "los", "ppe"])
 FAULTS = [
@@ -39,28 +46,28 @@ FAULTS = [
 
 
 @pytest.fixture
-def canary(sandbox, define):
+def marked_sandbox(sandbox, define):
     sandbox.set_accounts([COMPANY])
-    for name, connection in canary_connections(sandbox.url).items():
-        define(f"canary_{name}", connection)
+    for name, connection in secret_connections(sandbox.url).items():
+        define(f"marked_{name}", connection)
     return sandbox
 
 
-def hidden(hook, logs, capfd, *more):
-    """Assert that nothing that was left behind holds a secret."""
-
+def assert_no_leak(hook, logs, capfd, *more):
+    """Assert that no secret is in the log, in the output, in the representation of the hook, or in more texts."""
     printed = "".join(capfd.readouterr())
     shown = "\n".join([logs.text, printed, repr(hook), repr(vars(hook)), *more])
     assert leaks(shown, SECRETS.values()) == []
 
 
 @each_method
-def test_success(method, canary, logs, capfd):
-    hook = LoanAuthHook(f"canary_{method}")
+def test_success(method, marked_sandbox, logs, capfd):
+    hook = LoanAuthHook(f"marked_{method}")
     credential = hook.get_credential()
-    settings = hook.settings()
+    settings = hook.client.settings()
     value = credential.value
-    hidden(hook, logs, capfd, repr(credential), str(vars(credential)), repr(settings), repr(credential.serialize()))
+    shown = [repr(credential), str(vars(credential)), repr(settings), repr(credential.serialize())]
+    assert_no_leak(hook, logs, capfd, *shown)
     assert leaks(logs.text + repr(credential) + pickle.dumps(credential).decode("latin-1"), [value]) == []
     response = hook.authenticate()
     assert leaks(logs.text + repr(response), [*SECRETS.values(), *response_secrets(response)]) == []
@@ -73,60 +80,60 @@ def response_secrets(response):
 
 @each_method
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: "-".join(map(str, fault.values())))
-def test_each_failure(method, fault, canary, logs, capfd):
-    canary.set_fault(**fault)
-    hook = LoanAuthHook(f"canary_{method}", max_attempts=1)
+def test_each_failure(method, fault, marked_sandbox, logs, capfd):
+    marked_sandbox.set_fault(**fault)
+    hook = LoanAuthHook(f"marked_{method}", max_attempts=1)
     with pytest.raises(LoanAuthError) as caught:
         hook.get_credential()
-    hidden(hook, logs, capfd, told(caught.value), pickle.dumps(caught.value).decode("latin-1"))
-    # What was received may stand there: the frame that reads it has it. What was sent may not.
+    assert_no_leak(hook, logs, capfd, messages(caught.value), pickle.dumps(caught.value).decode("latin-1"))
+    # A local variable may contain the response, but no secret of the request.
     shown = locals_of(caught.value)
     assert not [secret for secret in SECRETS.values() for form in forms(secret) if form in shown]
 
 
-def test_locals_are_looked_at(canary):
-    canary.set_fault("status", status=403)
+def test_local_variables_are_searched(marked_sandbox):
+    marked_sandbox.set_fault("status", status=403)
     with pytest.raises(RejectedError) as caught:
-        LoanAuthHook("canary_jwt").authenticate()
+        LoanAuthHook("marked_jwt").authenticate()
     shown = locals_of(caught.value)
     assert "request = <POST http" in shown
     assert "sent = PasswordCredentials(" in shown or "settings = Settings(" in shown
 
 
 @pytest.mark.parametrize("method", ["jwt", "los"])
-def test_a_wrong_password(method, canary, define, logs, capfd):
-    define("canary_wrong", with_wrong_password(canary_connections(canary.url)[method]))
-    hook = LoanAuthHook("canary_wrong")
+def test_a_wrong_password(method, marked_sandbox, define, logs, capfd):
+    define("marked_wrong", with_wrong_password(secret_connections(marked_sandbox.url)[method]))
+    hook = LoanAuthHook("marked_wrong")
     with pytest.raises(RejectedError) as caught:
         hook.authenticate()
-    hidden(hook, logs, capfd, told(caught.value), locals_of(caught.value))
+    assert_no_leak(hook, logs, capfd, messages(caught.value), locals_of(caught.value))
 
 
 @each_method
-def test_a_wrong_connection(method, canary, define, logs, capfd):
-    connection = canary_connections(canary.url)[method]
+def test_a_wrong_connection(method, marked_sandbox, define, logs, capfd):
+    connection = secret_connections(marked_sandbox.url)[method]
     field = {"jwt": "origin", "los": "origin", "ppe": "user_id"}[method]
-    define("canary_wrong", without(connection, field))
-    hook = LoanAuthHook("canary_wrong")
+    define("marked_wrong", without(connection, field))
+    hook = LoanAuthHook("marked_wrong")
     with pytest.raises(LoanAuthError) as caught:
         hook.authenticate()
-    worked, said = hook.test_connection()
+    worked, message = hook.test_connection()
     assert not worked
-    # The locals are not looked at here: a Connection of Airflow 3 shows its password itself.
-    hidden(hook, logs, capfd, told(caught.value), said)
+    # Local variables are not searched here, because a Connection of Airflow 3 shows its password itself.
+    assert_no_leak(hook, logs, capfd, messages(caught.value), message)
 
 
 @each_method
-def test_nobody_listens(method, canary, logs, capfd):
-    canary.stop_listening()
+def test_no_server_listens(method, marked_sandbox, logs, capfd):
+    marked_sandbox.stop_listening()
     try:
-        hook = LoanAuthHook(f"canary_{method}", max_attempts=1)
+        hook = LoanAuthHook(f"marked_{method}", max_attempts=1)
         with pytest.raises(LoanAuthError) as caught:
             hook.authenticate()
-        _, said = hook.test_connection()
+        _, message = hook.test_connection()
     finally:
-        canary.start_listening()
-    hidden(hook, logs, capfd, told(caught.value), locals_of(caught.value), said)
+        marked_sandbox.start_listening()
+    assert_no_leak(hook, logs, capfd, messages(caught.value), locals_of(caught.value), message)
 
 
 ECHOES = {
@@ -142,61 +149,62 @@ ECHOES = {
 @pytest.mark.parametrize("status", [200, 307, 400, 503])
 @pytest.mark.parametrize("echo", ECHOES)
 def test_a_service_that_repeats_what_it_was_sent(echo, status, method, define, loopback, logs, capfd):
-    """Whole, and each word of it for itself, as a validation error would."""
-    define("canary", canary_connections(loopback.url)[method])
-    hook = LoanAuthHook("canary", max_attempts=1)
-    loopback.answers = [b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n"]
+    """The whole request, and each line and word of it alone, as a validation error might repeat it."""
+    define("marked", secret_connections(loopback.url)[method])
+    hook = LoanAuthHook("marked", max_attempts=1)
+    loopback.responses = [b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n"]
     with pytest.raises(RejectedError):
         hook.authenticate()
     sent = loopback.requests[0].decode()
-    pieces = [sent, *sent.splitlines(), *sent.split(), *(SECRETS[name] for name in SENT[method])]
-    telling = [piece for piece in dict.fromkeys(pieces) if leaks(piece, SECRETS.values())]
-    assert len(telling) >= 3
-    for piece in telling:
+    pieces = [sent, *sent.splitlines(), *sent.split(), *(SECRETS[name] for name in SENT_SECRETS[method])]
+    secret_pieces = [piece for piece in dict.fromkeys(pieces) if leaks(piece, SECRETS.values())]
+    assert len(secret_pieces) >= 3
+    searched = [*SECRETS.values(), *(secret.lower() for secret in SECRETS.values())]
+    for piece in secret_pieces:
         body = json.dumps(ECHOES[echo](piece)).encode()
         where = piece.encode().split(b"\r")[0].split(b"\n")[0]
-        loopback.answers = [
+        loopback.responses = [
             b"HTTP/1.1 %d Echo\r\nLocation: https://%s/%s\r\nX-Echo: %s\r\nContent-Length: %d\r\n"
             b"Connection: close\r\n\r\n%s" % (status, host, where, where, len(body), body)
             for host in (b"elsewhere.example", where)
         ]
         for _ in range(2):
-            said = ""
+            text = ""
             try:
                 hook.authenticate()
             except LoanAuthError as error:
-                # Whoever echoes into a field that is taken for the credential has issued it.
-                said = told(error) + locals_of(error)
-            assert leaks(said.lower(), [*SECRETS.values(), *(one.lower() for one in SECRETS.values())]) == [], piece
-    hidden(hook, logs, capfd)
+                # An echo in the field of the credential is not an error: then the service has issued it.
+                text = messages(error) + locals_of(error)
+            assert leaks(text.lower(), searched) == [], piece
+    assert_no_leak(hook, logs, capfd)
 
 
 @each_method
 @pytest.mark.parametrize("status", [200, 400])
-def test_an_answer_whose_headers_cannot_be_read(status, method, define, loopback, caplog):
-    """urllib3 then tells all of them, with a traceback, at WARNING: what was sent, and what was issued."""
-    define("canary", canary_connections(loopback.url)[method])
-    said = list(SECRETS.values())
+def test_a_response_with_malformed_headers(status, method, define, loopback, caplog):
+    """urllib3 logs all headers then, with a traceback, at WARNING. They may contain any secret."""
+    define("marked", secret_connections(loopback.url)[method])
+    secrets = list(SECRETS.values())
     issued = "eyJhbGciOiJub25lIn0.eyJjIjoiQ0FOQVJZIn0.CANARYissued"
-    echo = "".join(f"X-Echo: {secret}\r\n" for secret in (*said, issued) if secret.isascii()).encode()
+    echo = "".join(f"X-Echo: {secret}\r\n" for secret in (*secrets, issued) if secret.isascii()).encode()
     body = json.dumps({"access_token": issued, "secret": issued, "valid": 1}).encode()
-    loopback.answers = [
+    loopback.responses = [
         b"HTTP/1.1 %d Echo\r\nContent-Length: %d\r\nConnection: close\r\nno colon here\r\n%s\r\n%s"
         % (status, len(body), echo, body)
     ]
     with caplog.at_level("DEBUG"), contextlib.suppress(LoanAuthError):
-        LoanAuthHook("canary", max_attempts=1).get_credential()
-    told_by_urllib3 = [record for record in caplog.records if "is malformed" in record.getMessage()]
-    assert told_by_urllib3
-    for record in told_by_urllib3:
+        LoanAuthHook("marked", max_attempts=1).get_credential()
+    from_urllib3 = [record for record in caplog.records if "has malformed headers" in record.getMessage()]
+    assert from_urllib3
+    for record in from_urllib3:
         assert (record.exc_info, record.exc_text, record.args) == (None, None, ())
-    assert leaks(caplog.text, [*said, issued]) == []
+    assert leaks(caplog.text, [*secrets, issued]) == []
 
 
 def test_the_search_finds_what_is_logged(logs, capfd):
-    """The control: were it said, it would be found."""
+    """Control: a secret that is logged or printed is found."""
     logging.getLogger("airflow.task").debug("sent %s", SECRETS["password"])
     sys.stdout.write(SECRETS["api_key"])
     with pytest.raises(AssertionError):
-        hidden(LoanAuthHook("x"), logs, capfd)
+        assert_no_leak(LoanAuthHook("x"), logs, capfd)
     assert leaks(logs.text, SECRETS.values())

@@ -71,7 +71,7 @@ def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
             airflow.trigger("fifty_waiting", "night", {})
             programs.wait("50 deferred", lambda: states(database) == {"deferred": SENSORS}, seconds=TIMEOUT)
             times["deferred"] = time.monotonic()
-            # All of them go on waiting.
+            # All of them must still wait after this time.
             time.sleep(12)
             assert states(database) == {"deferred": SENSORS}
             sandbox.start_listening()
@@ -95,7 +95,7 @@ def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
 
 
 def check_that_no_secret_is_stored(database):
-    """Check that the metadata database, with arguments and events of all triggers, holds no secret."""
+    """Check that the metadata database, with arguments and events of all triggers, contains no secret."""
     with contextlib.closing(sqlite3.connect(database)) as connection:
         dump = "\n".join(connection.iterdump())
     assert leaks(dump, SECRETS) == []

@@ -34,7 +34,7 @@ def test_a_module_is_short_and_has_a_docstring(path):
     assert ast.get_docstring(ast.parse(text))
 
 
-def test_the_root_has_at_most_ten_entries_beside_airflows_folders():
+def test_the_root_has_ten_entries_or_fewer_beside_airflows_folders():
     entries = {path.name for path in ROOT.iterdir() if not path.name.startswith("__")}
     assert entries >= {"hooks", "operators", "sensors", "triggers", "py.typed"}
     assert len(entries - {"hooks", "operators", "sensors", "triggers", "py.typed"}) <= 10
@@ -80,7 +80,7 @@ def test_public_names(module):
         ("sensors.loanauth", "LoanAuthSensor"),
     ],
 )
-def test_classes_stay_where_databases_name_them(module, name):
+def test_classes_that_databases_name_are_not_moved(module, name):
     assert getattr(importlib.import_module(f"{PACKAGE}.{module}"), name).__module__ == f"{PACKAGE}.{module}"
 
 
@@ -137,7 +137,7 @@ def test_versions_agree():
     assert info["versions"][0] == airflow_provider_loanauth.__version__
 
 
-# --- what an import costs, by name
+# --- the modules that an import loads
 
 NEWLY_LOADED = """
 import sys
@@ -157,7 +157,7 @@ try:
     from airflow.sdk import BaseHook
 except ImportError:
     from airflow.hooks.base import BaseHook
-# Modules of Airflow that a worker or a DAG processor has loaded anyway.
+# Modules of Airflow that a worker or a DAG processor has already loaded.
 try:
     import airflow.sdk.serde
 except ImportError:
@@ -183,13 +183,13 @@ def test_parsing_a_dag_loads_no_http_library(module):
     assert not newly_loaded(module, BASE) & COSTLY
 
 
-def test_provider_metadata_loads_nothing_of_others():
-    """Airflow loads it at start, in every process."""
+def test_provider_metadata_loads_no_other_package():
+    """Every process of Airflow loads it at its start."""
     foreign = newly_loaded("get_provider_info", "") - set(sys.stdlib_module_names)
-    # Modules that .pth files load are there before.
+    # Modules that .pth files load were loaded before.
     assert foreign == {PACKAGE}
 
 
 def test_the_control_finds_a_costly_import():
-    # Without Airflow first: 2.11 loads much of it anyway.
+    # Without importing Airflow first, because 2.11 itself loads many of them.
     assert newly_loaded("service.transport", "") & COSTLY

@@ -26,7 +26,7 @@ print(import_module(sys.argv[1]).parse_arguments(sys.argv[2:]).output)
 
 def output(module, *arguments):
     """Return the path that a program would write to, relative to the repository; and its standard error."""
-    # In a process of its own, because the benchmarks set environment variables when they are imported.
+    # In a separate process, because the benchmarks set environment variables when they are imported.
     command = [sys.executable, "-c", CODE, module, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     return done.stdout.strip().removeprefix(f"{ROOT}/"), done.stderr

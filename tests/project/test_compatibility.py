@@ -1,6 +1,6 @@
 """
-What Airflow's versions do differently, where users meet it: each row of the table in ``docs/compatibility.md``, asked
-of the Airflow that is installed. A row that no longer holds is news for the docs.
+Differences between Airflow's versions that users notice: each row of the table in ``docs/compatibility.md`` is checked
+with the installed Airflow. If a row fails, the docs must change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VERSION = ".".join(metadata.version("apache-airflow").split(".")[:2])
 
 
 def table(heading):
-    """Return a table of the docs: cells by first column and by head."""
+    """Return a table of the docs: cells by first column and by heading."""
     text = (ROOT / "docs" / "compatibility.md").read_text()
     lines = re.search(rf"^## {heading}\n.*?\n(\|.*?)\n\n", text + "\n\n", re.MULTILINE | re.DOTALL)[1].splitlines()
     head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
@@ -40,15 +40,15 @@ def table(heading):
 # --- each row of the table
 
 
-def source_of_the_form():
+def form_source():
     from airflow.providers_manager import ProvidersManager
 
     return "metadata" if hasattr(ProvidersManager, "_load_ui_metadata") else "hook"
 
 
-def routes_of_connections():
+def connection_routes():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Airflow's libraries say of each other
+        warnings.simplefilter("ignore")  # deprecations between Airflow's own libraries
         try:
             return import_module("airflow.api_fastapi.core_api.routes.public.connections")
         except ImportError:  # Airflow 2.11
@@ -56,13 +56,13 @@ def routes_of_connections():
 
 
 def test_with_an_empty_port():
-    routes = routes_of_connections()
+    routes = connection_routes()
     same = getattr(routes, "_same_endpoint", None)
     return "works" if same is None or same(0, None) else "Bad Request"
 
 
 def test_of_a_stored_connection():
-    routes = routes_of_connections()
+    routes = connection_routes()
     merges = routes is not None and "update_orm_from_pydantic" in inspect.getsource(routes.test_connection)
     return "uses the stored secrets" if merges else "type secrets again"
 
@@ -87,7 +87,7 @@ def imports_of_dags():
 
 
 ROWS = {
-    "The form comes from": source_of_the_form,
+    "The form comes from": form_source,
     "Test with an empty Port": test_with_an_empty_port,
     "Test of a stored connection": test_of_a_stored_connection,
     "`user_id=12e4` in a connection URI": number_in_a_uri,
@@ -103,15 +103,15 @@ def test_this_version_is_as_the_table_says(row):
     assert table("What differs")[row][VERSION].strip("`") == ROWS[row]()
 
 
-def test_the_table_has_no_row_that_nobody_asks():
-    told = table("What differs")
-    assert [*told] == [*ROWS]
-    assert all([*row] == [*PAIRS] for row in told.values())
+def test_each_row_of_the_table_is_checked():
+    documented = table("What differs")
+    assert [*documented] == [*ROWS]
+    assert all([*row] == [*PAIRS] for row in documented.values())
 
 
-def connections_add(home, *given):
+def connections_add(home, *arguments):
     return subprocess.run(
-        [sys.executable, "-m", "airflow", "connections", "add", "any", *given],
+        [sys.executable, "-m", "airflow", "connections", "add", "any", *arguments],
         env=os.environ
         | {"AIRFLOW_HOME": str(home), "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}"},
         capture_output=True,
@@ -120,8 +120,8 @@ def connections_add(home, *given):
     )
 
 
-def test_a_uri_without_a_password_is_taken_but_on_2_11(metadata_template, tmp_path):
-    """Airflow's own: named in ``docs/connection.md``."""
+def test_a_uri_without_a_password_is_accepted_except_on_2_11(metadata_template, tmp_path):
+    """Behaviour of Airflow, described in ``docs/connection.md``."""
     shutil.copy(metadata_template, tmp_path / "airflow.db")
     done = connections_add(tmp_path, "--conn-uri", "loanauth://auth.example/?method=ppe&user_id=1001")
     assert (done.returncode == 0) == (VERSION != "2.11"), done.stderr
@@ -132,18 +132,18 @@ def test_a_uri_without_a_password_is_taken_but_on_2_11(metadata_template, tmp_pa
 
 @pytest.mark.parametrize("option", ["--conn-extra", "--conn-json", "--conn-uri"])
 def test_the_audit_log_keeps_the_command_line_of_connections_add(option, metadata_template, tmp_path):
-    """Airflow's own, on every version: named in ``docs/security.md``, with the way around it."""
+    """Behaviour of every Airflow version, described in ``docs/security.md`` with a workaround."""
     extra = {"client_secret": "made-up-secret-on-a-command-line"}
-    given = {
+    arguments = {
         "--conn-extra": ("--conn-type", "loanauth", option, json.dumps(extra)),
         "--conn-json": (option, json.dumps({"conn_type": "loanauth", "extra": extra})),
         "--conn-uri": (option, f"loanauth://pat:x@auth.example/?{urlencode(extra)}"),
     }[option]
     shutil.copy(metadata_template, tmp_path / "airflow.db")
-    assert connections_add(tmp_path, *given).returncode == 0
+    assert connections_add(tmp_path, *arguments).returncode == 0
     with closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
-        ((kept,),) = database.execute("SELECT extra FROM log WHERE event = 'cli_connections_add'")
-    assert ("made-up-secret-on-a-command-line" in kept) is True
+        ((logged,),) = database.execute("SELECT extra FROM log WHERE event = 'cli_connections_add'")
+    assert ("made-up-secret-on-a-command-line" in logged) is True
 
 
 UNREADABLE = """
@@ -156,13 +156,13 @@ logging.basicConfig(level=logging.DEBUG)
 try:
     LoanAuthHook("broken").client.settings()
 except LoanAuthError as error:
-    print("ours:", error)
+    print("raised:", error)
 """
 
 
 @pytest.mark.parametrize("level", ["INFO", "DEBUG"])
 def test_the_log_has_a_piece_of_a_password_that_breaks_its_uri(level, tmp_path):
-    """Airflow's own, at every level on 2.11, at DEBUG on 3.3: named in ``docs/security.md``."""
+    """Behaviour of Airflow, at every level on 2.11, at DEBUG on 3.3, described in ``docs/security.md``."""
     done = subprocess.run(
         [sys.executable, "-c", UNREADABLE.replace("DEBUG", level)],
         env=os.environ
@@ -176,38 +176,38 @@ def test_the_log_has_a_piece_of_a_password_that_breaks_its_uri(level, tmp_path):
         check=True,
         timeout=300,
     )
-    assert "ours: Airflow has no readable connection of this id" in done.stdout
-    given_away = "CANARY" in done.stdout + done.stderr
-    assert given_away == (VERSION == "2.11" or (VERSION, level) == ("3.3", "DEBUG"))
+    assert re.search("raised: Airflow (did not find a|cannot read the) connection with this id", done.stdout)
+    leaked = "CANARY" in done.stdout + done.stderr
+    assert leaked == (VERSION == "2.11" or (VERSION, level) == ("3.3", "DEBUG"))
 
 
-# --- our own side
+# --- this package and its pins
 
 
-def test_no_name_of_airflow_is_taken_from_a_place_that_is_going_away():
+def test_no_deprecated_name_of_airflow_is_imported():
     code = "import airflow; import warnings; warnings.simplefilter('error'); import airflow_provider_loanauth._compat"
     settings = os.environ | {"AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True"}
-    asked = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], env=settings, capture_output=True, text=True, check=False, timeout=300
     )
-    assert asked.returncode == 0, asked.stderr
+    assert done.returncode == 0, done.stderr
 
 
-def test_the_docs_name_what_the_matrix_runs():
-    told = table("Versions")
+def test_the_docs_list_the_versions_that_the_matrix_runs():
+    documented = table("Versions")
     pinned = {}
     for airflow, pythons in PAIRS.items():
         pinned[airflow] = re.search(
             r"^apache-airflow==(.+)$", (CONSTRAINTS / f"airflow-{airflow}.in").read_text(), re.MULTILINE
         )[1]
-        assert told[airflow]["tested"] == pinned[airflow]
-        assert told[airflow]["Python"] == ", ".join(pythons)
-    assert [*told] == [*PAIRS] == [*ONE_PYTHON]
+        assert documented[airflow]["tested"] == pinned[airflow]
+        assert documented[airflow]["Python"] == ", ".join(pythons)
+    assert [*documented] == [*PAIRS] == [*ONE_PYTHON]
     assert {python for pythons in PAIRS.values() for python in pythons} == set(ONE_PYTHON.values())
 
 
 @pytest.mark.parametrize("airflow", PAIRS)
-def test_pins_name_the_release_and_no_place(airflow):
+def test_pins_include_the_release_and_no_url(airflow):
     wanted = (CONSTRAINTS / f"airflow-{airflow}.in").read_text()
     pins = (CONSTRAINTS / f"airflow-{airflow}.txt").read_text()
     assert re.search(r"^apache-airflow==(.+)$", wanted, re.MULTILINE)[0] in pins.splitlines()

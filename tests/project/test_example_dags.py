@@ -1,4 +1,4 @@
-"""The example DAGs, each parsed in a process of its own; and the demo, which runs one for each method."""
+"""The example DAGs, each parsed in a separate process; and the demo, which runs one for each method."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def running(text):
     return found
 
 
-def have_ended(text):
+def ended(text):
     """Wait until no process has a text in its command line or environment, because killing one takes a moment."""
     deadline = time.monotonic() + 60
     while running(text):
@@ -170,7 +170,7 @@ def test_the_demo_runs_each_dag_with_one_authentication_and_prices_every_loan(tm
     if AIRFLOW == (3, 0):
         # The console of `airflow dags test` on Airflow 3.0 shows values that it should mask. Nothing else may fail.
         assert problems
-        assert [one for one in problems if not re.search(r" was found in \S+\.log$", one)] == []
+        assert [problem for problem in problems if not re.search(r" was found in \S+\.log$", problem)] == []
     else:
         assert problems == []
         assert done.returncode == 0, done.stdout
@@ -186,7 +186,7 @@ def test_the_demo_runs_each_dag_with_one_authentication_and_prices_every_loan(tm
         priced = {loan["loan_id"]: loan for (batch,) in batches for loan in json.loads(batch)}
         assert priced.keys() == expected.keys()
         assert all(2 < loan["rate"] < 12 for loan in priced.values())
-    assert have_ended(str(tmp_path))
+    assert ended(str(tmp_path))
 
 
 def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path):
@@ -206,7 +206,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path):
         assert program.wait(60) == 130
     assert "All programs have been stopped" in rest
     assert "Traceback" not in rest
-    assert have_ended(str(tmp_path))
+    assert ended(str(tmp_path))
 
 
 def start_sleeper(programs, comment):
@@ -231,7 +231,7 @@ def test_a_signal_at_any_moment_stops_everything(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert signal.getsignal(signal.SIGTERM) is before
-    assert have_ended(f"# {tmp_path}")
+    assert ended(f"# {tmp_path}")
 
 
 def test_a_child_that_ignores_sigterm_is_stopped_after_its_parent_has_ended(tmp_path, monkeypatch):
@@ -240,7 +240,7 @@ def test_a_child_that_ignores_sigterm_is_stopped_after_its_parent_has_ended(tmp_
         leader = start_sleeper(programs, tmp_path)
         programs.wait("the leader", lambda: leader.poll() is not None, seconds=60)
         assert running(f"# {tmp_path}")
-    assert have_ended(f"# {tmp_path}")
+    assert ended(f"# {tmp_path}")
 
 
 def test_the_error_of_a_program_that_fails_has_the_end_of_its_log(tmp_path):
@@ -272,14 +272,14 @@ def test_a_second_demo_in_the_same_directory_fails_and_a_later_one_starts_empty(
     assert [entry.name for entry in (tmp_path / "scratch").iterdir()] == ["lock"]
 
 
-SECRET = "made-up/secret+of:nobody é"
+SECRET = "made-up/secret+of:demo é"
 
 
 @pytest.mark.parametrize(
     "content",
     [
         SECRET,
-        "made-up%2Fsecret%2Bof%3Anobody%20%C3%A9",
+        "made-up%2Fsecret%2Bof%3Ademo%20%C3%A9",
         *(base64.b64encode(b"x" * before + SECRET.encode() + b"tail").decode() for before in range(5)),
     ],
 )
@@ -316,7 +316,7 @@ def test_wrong_numbers_fail_the_demo(tmp_path, change, problem):
         log.write_text("2026 [info] x\nloan  rate\nLN-1  5.0\n40 loans priced\n2026 [info] y\n", encoding="utf-8")
         runs.append(demo.Run(method, f"some_{method}", tmp_path, log))
     problems = demo.show_counters(runs, GOOD | change)
-    assert any(problem in one for one in problems) if problem else problems == []
+    assert any(problem in found for found in problems) if problem else problems == []
 
 
 def test_a_run_without_a_table_fails_the_demo(tmp_path):

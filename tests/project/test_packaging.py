@@ -1,4 +1,4 @@
-"""What is released: the contents of both distributions, the declared dependencies, the pins, the version."""
+"""The released distributions: their contents, the declared dependencies, the pins, the version."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def wheel(distribution, dist):
     return distribution.built(dist, "*.whl")
 
 
-def changed(wheel, directory, *, but=None, **files):
-    """Return a copy of a wheel without one file, and with these files in the place of its own."""
+def changed(wheel, directory, *, without=None, **files):
+    """Return a copy of a wheel without one file, and with other contents of these files."""
     copy = directory / wheel.name
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(copy, "w") as new:
         for name in old.namelist():
-            if name != but and name not in files:
+            if name != without and name not in files:
                 new.writestr(name, old.read(name))
         for name, text in files.items():
             new.writestr(name, text)
     return copy
 
 
-def test_the_wheel_holds_the_package_all_of_it_and_nothing_else(distribution, wheel):
+def test_the_wheel_contains_the_whole_package_and_nothing_else(distribution, wheel):
     version = import_module(distribution.package).__version__
     assert check_dist.check_wheel(distribution, wheel) == version
 
@@ -66,8 +66,8 @@ def test_a_wheel_with_a_foreign_or_missing_file_is_rejected(distribution, wheel,
     module = f"{distribution.package}/__init__.py"
     for changes, message in (
         ({"more/other.py": ""}, "holds foreign files: more/other.py"),
-        ({"but": module}, f"lacks {module}"),
-        ({"but": f"{distribution.package}/py.typed"}, f"lacks {distribution.package}/py.typed"),
+        ({"without": module}, f"lacks {module}"),
+        ({"without": f"{distribution.package}/py.typed"}, f"lacks {distribution.package}/py.typed"),
     ):
         with pytest.raises(check_dist.DistError, match=re.escape(message)):
             check_dist.check_wheel(distribution, changed(wheel, tmp_path, **changes))
@@ -78,11 +78,11 @@ def test_a_wheel_without_licence_or_entry_point_is_rejected(distribution, wheel,
         names = {name.rpartition("/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
         entry_points = archive.read(names["entry_points.txt"]).decode()
     with pytest.raises(check_dist.DistError, match="lacks the LICENSE"):
-        check_dist.check_wheel(distribution, changed(wheel, tmp_path, but=names["LICENSE"]))
+        check_dist.check_wheel(distribution, changed(wheel, tmp_path, without=names["LICENSE"]))
     for line in distribution.entry_points:
-        without = changed(wheel, tmp_path, **{names["entry_points.txt"]: entry_points.replace(line, "")})
+        incomplete = changed(wheel, tmp_path, **{names["entry_points.txt"]: entry_points.replace(line, "")})
         with pytest.raises(check_dist.DistError, match=re.escape(f"lacks the entry point {line}")):
-            check_dist.check_wheel(distribution, without)
+            check_dist.check_wheel(distribution, incomplete)
 
 
 def test_a_wheel_that_mentions_the_other_distribution_is_rejected(distribution, wheel, tmp_path):
@@ -92,7 +92,7 @@ def test_a_wheel_that_mentions_the_other_distribution_is_rejected(distribution, 
         check_dist.check_wheel(distribution, changed(wheel, tmp_path, **{module: f"import {other.package}\n"}))
 
 
-def test_the_sdist_holds_what_its_tests_need(distribution, dist):
+def test_the_sdist_contains_the_files_that_its_tests_need(distribution, dist):
     sdist = distribution.built(dist, "*.tar.gz")
     check_dist.check_sdist(distribution, sdist)
     more = replace(distribution, sdist=(*distribution.sdist, "no-such-file"))
@@ -100,7 +100,7 @@ def test_the_sdist_holds_what_its_tests_need(distribution, dist):
         check_dist.check_sdist(more, sdist)
 
 
-def test_the_sdist_of_the_provider_brings_the_sandbox():
+def test_the_sdist_of_the_provider_contains_the_sandbox():
     assert {f"sandbox/{name}" for name in SANDBOX.sources()} <= PROVIDER.files("sandbox")
 
 
@@ -136,21 +136,21 @@ def imported(files):
                 yield node.module.partition(".")[0]
 
 
-#: Brought by the Airflow that has the place where they are imported.
-OF_AIRFLOW = {
-    "airflow": "apache-airflow is declared, and brings what it is made of",
-    "flask_appbuilder": "the web server of 2.11, which alone draws its form with it",
-    "markupsafe": "the same",
+#: Imported only where the installed Airflow depends on them.
+FROM_AIRFLOW = {
+    "airflow": "apache-airflow is declared, and installs its parts",
+    "flask_appbuilder": "only the web server of 2.11 uses it, for its form",
+    "markupsafe": "only the web server of 2.11 uses it, for its form",
 }
 
 
 def declared(*extras, by=PACKAGE_NAME):
-    """Return the names of the distributions that a distribution declares to need, with these extras."""
+    """Return the names of the declared dependencies of a distribution, with these extras."""
     names = set()
     for text in importlib.metadata.requires(by):
         requirement = Requirement(text)
-        wanted = [{"extra": extra} for extra in ("", *extras)]
-        if requirement.marker is None or any(requirement.marker.evaluate(one) for one in wanted):
+        environments = [{"extra": extra} for extra in ("", *extras)]
+        if requirement.marker is None or any(map(requirement.marker.evaluate, environments)):
             names.add(normalised(requirement.name))
     return names
 
@@ -163,10 +163,8 @@ CORE = sorted(set(PACKAGE.rglob("*.py")) - set(HTTPX))
 @pytest.mark.parametrize(("files", "extras"), [(CORE, ()), (HTTPX, ("httpx",))], ids=["core", "httpx"])
 def test_every_library_that_is_imported_is_declared(files, extras):
     known = importlib.metadata.packages_distributions()
-    names = set(imported(files)) - sys.stdlib_module_names - OF_AIRFLOW.keys() - {PACKAGE.name}
-    undeclared = {
-        name for name in names if not {normalised(one) for one in known.get(name, [name])} & declared(*extras)
-    }
+    names = set(imported(files)) - sys.stdlib_module_names - FROM_AIRFLOW.keys() - {PACKAGE.name}
+    undeclared = {name for name in names if not {*map(normalised, known.get(name, [name]))} & declared(*extras)}
     assert undeclared == set()
 
 
@@ -174,7 +172,7 @@ PINS = sorted((ROOT / "constraints").glob("*.txt"))
 
 
 @pytest.mark.parametrize("file", PINS, ids=lambda file: file.stem)
-def test_pins_name_each_package_exactly_and_no_place(file):
+def test_pins_are_exact_and_have_no_url(file):
     text = file.read_text(encoding="utf-8")
     command, *lines = [line for line in text.splitlines() if not line.startswith("# This file was")]
     assert command.startswith("#    uv pip compile --universal ")
@@ -186,7 +184,7 @@ def test_pins_name_each_package_exactly_and_no_place(file):
 
 
 @pytest.mark.parametrize("file", PINS, ids=lambda file: file.stem)
-def test_pins_cover_everything_that_we_declare(file):
+def test_pins_cover_every_declared_dependency(file):
     text = file.read_text(encoding="utf-8")
     pinned = {normalised(name) for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
     needed = declared("dev", "httpx", "sandbox") | declared(by=SANDBOX_NAME)
@@ -194,6 +192,6 @@ def test_pins_cover_everything_that_we_declare(file):
 
 
 @pytest.mark.parametrize("file", PINS, ids=lambda file: file.stem)
-def test_pins_are_of_the_airflow_that_they_are_named_after(file):
+def test_pins_have_the_airflow_of_their_file_name(file):
     (version,) = re.findall(r"^apache-airflow==(\S+)", file.read_text(encoding="utf-8"), re.MULTILINE)
     assert f"{version}.".startswith(f"{file.stem.removeprefix('airflow-')}.")

@@ -1,4 +1,4 @@
-"""``docs/troubleshooting.md`` against the code: each message that is raised has a row there."""
+"""Each message that the code raises has a row in ``docs/troubleshooting.md``."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def plain(text):
 
 
 def quoted():
-    """Yield the parts that are quoted in the first column of a table, in the words of the messages."""
+    """Yield the quoted parts of messages in the first column of the tables, normalized."""
     for cell in re.findall(r"^\| (.*?) \|", PAGE, re.MULTILINE):
         for sentence in re.findall(r"(?<!\\)\*(.+?)(?<!\\)\*", cell):
             yield from (part for part in (plain(piece).strip() for piece in sentence.split("…")) if len(part) > 3)
 
 
 def words(node):
-    """Return the constant text of a message, whatever it is put together from."""
+    """Return the constant text of a message expression."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -74,7 +74,7 @@ ROWS = list(quoted())
 
 
 @pytest.mark.parametrize("message", list(raised()))
-def test_it_has_a_row(message):
+def test_each_message_has_a_row(message):
     if message.startswith(DESCRIBED_OTHERWISE + INTERNAL):
         return
     text = plain(message)

@@ -1,5 +1,5 @@
 """
-Any response of a service, a proxy or an attacker gives a model or an error of this package, and no secret in any text.
+Any response of a service, a proxy or an attacker becomes a model or an error of this package. No text has a secret.
 
 Hypothesis makes the responses: any JSON, any octets, any status, any headers, any types; some of them repeat secrets.
 """
@@ -30,8 +30,8 @@ from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.service import protocol
 from airflow_provider_loanauth.service.client import _expiry
 from tests.support import masking
-from tests.support.leaks import leaks, told
-from tests.support.secret_accounts import SECRETS, canary_connections
+from tests.support.leaks import leaks, messages
+from tests.support.secret_accounts import SECRETS, secret_connections
 from tests.support.wire_requests import secret_request, token_request
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
@@ -119,7 +119,7 @@ headers = st.dictionaries(
 
 def check_error(error):
     assert type(error) in (RejectedError, UnavailableError, ResponseError)
-    assert leaks(told(error), SECRETS.values()) == []
+    assert leaks(messages(error), SECRETS.values()) == []
 
 
 @each_request
@@ -144,7 +144,7 @@ def test_any_response(kind, body, status, headers):
 @given(objects)
 @steady
 def test_any_expiry_can_be_sealed(value):
-    """Whatever its numbers are, what was parsed can be logged and sealed."""
+    """A parsed response with any numbers can be logged and sealed."""
     received = protocol.WireResponse(status=200, headers={}, body=dumped(value))
     try:
         response = protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
@@ -152,7 +152,7 @@ def test_any_expiry_can_be_sealed(value):
         return
     expires_at, seconds = _expiry(response, requested_at=NOW)
     assert seconds is None or seconds > 0
-    masking.forget()
+    masking.reset()
     sealed = AccessToken.seal(
         response.access_token, method="jwt", conn_id="tenant_a", issued_at=NOW, expires_at=expires_at
     )
@@ -209,13 +209,13 @@ octets = st.one_of(
 
 @pytest.mark.parametrize("method", ["jwt", "ppe"])
 def test_any_octets_from_a_socket(method, define, loopback, logs):
-    define("canary", canary_connections(loopback.url)[method])
-    hook = LoanAuthHook("canary", max_attempts=1)
+    define("marked", secret_connections(loopback.url)[method])
+    hook = LoanAuthHook("marked", max_attempts=1)
 
     @given(octets)
     @settings(steady, max_examples=60)
     def check(raw):
-        loopback.answers = [raw]
+        loopback.responses = [raw]
         try:
             response = hook.authenticate()
         except LoanAuthError as error:

@@ -17,9 +17,9 @@ from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.service import client as module
 from airflow_provider_loanauth.service import protocol, retry
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client, _expiry, _unverified_claims
-from tests.support.leaks import leaks, told
-from tests.support.loopback import json_answer
-from tests.support.secret_accounts import SECRETS, canary_connections
+from tests.support.leaks import leaks, messages
+from tests.support.loopback import json_response
+from tests.support.secret_accounts import SECRETS, secret_connections
 
 REQUESTED_AT = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 NOW = int(REQUESTED_AT.timestamp())
@@ -27,7 +27,7 @@ each_method = pytest.mark.parametrize("method", ["jwt", "los", "ppe"])
 
 
 def connection_of(method, url="https://auth.example", **extra):
-    connection = canary_connections(url)[method]
+    connection = secret_connections(url)[method]
     return SimpleNamespace(
         conn_id="made-up",
         host=connection["host"],
@@ -61,7 +61,7 @@ def request_of(settings):
 @each_method
 def test_the_request_has_the_values_of_the_settings(method):
     request = request_of(settings_of(method))
-    extra = canary_connections("https://auth.example")[method]["extra"]
+    extra = secret_connections("https://auth.example")[method]["extra"]
     if method == "ppe":
         assert request.url.startswith("https://auth.example/encodeAES128/")
         assert (request.form, request.basic) == (None, None)
@@ -80,7 +80,7 @@ def test_the_api_key_is_in_headers_if_the_connection_says_so(in_headers):
 @each_method
 def test_the_result(method, loopback):
     document = {"valid": 1, "secret": "made-up"} if method == "ppe" else {"access_token": "made-up", "expires_in": 60}
-    loopback.answers = [json_answer(json.dumps(document).encode())]
+    loopback.responses = [json_response(json.dumps(document).encode())]
     result = authenticate(method, loopback.url)
     assert (result.response.credential, result.requested_at) == ("made-up", REQUESTED_AT)
     assert result.lifetime == (None if method == "ppe" else 60)
@@ -90,12 +90,12 @@ def test_the_result(method, loopback):
 
 @each_method
 def test_a_failure_names_the_connection_and_has_no_foreign_cause(method, loopback):
-    loopback.answers = [json_answer(b'{"error": "made-up"}', "403 No")]
+    loopback.responses = [json_response(b'{"error": "made-up"}', "403 No")]
     with pytest.raises(RejectedError) as caught:
         authenticate(method, loopback.url)
     assert (caught.value.conn_id, caught.value.method) == ("made-up", method)
     assert caught.value.__context__ is None
-    assert leaks(told(caught.value), SECRETS.values()) == []
+    assert leaks(messages(caught.value), SECRETS.values()) == []
 
 
 class Log:
@@ -121,12 +121,12 @@ def test_no_response(method, loopback, monkeypatch):
     assert len(log.warnings) == 1
     assert (caught.value.conn_id, caught.value.method) == ("made-up", method)
     assert caught.value.__context__ is None
-    assert leaks(told(caught.value) + "".join(log.warnings), SECRETS.values()) == []
+    assert leaks(messages(caught.value) + "".join(log.warnings), SECRETS.values()) == []
 
 
 def test_each_attempt_has_its_own_time(loopback, monkeypatch):
     monkeypatch.setattr(retry.random, "uniform", lambda low, high: low)
-    loopback.answers = [None, json_answer(b'{"access_token": "made-up", "expires_in": 60}')]
+    loopback.responses = [None, json_response(b'{"access_token": "made-up", "expires_in": 60}')]
     hours = count()
     result = authenticate(
         "jwt", loopback.url, max_attempts=2, log=Log(), now=lambda: REQUESTED_AT.replace(hour=next(hours))

@@ -74,7 +74,7 @@ def test_details_and_causes(status, document, details, cause):
 
 
 def test_unauthorized_with_invalid_grant_is_not_the_password():
-    """The sentence about the password is of 400 alone (RFC 6749 §5.2)."""
+    """Only a 400 has the sentence about the password (RFC 6749 §5.2)."""
     assert "Username or Password" not in str(error_of(401, OAUTH))
 
 

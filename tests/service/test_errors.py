@@ -1,4 +1,4 @@
-"""Every exception of ``requests`` becomes one of this package, by name, and shows nothing of the request."""
+"""Every exception of ``requests`` is mapped to an exception of this package, which contains no part of the request."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from airflow_provider_loanauth.exceptions import SettingsError, UnavailableError
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.errors import _EXCEPTION_MAP, TRANSPORT_EXCEPTIONS, map_exception
 from airflow_provider_loanauth.service.protocol import build_request
-from tests.support.leaks import leaks, told
+from tests.support.leaks import leaks, messages
 
 API_KEY = "CANARY-key/ü"
 REQUEST = build_request(
     "https://auth.example", ApiKeyCredentials(api_key=SecretStr(API_KEY), user_id="user", in_headers=False)
 )
-TARGET = "(GET https://auth.example/encodeAES128/***/***)"
+SUFFIX = "(GET https://auth.example/encodeAES128/***/***)"
 
 E = requests.exceptions
-#: Each exception of requests, and what it becomes. One that a later release adds must be added by hand.
-MEANING = {
+#: Each exception of requests, and the class that it is mapped to. New exceptions of later releases must be added here.
+EXPECTED = {
     E.RequestException: UnavailableError,
     E.HTTPError: UnavailableError,
     E.ConnectionError: UnavailableError,
@@ -69,26 +69,26 @@ LAST_ROW = {
 
 
 def make(kind):
-    """An error whose text has the full address, as those of requests do."""
+    """Return an error whose text has the full URL, as those of requests have."""
     text = f"failed at {REQUEST.url!s} with {API_KEY}"
     return kind(text, "{", 0) if kind is E.JSONDecodeError else kind(text)
 
 
 def mapped(error):
     mapped_error = map_exception(error, REQUEST)
-    assert leaks(told(mapped_error), [API_KEY]) == []
+    assert leaks(messages(mapped_error), [API_KEY]) == []
     return mapped_error
 
 
-def test_every_error_of_requests_is_here():
-    assert set(ALL_EXCEPTIONS) == set(MEANING)
+def test_every_exception_of_requests_is_in_the_table():
+    assert set(ALL_EXCEPTIONS) == set(EXPECTED)
 
 
 @pytest.mark.parametrize("kind", ALL_EXCEPTIONS, ids=lambda kind: kind.__name__)
 def test_each_is_mapped(kind):
     mapped_error = mapped(make(kind))
-    assert type(mapped_error) is MEANING[kind]
-    assert str(mapped_error).endswith(TARGET)
+    assert type(mapped_error) is EXPECTED[kind]
+    assert str(mapped_error).endswith(SUFFIX)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL_EXCEPTIONS if kind not in LAST_ROW], ids=lambda k: k.__name__)
@@ -98,7 +98,7 @@ def test_each_is_mapped_by_name(kind):
     assert any(issubclass(kind, foreign) for foreign in named - {OSError, ValueError})
 
 
-def test_the_most_specific_comes_first():
+def test_a_subclass_comes_before_its_base_class():
     seen = []
     for types, _, _ in _EXCEPTION_MAP:
         for kind in types:

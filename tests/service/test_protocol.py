@@ -74,7 +74,7 @@ def test_secret_request_with_headers():
 @pytest.mark.parametrize("request_", [TOKEN_REQUEST, SECRET_REQUEST])
 def test_no_repr_shows_a_secret(request_):
     assert repr(request_) == f"<{request_.http_method} {request_.redacted_url}>"
-    # As a debugger or a traceback with locals shows the parts.
+    # As a debugger or a traceback with local variables shows the parts.
     assert "CANARY" not in repr(vars(request_))
     assert "CANARY" not in repr(response({"access_token": "CANARY"}))
 
@@ -102,7 +102,7 @@ def test_a_token_must_fit_into_a_header(token, usable):
 
 
 @pytest.mark.parametrize("secret", ["", "a b", "a\n", "é", "\x7f", "\ud800"])
-def test_a_secret_that_no_header_carries(secret):
+def test_a_secret_that_a_header_cannot_carry(secret):
     with pytest.raises(ResponseError, match="secret of the response is empty or contains characters") as caught:
         protocol.parse_response(SECRET_REQUEST, response({"valid": 1, "secret": secret}), now=NOW)
     assert caught.value.status == 200
@@ -114,7 +114,7 @@ def test_token_type_in_any_case(kind):
 
 
 @pytest.mark.parametrize("kind", ["mac", "", "eyJhbGciOiJub25lIn0.CANARY.x"])
-def test_the_value_of_another_token_type_is_not_shown(kind):
+def test_the_value_of_a_wrong_token_type_is_not_shown(kind):
     with pytest.raises(ResponseError, match="token_type of the response is not 'bearer'") as caught:
         protocol.parse_response(TOKEN_REQUEST, response({"access_token": "t", "token_type": kind}), now=NOW)
     assert "CANARY" not in str(caught.value)
@@ -137,7 +137,7 @@ def test_the_value_of_another_token_type_is_not_shown(kind):
     ],
 )
 @pytest.mark.parametrize("request_", [TOKEN_REQUEST, SECRET_REQUEST])
-def test_200_with_something_else(body, sentence, request_):
+def test_200_with_an_unusable_body(body, sentence, request_):
     with pytest.raises(ResponseError, match=sentence) as caught:
         protocol.parse_response(request_, response(body), now=NOW)
     assert caught.value.status == 200
@@ -145,7 +145,7 @@ def test_200_with_something_else(body, sentence, request_):
 
 
 @pytest.mark.parametrize("status", [200, 201, 203, 299])
-def test_any_2xx_with_the_right_response(status):
+def test_any_2xx_with_a_correct_body(status):
     assert protocol.parse_response(TOKEN_REQUEST, response({"access_token": "t"}, status), now=NOW).access_token == "t"
 
 

@@ -1,4 +1,4 @@
-"""Sending over real sockets: what is sent, what is received, and what is never logged."""
+"""Sending over real sockets: the request, the response, and logs without secrets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.service.transport import _REDACTING_FILTER, MAX_RESPONSE_BYTES, Transport
-from tests.support.leaks import leaks, told
-from tests.support.loopback import Loopback, json_answer
+from tests.support.leaks import leaks, messages
+from tests.support.loopback import Loopback, json_response
 from tests.support.secret_accounts import SECRETS
 from tests.support.wire_requests import secret_request, token_request
 
@@ -33,14 +33,14 @@ def fails(request, kind, logs=None, **options):
         send(request, **options)
     error = caught.value
     assert type(error) is kind, error
-    assert leaks(told(error), SECRETS.values()) == []
+    assert leaks(messages(error), SECRETS.values()) == []
     assert error.__cause__ is None
     assert error.__context__ is None
     return error
 
 
 def test_a_response_as_received(loopback):
-    loopback.answers = [json_answer(BODY, "418 I'm a teapot", b"Retry-After: 7\r\nX-Two: a\r\n")]
+    loopback.responses = [json_response(BODY, "418 I'm a teapot", b"Retry-After: 7\r\nX-Two: a\r\n")]
     response = send(secret_request(loopback.url))
     assert (response.status, response.body) == (418, BODY)
     assert (response.headers["retry-after"], response.headers["x-two"]) == ("7", "a")
@@ -50,8 +50,8 @@ def test_a_response_as_received(loopback):
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
 def test_no_redirect_is_followed(make, status, loopback):
     with Loopback() as elsewhere:
-        elsewhere.answers = [json_answer(BODY)]
-        loopback.answers = [json_answer(b"", status, f"Location: {elsewhere.url}/oauth/token\r\n".encode())]
+        elsewhere.responses = [json_response(BODY)]
+        loopback.responses = [json_response(b"", status, f"Location: {elsewhere.url}/oauth/token\r\n".encode())]
         response = send(make(loopback.url))
         assert response.status == int(status[:3])
         assert response.headers["location"].startswith(elsewhere.url)
@@ -60,7 +60,7 @@ def test_no_redirect_is_followed(make, status, loopback):
 
 
 def test_no_cookie_is_stored(loopback):
-    loopback.answers = [json_answer(BODY, headers=b"Set-Cookie: session=CANARY; Path=/\r\n")] * 2
+    loopback.responses = [json_response(BODY, headers=b"Set-Cookie: session=CANARY; Path=/\r\n")] * 2
     send(secret_request(loopback.url), times=2)
     assert len(loopback.requests) == 2
     assert all(b"cookie" not in request.lower() for request in loopback.requests)
@@ -72,7 +72,7 @@ def test_a_netrc_entry_adds_no_credentials(make, loopback, monkeypatch, tmp_path
     netrc.write_text("machine 127.0.0.1 login intruder password intruder\ndefault login intruder password intruder\n")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
-    loopback.answers = [json_answer(BODY)]
+    loopback.responses = [json_response(BODY)]
     send(make(loopback.url))
     # The Base64 of that pair.
     assert b"aW50cnVkZXI6aW50cnVkZXI" not in loopback.requests[0]
@@ -85,9 +85,9 @@ def test_size_limit(coding, loopback):
 
     def response(size):
         body = encode(b" " * size)
-        return json_answer(body, headers=f"Content-Encoding: {coding}\r\n".encode() if coding != "identity" else b"")
+        return json_response(body, headers=f"Content-Encoding: {coding}\r\n".encode() if coding != "identity" else b"")
 
-    loopback.answers = [
+    loopback.responses = [
         response(MAX_RESPONSE_BYTES),
         response(MAX_RESPONSE_BYTES + 1),
         response(64 * MAX_RESPONSE_BYTES),
@@ -107,7 +107,7 @@ def test_an_endless_response_is_not_read_to_its_end(loopback):
         while not ended.is_set() and sum(sent) < 64 * MAX_RESPONSE_BYTES:
             sent.append(connection.send(b" " * 65536))
 
-    loopback.answers = [endless]
+    loopback.responses = [endless]
     fails(secret_request(loopback.url), ResponseError)
     assert sum(sent) < 64 * MAX_RESPONSE_BYTES
 
@@ -132,7 +132,7 @@ def test_an_endless_response_is_not_read_to_its_end(loopback):
     ids=range(9),
 )
 def test_broken_responses(make, octets, sentence, loopback):
-    loopback.answers = [octets]
+    loopback.responses = [octets]
     error = fails(make(loopback.url), UnavailableError)
     assert sentence in str(error)
 
@@ -148,7 +148,7 @@ def test_a_closed_port(make):
 
 @BOTH
 def test_timeout(make, loopback):
-    loopback.answers = [lambda connection, ended: ended.wait(5)]
+    loopback.responses = [lambda connection, ended: ended.wait(5)]
     error = fails(make(loopback.url), UnavailableError, timeout=0.1)
     assert "did not respond within the time set in Timeout" in str(error)
 
@@ -158,7 +158,7 @@ def test_timeout_in_the_body(loopback):
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
         ended.wait(5)
 
-    loopback.answers = [slow]
+    loopback.responses = [slow]
     fails(secret_request(loopback.url), UnavailableError, timeout=0.1)
 
 
@@ -172,7 +172,7 @@ def test_a_file_that_is_not_a_ca_bundle(tmp_path, loopback):
     """Retrying cannot help, so it is a SettingsError and not an UnavailableError."""
     bundle = tmp_path / "bundle.pem"
     bundle.write_text("made-up text")
-    loopback.answers = [b""]
+    loopback.responses = [b""]
     address = loopback.url.replace("http:", "https:")
     error = fails(secret_request(address), SettingsError, verify=str(bundle))
     assert "The CA bundle cannot be read: check the path in Verify TLS" in str(error)
@@ -221,7 +221,7 @@ def test_an_unreachable_proxy(make, proxy, monkeypatch):
 
 @BOTH
 def test_urllib3_logs_no_secret_at_debug(make, loopback, logs):
-    loopback.answers = [json_answer(BODY)]
+    loopback.responses = [json_response(BODY)]
     send(make(loopback.url))
     assert "urllib3.connectionpool" in {name for name, _, _ in logs.entries}
     assert "encodeAES128/***/" in logs.text or make is token_request
@@ -229,14 +229,14 @@ def test_urllib3_logs_no_secret_at_debug(make, loopback, logs):
 
 
 def test_urllib3_logs_the_rest_as_before(loopback, logs):
-    loopback.answers = [json_answer(BODY)]
+    loopback.responses = [json_response(BODY)]
     send(token_request(loopback.url))
     assert '"POST /oauth/token HTTP/1.1" 200' in logs.text
 
 
 def test_the_filters_are_as_before(loopback):
     before = [*logging.getLogger("urllib3.connectionpool").filters]
-    loopback.answers = [json_answer(BODY), None]
+    loopback.responses = [json_response(BODY), None]
     send(secret_request(loopback.url))
     fails(secret_request(loopback.url), UnavailableError)
     assert logging.getLogger("urllib3.connectionpool").filters == before

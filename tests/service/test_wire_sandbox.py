@@ -1,4 +1,4 @@
-"""The sandbox against the literal table of ``wire_cases.py``: it takes these octets, and none that differ by one."""
+"""The sandbox against the literal table of ``wire_cases.py``: it accepts these octets, and none that differ by one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 from loanauth_sandbox.accounts import Company, User
 from loanauth_sandbox.server import running_sandbox
-from tests.support.wire_cases import CASES, split
+from tests.support.wire_cases import CASES, split_message
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
 def account(case):
-    """The company that the table's row was made for."""
+    """Return the company that the row of the table is for."""
     extra = case.connection["extra"]
     return Company(
         company_id="company",
@@ -44,7 +44,7 @@ def served(request):
         yield case, sandbox
 
 
-def ask(sandbox, raw):
+def send(sandbox, raw):
     with socket.create_connection(("127.0.0.1", sandbox.port), timeout=5) as connection:
         connection.sendall(raw)
         response = http.client.HTTPResponse(connection)
@@ -55,17 +55,17 @@ def ask(sandbox, raw):
             response.close()
 
 
-def test_the_octets_of_the_table_get_in(served):
+def test_the_octets_of_the_table_are_accepted(served):
     case, sandbox = served
-    status, headers, body = ask(sandbox, case.request)
+    status, headers, body = send(sandbox, case.request)
     assert status == 200, body
     counters = sandbox.counters()
     assert counters.by_method[case.method].succeeded == 1
-    _, table_headers, _ = split(case.answer)
+    _, table_headers, _ = split_message(case.response)
     named = {name.lower() for name, _ in headers} - {"server"}
     table_named = {name.decode() for name, _ in table_headers}
     if case.method == "ppe":
-        # The table's row without gzip is a gateway's doing.
+        # The row without gzip is for a service behind a gateway; the sandbox always compresses.
         table_named.add("content-encoding")
     assert named == table_named
     values = {name.lower(): value for name, value in headers}
@@ -73,15 +73,15 @@ def test_the_octets_of_the_table_get_in(served):
         if name not in (b"date", b"access-control-allow-origin"):
             assert values[name.decode()] == value.decode()
     if case.method != "ppe":
-        answer, table = json.loads(body), json.loads(TABLE_TOKEN)
-        assert {name: type(value) for name, value in answer.items()} == {
+        document, table = json.loads(body), json.loads(TABLE_TOKEN)
+        assert {name: type(value) for name, value in document.items()} == {
             name: type(value) for name, value in table.items()
         }
 
 
 def variations(case):
-    """Every octet that counts, changed in its lowest bit; never the case of a letter, which may not count."""
-    line, _, body = split(case.request)
+    """Change each checked octet in its lowest bit, which never changes only the case of a letter."""
+    line, _, body = split_message(case.request)
     target = line.split(b" ")[1]
     places = [*range(case.request.index(target), case.request.index(target) + len(target))]
     for part in case.checked:
@@ -94,24 +94,24 @@ def variations(case):
         yield place, bytes(changed)
 
 
-def test_one_wrong_octet_is_refused(served):
+def test_one_wrong_octet_is_rejected(served):
     case, sandbox = served
-    accepted, asked = [], 0
+    accepted, sent = [], 0
     for place, raw in variations(case):
-        asked += 1
-        status, _, _ = ask(sandbox, raw)
+        sent += 1
+        status, _, _ = send(sandbox, raw)
         if not 400 <= status < 500:
             accepted.append((place, status))
     assert not accepted
-    assert asked >= len(case.request.split(b"\r\n")[0]) - 15
+    assert sent >= len(case.request.split(b"\r\n")[0]) - 15
 
 
-def test_a_missing_or_doubled_part_is_refused(served):
+def test_a_missing_or_doubled_part_is_rejected(served):
     case, sandbox = served
     head, _, body = case.request.partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")
     wrong = {
-        "another verb": case.request.replace(b"POST " if case.method != "ppe" else b"GET ", b"PUT ", 1),
+        "a wrong HTTP method": case.request.replace(b"POST " if case.method != "ppe" else b"GET ", b"PUT ", 1),
         "a query": case.request.replace(b" HTTP/1.1", b"?username=a HTTP/1.1", 1),
         "a cookie": case.request.replace(b"\r\nAccept:", b"\r\nCookie: a=b\r\nAccept:", 1),
     }
@@ -127,11 +127,11 @@ def test_a_missing_or_doubled_part_is_refused(served):
         if quote(key, safe="") != key:
             wrong["not encoded"] = case.request.replace(quote(key, safe="").encode(), key.encode(), 1)
         wrong["no user"] = case.request.replace(b"/" + quote(user, safe="").encode() + b" HTTP", b" HTTP", 1)
-    accepted = {name: status for name, raw in wrong.items() if not 400 <= (status := ask(sandbox, raw)[0]) < 500}
+    accepted = {name: status for name, raw in wrong.items() if not 400 <= (status := send(sandbox, raw)[0]) < 500}
     assert not accepted
 
 
-TABLE_TOKEN = next(case for case in CASES if case.name == "jwt").answer.partition(b"\r\n\r\n")[2]
+TABLE_TOKEN = next(case for case in CASES if case.name == "jwt").response.partition(b"\r\n\r\n")[2]
 # Two chunks, as the table sends them.
 _first, _, _rest = TABLE_TOKEN.partition(b"\r\n")
 TABLE_TOKEN = _rest[: int(_first, 16)] + _rest[int(_first, 16) + 2 :].partition(b"\r\n")[2].partition(b"\r\n0\r\n")[0]

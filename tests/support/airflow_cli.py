@@ -1,8 +1,8 @@
 """
-``python airflow_cli.py ...``: the command ``airflow``, whose tasks start sooner.
+``python -m tests.support.airflow_cli ...``: the command ``airflow``, with tasks that start faster.
 
-From 3.0 to 3.2 ``airflow dags test`` builds Airflow's whole API for tasks anew for each task: 3 to 5 seconds of work,
-and most of what this suite took. 3.3 builds it once and keeps it; so does this.
+From 3.0 to 3.2 ``airflow dags test`` builds Airflow's whole API for tasks again for each task. That takes 3 to 5
+seconds, and was most of the time of this suite. 3.3 builds it once and caches it, and so does this module.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import functools
 import sys
 
 
-def keep_the_task_api():
-    """Have Airflow build its API for tasks once a process; on 2.11 there is none."""
+def cache_task_api():
+    """Make Airflow build its API for tasks once per process. Airflow 2.11 has no such API."""
     try:
         from airflow.sdk.execution_time import supervisor
     except ImportError:
@@ -24,5 +24,5 @@ if __name__ == "__main__":
     from airflow.__main__ import main
 
     if sys.argv[1:3] == ["dags", "test"]:
-        keep_the_task_api()
+        cache_task_api()
     sys.exit(main())

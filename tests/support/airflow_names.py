@@ -1,4 +1,4 @@
-"""Names that the tests need of Airflow, where each version has them."""
+"""Names that the tests import from Airflow, from the module where each version has them."""
 
 from __future__ import annotations
 

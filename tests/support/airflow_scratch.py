@@ -1,4 +1,4 @@
-"""What the tests need to know of the Airflow under them: environment variables, key caches, a migrated database."""
+"""Set-up of the Airflow under the tests: environment variables, the cached Fernet key, a migrated database."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def conn_variable(conn_id, value):
     return f"AIRFLOW_CONN_{conn_id.upper()}", value if isinstance(value, str) else json.dumps(value)
 
 
-def use_fernet_key():
-    """Make Airflow read its Fernet key again from the environment."""
+def reload_fernet_key():
+    """Make Airflow read its Fernet key from the environment again."""
     for name in ("airflow.sdk.crypto", "airflow.models.crypto"):
         try:
             module = importlib.import_module(name)
@@ -28,8 +28,8 @@ def use_fernet_key():
             module._fernet = None
 
 
-def migrated(directory):
-    """Return a directory with a migrated ``airflow.db``, made by the first process that asks."""
+def migrated_database(directory):
+    """Return the path of a migrated ``airflow.db`` in a directory; the first process that calls this creates it."""
     database, lock = directory / "airflow.db", directory.with_suffix(".lock")
     deadline = time.monotonic() + 300
     try:

@@ -1,4 +1,4 @@
-"""Everything that is logged, at DEBUG: by the standard library's loggers, and by structlog, which Airflow 3 uses."""
+"""Collects everything that is logged at DEBUG: by the standard library's loggers, and by structlog (Airflow 3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ except ImportError:  # Airflow 2.11
     structlog = None
 
 
-class Captured(logging.Handler):
+class CapturedLogs(logging.Handler):
     """Log lines as (logger, level, text), in order."""
 
     def __init__(self):
@@ -36,20 +36,20 @@ class Captured(logging.Handler):
         return "\n".join(text for _, _, text in self.entries)
 
     def at(self, *levels):
-        """Return the texts of these levels that speak of this provider's work, in order."""
+        """Return the texts of these levels from loggers of Airflow and this provider, in order."""
         own = ("structlog", "airflow")
         return [text for name, level, text in self.entries if level in levels and name.startswith(own)]
 
 
 @contextlib.contextmanager
 def capture():
-    """Collect while the block runs; loggers that keep their records to themselves are listened to as well."""
-    captured = Captured()
-    loggers = [one for one in logging.Logger.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    """Collect logs while the block runs, also from loggers that do not propagate their records."""
+    captured = CapturedLogs()
+    loggers = [logger for logger in logging.Logger.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
     root = logging.getLogger()
-    listened = [root, *(logger for logger in loggers if not logger.propagate)]
+    handled = [root, *(logger for logger in loggers if not logger.propagate)]
     before = [(logger, logger.level, logger.disabled) for logger in [root, *loggers]]
-    for logger in listened:
+    for logger in handled:
         logger.addHandler(captured)
     for logger, _, _ in before:
         logger.setLevel(logging.DEBUG)
@@ -58,14 +58,14 @@ def capture():
     if structlog is not None:
         processors = structlog.get_config()["processors"]
         old_processors = list(processors)
-        # In place, as structlog's own capture_logs does: loggers that exist already hold this list.
+        # In place, as structlog's own capture_logs does, because loggers that exist already keep this list.
         processors[:] = [captured]
     try:
         yield captured
     finally:
         if structlog is not None:
             processors[:] = old_processors
-        for logger in listened:
+        for logger in handled:
             logger.removeHandler(captured)
         for logger, level, disabled in before:
             logger.setLevel(level)

@@ -1,8 +1,8 @@
 """
 Run DAG files as ``airflow dags test`` does, one after another, in a process of their own.
 
-``python dag_runner.py PLAN``: the plan is a JSON list of steps, each with the DAG file, changes to the environment, and
-a directory for what came of it: everything that was printed, and a copy of the metadata database.
+``python -m tests.support.dag_runner PLAN``: the plan is a JSON list of steps. Each step has the DAG file, changes to
+the environment, and an output directory for everything that was printed and a copy of the metadata database.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from contextlib import closing
 from pathlib import Path
 
 from airflow_provider_loanauth import _compat
-from tests.support.airflow_cli import keep_the_task_api
-from tests.support.airflow_scratch import use_fernet_key
+from tests.support.airflow_cli import cache_task_api
+from tests.support.airflow_scratch import reload_fernet_key
 
 
 def run(step, home):
@@ -29,7 +29,7 @@ def run(step, home):
     for stream in (1, 2):
         os.dup2(printed, stream)
     os.environ.update(step["env"])
-    use_fernet_key()
+    reload_fernet_key()
     shutil.rmtree(home / "dags", ignore_errors=True)
     (home / "dags").mkdir()
     path = shutil.copy(step["file"], home / "dags")
@@ -40,7 +40,7 @@ def run(step, home):
     sys.stdout.flush()
     sys.stderr.flush()
     with closing(sqlite3.connect(home / "airflow.db")) as database:
-        # What stands in the write-ahead log belongs to the file as well.
+        # The copy must contain the data of the write-ahead log too.
         database.execute("pragma wal_checkpoint(truncate)")
     shutil.copy(home / "airflow.db", out)
 
@@ -54,7 +54,7 @@ def dags_of(path):
         from airflow import DAG
 
     settings.initialize()
-    # Not every version routes the records of libraries to where they would be seen.
+    # Not every version prints the log records of libraries.
     handler = logging.StreamHandler(sys.stdout)
     logging.getLogger("urllib3").handlers = [handler]
     logging.getLogger("urllib3").setLevel(logging.DEBUG)
@@ -66,6 +66,6 @@ def dags_of(path):
 
 
 if __name__ == "__main__":
-    keep_the_task_api()
+    cache_task_api()
     for item in json.loads(Path(sys.argv[1]).read_text()):
         run(item, Path(os.environ["AIRFLOW_HOME"]))

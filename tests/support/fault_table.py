@@ -1,5 +1,5 @@
 """
-The fault table: what goes wrong, and what comes of it. A literal table, checked against reality by ``test_faults.py``.
+The fault table: each fault, and how the provider responds to it. ``test_faults.py`` checks each row over real sockets.
 
 ``docs/faults.md`` is generated from it: ``python -m tests.support.fault_table docs/faults.md``.
 """
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# What a task does: the operator, or any task that calls the hook.
+# What a task does that uses the operator or the hook.
 SUCCEEDS = "succeeds"
 FAILS_AT_ONCE = "fails at once, whatever `retries` says"
 FAILS = "fails; `retries` apply"
 
-# What the sensor does. The last differs only when it is deferred.
+# What the sensor does. The last two differ only when it is deferred.
 WAITS = "waits"
-LOOKS_AGAIN = "waits; when deferred, it pokes again after each interval"
+POKES_AGAIN = "waits; when deferred, it pokes again after each interval"
 
 
 @dataclass(frozen=True)
@@ -26,134 +26,136 @@ class Row:
     """
     One fault.
 
-    :param what: in words
-    :param kind: the sandbox's name of it
-    :param params: the sandbox's parameters
-    :param exception: name of the exception that the hook raises; None: it succeeds
-    :param attempts: requests that the hook sends before that
-    :param says: part of what the log says
+    :param description: text of the docs
+    :param kind: the sandbox's name for the fault
+    :param params: the sandbox's parameters of the fault
+    :param exception: name of the exception that the hook raises; None if it succeeds
+    :param attempts: number of requests that the hook sends
+    :param message: part of the log message
     :param task: what a task does
     :param sensor: what the sensor does
-    :param tls: whether the fault is one of TLS
-    :param seen: whether the sandbox gets to see a request
-    :param methods: the methods that can meet it
-    :param wrong_password: whether the Connection holds a wrong password
+    :param tls: whether the sandbox uses TLS
+    :param received: whether the sandbox receives a request
+    :param methods: the methods that can have this fault
+    :param wrong_password: whether the Connection has a wrong password
     :param locked: whether the user is locked already
     """
 
-    what: str
+    description: str
     kind: str
     params: dict[str, Any] = field(default_factory=dict)
     exception: str | None = None
     attempts: int = 1
-    says: str = ""
+    message: str = ""
     task: str = SUCCEEDS
     sensor: str = SUCCEEDS
     tls: bool = False
-    seen: bool = True
+    received: bool = True
     methods: tuple[str, ...] = ("jwt", "los", "ppe")
     wrong_password: bool = False
     locked: bool = False
 
     @property
     def id(self) -> str:
-        """The name of a test."""
+        """The id of a test case."""
         return "-".join([self.kind, *map(str, self.params.values()), *(["locked"] if self.locked else [])])
 
 
-def unavailable(what: str, kind: str, says: str, *, sensor: str = WAITS, attempts: int = 3, **rest: Any) -> Row:
-    """Return a row of what may pass."""
+def unavailable(
+    description: str, kind: str, message: str, *, sensor: str = WAITS, attempts: int = 3, **rest: Any
+) -> Row:
+    """Return a row for a fault that may pass."""
     params = {name: rest.pop(name) for name in [*rest] if name not in Row.__dataclass_fields__}
-    return Row(what, kind, params, "UnavailableError", attempts, says, FAILS, sensor, **rest)
+    return Row(description, kind, params, "UnavailableError", attempts, message, FAILS, sensor, **rest)
 
 
-def refused(what: str, kind: str, says: str, **rest: Any) -> Row:
-    """Return a row of what nobody but a person can mend."""
+def rejected(description: str, kind: str, message: str, **rest: Any) -> Row:
+    """Return a row for a fault that only a person can correct."""
     params = {name: rest.pop(name) for name in [*rest] if name not in Row.__dataclass_fields__}
     exception = rest.pop("exception", "RejectedError")
-    return Row(what, kind, params, exception, 1, says, FAILS_AT_ONCE, FAILS_AT_ONCE, **rest)
+    return Row(description, kind, params, exception, 1, message, FAILS_AT_ONCE, FAILS_AT_ONCE, **rest)
 
 
-def unexpected(what: str, kind: str, says: str, **rest: Any) -> Row:
-    """Return a row of an answer that is not the interface's."""
+def unexpected(description: str, kind: str, message: str, **rest: Any) -> Row:
+    """Return a row for a response that does not follow the interface."""
     params = {name: rest.pop(name) for name in [*rest] if name not in Row.__dataclass_fields__}
-    return Row(what, kind, params, "ResponseError", 1, says, FAILS, FAILS, **rest)
+    return Row(description, kind, params, "ResponseError", 1, message, FAILS, FAILS, **rest)
 
 
-_NOT_REACHED = (
+_UNREACHABLE = (
     "The service could not be reached: it is down, its host name does not resolve, or a firewall blocks the connection"
 )
-_TOO_LATE = "The service did not respond within the time set in Timeout"
-_BROKEN = "The response of the service was cut off or cannot be decoded"
+_TIMED_OUT = "The service did not respond within the time set in Timeout"
+_CUT_OFF = "The response of the service was cut off or cannot be decoded"
 _OVERLOADED = "The service, or a gateway in front of it, is failing or overloaded."
 _NOT_JSON = "and a body that is not JSON"
-_NO_OBJECT = "The service responded with 200 and JSON that is not an object."
-_TOO_LONG = "The response of the service is larger than 1024 KiB"
+_NOT_AN_OBJECT = "The service responded with 200 and JSON that is not an object."
+_TOO_LARGE = "The response of the service is larger than 1024 KiB"
 _UNTRUSTED = "The certificate of the service is not trusted"
-_LASTS = "the access token expires at"
-_TOKEN = ("jwt", "los")
+_EXPIRY = "the access token expires at"
+_TOKEN_METHODS = ("jwt", "los")
 
 _REDIRECTED = (
-    "a redirect to elsewhere.invalid. It was not followed, because that could send the credentials to a different server: "
-    "check Auth URL in the Connection."
+    "a redirect to elsewhere.invalid. It was not followed, because that could send the credentials to a different "
+    "server: check Auth URL in the Connection."
 )
 _CREDENTIALS = (
-    "The service responded with 401 (Unauthorized: No message available). The client credentials were rejected: check "
-    "Client ID and Client secret (method jwt), LOS client ID and LOS client secret (method los), or API key and User "
-    "ID (method ppe) in the Connection."
+    "The service responded with 401 (Unauthorized: No message available). The client credentials were rejected: "
+    "check Client ID and Client secret (method jwt), LOS client ID and LOS client secret (method los), or API key "
+    "and User ID (method ppe) in the Connection."
 )
-_NOT_LET_IN = (
-    "The service responded with 403 (Forbidden: No message available). Access denied. Likely causes: the Group of the user "
-    "does not permit it; Origin is not the domain in the company settings; the address of this machine is not on the "
-    "service's allow-list."
+_ACCESS_DENIED = (
+    "The service responded with 403 (Forbidden: No message available). Access denied. Likely causes: the Group of "
+    "the user does not permit it; Origin is not the domain in the company settings; the address of this machine is "
+    "not on the service's allow-list."
 )
 _WRONG_PASSWORD = (
-    "Username or Password is wrong, or the user is locked. The password is not sent again, because repeated failures can "
-    "lock the account: correct the Connection, or have the user unlocked, then clear the task."
+    "Username or Password is wrong, or the user is locked. The password is not sent again, because repeated "
+    "failures can lock the account: correct the Connection, or have the user unlocked, then clear the task."
 )
 _HTML = (
-    "The service responded with 200 and an HTML page instead of JSON: a proxy or a login page is between this machine and "
-    "the service, or Auth URL is not the address of its API."
+    "The service responded with 200 and an HTML page instead of JSON: a proxy or a login page is between this "
+    "machine and the service, or Auth URL is not the address of its API."
 )
 
 ROWS = (
     # --- no connection ---
-    unavailable("The connection is refused", "refuse", _NOT_REACHED, seen=False),
-    unavailable("The TLS handshake hangs", "stall", _TOO_LATE, tls=True, seen=False),
-    refused(
+    unavailable("The connection is refused", "refuse", _UNREACHABLE, received=False),
+    unavailable("The TLS handshake hangs", "stall", _TIMED_OUT, tls=True, received=False),
+    rejected(
         "TLS: the certificate is of an unknown authority",
         "certificate",
         f"{_UNTRUSTED} (unable to get local issuer certificate)",
         name="unknown-ca",
         exception="SettingsError",
         tls=True,
-        seen=False,
+        received=False,
     ),
-    refused(
-        "TLS: the certificate is for another name",
+    rejected(
+        "TLS: the certificate is for a different name",
         "certificate",
         f"{_UNTRUSTED} (IP address mismatch",
         name="wrong-name",
         exception="SettingsError",
         tls=True,
-        seen=False,
+        received=False,
     ),
-    # --- no whole answer ---
-    unavailable("The request is accepted, and no response is sent", "hang", _TOO_LATE),
-    Row("The response is late, but within Timeout", "latency", {"seconds": 0.05}, says=_LASTS),
-    unavailable("The connection is reset in the middle of the response", "reset", _BROKEN, sensor=LOOKS_AGAIN),
-    unavailable("The chunked body breaks off", "cut-body", _BROKEN, sensor=LOOKS_AGAIN),
+    # --- no complete response ---
+    unavailable("The request is accepted, and no response is sent", "hang", _TIMED_OUT),
+    Row("The response is late, but within Timeout", "latency", {"seconds": 0.05}, message=_EXPIRY),
+    unavailable("The connection is reset in the middle of the response", "reset", _CUT_OFF, sensor=POKES_AGAIN),
+    unavailable("The chunked body is cut off", "cut-body", _CUT_OFF, sensor=POKES_AGAIN),
     unavailable(
-        "`Content-Length` is larger than the body", "wrong-content-length", _BROKEN, sensor=LOOKS_AGAIN, delta=100
+        "`Content-Length` is larger than the body", "wrong-content-length", _CUT_OFF, sensor=POKES_AGAIN, delta=100
     ),
     unexpected("`Content-Length` is smaller than the body", "wrong-content-length", _NOT_JSON, delta=-10),
-    unavailable("The headers never end", "endless-headers", _BROKEN),
-    # --- another answer than the interface's ---
+    unavailable("The headers never end", "endless-headers", _CUT_OFF),
+    # --- a response that does not follow the interface ---
     unexpected("200 and a body that is not JSON", "invalid-json", _NOT_JSON),
-    unexpected("200 and a JSON list", "wrong-shape", _NO_OBJECT, shape="list"),
-    unexpected("200 and a JSON string", "wrong-shape", _NO_OBJECT, shape="string"),
-    unexpected("200 and a JSON number", "wrong-shape", _NO_OBJECT, shape="number"),
-    unexpected("200 and JSON null", "wrong-shape", _NO_OBJECT, shape="null"),
+    unexpected("200 and a JSON list", "wrong-shape", _NOT_AN_OBJECT, shape="list"),
+    unexpected("200 and a JSON string", "wrong-shape", _NOT_AN_OBJECT, shape="string"),
+    unexpected("200 and a JSON number", "wrong-shape", _NOT_AN_OBJECT, shape="number"),
+    unexpected("200 and JSON null", "wrong-shape", _NOT_AN_OBJECT, shape="null"),
     unexpected("200 and an empty JSON object", "wrong-shape", "is missing from the response. ", shape="empty"),
     unexpected(
         "200 without the token", "wrong-shape", "The field access_token is missing from the response.", shape="missing"
@@ -165,55 +167,55 @@ ROWS = (
         shape="wrong-type",
     ),
     unexpected("200 and an HTML page", "html-200", _HTML),
-    Row("The right body under another content type", "wrong-content-type", says=_LASTS),
-    unexpected("A gzip body that becomes 16 MiB", "gzip-bomb", _TOO_LONG, size=16_777_216),
-    unexpected("A body of 10 MiB", "huge-body", _TOO_LONG),
-    unexpected("301 to another host", "redirect", f"The service responded with 301, {_REDIRECTED}", status=301),
-    unexpected("302 to another host", "redirect", f"The service responded with 302, {_REDIRECTED}", status=302),
-    unexpected("303 to another host", "redirect", f"The service responded with 303, {_REDIRECTED}", status=303),
-    unexpected("307 to another host", "redirect", f"The service responded with 307, {_REDIRECTED}", status=307),
-    unexpected("308 to another host", "redirect", f"The service responded with 308, {_REDIRECTED}", status=308),
-    # --- refusals ---
-    refused(
+    Row("The correct body with a different content type", "wrong-content-type", message=_EXPIRY),
+    unexpected("A gzip body that becomes 16 MiB", "gzip-bomb", _TOO_LARGE, size=16_777_216),
+    unexpected("A body of 10 MiB", "huge-body", _TOO_LARGE),
+    unexpected("301 to a different host", "redirect", f"The service responded with 301, {_REDIRECTED}", status=301),
+    unexpected("302 to a different host", "redirect", f"The service responded with 302, {_REDIRECTED}", status=302),
+    unexpected("303 to a different host", "redirect", f"The service responded with 303, {_REDIRECTED}", status=303),
+    unexpected("307 to a different host", "redirect", f"The service responded with 307, {_REDIRECTED}", status=307),
+    unexpected("308 to a different host", "redirect", f"The service responded with 308, {_REDIRECTED}", status=308),
+    # --- rejections ---
+    rejected(
         "400, not `invalid_grant`",
         "status",
         "The request was not accepted: check Origin and the client credentials of the method in the Connection.",
         status=400,
     ),
-    refused(
+    rejected(
         "400 `invalid_grant`",
         "status",
         f"The service responded with 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}",
         status=400,
         shape="oauth",
     ),
-    refused(
+    rejected(
         "A wrong password, where the service locks a user after three",
         "lockout",
         f"The service responded with 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}",
         after=3,
-        methods=_TOKEN,
+        methods=_TOKEN_METHODS,
         wrong_password=True,
     ),
-    refused(
+    rejected(
         "A locked user",
         "lockout",
         f"The service responded with 400 (invalid_grant: User account is locked). {_WRONG_PASSWORD}",
         after=1,
-        methods=_TOKEN,
+        methods=_TOKEN_METHODS,
         locked=True,
     ),
-    refused("401", "status", _CREDENTIALS, status=401),
-    refused("403", "status", _NOT_LET_IN, status=403),
-    refused(
+    rejected("401", "status", _CREDENTIALS, status=401),
+    rejected("403", "status", _ACCESS_DENIED, status=403),
+    rejected(
         "404",
         "status",
         "Nothing exists at this address: check Auth URL in the Connection (host and path prefix).",
         status=404,
     ),
-    # --- not now ---
+    # --- temporarily unavailable ---
     unavailable(
-        "408", "status", "The service timed out while waiting for the request.", sensor=LOOKS_AGAIN, status=408
+        "408", "status", "The service timed out while waiting for the request.", sensor=POKES_AGAIN, status=408
     ),
     unavailable("429", "status", "The service is rate-limiting requests.", status=429),
     unavailable(
@@ -260,15 +262,15 @@ ROWS = (
     unavailable(
         "504, without a body", "status", f"The service responded with 504. {_OVERLOADED}", status=504, shape="empty"
     ),
-    # --- a token that is not the usual one ---
-    Row("A token that expires after 5 s", "short-lived-token", says=_LASTS),
-    Row("A token without `exp`", "no-exp", says=_LASTS, methods=_TOKEN),
-    Row("`expires_in` is missing", "no-expires-in", says=_LASTS, methods=_TOKEN),
+    # --- an unusual token ---
+    Row("A token that expires after 5 s", "short-lived-token", message=_EXPIRY),
+    Row("A token without `exp`", "no-exp", message=_EXPIRY, methods=_TOKEN_METHODS),
+    Row("`expires_in` is missing", "no-expires-in", message=_EXPIRY, methods=_TOKEN_METHODS),
     unexpected(
         "`expires_in` is a string",
         "string-expires-in",
         "The field expires_in of the response is a string; the interface specifies an integer.",
-        methods=_TOKEN,
+        methods=_TOKEN_METHODS,
     ),
 )
 
@@ -302,12 +304,12 @@ The columns:
 
 def document() -> str:
     """Return the text of ``docs/faults.md``."""
-    lines = [
-        f"| {row.what} | {f'`{row.exception}`' if row.exception else 'none'} | {row.attempts} | {row.says.strip()} "
-        f"| {row.task} | {row.sensor} |"
-        for row in ROWS
-    ]
-    return _HEAD + "\n".join(lines) + "\n"
+    lines = []
+    for row in ROWS:
+        exception = f"`{row.exception}`" if row.exception else "none"
+        cells = [row.description, exception, str(row.attempts), row.message.strip(), row.task, row.sensor]
+        lines.append(f"| {' | '.join(cells)} |\n")
+    return _HEAD + "".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Made-up Fernet keys. Not in ``conftest.py``: there are several files of that name, and any of them may be meant."""
+"""Made-up Fernet keys. They are not in ``conftest.py``, because a module of that name cannot be imported reliably."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loopback socket that keeps the octets of each request and answers what it was told, bounded in time and number."""
+"""A loopback server that keeps the octets of each request and sends the responses that a test has set."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import contextlib
 import socket
 import threading
 
-PATIENCE = 60.0
+TIMEOUT = 60.0  # seconds
 
 
 class Loopback:
     """
-    One connection per answer in :attr:`answers`, then the port is deaf.
+    A server that accepts one connection after another, and sends one response of :attr:`responses` on each.
 
-    An answer is octets; None hangs up without an answer; a callable is given the connection.
+    A response is octets, or None to close the connection without a response, or a function that is called with the
+    connection and an event that is set when the server stops. If no response is left, the connection is closed.
     """
 
     def __init__(self):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.answers = []
+        self.responses = []
         self.requests = []
-        self._ended = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self):
@@ -30,36 +31,36 @@ class Loopback:
         return self
 
     def __exit__(self, *_):
-        self._ended.set()
+        self._stopped.set()
         with contextlib.suppress(OSError):
             # Wakes the thread that waits in accept().
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         self._listener.close()
         assert not self._thread.is_alive()
 
     def _serve(self):
-        while not self._ended.is_set():
+        while not self._stopped.is_set():
             try:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            connection.settimeout(PATIENCE)
+            connection.settimeout(TIMEOUT)
             with connection:
                 try:
                     self.requests.append(read_request(connection))
-                    answer = self.answers.pop(0) if self.answers else None
-                    if callable(answer):
-                        answer(connection, self._ended)
-                    elif answer is not None:
-                        connection.sendall(answer)
+                    response = self.responses.pop(0) if self.responses else None
+                    if callable(response):
+                        response(connection, self._stopped)
+                    elif response is not None:
+                        connection.sendall(response)
                 except OSError:
-                    # The client went away; what it did is what a test asserts.
+                    # The client closed the connection; the test checks what the client did.
                     continue
 
 
 def read_request(connection):
-    """Read one request whole: a head, and a body of the length that it says."""
+    """Read one request: the head, and a body of the length that the head states."""
     raw = b""
     while b"\r\n\r\n" not in raw:
         received = connection.recv(65536)
@@ -78,7 +79,7 @@ def read_request(connection):
     return head + b"\r\n\r\n" + body
 
 
-def json_answer(body, status="200 OK", headers=b""):
-    """Return a small answer with a length."""
+def json_response(body, status="200 OK", headers=b""):
+    """Return a response with a JSON body and its length."""
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n".encode()
     return head + headers + b"Connection: close\r\n\r\n" + body

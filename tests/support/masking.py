@@ -1,4 +1,4 @@
-"""Airflow's masker, where each version has it."""
+"""Airflow's masker, imported from the module where each version has it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ except ImportError:
         from airflow.utils.log.secrets_masker import redact
 
 
-def forget():
+def reset():
     """
-    Make every masker of this process forget what it masks.
+    Remove all values from every masker of this process.
 
-    It compiles all that it knows into one pattern again for each new secret, so a process that runs all tests of a
-    suite would end up doing little else.
+    For each new secret, Airflow's masker compiles all its values into one pattern again. A process that runs a whole
+    suite would spend most of its time on that.
     """
     for name, module in [*sys.modules.items()]:
         if name.startswith("airflow") and "_secrets_masker" in vars(module):
-            # It raises where nobody has configured it.
+            # It raises where it was not configured.
             with suppress(RuntimeError):
                 masker = module._secrets_masker()
                 masker.patterns = set()
                 masker.replacer = None
 
 
-__all__ = ["forget", "redact"]
+__all__ = ["redact", "reset"]

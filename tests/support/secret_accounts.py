@@ -1,4 +1,4 @@
-"""Accounts whose every secret is marked and awkward, so that a search finds it wherever it went. All made up."""
+"""Accounts with marked secrets full of awkward characters, so that a search finds every leak. All made up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMPANY = Company(
     los_client_secret="CANARY-los-secret-✓&=/%25",
     api_key="CANARY-api-key-ß/+ %2F?#",
     users=(USER,),
-    label="canary",
+    label="marked",
 )
 WRONG_PASSWORD = "CANARY-wrong-password-ø/%41+&"
 
@@ -33,15 +33,15 @@ SECRETS = {
     "los_basic": f"{COMPANY.los_client_id}:{COMPANY.los_client_secret}",
 }
 
-#: Which of them each method sends.
-SENT = {
+#: The secrets that each method sends.
+SENT_SECRETS = {
     "jwt": ("password", "client_secret", "basic"),
     "los": ("password", "los_client_secret", "los_basic"),
     "ppe": ("api_key",),
 }
 
 
-def canary_connections(url):
+def secret_connections(url):
     """Return the Connections by method, in Airflow's JSON form."""
     by_variable = connections(COMPANY, url)
     return {name.rpartition("_")[2].lower(): value for name, value in by_variable.items()}

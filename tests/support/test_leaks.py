@@ -1,4 +1,4 @@
-"""`leaks.py` finds what it is there to find."""
+"""Tests of ``leaks.py``: it finds a secret in every form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.leaks import leaks, told
+from tests.support.leaks import leaks, messages
 
 SECRET = "made-up/sécret+42"
 
@@ -30,20 +30,20 @@ def test_a_leak_is_found_in_every_form(text):
     assert leaks(f"before {text} after", [SECRET])
 
 
-def test_other_text_is_no_leak():
-    assert leaks("The service answered 401.", [SECRET]) == []
+def test_other_text_is_not_a_leak():
+    assert leaks("The service responded with 401.", [SECRET]) == []
 
 
 def fail():
     raise ValueError(SECRET)
 
 
-def test_an_exception_tells_its_chain():
+def test_the_messages_of_an_exception_include_its_chain():
     error = RuntimeError("outer")
     with pytest.raises(ValueError) as inner:  # noqa: PT011 - made here
         fail()
     for name in ("__cause__", "__context__"):
         error = RuntimeError("outer")
         setattr(error, name, inner.value)
-        assert leaks(told(error), [SECRET]) == [SECRET]
-    assert leaks(told(RuntimeError("outer")), [SECRET]) == []
+        assert leaks(messages(error), [SECRET]) == [SECRET]
+    assert leaks(messages(RuntimeError("outer")), [SECRET]) == []

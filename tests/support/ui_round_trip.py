@@ -1,8 +1,9 @@
 """
-Add, look at, edit, and delete a Connection as the web page of this Airflow does, in a process of its own.
+Add, view, test, edit and delete a Connection as the web page of this Airflow does, in a separate process.
 
-``python ui_round_trip.py FILE``: the file holds ``{"fields": {...}, "changes": {...}}``, by attribute of the Connection
-or name in its extra. Prints one line of JSON: the forms that were shown, and what was stored after each step.
+``python -m tests.support.ui_round_trip FILE``: the file contains ``{"fields": {...}, "changes": {...}}``, by attribute
+of the Connection or name in its extra. Prints one line of JSON: the forms and responses, and the stored Connection
+after each step.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CONN_ID = "from_the_page"
 
 
 def stored():
-    """Return what the metadata database holds."""
+    """Return the Connection of the metadata database."""
     from airflow.models import Connection
     from airflow.utils.session import create_session
 
@@ -31,7 +32,7 @@ def stored():
 
 
 def read_by_hook():
-    """Return what the hook makes of it, when it is handed over as the Test button does."""
+    """Return what the hook reads, if the Connection is passed on as by the Test button."""
     from airflow.models import Connection
     from airflow.utils.session import create_session
 
@@ -42,16 +43,16 @@ def read_by_hook():
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
     settings = LoanAuthHook(CONN_ID).client.settings()
-    sent = {name: str(getattr(settings.credentials, name)) for name in vars(settings.credentials)}
-    return sent | {"method": settings.method, "auth_url": settings.auth_url, "timeout": settings.timeout}
+    credentials = {name: str(getattr(settings.credentials, name)) for name in vars(settings.credentials)}
+    return credentials | {"method": settings.method, "auth_url": settings.auth_url, "timeout": settings.timeout}
 
 
 def _raw_extra(page):
     return re.search(r'<textarea[^>]*id="extra"[^>]*>(.*?)</textarea>', page, re.DOTALL)[1].strip()
 
 
-class Pages:
-    """The web server of Airflow 2.11, in which everybody is an administrator."""
+class WebServer:
+    """The web server of Airflow 2.11; every visitor is an administrator."""
 
     def __init__(self):
         Path(os.environ["AIRFLOW_HOME"], "webserver_config.py").write_text(
@@ -70,9 +71,9 @@ class Pages:
         form = {"conn_id": CONN_ID, "conn_type": "loanauth"}
         for name, value in fields.items():
             form[name if name in (*STANDARD, "extra") else f"extra__loanauth__{name}"] = value
-        answer = self.client.post(path, data=form, follow_redirects=True)
-        assert answer.status_code == 200, answer.text
-        return answer.text
+        response = self.client.post(path, data=form, follow_redirects=True)
+        assert response.status_code == 200, response.text
+        return response.text
 
     def add(self, fields):
         return self._save("/connection/add", {**fields, "extra": ""})
@@ -86,7 +87,7 @@ class Pages:
         return self.client.get(f"/connection/edit/{self.number}").text
 
     def edit(self, page, fields, changes):
-        """Send back what the page shows, which is no secret, with the changes."""
+        """Submit the values that the page shows, without secrets, and the changes."""
         secrets = ("password", "client_secret", "los_client_secret", "api_key")
         again = {name: "" if name in secrets else value for name, value in fields.items()}
         self._save(f"/connection/edit/{self.number}", {**again, **changes, "extra": html.unescape(_raw_extra(page))})
@@ -96,15 +97,15 @@ class Pages:
         extra = json.loads(html.unescape(_raw_extra(page)))
         body = {"connection_id": CONN_ID, "conn_type": "loanauth", "extra": json.dumps(extra)}
         body |= {name: fields[name] for name in ("host", "login") if name in fields} | {"port": int(fields["port"])}
-        answer = self.client.post("/api/v1/connections/test", json=body)
-        return answer.json.get("message", answer.text)
+        response = self.client.post("/api/v1/connections/test", json=body)
+        return response.json.get("message", response.text)
 
     def delete(self):
         self.client.post(f"/connection/delete/{self.number}")
 
 
-class Api:
-    """The API server of Airflow 3, asked as its page asks it."""
+class ApiServer:
+    """The API server of Airflow 3; it gets the same requests as from its page."""
 
     def __init__(self):
         os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS"] = "True"
@@ -112,26 +113,25 @@ class Api:
         from starlette.testclient import TestClient
 
         self.client = TestClient(create_app(apps="core"), base_url="http://127.0.0.1")
-        answer = self.client.get("/auth/token")
-        self.client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+        response = self.client.get("/auth/token")
+        self.client.headers["Authorization"] = f"Bearer {response.json()['access_token']}"
 
     def form(self):
-        (ours,) = [
-            one for one in self.client.get("/ui/connections/hook_meta").json() if one["connection_type"] == "loanauth"
-        ]
-        return ours
+        forms = self.client.get("/ui/connections/hook_meta").json()
+        (form,) = [form for form in forms if form["connection_type"] == "loanauth"]
+        return form
 
     def add(self, fields):
         extra = {name: value for name, value in fields.items() if name not in STANDARD}
-        # What the page sends for fields that were left alone.
+        # The page sends null for fields that were not filled in.
         extra = dict.fromkeys(self.form()["extra_fields"]) | extra
         standard = {name: value for name, value in fields.items() if name in STANDARD}
         if "port" in standard:
             standard["port"] = int(standard["port"])
         body = {"connection_id": CONN_ID, "conn_type": "loanauth", "extra": json.dumps(extra), **standard}
-        answer = self.client.post("/api/v2/connections", json=body)
-        assert answer.status_code == 201, answer.text
-        return answer.text
+        response = self.client.post("/api/v2/connections", json=body)
+        assert response.status_code == 201, response.text
+        return response.text
 
     def shown(self):
         return self.client.get(f"/api/v2/connections/{CONN_ID}").text
@@ -140,15 +140,15 @@ class Api:
         shown = json.loads(page)
         extra = json.loads(shown["extra"]) | changes
         body = {key: shown[key] for key in ("connection_id", "conn_type", *STANDARD)} | {"extra": json.dumps(extra)}
-        answer = self.client.patch(f"/api/v2/connections/{CONN_ID}", params={"update_mask": "extra"}, json=body)
-        assert answer.status_code == 200, answer.text
+        response = self.client.patch(f"/api/v2/connections/{CONN_ID}", params={"update_mask": "extra"}, json=body)
+        assert response.status_code == 200, response.text
 
     def test(self, page, fields):
-        """Press Test in the list, which sends what the API has shown."""
+        """Press Test in the list, which sends the values of the API's response."""
         shown = json.loads(page)
         body = {key: shown[key] or "" for key in ("connection_id", "conn_type", "extra", *STANDARD)}
-        answer = self.client.post("/api/v2/connections/test", json=body | {"port": shown["port"] or 0})
-        return answer.json().get("message", answer.text)
+        response = self.client.post("/api/v2/connections/test", json=body | {"port": shown["port"] or 0})
+        return response.json().get("message", response.text)
 
     def delete(self):
         assert self.client.delete(f"/api/v2/connections/{CONN_ID}").status_code == 204
@@ -156,21 +156,21 @@ class Api:
 
 def main(path):
     os.environ["AIRFLOW__CORE__TEST_CONNECTION"] = "Enabled"
-    asked = json.loads(Path(path).read_text())
+    given = json.loads(Path(path).read_text())
     try:
-        web = Api()
+        web = ApiServer()
     except ImportError:  # Airflow 2.11
-        web = Pages()
-    told = {"form": web.form()}
-    told["answer"] = web.add(asked["fields"])
-    told["added"], told["added_read"] = stored(), read_by_hook()
-    told["shown"] = web.shown()
-    told["test"] = web.test(told["shown"], asked["fields"])
-    web.edit(told["shown"], asked["fields"], asked["changes"])
-    told["edited"], told["edited_read"] = stored(), read_by_hook()
+        web = WebServer()
+    results = {"form": web.form()}
+    results["add_response"] = web.add(given["fields"])
+    results["added"], results["added_read"] = stored(), read_by_hook()
+    results["shown"] = web.shown()
+    results["test"] = web.test(results["shown"], given["fields"])
+    web.edit(results["shown"], given["fields"], given["changes"])
+    results["edited"], results["edited_read"] = stored(), read_by_hook()
     web.delete()
-    told["deleted"] = stored()
-    sys.stdout.write("\n" + json.dumps(told) + "\n")
+    results["deleted"] = stored()
+    sys.stdout.write("\n" + json.dumps(results) + "\n")
 
 
 if __name__ == "__main__":

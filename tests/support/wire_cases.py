@@ -1,10 +1,10 @@
 """
-The wire, as a literal table: what a Connection must become on the wire, what the service answers, what it means.
+The wire protocol as a literal table: the request for a Connection, the response of the service, and its meaning.
 
-Both sides are held against it: the client (``test_wire.py``) and the sandbox (``test_wire_sandbox.py``), so that they
-cannot be wrong together. ``service-interface.md`` §4 is the source; nothing here is computed but the chunk sizes of an
-answer. Two parts of a request vary by nature and are not the table's: the boundary of a form (:data:`BOUNDARY` stands
-for it, of the same length), and the headers ``User-Agent`` and ``Connection``.
+The client (``test_wire.py``) and the sandbox (``test_wire_sandbox.py``) are both checked against it, so that they share
+no error. ``service-interface.md`` §4 is the source. Only the chunk sizes of a response are computed. Two parts of a
+request vary and are not in the table: the boundary of a form, for which :data:`BOUNDARY` stands, and the headers
+``User-Agent`` and ``Connection``.
 
 All values are made up.
 """
@@ -24,15 +24,15 @@ BOUNDARY = b"0123456789abcdef0123456789abcdef"
 @dataclass(frozen=True)
 class Case:
     """
-    A row.
+    A row of the table.
 
     :param connection: the Connection in Airflow's JSON form
-    :param target: where the client must connect: host and port
-    :param request: the octets that it must send
-    :param answer: the octets that come back
-    :param expected: what they mean
+    :param target: host and port that the client must connect to
+    :param request: the octets that the client must send
+    :param response: the octets that the service sends
+    :param expected: the parsed response
     :param prefix: the path before the paths of §4, for the sandbox
-    :param checked: parts of the request in which each octet counts, beside the request target and the body
+    :param checked: parts of the request in which the service checks each octet, beside the request target and the body
     """
 
     name: str
@@ -40,14 +40,14 @@ class Case:
     connection: dict[str, Any]
     target: tuple[str, int]
     request: bytes
-    answer: bytes
+    response: bytes
     expected: TokenResponse | ApiSecretResponse
     prefix: str = ""
     checked: tuple[bytes, ...] = ()
 
 
 def chunked(head: bytes, *parts: bytes) -> bytes:
-    """Frame an answer as §4.1 says: ``Transfer-Encoding: chunked``."""
+    """Frame a response as in §4.1: ``Transfer-Encoding: chunked``."""
     return head + b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
 
@@ -167,7 +167,7 @@ CASES = (
             b"https://lender.example",
             b"Basic bGVuZGVyLWNsaWVudC0xMDAxOm1hZGUtdXAtY2xpZW50LXNlY3JldC0xMDAx",
         ),
-        answer=chunked(TOKEN_HEAD, FULL_TOKEN_BODY[:100], FULL_TOKEN_BODY[100:]),
+        response=chunked(TOKEN_HEAD, FULL_TOKEN_BODY[:100], FULL_TOKEN_BODY[100:]),
         expected=FULL_TOKEN,
     ),
     Case(
@@ -220,8 +220,8 @@ CASES = (
             b"https://lender.example:8443",
             b"Basic S3JlZGl0Z2ViZXIgw6kg4pyTLz86Z2U6aGVpbSAiJTJGIiY9KyDDsSBcIPCflJE=",
         ),
-        # Only what is sure to be there.
-        answer=chunked(TOKEN_HEAD, b'{"access_token":"eyJhbGciOiJSUzI1NiJ9.e30.bWFkZS11cA"}'),
+        # Only the required field.
+        response=chunked(TOKEN_HEAD, b'{"access_token":"eyJhbGciOiJSUzI1NiJ9.e30.bWFkZS11cA"}'),
         expected=TokenResponse(access_token="eyJhbGciOiJSUzI1NiJ9.e30.bWFkZS11cA"),
     ),
     Case(
@@ -235,7 +235,7 @@ CASES = (
             "extra": {
                 "method": "los",
                 "origin": "https://xn--grnwald-n2a.example",
-                # Those of the other method are not sent.
+                # The client credentials of the other method are not sent.
                 "client_id": "lender-client-1001",
                 "client_secret": "made-up-client-secret-1001",
                 "los_client_id": "los+client@lender.example",
@@ -275,8 +275,8 @@ CASES = (
             b"https://xn--grnwald-n2a.example",
             b"Basic bG9zK2NsaWVudEBsZW5kZXIuZXhhbXBsZTphOmI6Yzo6JTAwIMK1Iz8=",
         ),
-        # Null where the interface allows it, non-ASCII, a field that the interface does not name.
-        answer=chunked(
+        # Null where the interface allows it, non-ASCII characters, a field that the interface does not define.
+        response=chunked(
             TOKEN_HEAD,
             b'{"access_token":"eyJhbGciOiJSUzI1NiJ9.e30.bG9z","token_type":"Bearer","companyNmlsId":"800002",'
             b'"person":{"firstname":"Zo\xc3\xab","middlename":"Q.","lastname":"O\'Hara"},"tenantHint":[1,"a"]}',
@@ -306,7 +306,7 @@ CASES = (
             b"\r\n"
         ),
         # Its body, as gzip: {"valid":1793232000123,"secret":"bWFkZS11cC1hcGktc2VjcmV0+/=="}
-        answer=chunked(
+        response=chunked(
             SECRET_HEAD,
             base64.b64decode(
                 "H4sIAAAAAAACA6tWKkvMyUxRsjI0tzQ2MjYyMDAwNDLWUSpOTS5KLVGyUkoKd8uOCjY0THY2zEh2zy5JNgrLSs4NM9DWt7VVqgUAkgMtDD8AAAA="
@@ -332,8 +332,8 @@ CASES = (
             b"Accept-Encoding: gzip\r\n"
             b"\r\n"
         ),
-        # Not every service behind a gateway compresses.
-        answer=chunked(
+        # A service behind a gateway may send a body that is not compressed.
+        response=chunked(
             SECRET_HEAD.replace(b"Content-Encoding: gzip\r\n", b""),
             b'{"valid":-1,"secret":"s","hint":null}',
         ),
@@ -364,13 +364,13 @@ CASES = (
             b"\r\n"
         ),
         checked=(b"apiKey: a+b/c== made-up"[8:], b"userId: lender-user-1001"[8:]),
-        answer=chunked(SECRET_HEAD.replace(b"Content-Encoding: gzip\r\n", b""), b'{"secret":"~!","valid":0}'),
+        response=chunked(SECRET_HEAD.replace(b"Content-Encoding: gzip\r\n", b""), b'{"secret":"~!","valid":0}'),
         expected=ApiSecretResponse(valid=0, secret="~!"),
     ),
 )
 
 
-def split(raw: bytes) -> tuple[bytes, list[tuple[bytes, bytes]], bytes]:
+def split_message(raw: bytes) -> tuple[bytes, list[tuple[bytes, bytes]], bytes]:
     """Split a message into its first line, its headers (names in lower case, sorted) and its body."""
     head, _, body = raw.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")

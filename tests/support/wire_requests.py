@@ -1,4 +1,4 @@
-"""Both requests of the service, with the marked secrets of ``secret_accounts.py``."""
+"""Both kinds of request to the service, with the marked secrets of ``secret_accounts.py``."""
 
 from __future__ import annotations
 

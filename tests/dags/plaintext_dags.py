@@ -1,4 +1,4 @@
-"""DAGs in which a user takes the credential out of its seal."""
+"""DAGs in which a user opens a sealed credential, or switches sealing off."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ HASH = 'printf %s "$TOKEN" | sha256sum | cut -c 1-64 > "$PROOFS/'
 
 
 @task
-def keep(value, name):
+def write_value(value, name):
     Path(os.environ["PROOFS"], name).write_text(f"{type(value).__name__} {value}")
 
 
 @task
-def keep_hidden(token):
+def write_opened_value(token):
     Path(os.environ["PROOFS"], "value").write_text(token.value)
 
 
 with DAG("template", schedule=None, **COMMON) as template_dag:
-    authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="canary_jwt")
+    authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="marked_jwt")
     in_command = BashOperator(
         task_id="in_command",
         bash_command="TOKEN='{{ ti.xcom_pull(\"authenticate\").value }}'; " + HASH + 'in_command"',
@@ -45,8 +45,8 @@ with DAG("template", schedule=None, **COMMON) as template_dag:
         append_env=True,
     )
     authenticate >> [in_command, in_environment]
-    keep_hidden(authenticate.output)
+    write_opened_value(authenticate.output)
 
-with DAG("plain", schedule=None, **COMMON) as plain_dag:
-    keep(LoanAuthOperator(task_id="token", loanauth_conn_id="canary_jwt", seal=False).output, "token")
-    keep(LoanAuthOperator(task_id="secret", loanauth_conn_id="canary_ppe", seal=False).output, "secret")
+with DAG("plaintext", schedule=None, **COMMON) as plaintext_dag:
+    write_value(LoanAuthOperator(task_id="token", loanauth_conn_id="marked_jwt", seal=False).output, "token")
+    write_value(LoanAuthOperator(task_id="secret", loanauth_conn_id="marked_ppe", seal=False).output, "secret")
