@@ -169,7 +169,7 @@ class Run:
         instance = f"/dags/price_again/dagRuns/{run_id}/taskInstances/price_with_credential"
         self.check(self.airflow.get(instance)[1].get("try_number") == 2, "the cleared task did not run again")  # noqa: PLR2004
         self.check(
-            (after.succeeded - before.succeeded, after.refused - before.refused) == (1, 0),
+            (after.succeeded - before.succeeded, after.rejected - before.rejected) == (1, 0),
             f"the cleared task authenticated {after.succeeded - before.succeeded} times",
         )
 

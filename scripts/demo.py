@@ -272,7 +272,7 @@ def show_counters(runs: list[Run], counters: dict[str, Any]) -> list[str]:
             problems.append(f"{run.dag_id} authenticated {logins} times instead of once: {counts}")
         if priced != loans:
             problems.append(f"{run.dag_id} priced {priced} loans instead of {loans}")
-    if counters["prices"] != {"succeeded": loans * len(runs), "refused": 0}:
+    if counters["prices"] != {"succeeded": loans * len(runs), "rejected": 0}:
         problems.append(f"the sandbox should have priced {loans * len(runs)} loans: {counters['prices']}")
     if counters["token"] + counters["secret"] != len(runs):
         problems.append(f"the sandbox got {counters['token']} token and {counters['secret']} secret requests")

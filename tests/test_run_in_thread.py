@@ -41,7 +41,7 @@ def test_the_function_sees_the_context_variables_of_the_coroutine():
     asyncio.run(main())
 
 
-def test_a_result_that_nobody_awaits_any_more_is_dropped():
+def test_a_result_is_dropped_if_the_waiter_was_cancelled():
     """Also after the loop is closed; pytest makes an exception of the thread an error."""
     release = threading.Event()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_loanauth._compat import BaseOperator, delete_xcom
 
@@ -43,7 +43,7 @@ class LoanAuthOperator(BaseOperator):
         self,
         *,
         loanauth_conn_id: str = DEFAULT_CONN_ID,
-        method: Method | None = None,
+        method: Method | str | None = None,
         seal: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -58,7 +58,7 @@ class LoanAuthOperator(BaseOperator):
         # Imported when a task runs: it would be most of this module's cost when a DAG file is parsed.
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-        return LoanAuthHook(self.loanauth_conn_id, self.method)
+        return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method))
 
     def execute(self, context: Context) -> AccessToken | ApiSecret | str:  # noqa: ARG002 - Airflow's signature
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from airflow_provider_loanauth._compat import (
     TRIGGER_FAIL_REPR,
@@ -63,7 +63,7 @@ class LoanAuthSensor(BaseSensorOperator):
         self,
         *,
         loanauth_conn_id: str = DEFAULT_CONN_ID,
-        method: Method | None = None,
+        method: Method | str | None = None,
         seal: bool = True,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
@@ -80,7 +80,7 @@ class LoanAuthSensor(BaseSensorOperator):
         # Imported when a task runs: it would be most of this module's cost when a DAG file is parsed.
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-        return LoanAuthHook(self.loanauth_conn_id, self.method, max_attempts=1)
+        return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method), max_attempts=1)
 
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
         """

@@ -349,7 +349,7 @@ async def _respond(context: RequestContext, handler: Handler, entry: LogEntry, c
     try:
         response = handler(context)
     except HTTPError as error:
-        entry.refused = error.reason
+        entry.rejected = error.reason
         response = error.response
     if fault:
         await fault_handlers.AFTERWARDS[fault.kind](connection, fault, response)
@@ -365,5 +365,5 @@ def _log(entry: LogEntry) -> None:
         entry.path,
         entry.status or "no response",
         f", fault {entry.fault}" if entry.fault else "",
-        f", rejected: {entry.refused}" if entry.refused else "",
+        f", rejected: {entry.rejected}" if entry.rejected else "",
     )

@@ -27,17 +27,17 @@ MAX_LOG_LENGTH = 1000
 
 @dataclass
 class Count:
-    """How many requests succeeded and how many were refused."""
+    """How many requests succeeded and how many were rejected."""
 
     succeeded: int = 0
-    refused: int = 0
+    rejected: int = 0
 
     def add(self, *, succeeded: bool) -> None:
         """Count one."""
         if succeeded:
             self.succeeded += 1
         else:
-            self.refused += 1
+            self.rejected += 1
 
 
 @dataclass
@@ -76,7 +76,7 @@ class LogEntry:
     :param at: seconds since the epoch.
     :param path: without credentials.
     :param status: of the response; None while, or if, there is none.
-    :param refused: why the request was rejected, without any value of it; None if it was not.
+    :param rejected: why the request was rejected, without any value of it; None if it was not.
     """
 
     at: float
@@ -85,7 +85,7 @@ class LogEntry:
     endpoint: Endpoint
     status: int | None = None
     fault: str | None = None
-    refused: str | None = None
+    rejected: str | None = None
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))

@@ -267,9 +267,9 @@ def test_a_violating_token_request_is_rejected(sandbox, name):
     assert response.json()["error"] == "invalid_request"
     assert message in response.json()["error_description"]
     assert_silent(response.body)
-    assert sandbox.counters().authentications.refused == 1
+    assert sandbox.counters().authentications.rejected == 1
     assert sandbox.counters().authentications.succeeded == 0
-    assert message in sandbox.requests()[-1].refused
+    assert message in sandbox.requests()[-1].rejected
 
 
 def assert_silent(body):
@@ -297,7 +297,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_a_refusal_has_the_shape_of_oauth(sandbox, name):
+def test_a_rejection_has_the_shape_of_oauth(sandbox, name):
     raw, status, error, description = REFUSALS[name]
     response = send(sandbox, raw)
     assert (response.status, response.json()) == (status, {"error": error, "error_description": description})
@@ -372,13 +372,13 @@ def test_a_violating_secret_request_is_rejected(sandbox, name):
     assert response.status == 400
     assert message in response.json()["error_description"]
     assert_silent(response.body)
-    assert sandbox.counters().by_method["ppe"].refused == 1
+    assert sandbox.counters().by_method["ppe"].rejected == 1
 
 
 def test_a_key_is_not_taken_by_another_method(sandbox):
     response = send(sandbox, secret_path(PATH, method="HEAD"))
     assert (response.status, response.headers["Allow"]) == (405, "GET")
-    assert sandbox.counters().authentications.refused == 0
+    assert sandbox.counters().authentications.rejected == 0
 
 
 @pytest.mark.parametrize(
@@ -427,12 +427,12 @@ def test_counters(sandbox):
     counters = dataclasses.asdict(sandbox.counters())
     assert counters["token"] == 3
     assert counters["secret"] == 1
-    assert counters["authentications"] == {"succeeded": 2, "refused": 2}
+    assert counters["authentications"] == {"succeeded": 2, "rejected": 2}
     assert counters["by_method"] == {
-        "jwt": {"succeeded": 1, "refused": 1},
-        "unknown": {"succeeded": 0, "refused": 1},
-        "ppe": {"succeeded": 1, "refused": 0},
+        "jwt": {"succeeded": 1, "rejected": 1},
+        "unknown": {"succeeded": 0, "rejected": 1},
+        "ppe": {"succeeded": 1, "rejected": 0},
     }
-    assert counters["by_user"] == {"lender/pat": {"succeeded": 2, "refused": 1}}
+    assert counters["by_user"] == {"lender/pat": {"succeeded": 2, "rejected": 1}}
     assert counters["connections_accepted"] == counters["connections_established"] == 4
     assert dump_accounts(default_accounts())["companies"][0]["label"] == "lender"

@@ -34,9 +34,9 @@ def test_counters_and_requests(sandbox, control):
     send(sandbox, token_request(COMPANY, USER, password="nope1"))
     counters = control("GET", "/counters").json()
     assert counters == dataclasses.asdict(sandbox.counters())
-    assert counters["authentications"] == {"succeeded": 1, "refused": 1}
+    assert counters["authentications"] == {"succeeded": 1, "rejected": 1}
     log = control("GET", "/requests").json()
-    assert [(one["path"], one["status"], one["refused"]) for one in log] == [
+    assert [(one["path"], one["status"], one["rejected"]) for one in log] == [
         ("/oauth/token", 200, None),
         ("/oauth/token", 400, "wrong password"),
     ]

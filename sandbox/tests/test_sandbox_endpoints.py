@@ -125,11 +125,11 @@ def test_what_is_no_loan_is_rejected(sandbox, loan, message):
         price_loan(json.dumps(loan).encode())
 
 
-def test_a_refused_loan_is_counted(sandbox):
+def test_a_rejected_loan_is_counted(sandbox):
     token = raw_http.get_token(sandbox)["access_token"]
     response = send(sandbox, price_request(bearer(token), fico=0))
     assert (response.status, response.json()["error"]) == (400, "invalid_loan")
-    assert sandbox.counters().prices.refused == 1
+    assert sandbox.counters().prices.rejected == 1
     with pytest.raises(LoanError, match="not JSON"):
         price_loan(b"{")
 
@@ -145,7 +145,7 @@ def test_a_riskier_loan_costs_more():
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_the_probe_asks_for_nothing(sandbox, method):
+def test_the_probe_needs_no_credential(sandbox, method):
     response = send(sandbox, request(method, "/", {"Host": "h"}))
     assert response.status == 200
     assert response.body == (b'{"status":"UP","invented_by":"sandbox"}' if method == "GET" else b"")

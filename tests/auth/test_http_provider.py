@@ -17,7 +17,7 @@ from airflow_provider_loanauth.auth import requests as auth_module
 from loanauth_sandbox.server import running_sandbox
 from tests.integration.test_dags import run
 from tests.support.airflow_scratch import conn_variable
-from tests.support.leaks import leaks, locals_of, told
+from tests.support.leaks import leaks, locals_of, messages
 from tests.support.paths import DAG_FILES
 
 pytestmark = pytest.mark.xdist_group("dags")
@@ -73,7 +73,7 @@ def test_a_task_that_returned_plaintext_is_an_error_that_does_not_repeat_it(from
     auth_type, _ = from_task("made-up-plaintext")
     with pytest.raises(TypeError, match="a str instead of a credential") as caught:
         auth_type()
-    assert "made-up-plaintext" not in told(caught.value) + locals_of(caught.value)
+    assert "made-up-plaintext" not in messages(caught.value) + locals_of(caught.value)
 
 
 def test_a_wrong_parameter_is_an_error_when_it_is_called(pulled, from_task):
@@ -136,7 +136,7 @@ def test_hook_operator_mapped_operator_and_header_price_with_one_login_a_run(out
     assert "by_header" in outcome.of.states("http_jwt")
     assert outcome.counters.authentications.succeeded == 2
     # In each DAG three with the hook, one with the operator, two mapped; in one DAG, one with the header.
-    assert (outcome.counters.prices.succeeded, outcome.counters.prices.refused) == (6 + 7, 0)
+    assert (outcome.counters.prices.succeeded, outcome.counters.prices.rejected) == (6 + 7, 0)
 
 
 def test_the_runs_store_no_secret(outcome):

@@ -17,7 +17,7 @@ from airflow_provider_loanauth.auth import LoanAuth as RequestsLoanAuth
 from airflow_provider_loanauth.auth.httpx import LoanAuth
 from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
-from tests.support.leaks import leaks, locals_of, told
+from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import in_threads, loan
 
 REDIRECTS = [301, 302, 303, 307, 308]
@@ -99,7 +99,7 @@ def test_it_is_refreshed_before_it_expires(world, pulled, call):
     world.pass_time(3600 - 59)
     assert call(world.url, auth=auth, json=loan()).status_code == 200
     assert world.logins == 1
-    assert world.prices.refused == 0
+    assert world.prices.rejected == 0
 
 
 def test_a_revoked_credential_is_refreshed_once(world, auth, call):
@@ -107,7 +107,7 @@ def test_a_revoked_credential_is_refreshed_once(world, auth, call):
     world.sandbox.revoke()
     assert call(world.url, auth=auth, json=loan(), times=3).status_code == 200
     assert world.logins == 1
-    assert world.prices.refused == 1
+    assert world.prices.rejected == 1
 
 
 def test_rejected_requests_cost_one_refresh(world, auth, call):
@@ -187,7 +187,7 @@ def test_1000_requests_with_an_expired_credential_make_one_refresh_in_one_thread
     assert {response.status_code for response in responses} == {200}
     assert {response.json()["loan_id"] for response in responses} == {f"L-{number}" for number in range(1000)}
     assert world.logins == 1
-    assert world.prices.refused == 0
+    assert world.prices.rejected == 0
     assert len(threads) == 1
 
 
@@ -342,7 +342,7 @@ def test_1000_requests_during_an_outage_make_one_login_with_its_attempts(world, 
     assert len(set(map(id, failures))) == 1000
     assert world.credential_requests - before == 3
     assert len(threads) == 1
-    assert world.prices.succeeded == world.prices.refused == 0
+    assert world.prices.succeeded == world.prices.rejected == 0
 
 
 def test_requests_after_an_outage_log_in_again(world, pulled, single_attempt, threads):
@@ -568,7 +568,7 @@ def test_a_wrong_credential_is_a_type_error():
     plaintext = "eyJhbGciOiJub25lIn0.bWFkZS11cA.c2ln"
     with pytest.raises(TypeError, match=r"a str instead of a credential.*LoanAuth\.from_connection\(") as caught:
         LoanAuth(plaintext)
-    assert plaintext not in told(caught.value) + locals_of(caught.value)
+    assert plaintext not in messages(caught.value) + locals_of(caught.value)
     with pytest.raises(TypeError, match="from_connection was given NoneType"):
         LoanAuth.from_connection(None)
     with pytest.raises(ValueError, match="min_ttl must be"):
@@ -580,7 +580,7 @@ def test_used_by_requests_it_names_the_right_import(pricing, pulled):
     message = r"is for httpx. For requests, import LoanAuth from airflow_provider_loanauth\.auth\.$"
     with pytest.raises(TypeError, match=message) as caught:
         requests.get(pricing.url, auth=LoanAuth(token), timeout=60)
-    assert not leaks(told(caught.value) + locals_of(caught.value), [token.value])
+    assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
     with requests.Session() as session:
         session.auth = LoanAuth(token)
         with pytest.raises(TypeError, match=message):
@@ -610,7 +610,7 @@ def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, call, logs):
     for credential in (token, secret):
         with pytest.raises(LoanAuthError) as caught:
             call(world.url, auth=LoanAuth(credential), json=loan())
-        shown += [told(caught.value), locals_of(caught.value)]
+        shown += [messages(caught.value), locals_of(caught.value)]
     company = world.sandbox.state.accounts[0]
     secrets = [*issued, company.users[0].password, company.client_secret, company.api_key]
     assert logs.text

@@ -24,7 +24,7 @@ from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.redaction import SecretStr
-from tests.support.leaks import leaks, locals_of, told
+from tests.support.leaks import leaks, locals_of, messages
 from tests.support.masking import redact
 from tests.support.pricing_fixtures import in_threads, loan
 
@@ -79,7 +79,7 @@ def test_what_urllib3_logs_about_malformed_headers_is_masked(conn_id, session_of
         session.auth = session.auth or LoanAuth(credential)
         value = credential.value
         forms = [value, base64.b64encode(value.encode()).decode()]
-        loopback.answers = [
+        loopback.responses = [
             b"HTTP/1.1 200 Echo\r\nContent-Length: 0\r\nConnection: close\r\nno colon here\r\nX-Echo: %s\r\n\r\n"
             % " ".join(forms).encode()
         ]
@@ -104,7 +104,7 @@ def test_an_api_secret_without_a_company_id_is_an_error(world, define, pulled):
     define("loanauth_ppe", connection)
     with pytest.raises(SettingsError, match=r"Company ID is missing.*loanauth_ppe"):
         price(world, LoanAuth(secret))
-    assert world.prices.refused == world.prices.succeeded == 0
+    assert world.prices.rejected == world.prices.succeeded == 0
 
 
 def test_a_fresh_token_needs_no_connection(world, pulled, monkeypatch):
@@ -133,7 +133,7 @@ def test_it_is_refreshed_before_it_expires(world, pulled):
     world.pass_time(35)
     assert price(world, auth).status_code == 200
     assert world.logins == 1
-    assert world.prices.refused == 0
+    assert world.prices.rejected == 0
 
 
 def test_the_refresh_window_is_at_most_a_tenth_of_the_lifetime(world):
@@ -147,7 +147,7 @@ def test_the_refresh_window_is_at_most_a_tenth_of_the_lifetime(world):
     world.pass_time(25)
     price(world, auth)
     assert world.logins == 2
-    assert world.prices.refused == 0
+    assert world.prices.rejected == 0
 
 
 def test_the_refresh_window_can_be_set(world):
@@ -166,7 +166,7 @@ def test_an_expired_credential_is_refreshed_before_it_is_sent(world, pulled):
     world.pass_time(4000)
     assert price(world, LoanAuth(token)).status_code == 200
     assert world.logins == 1
-    assert world.prices.refused == 0
+    assert world.prices.rejected == 0
 
 
 def test_many_objects_with_one_expired_credential_refresh_once(world, pulled):
@@ -185,7 +185,7 @@ def test_each_lifetime_costs_one_login(world):
         world.pass_time(10)
     # 400 seconds; each token is used for 90 of its 100 seconds.
     assert world.logins == 5
-    assert world.prices.refused == 0
+    assert world.prices.rejected == 0
 
 
 @pytest.mark.parametrize("step", [-86_400, -3600, 3600, 86_400])
@@ -205,7 +205,7 @@ def test_an_adjusted_wall_clock_changes_nothing(world, pulled, monkeypatch, step
     world.sandbox.state.clock = lambda: really() + world.passed
     assert price(world, auth).status_code == price(world, logged_in_here).status_code == 200
     assert world.logins == 3
-    assert world.prices.refused == 0
+    assert world.prices.rejected == 0
 
 
 def test_a_refresh_with_a_wrong_wall_clock_lasts_as_long_as_the_service_says(world, pulled, monkeypatch):
@@ -255,7 +255,7 @@ def test_an_api_secret_is_refreshed_when_rejected(world, pulled):
     world.pass_time(90_000)
     assert price(world, auth).status_code == 200
     assert world.logins == 1
-    assert world.prices.refused == 1
+    assert world.prices.rejected == 1
 
 
 # --- refresh after a 401 ---
@@ -422,7 +422,7 @@ def test_one_tenants_credential_is_never_used_for_another(world, pricing, define
     requests.get(pricing.url, auth=LoanAuth.from_connection("loanauth_jwt"), timeout=60)
     first, second = [one["authorization"] for one in pricing.credentials]
     assert first != second
-    assert {name: tally.succeeded for name, tally in world.sandbox.counters().by_user.items()} == {
+    assert {name: count.succeeded for name, count in world.sandbox.counters().by_user.items()} == {
         "lender/pat": 1,
         "broker/pat": 1,
     }
@@ -459,7 +459,7 @@ def test_a_wrong_credential_is_a_type_error_that_names_its_type(given, name):
     message = f"given {name} instead of a credential: did the authenticating task run"
     with pytest.raises(TypeError, match=message) as caught:
         LoanAuth(given)
-    assert "made-up" not in told(caught.value) + locals_of(caught.value)
+    assert "made-up" not in messages(caught.value) + locals_of(caught.value)
 
 
 PLAINTEXT = [
@@ -481,7 +481,7 @@ def test_a_str_is_a_type_error_and_is_never_looked_up_or_repeated(text, logs, mo
     monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", _unexpected)
     with pytest.raises(TypeError, match=r"a str instead of a credential.*LoanAuth\.from_connection\(") as caught:
         LoanAuth(text)
-    shown = told(caught.value) + locals_of(caught.value) + logs.text
+    shown = messages(caught.value) + locals_of(caught.value) + logs.text
     # Every text contains the empty one.
     assert not text or text not in shown
 
@@ -510,14 +510,14 @@ def test_from_connection_without_an_id_is_the_default_connection(world):
 def test_a_wrong_connection_id_is_a_type_error_that_names_its_type(given, name):
     with pytest.raises(TypeError, match=f"from_connection was given {name} instead of a connection id") as caught:
         LoanAuth.from_connection(given)
-    assert "made-up" not in told(caught.value) + locals_of(caught.value)
+    assert "made-up" not in messages(caught.value) + locals_of(caught.value)
 
 
 def test_a_credential_is_not_a_connection_id(pulled):
     token = pulled()
     with pytest.raises(TypeError, match="from_connection was given AccessToken") as caught:
         LoanAuth.from_connection(token)
-    assert not leaks(told(caught.value) + locals_of(caught.value), [token.value])
+    assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
 
 
 def test_an_empty_connection_id_is_a_value_error():
@@ -568,7 +568,7 @@ def test_used_by_httpx_it_names_the_right_import(pricing, pulled):
     token = pulled()
     with httpx.Client(auth=LoanAuth(token), verify=False) as client, pytest.raises(TypeError, match=message) as caught:
         client.get(pricing.url)
-    assert not leaks(told(caught.value) + locals_of(caught.value), [token.value])
+    assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
 
     async def call():
         async with httpx.AsyncClient(auth=LoanAuth(token), verify=False) as client:
@@ -636,7 +636,7 @@ def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, logs, define):
     for credential in (token, secret):
         with pytest.raises(LoanAuthError) as caught:
             price(world, LoanAuth(credential))
-        shown += [told(caught.value), locals_of(caught.value)]
+        shown += [messages(caught.value), locals_of(caught.value)]
     company = world.sandbox.state.accounts[0]
     secrets = [*issued, company.users[0].password, company.client_secret, company.api_key]
     assert len(set(secrets)) == 7

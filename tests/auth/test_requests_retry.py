@@ -13,7 +13,7 @@ import requests
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
 from loanauth_sandbox.server import running_sandbox
-from tests.support.leaks import leaks, told
+from tests.support.leaks import leaks, messages
 from tests.support.pricing_fixtures import loan
 
 REDIRECTS = [301, 302, 303, 307, 308]
@@ -108,7 +108,7 @@ def test_a_redirect_to_another_sandbox_does_not_carry_the_credential(world, auth
         world.sandbox.set_fault("redirect", where="price", status=status, location=f"{other.url}/sandbox/price")
         response = requests.post(world.url, json=loan(), auth=auth, timeout=60)
         (entry,) = other.requests()
-        assert entry.refused in ("no credential", "wrong HTTP method")
+        assert entry.rejected in ("no credential", "wrong HTTP method")
         assert response.status_code in (401, 405)
     assert world.logins == 0
 
@@ -298,7 +298,7 @@ def test_a_body_that_cannot_be_rewound_is_one_error(world, pricing, auth, kind):
         LoanAuthError, match=r"\(401\)\. The credential was refreshed, but .* Send the request again"
     ) as caught:
         requests.post(pricing.url, data=body(), auth=auth, timeout=60)
-    assert not leaks(told(caught.value), [auth._provider.get_cached().value])
+    assert not leaks(messages(caught.value), [auth._provider.get_cached().value])
     # The error is right: the credential was refreshed.
     assert requests.post(pricing.url, data=body(), auth=auth, timeout=60).status_code == 200
     assert [one.body for one in pricing.seen] == [b"made-up loans"] * 2

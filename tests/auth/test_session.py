@@ -14,7 +14,7 @@ from airflow_provider_loanauth.auth.session import PricingSession
 from airflow_provider_loanauth.exceptions import RejectedError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from loanauth_sandbox.server import running_sandbox
-from tests.support.leaks import leaks, locals_of, told
+from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import in_threads, loan
 
 
@@ -64,7 +64,7 @@ def test_a_wrong_credential_is_a_type_error(world, given, name):
     message = f"get_conn was given {name} instead of a credential: did the authenticating task run"
     with pytest.raises(TypeError, match=message) as caught:
         LoanAuthHook("loanauth_los").get_conn(given)
-    assert "made-up-plain" not in told(caught.value) + locals_of(caught.value)
+    assert "made-up-plain" not in messages(caught.value) + locals_of(caught.value)
     assert world.credential_requests == 0
 
 
@@ -73,7 +73,7 @@ def test_a_credential_of_another_connection_is_a_value_error(world, pulled):
     message = "credential of connection 'loanauth_jwt', but this hook uses connection 'loanauth_los'"
     with pytest.raises(ValueError, match=message) as caught:
         LoanAuthHook("loanauth_los").get_conn(token)
-    assert not leaks(told(caught.value) + locals_of(caught.value), [token.value])
+    assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
     assert world.logins == 0
 
 

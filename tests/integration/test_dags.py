@@ -198,7 +198,7 @@ def test_all_loans_were_priced_with_one_login_for_each_run(produced):
     _, _, counters, _, requests = produced
     # 1 argument, 3 mapped, 1 with a secret, 1 of the LOS run.
     assert counters.prices.succeeded == 6
-    assert counters.prices.refused == 0
+    assert counters.prices.rejected == 0
     logins = [entry for entry in requests if entry.endpoint in ("token", "secret") and entry.status == 200]
     # Three sealed runs, the run with a template, two in plaintext, and the task that returned the response itself.
     assert len(logins) == 7
@@ -254,7 +254,7 @@ def test_a_rejected_password_is_sent_once(sealed, produced):
     assert [sealed.tries("rejected", name) for name in ("operator", "hook", "settings")] == [1, 1, 1]
     counters = produced[2]
     # One for each of the two tasks that sent it. The third task sent nothing, because Origin is missing.
-    assert counters.by_user["marked/pat"].refused == 2
+    assert counters.by_user["marked/pat"].rejected == 2
     assert b"RejectedError" in sealed.printed
     assert b"Username or Password is wrong" in sealed.printed
 

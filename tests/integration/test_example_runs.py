@@ -73,4 +73,4 @@ def test_the_asynchronous_task_prices_a_thousand_loans(batches):
 
 def test_each_example_logs_in_once(batches):
     assert batches.counters.authentications.succeeded == 2
-    assert (batches.counters.prices.succeeded, batches.counters.prices.refused) == (2000, 0)
+    assert (batches.counters.prices.succeeded, batches.counters.prices.rejected) == (2000, 0)

@@ -64,14 +64,14 @@ def test_tasks_that_start_late_succeed_with_one_refresh(steps):
     counters = steps.late.counters
     # One login of the operator, and one for all late tasks of the process.
     assert counters.authentications.succeeded == 2
-    assert (counters.prices.succeeded, counters.prices.refused) == (25, 0)
+    assert (counters.prices.succeeded, counters.prices.rejected) == (25, 0)
 
 
 def test_tasks_of_the_next_day_succeed_with_one_refresh_and_the_rotated_password(steps):
     succeeded(steps.next_day, "next_day")
     counters = steps.next_day.counters
-    assert (counters.authentications.succeeded, counters.authentications.refused) == (1, 0)
-    assert (counters.prices.succeeded, counters.prices.refused) == (6, 0)
+    assert (counters.authentications.succeeded, counters.authentications.rejected) == (1, 0)
+    assert (counters.prices.succeeded, counters.prices.rejected) == (6, 0)
 
 
 def test_a_task_that_outlives_its_token_succeeds_with_one_refresh(steps):
@@ -81,7 +81,7 @@ def test_a_task_that_outlives_its_token_succeeds_with_one_refresh(steps):
     assert counters.authentications.succeeded == 2 + 4
     assert counters.prices.succeeded == 3 + 3
     # The token is valid for one second only, so it may expire on the way.
-    assert counters.prices.refused <= 1
+    assert counters.prices.rejected <= 1
 
 
 def test_the_credential_is_gone_after_the_clean_up(steps):

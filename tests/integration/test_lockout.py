@@ -85,7 +85,7 @@ def test_a_wrong_password_is_sent_once(metadata_template, tmp_path):
 
     # One request for each task, also if the service was unavailable at first. The control is retried in the same run.
     expected = dict.fromkeys([*AT_ONCE, *LATE], 1) | {CONTROL: 6}
-    rejected = {name: counts[f"{COMPANY.label}/{name}"].refused for name, counts in counts_by_user.items()}
+    rejected = {name: counts[f"{COMPANY.label}/{name}"].rejected for name, counts in counts_by_user.items()}
     assert rejected == expected
     assert wrong_passwords == expected
     assert faults == {name: {"status": 1} for name in LATE}

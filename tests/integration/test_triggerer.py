@@ -80,7 +80,7 @@ def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
     finally:
         sandbox.start_listening()
     counters = sandbox.counters()
-    assert (counters.authentications.succeeded, counters.authentications.refused) == (SENSORS, 0)
+    assert (counters.authentications.succeeded, counters.authentications.rejected) == (SENSORS, 0)
     assert counters.token == SENSORS
     assert 1 <= counters.probe <= 3
     check_that_no_secret_is_stored(database)

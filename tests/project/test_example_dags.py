@@ -291,8 +291,8 @@ def test_the_search_for_leaks_finds_every_form(tmp_path, content):
 
 
 GOOD = {
-    "by_method": {method: {"succeeded": 1, "refused": 0} for method in demo.METHODS},
-    "prices": {"succeeded": 120, "refused": 0},
+    "by_method": {method: {"succeeded": 1, "rejected": 0} for method in demo.METHODS},
+    "prices": {"succeeded": 120, "rejected": 0},
     "token": 2,
     "secret": 1,
 }
@@ -302,10 +302,10 @@ GOOD = {
     ("change", "problem"),
     [
         ({}, None),
-        ({"by_method": GOOD["by_method"] | {"jwt": {"succeeded": 9, "refused": 0}}}, "some_jwt authenticated 9 times"),
-        ({"by_method": GOOD["by_method"] | {"ppe": {"succeeded": 0, "refused": 1}}}, "some_ppe authenticated 1 times"),
+        ({"by_method": GOOD["by_method"] | {"jwt": {"succeeded": 9, "rejected": 0}}}, "some_jwt authenticated 9 times"),
+        ({"by_method": GOOD["by_method"] | {"ppe": {"succeeded": 0, "rejected": 1}}}, "some_ppe authenticated 1 times"),
         ({"by_method": {}}, "some_los authenticated 0 times"),
-        ({"prices": {"succeeded": 119, "refused": 1}}, "should have priced 120 loans"),
+        ({"prices": {"succeeded": 119, "rejected": 1}}, "should have priced 120 loans"),
         ({"token": 3}, "got 3 token and 1 secret requests"),
     ],
 )

@@ -271,14 +271,14 @@ def test_rejected_credentials_fail_whatever_may_be_skipped(mode, when, parameter
     error = raised_by_rejection(mode, context, when, sandbox, **({parameter: True} if parameter else {}))
     assert type(error) is RejectedError
     assert "Username or Password is wrong" in str(error)
-    assert sandbox.counters().authentications.refused == 1
+    assert sandbox.counters().authentications.rejected == 1
 
 
 @each_mode_and_when
 def test_rejected_credentials_are_skipped_only_with_never_fail(mode, when, connection, sandbox, context, slept):
     connection(password="made-up-wrong-password")
     assert type(raised_by_rejection(mode, context, when, sandbox, never_fail=True)) is AirflowSkipException
-    assert sandbox.counters().authentications.refused == 1
+    assert sandbox.counters().authentications.rejected == 1
 
 
 @each_mode

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from loanauth_sandbox.accounts import default_accounts
 from loanauth_sandbox.server import running_sandbox
 from tests.support.airflow_scratch import conn_variable
-from tests.support.leaks import leaks, said_by
+from tests.support.leaks import leaks, without_masking_lines
 from tests.support.paths import DAG_FILES, EXAMPLE_DAGS
 from tests.support.secret_search import found_in
 
@@ -90,7 +90,7 @@ def test_every_mode_returns_its_credential_and_times_out_as_expected(metadata_te
         assert bool(counters[name].probe) == (late and name.startswith("deferrable"))
 
     secrets = {"password": COMPANY.users[0].password, "client secret": COMPANY.client_secret}
-    assert leaks(said_by(output), secrets.values()) == []
+    assert leaks(without_masking_lines(output), secrets.values()) == []
     assert found_in((tmp_path / "airflow.db").read_bytes(), secrets) == []
 
 
@@ -111,8 +111,8 @@ def test_the_example_waits_until_the_service_is_available_then_prices(metadata_t
         done = dags_test("price_when_open", environment)
         counters = sandbox.counters()
     assert "40 loans priced" in done.stdout, done.stdout[-5000:] + done.stderr[-5000:]
-    assert (counters.authentications.succeeded, counters.authentications.refused) == (1, 0)
+    assert (counters.authentications.succeeded, counters.authentications.rejected) == (1, 0)
     # Unavailable for the first poke and two probes; then a probe succeeds, then the second poke.
     assert counters.token == 2
     assert counters.probe >= 3
-    assert (counters.prices.succeeded, counters.prices.refused) == (40, 0)
+    assert (counters.prices.succeeded, counters.prices.rejected) == (40, 0)

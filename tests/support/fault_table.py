@@ -214,9 +214,7 @@ ROWS = (
         status=404,
     ),
     # --- temporarily unavailable ---
-    unavailable(
-        "408", "status", "The service timed out while waiting for the request.", sensor=POKES_AGAIN, status=408
-    ),
+    unavailable("408", "status", "The service timed out while waiting for the request.", status=408),
     unavailable("429", "status", "The service is rate-limiting requests.", status=429),
     unavailable(
         "429, `Retry-After: 2`",
@@ -294,7 +292,7 @@ The columns:
   the task: a rejected password is sent once.
 * **Sensor**: *waits* means that the sensor pokes again after `poke_interval`, in every mode, until `timeout`. A
   deferred sensor waits in the triggerer, which probes the Auth URL without credentials. It needs the worker again
-  when the probe gets any response other than 429 or 5xx. With `soft_fail`, a timeout skips the task, and a failure
+  when the probe gets any response other than 408, 429 or 5xx. With `soft_fail`, a timeout skips the task, and a failure
   still fails it.
 
 | Fault | Exception | Attempts | Log says | Task | Sensor |

@@ -44,7 +44,7 @@ class World:
 
     @property
     def rejected_logins(self):
-        return self.sandbox.counters().authentications.refused
+        return self.sandbox.counters().authentications.rejected
 
     @property
     def credential_requests(self):

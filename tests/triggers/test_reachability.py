@@ -22,14 +22,14 @@ def response(status, headers=b"", body=b""):
 
 @pytest.mark.parametrize("status", [200, 204, 301, 302, 307, 308, 400, 401, 403, 404, 405, 418, 499])
 def test_a_response_counts_as_reachable(status, loopback):
-    loopback.answers.append(response(status, b"Location: /elsewhere\r\n"))
+    loopback.responses.append(response(status, b"Location: /elsewhere\r\n"))
     assert is_reachable(loopback.url, TIMEOUT) is True
     assert len(loopback.requests) == 1
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 501, 502, 503, 504, 520, 599])
 def test_408_429_and_5xx_count_as_unreachable(status, loopback):
-    loopback.answers.append(response(status, b"Retry-After: 0\r\n"))
+    loopback.responses.append(response(status, b"Retry-After: 0\r\n"))
     assert is_reachable(loopback.url, TIMEOUT) is False
     assert len(loopback.requests) == 1
 
@@ -49,7 +49,7 @@ def test_408_429_and_5xx_count_as_unreachable(status, loopback):
     ids=["hangs up", "empty", "blank", "not HTTP", "no status", "many headers", "long header", "octets"],
 )
 def test_a_response_that_is_not_http_counts_as_unreachable(data, loopback):
-    loopback.answers.append(data)
+    loopback.responses.append(data)
     assert is_reachable(loopback.url, TIMEOUT) is False
 
 
@@ -58,7 +58,7 @@ def test_the_request_contains_nothing_but_the_address(loopback, monkeypatch, tmp
     netrc.write_text("default login made-up-user password made-up-netrc-password\n")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
-    loopback.answers.append(response(200))
+    loopback.responses.append(response(200))
     assert is_reachable(f"{loopback.url}/tenant1", TIMEOUT) is True
     lines = loopback.requests[0].decode().split("\r\n")
     assert lines[0] == "GET /tenant1 HTTP/1.1"
@@ -72,7 +72,7 @@ def test_the_request_contains_nothing_but_the_address(loopback, monkeypatch, tmp
 
 
 def test_the_body_is_not_read(loopback):
-    loopback.answers.append(b"HTTP/1.1 200 made up\r\nContent-Length: 1000000000\r\n\r\n")
+    loopback.responses.append(b"HTTP/1.1 200 made up\r\nContent-Length: 1000000000\r\n\r\n")
     assert is_reachable(loopback.url, TIMEOUT) is True
 
 
@@ -125,35 +125,35 @@ def test_plain_http_to_a_tls_port_is_unreachable(over_tls):
 
 def test_the_proxy_of_the_environment_is_used(loopback, monkeypatch):
     monkeypatch.setenv("http_proxy", loopback.url)
-    loopback.answers.append(response(404))
+    loopback.responses.append(response(404))
     assert is_reachable("http://lender.invalid/tenant1", TIMEOUT) is True
     assert loopback.requests[0].startswith(b"GET http://lender.invalid/tenant1 HTTP/1.1\r\n")
 
 
 def test_a_502_of_the_proxy_counts_as_unreachable(loopback, monkeypatch):
     monkeypatch.setenv("http_proxy", loopback.url)
-    loopback.answers.append(response(502))
+    loopback.responses.append(response(502))
     assert is_reachable("http://lender.invalid", TIMEOUT) is False
 
 
 def test_no_proxy_is_respected(loopback, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://proxy.invalid")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    loopback.answers.append(response(200))
+    loopback.responses.append(response(200))
     assert is_reachable(loopback.url, TIMEOUT) is True
 
 
 def test_plain_http_to_a_loopback_address_bypasses_every_proxy_as_a_login_does(loopback, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://proxy.invalid")
     monkeypatch.setenv("all_proxy", "socks5h://proxy.invalid")
-    loopback.answers.append(response(503))
+    loopback.responses.append(response(503))
     assert is_reachable(loopback.url, TIMEOUT) is False
     assert loopback.requests[0].startswith(b"GET / HTTP/1.1\r\n")
 
 
 def test_all_proxy_is_used_where_the_scheme_has_no_proxy(loopback, monkeypatch):
     monkeypatch.setenv("all_proxy", loopback.url)
-    loopback.answers += [response(404), response(403)]
+    loopback.responses += [response(404), response(403)]
     assert is_reachable("http://lender.invalid", TIMEOUT) is True
     assert loopback.requests[0].startswith(b"GET http://lender.invalid HTTP/1.1\r\n")
     # For https the proxy is asked for a tunnel, which this one rejects.

@@ -130,9 +130,11 @@ def operators(method: Method) -> None:
     assert_type(operator.hook, LoanAuthHook)
     assert_type(operator.execute({}), AccessToken | ApiSecret | str)
     assert_type(operator.loanauth_conn_id, str)
-    assert_type(operator.method, Method | None)
+    assert_type(operator.method, Method | str | None)
     assert_type(operator.seal, bool)
-    LoanAuthOperator(task_id="authenticate", method="JWT")  # type: ignore[arg-type]
+    # A template is a str.
+    LoanAuthOperator(task_id="authenticate", method="{{ params.method }}")
+    LoanAuthOperator(task_id="authenticate", method=1)  # type: ignore[arg-type]
 
     forget = LoanAuthForgetOperator(task_id="forget", credential_task_id="authenticate")
     assert_type(forget.credential_task_id, str)
@@ -146,7 +148,8 @@ def sensor(method: Method) -> None:
     )
     assert_type(waiting.hook, LoanAuthHook)
     assert_type(waiting.execute({}), AccessToken | ApiSecret | str)
-    LoanAuthSensor(task_id="authenticate", method="JWT")  # type: ignore[arg-type]
+    LoanAuthSensor(task_id="authenticate", method="{{ params.method }}")
+    LoanAuthSensor(task_id="authenticate", method=1)  # type: ignore[arg-type]
 
 
 def trigger() -> None:
