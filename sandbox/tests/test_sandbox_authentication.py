@@ -326,7 +326,7 @@ SPRING = {
 
 
 @pytest.mark.parametrize("name", SPRING)
-def test_a_refusal_has_the_shape_of_spring(sandbox, name):
+def test_a_rejection_has_the_shape_of_spring(sandbox, name):
     raw, status, error = SPRING[name]
     response = send(sandbox, raw)
     assert response.status == status
