@@ -241,12 +241,12 @@ def test_max_attempts(all_methods, sandbox):
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [{"kind": "status", "status": 403}, {"kind": "html-200"}, {"kind": "status", "status": 500}],
-    ids=lambda fault: str(fault.get("status", fault["kind"])),
+    ("kind", "params"),
+    [("status", {"status": 403}), ("html-200", {}), ("status", {"status": 500})],
+    ids=["403", "html-200", "500"],
 )
-def test_errors_name_the_connection(fault, all_methods, sandbox):
-    sandbox.set_fault(**fault)
+def test_errors_name_the_connection(kind, params, all_methods, sandbox):
+    sandbox.set_fault(kind, **params)
     with pytest.raises(LoanAuthError) as caught:
         LoanAuthHook("tenant_a", max_attempts=1).authenticate("los")
     assert (caught.value.conn_id, caught.value.method) == ("tenant_a", "los")
@@ -314,16 +314,16 @@ def test_the_test_button(method, all_methods, sandbox, define):
 
 
 @pytest.mark.parametrize(
-    ("fault", "sentence"),
+    ("kind", "params", "sentence"),
     [
-        ({"kind": "status", "status": 403}, "not on the service's allow-list"),
-        ({"kind": "html-200"}, "an HTML page instead of JSON"),
-        ({"kind": "status", "status": 503, "retry_after": 3600}, "asked to wait 3600 s"),
+        ("status", {"status": 403}, "not on the service's allow-list"),
+        ("html-200", {}, "an HTML page instead of JSON"),
+        ("status", {"status": 503, "retry_after": 3600}, "asked to wait 3600 s"),
     ],
     ids=["403", "html", "503"],
 )
-def test_the_test_button_reports_the_error(fault, sentence, all_methods, sandbox):
-    sandbox.set_fault(**fault)
+def test_the_test_button_reports_the_error(kind, params, sentence, all_methods, sandbox):
+    sandbox.set_fault(kind, **params)
     worked, message = LoanAuthHook("tenant_a").test_connection()
     assert worked is False
     assert sentence in message

@@ -28,20 +28,20 @@ from tests.support.secret_accounts import (
 
 each_method = pytest.mark.parametrize("method", ["jwt", "los", "ppe"])
 FAULTS = [
-    {"kind": "status", "status": 400, "shape": "oauth"},
-    {"kind": "status", "status": 401, "shape": "spring"},
-    {"kind": "status", "status": 403, "shape": "html"},
-    {"kind": "status", "status": 404},
-    {"kind": "status", "status": 429, "retry_after": 3600},
-    {"kind": "status", "status": 500, "shape": "empty"},
-    {"kind": "redirect", "status": 307},
-    {"kind": "html-200"},
-    {"kind": "invalid-json"},
-    {"kind": "wrong-shape", "shape": "missing"},
-    {"kind": "wrong-shape", "shape": "wrong-type"},
-    {"kind": "cut-body"},
-    {"kind": "reset"},
-    {"kind": "wrong-content-length"},
+    ("status", {"status": 400, "shape": "oauth"}),
+    ("status", {"status": 401, "shape": "spring"}),
+    ("status", {"status": 403, "shape": "html"}),
+    ("status", {"status": 404}),
+    ("status", {"status": 429, "retry_after": 3600}),
+    ("status", {"status": 500, "shape": "empty"}),
+    ("redirect", {"status": 307}),
+    ("html-200", {}),
+    ("invalid-json", {}),
+    ("wrong-shape", {"shape": "missing"}),
+    ("wrong-shape", {"shape": "wrong-type"}),
+    ("cut-body", {}),
+    ("reset", {}),
+    ("wrong-content-length", {}),
 ]
 
 
@@ -79,9 +79,11 @@ def response_secrets(response):
 
 
 @each_method
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: "-".join(map(str, fault.values())))
-def test_each_failure(method, fault, marked_sandbox, logs, capfd):
-    marked_sandbox.set_fault(**fault)
+@pytest.mark.parametrize(
+    ("kind", "params"), FAULTS, ids=["-".join(map(str, [kind, *params.values()])) for kind, params in FAULTS]
+)
+def test_each_failure(method, kind, params, marked_sandbox, logs, capfd):
+    marked_sandbox.set_fault(kind, **params)
     hook = LoanAuthHook(f"marked_{method}", max_attempts=1)
     with pytest.raises(LoanAuthError) as caught:
         hook.get_credential()

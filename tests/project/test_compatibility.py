@@ -99,7 +99,7 @@ for _function in ROWS.values():
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_this_version_is_as_the_table_says(row):
+def test_this_version_agrees_with_the_table(row):
     assert table("What differs")[row][VERSION].strip("`") == ROWS[row]()
 
 

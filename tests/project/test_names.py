@@ -1,4 +1,4 @@
-"""Identifiers use the vocabulary of CONTRIBUTING.md: words that were replaced do not come back."""
+"""Names and prose use the vocabulary of CONTRIBUTING.md: words that were replaced do not come back."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ RETIRED = {
     "answered": "response (RFC 9110)",
     "answers": "responses (RFC 9110)",
     "anew": "again",
+    "anybody": "name who",
     "ask": "request, or probe for a readiness check",
     "asked": "requested",
+    "asking": "requesting, or probing",
     "asks": "requests",
+    "canaries": "secrets",
+    "canary": "secret",
+    "everybody": "name who",
     "grant": "credential (a grant is what is exchanged for a token, RFC 6749 §1.3)",
     "grants": "credentials (as above)",
     "keyring": "provider (Python's keyring is the password store of the operating system)",
@@ -27,11 +32,15 @@ RETIRED = {
     "longest": "max",
     "look": "poke (Airflow), or probe",
     "looks": "poke (Airflow), or probe",
+    "mend": "correct, or end (a fault)",
     "most": "max",
     "nobody": "name what is missing",
+    "ours": "name what it is",
     "patience": "timeout",
     "question": "probe",
+    "questions": "probes",
     "refusal": "rejection, or error response",
+    "refusals": "rejections, or error responses",
     "refused": "rejected",
     "renew": "refresh (google-auth, azure-core, botocore)",
     "renewal": "refresh (as above)",
@@ -43,11 +52,25 @@ RETIRED = {
     "somebody": "name who",
     "spared": "grace period",
     "tally": "count",
+    "tells": "returns, or reports",
     "told": "messages",
+    "vain": "cooldown",
     "verb": "target (of make), or HTTP method",
+    "whoever": "name who",
+    "whose": "name the owner",
+}
+#: Retired phrase of docstrings, comments and messages → what to write instead.
+RETIRED_PHRASES = {
+    "anew": "again",
+    "at the most": "at most",
+    "in clear": "in plaintext, or unencrypted",
+    "of ours": "of this package",
+    "tell whether": "return whether",
+    "tells whether": "returns whether",
 }
 #: Identifiers that contain such a word in another, standard meaning.
 ALLOWED = {
+    "at_most": "plain English for an upper limit",
     "grant_type": "a field of the wire (RFC 6749 §4.3.2)",
     "invalid_grant": "an error code (RFC 6749 §5.2)",
     "connection_refused": "what TCP calls a closed port",
@@ -56,7 +79,7 @@ ALLOWED = {
 
 
 def identifiers(tree):
-    """Yield the names that a file defines: modules, classes, functions, parameters, variables and attributes."""
+    """Yield the names that a file defines: classes, functions, parameters, variables and attributes."""
     for node in ast.walk(tree):
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
@@ -80,11 +103,28 @@ def retired(name):
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")) if ".venv" not in path.parts]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def path_id(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", FILES, ids=path_id)
 def test_no_retired_word(path):
     found = [f"{path.stem}: {word}" for word in retired(path.stem)]
     for name, line in identifiers(ast.parse(path.read_text(encoding="utf-8"))):
         found += [f"line {line}, {name}: write {RETIRED[word]}" for word in retired(name)]
+    assert found == []
+
+
+def retired_phrases(text):
+    pattern = rf"\b(?:{'|'.join(RETIRED_PHRASES)})\b"
+    return [phrase.lower() for phrase in re.findall(pattern, text, re.IGNORECASE)]
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.name != "test_names.py"], ids=path_id)
+def test_no_retired_phrase(path):
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        found += [f"line {number}: write {RETIRED_PHRASES[phrase]}" for phrase in retired_phrases(line)]
     assert found == []
 
 
@@ -99,8 +139,22 @@ def test_no_retired_word(path):
         ("grant_type", []),
         ("INVALID_GRANT", []),
         ("almost_done", []),
+        ("is_at_most_ten", []),
+        ("at_the_most", ["most"]),
         ("tasks", []),
     ],
 )
 def test_the_words_of_a_name(name, expected):
     assert retired(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The password is sent in clear.", ["in clear"]),
+        ("Tell whether it was made anew.", ["tell whether", "anew"]),
+        ("A clear message in clearer words, at most one.", []),
+    ],
+)
+def test_the_phrases_of_a_text(text, expected):
+    assert retired_phrases(text) == expected

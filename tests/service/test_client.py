@@ -72,7 +72,7 @@ def test_the_request_has_the_values_of_the_settings(method):
 
 
 @pytest.mark.parametrize("in_headers", [False, True])
-def test_the_api_key_is_in_headers_if_the_connection_says_so(in_headers):
+def test_the_api_key_is_in_headers_if_the_connection_enables_it(in_headers):
     headers = request_of(settings_of("ppe", api_key="CANARY-plain-key", api_key_in_headers=in_headers)).headers
     assert ("apiKey" in headers, "userId" in headers) == (in_headers, in_headers)
 
