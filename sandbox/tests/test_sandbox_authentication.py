@@ -278,7 +278,7 @@ def assert_silent(body):
     assert not [one for one in secrets if one.encode() in body]
 
 
-REFUSALS = {
+REJECTIONS = {
     "wrong password": (changed(form(COMPANY, USER, password="nope1")), 400, "invalid_grant", "Bad credentials"),
     "unknown user": (changed(form(COMPANY, USER, username="nobody")), 400, "invalid_grant", "Bad credentials"),
     "another company's user": (
@@ -296,9 +296,9 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+@pytest.mark.parametrize("name", REJECTIONS)
 def test_a_rejection_has_the_shape_of_oauth(sandbox, name):
-    raw, status, error, description = REFUSALS[name]
+    raw, status, error, description = REJECTIONS[name]
     response = send(sandbox, raw)
     assert (response.status, response.json()) == (status, {"error": error, "error_description": description})
     assert response.headers["Cache-Control"] == "no-store"

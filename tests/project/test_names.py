@@ -74,7 +74,6 @@ ALLOWED = {
     "grant_type": "a field of the wire (RFC 6749 §4.3.2)",
     "invalid_grant": "an error code (RFC 6749 §5.2)",
     "connection_refused": "what TCP calls a closed port",
-    "at_most": "a limit, in a sentence",
 }
 
 
