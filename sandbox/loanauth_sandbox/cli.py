@@ -59,7 +59,7 @@ or any; default: any) and "times" (to how many requests it applies; default: all
         nargs="?",
         const="good",
         choices=CERTIFICATES,
-        help="use TLS, with the certificate good unless another one is named",
+        help="use TLS with this certificate; without a name: good",
     )
     add("--tls-dir", type=Path, help="directory for the certificates (default: a temporary one)")
     add("--accounts", type=Path, metavar="FILE.json", help="accounts to use instead of the made-up ones")
