@@ -28,7 +28,8 @@ RELABELING = {"host": "Auth URL", "login": "Username", "password": "Password"}
 
 
 def _field(label: str, description: str, *, kind: str = "string", **schema: Any) -> dict[str, Any]:
-    # No default values: a declared default makes the form overwrite what was given as JSON (apache/airflow #67054).
+    # No default values: a declared default makes the form overwrite values that were entered as JSON (apache/airflow
+    # #67054).
     return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
 
 

@@ -38,7 +38,7 @@ class SecretStr(str):
 
 
 class NotForXCom:
-    """Base for objects that hold plaintext secrets: Airflow would store a returned dataclass in XCom as it is."""
+    """Base for objects that contain plaintext secrets. Without it, Airflow would store a returned dataclass in XCom."""
 
     __slots__ = ()
 

@@ -68,7 +68,7 @@ trigger. The peer is the trigger of the HTTP provider. Logging is disabled for b
 """
 PEER = """
 The peer makes three attempts, one second apart. After any error other than 404 it starts again immediately, so it
-ignores its interval while the service responds with 503. While the service hangs, each of the peer's triggers holds a
+ignores its interval while the service responds with 503. While the service hangs, each of the peer's triggers keeps a
 connection open.
 """
 COLUMNS = (

@@ -51,7 +51,7 @@ class BaseLoanAuth:
     ) -> None:
         given: type[Any] = type(credential)
         if not issubclass(given, (AccessToken, ApiSecret)):
-            # Tools that capture local variables (Sentry, pytest) must not record what may be a plaintext token.
+            # Tools that capture local variables (Sentry, pytest) must not record a plaintext token.
             del credential
             if issubclass(given, str):
                 raise TypeError(

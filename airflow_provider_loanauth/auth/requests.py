@@ -73,7 +73,7 @@ class LoanAuth(BaseLoanAuth):
 
         :param task_id: id of the authenticating task in the same DAG run
         :param kwargs: parameters of :class:`LoanAuth` other than ``credential``
-        :return: a callable that returns a :class:`LoanAuth`, and raises what its constructor raises
+        :return: a callable that returns a :class:`LoanAuth`, with the errors of its constructor
         """
         return _FromTask(task_id, kwargs)
 

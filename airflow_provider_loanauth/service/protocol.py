@@ -3,7 +3,7 @@ The protocol of the service (``service-interface.md`` §2, §4): paths, headers,
 requests, responses and error responses.
 
 The interface shows no error responses (§7). This module reads two formats, which ``service-notes.md`` assumes: RFC 6749
-§5.2, and the error page of a common framework. Messages therefore speak of likely causes.
+§5.2, and the error page of a common framework. Messages therefore name likely causes.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def parse_response(request: WireRequest, response: WireResponse, *, now: datetim
     :return: the model that the request expects
     :raises RejectedError: the service rejected the credentials
     :raises UnavailableError: the service is temporarily unable to respond
-    :raises ResponseError: the response is not what the interface specifies
+    :raises ResponseError: the response does not follow the interface
     """
     try:
         return _parse(request, response, now)

@@ -152,7 +152,7 @@ class _RedactingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Redact a record (the protocol of ``logging``)."""
         if record.exc_info and any(thread == record.thread for thread, _ in self._active):
-            # urllib3 logs all headers when one cannot be parsed; they may contain what the service issued.
+            # urllib3 logs all headers when one cannot be parsed; they may contain an issued credential.
             record.msg = (
                 "The response of the service has malformed headers. The message of urllib3 is hidden, because it may "
                 "contain a secret."
