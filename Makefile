@@ -1,11 +1,11 @@
-# The targets of this project. Each sets up what it needs. Run `make` to list them.
+# The targets of this project. Each target sets up what it needs. Run `make` to list them.
 #
 # Only `format`, `constraints` and the option --update-docs change files that git tracks.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-# The first Python on the path that is new enough. To use another: `make PYTHON=/path/to/python venv`.
+# The first Python in PATH that is new enough. To use a different one: `make PYTHON=/path/to/python venv`.
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 python3.10,\
 	$(shell $(name) -c 'import sys; print("$(name)" * (sys.version_info >= (3, 10)))' 2>/dev/null)))
 VENV ?= .venv
@@ -16,7 +16,7 @@ READY := $(VENV)/.ready
 
 # uv must use an installed Python.
 export UV_PYTHON_DOWNLOADS := never
-# These variables of the caller would change what is imported.
+# If the caller has set these variables, they would change which packages Python imports.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .PHONY: help
@@ -77,7 +77,7 @@ e2e: $(READY) ## Run the end-to-end tests on real Airflow installations (ARGS="-
 	@$(BIN)/python -m e2e.run $(ARGS)
 
 .PHONY: lint
-lint: $(READY) ## Check style, format and types
+lint: $(READY) ## Check style, format, types and import layers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy

@@ -1,8 +1,8 @@
 """
-What differs between Airflow 2.11 and 3.3: names that moved, the channel to the supervisor, XCom, threads.
+Differences between Airflow 2.11 and 3.3: names that moved, the channel to the supervisor, XCom, threads.
 
-The only module that depends on Airflow's version. New places come first, so that no version gives a deprecation
-warning.
+This is the only module that depends on Airflow's version. It tries the newest place of each name first, so that no
+version gives a deprecation warning.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ else:
         except ImportError:  # 2.11
             from airflow.utils.log.secrets_masker import mask_secret
 
-    # What Airflow stores as the error of a task whose trigger did not fire in time. The literal is that of 2.11; later
-    # versions need it as well, because a task that 2.11 gave up on may be resumed after an upgrade.
+    # Airflow stores one of these errors for a task whose trigger did not fire in time. The literal is that of 2.11.
+    # Later versions need it too, because a task that timed out on 2.11 may be resumed after an upgrade.
     TRIGGER_TIMEOUTS = {"Trigger/execution timeout"}
     try:  # 3.0
         from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
@@ -113,7 +113,7 @@ def allow_in_xcom(cls: type[Any]) -> None:
 
 
 class _SupervisorLock:
-    """Lock for the channel to Airflow's supervisor, recreated after a fork: the child has a channel of its own."""
+    """Lock for the channel to Airflow's supervisor. It is recreated after a fork: the child has a separate channel."""
 
     def __init__(self) -> None:
         self.recreate()
@@ -130,23 +130,24 @@ def supervisor_lock() -> AbstractContextManager[Any]:
     """
     Return a lock that serialises calls to Airflow's supervisor.
 
-    On 3.0 and 3.1 a task's channel to its supervisor has no lock of its own: two threads that read a Connection or mask
-    a secret at the same time get each other's responses.
+    On 3.0 and 3.1, a task's channel to its supervisor has no lock of its own. If two threads read a Connection or mask
+    a secret at the same time, each may get the other's response.
     """
     return _SUPERVISOR_LOCK.lock
 
 
 async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") -> R:
     """
-    Run a blocking function in a daemon thread of its own and wait for it without blocking the event loop.
+    Run a blocking function in a new daemon thread and wait for it without blocking the event loop.
 
-    Airflow's triggerer shares the default thread pool of its event loop, where a call that hangs would starve others.
-    In a thread secrets can also be masked, which not every Airflow allows on an event loop. When this is cancelled, the
-    thread goes on until the function returns, and the result is dropped.
+    The default thread pool of the event loop is not used: Airflow's triggerer shares it, and a call that hangs would
+    starve others. A secret can be masked in the thread; not every Airflow version allows that on an event loop. If the
+    coroutine is cancelled, the thread continues until the function returns, and the result is dropped.
 
-    :param function: what to run; it sees the caller's context variables
+    :param function: function without parameters; it sees the caller's context variables
     :param name: name of the thread
-    :return: what the function returns; what it raises is raised here
+    :return: the result of the function
+    :raises BaseException: any exception of the function
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[R] = loop.create_future()
@@ -166,7 +167,7 @@ async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") ->
             result = context.run(function)
         except BaseException as caught:  # noqa: BLE001 - handed to the coroutine that waits
             error = caught
-        # A closed loop raises RuntimeError: nobody waits any more.
+        # A closed loop raises RuntimeError. No coroutine is waiting then.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver, result, error)
 
@@ -176,16 +177,16 @@ async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") ->
 
 def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> int:
     """
-    Delete the return value of a task, of all its mapped instances where it is mapped. Does nothing where none is
-    stored.
+    Delete the return value of a task from XCom, or the return values of all its mapped instances, if any are stored.
 
-    Values of mapped instances stay on 3.0, which loses the map index of a deletion on its way to the database. On every
-    version of Airflow 3, so do those of more instances than ``[core] max_map_length`` allows.
+    Airflow 3.0 cannot delete the values of mapped instances, because it drops the map index of the request. From 3.1
+    on, only map indexes below ``[core] max_map_length`` are deleted.
 
     :param dag_id: DAG id
     :param run_id: DAG run id
     :param task_id: task id
     :return: the number of values that are still stored
+    :raises Exception: any error of Airflow, such as one of its API server
     """
     try:  # 3.0
         xcom = import_module("airflow.sdk.execution_time.xcom").XCom
@@ -195,7 +196,7 @@ def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> int:
     names = {"key": "return_value", "dag_id": dag_id, "run_id": run_id, "task_id": task_id}
     xcom.delete(**names)
     left = stored = len(xcom.get_all(**names) or ())
-    # Mapped tasks that returned nothing leave gaps, so every index is tried until all values are gone.
+    # Mapped instances that returned nothing leave gaps, so try each index until all values are deleted.
     for index in range(conf.getint("core", "max_map_length", fallback=1024)):
         if not left:
             break

@@ -46,12 +46,12 @@ def require_fernet() -> Any:
 
 
 def _encrypt(text: str) -> str:
-    # surrogatepass: the error of a strict codec would hold the text.
+    # surrogatepass: the error of a strict codec would contain the text.
     return str(require_fernet().encrypt(text.encode("utf-8", "surrogatepass")).decode())
 
 
 def _decrypt(sealed: str) -> str | None:
-    """Return the text; None where this process has another key or the value is damaged."""
+    """Return the text; None if this process has a different key, or if the value is damaged."""
     fernet = require_fernet()
     try:
         return str(fernet.decrypt(sealed.encode()), "utf-8", "surrogatepass")
@@ -70,11 +70,11 @@ class Credential:
     Base of both credentials: metadata in plaintext, the secret sealed with Airflow's Fernet key.
 
     ``str`` and ``repr`` never show the secret, because Airflow calls them for lists and rendered fields; :attr:`value`
-    opens it.
+    opens it. Parameters are those of :class:`AccessToken`.
     """
 
     __version__: ClassVar[int] = 1
-    #: What messages call it.
+    #: Name of this kind of credential in messages.
     label: ClassVar[str]
 
     def __init__(
@@ -93,7 +93,7 @@ class Credential:
         Make a credential.
 
         :param value: the plaintext secret
-        :param extra: text that is sealed beside it, without line ends
+        :param extra: text without line ends that is sealed together with the secret
         :param metadata: parameters of the constructor
         :raises SealError: Airflow has no usable Fernet key
         """
@@ -103,18 +103,18 @@ class Credential:
     @classmethod
     def _associated_data(cls, method: str, conn_id: str) -> str:
         """
-        Return what is sealed in front of the secret, so that a value moved to another credential does not open.
+        Return text that is sealed in front of the secret, so that a value moved to another credential does not open.
 
-        One line, unique for each class, method and connection id: ``ascii`` escapes line ends and quotes.
+        The text is one line, unique for each class, method and connection id: ``ascii`` escapes line ends and quotes.
         """
-        # str.__str__: an Enum that is also a str is stored in XCom as its text.
+        # str.__str__: XCom stores an Enum that is also a str as its text.
         return ascii((cls.__name__, str.__str__(method), str.__str__(conn_id)))
 
     def _open_once(self) -> tuple[SecretStr, str]:
-        """Open, check and mask, once per object; return the secret and the text that was sealed beside it."""
+        """Open, check and mask, once per object; return the secret and the text that was sealed together with it."""
         if self._opened is None:
             opened = self._open()
-            # First this: no caller gets a value that is not masked.
+            # Mask first, so that no caller gets a value that is not masked.
             mask([opened[0]])
             self._opened = opened
         return self._opened
@@ -145,9 +145,9 @@ class Credential:
     @property
     def value(self) -> str:
         """
-        The plaintext secret; opens the credential and masks the secret in this task's logs.
+        The plaintext secret. Reading it opens the credential and masks the secret in this task's logs.
 
-        :raises SealError: no Fernet key, another one, or a damaged value
+        :raises SealError: there is no Fernet key, the key is a different one, or the value is damaged
         """
         return self._open_once()[0]
 
@@ -202,7 +202,7 @@ class Credential:
 
 
 def _restored(cls: type[Credential], data: dict[str, Any], version: int) -> Credential:
-    """Unpickle. Stored pickles of Airflow 2.11 name this function, so it must keep its name."""
+    """Unpickle a credential. Stored pickles of Airflow 2.11 name this function, so it must keep its name."""
     return cls._restore(data, version)
 
 
@@ -211,10 +211,10 @@ class AccessToken(Credential):
     The access token of Authen JWT or Authen LOS, for ``Authorization: Bearer <value>`` (RFC 6750).
 
     :param method: ``jwt`` or ``los``
-    :param conn_id: the connection that it was issued for
+    :param conn_id: id of the connection that it was issued for
     :param issued_at: when it was requested (UTC)
-    :param expires_at: when it expires (UTC), None where the service did not say
-    :param sealed: the token, sealed; :meth:`seal` makes it
+    :param expires_at: when it expires (UTC); None if the service did not state it
+    :param sealed: the sealed token, as made by :meth:`seal`
     """
 
     label = "access token"
@@ -224,7 +224,7 @@ class AccessToken(Credential):
         cls, token: str, *, method: str, conn_id: str, issued_at: datetime, expires_at: datetime | None
     ) -> AccessToken:
         """
-        Seal a token. Parameters are those of the class.
+        Seal a token. Other parameters are those of the class.
 
         :param token: the plaintext token
         :raises SealError: Airflow has no usable Fernet key
@@ -233,15 +233,21 @@ class AccessToken(Credential):
 
     @staticmethod
     def deserialize(data: dict[str, Any], version: int) -> AccessToken:
-        """Restore the object from what XCom stored; does not open it."""
+        """
+        Restore the object without opening it.
+
+        :param data: the dict that :meth:`serialize` returned and XCom stored
+        :param version: format of the stored data, at most 1
+        :raises SealError: the data is damaged, or a newer release stored it
+        """
         return AccessToken._restore(data, version)
 
 
 class ApiSecret(Credential):
     """
-    The API secret of PPE API secret, for the header ``secret`` of later calls (``service-notes.md``).
+    The API secret that PPE API secret returns, for the header ``secret`` of later requests (``service-notes.md``).
 
-    Parameters are those of :class:`AccessToken`; its lifetime is not known, so ``expires_at`` is None.
+    Parameters are those of :class:`AccessToken`. The lifetime of an API secret is not known, so ``expires_at`` is None.
     """
 
     label = "API secret"
@@ -252,7 +258,7 @@ class ApiSecret(Credential):
         Seal an API secret. Other parameters are those of the class.
 
         :param secret: the plaintext secret
-        :param valid: the integer that came with it, not interpreted (``service-interface.md`` §2.2)
+        :param valid: the integer ``valid`` of the response, not interpreted (``service-interface.md`` §2.2)
         :raises SealError: Airflow has no usable Fernet key
         """
         return cls._seal(secret, extra=f"{valid:d}", method=method, conn_id=conn_id, issued_at=issued_at)
@@ -260,15 +266,21 @@ class ApiSecret(Credential):
     @property
     def valid(self) -> int:
         """
-        The integer that came with the secret; its meaning is not stated (``service-notes.md``).
+        The integer ``valid`` of the response; its meaning is not known (``service-notes.md``).
 
-        :raises SealError: no Fernet key, another one, or a damaged value
+        :raises SealError: there is no Fernet key, the key is a different one, or the value is damaged
         """
         return int(self._open_once()[1])
 
     @staticmethod
     def deserialize(data: dict[str, Any], version: int) -> ApiSecret:
-        """Restore the object from what XCom stored; does not open it."""
+        """
+        Restore the object without opening it.
+
+        :param data: the dict that :meth:`serialize` returned and XCom stored
+        :param version: format of the stored data, at most 1
+        :raises SealError: the data is damaged, or a newer release stored it
+        """
         return ApiSecret._restore(data, version)
 
 

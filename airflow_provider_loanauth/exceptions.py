@@ -1,5 +1,5 @@
 """
-What can go wrong, where the fault is, and whether retrying can help.
+The exceptions of this provider. The class shows where the fault is, and whether retrying can help.
 
 .. code-block:: text
 
@@ -11,8 +11,8 @@ What can go wrong, where the fault is, and whether retrying can help.
         ├── ResponseError        the service responded without a usable credential
         └── SealError            the Fernet key is missing or a different one, or the value is damaged
 
-``SettingsError`` and ``RejectedError`` are also ``AirflowFailException``: a task that meets them fails at once,
-whatever its ``retries`` say, because sending a rejected password again gets the account locked.
+``SettingsError`` and ``RejectedError`` are also ``AirflowFailException``: they fail a task at once, whatever its
+``retries`` say, because sending a rejected password again can lock the account.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class LoanAuthError(AirflowException):
     """
     Base class of all errors of this provider.
 
-    :param message: one or more sentences: what is wrong, where, what to do; never contains a secret
-    :param conn_id: the Airflow connection that was in use, where known
-    :param method: the authentication method in use (``jwt``, ``los``, ``ppe``), where known
+    :param message: sentences that say what is wrong, where, and what to do; never contains a secret
+    :param conn_id: the connection id, or None if it is not known
+    :param method: the authentication method (``jwt``, ``los``, ``ppe``), or None if it is not known
     """
 
-    #: Whether the same request can succeed later although nothing is changed.
+    #: Whether the same request may succeed later without any change.
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, conn_id: str | None = None, method: str | None = None) -> None:
@@ -53,14 +53,20 @@ class LoanAuthError(AirflowException):
 
 
 class SettingsError(LoanAuthError, AirflowFailException):
-    """The Connection is incomplete or wrong; the message names each field by its label in the form."""
+    """
+    The Connection is incomplete or wrong; the message names each field by its label in the form.
+
+    Parameters are those of :class:`LoanAuthError`.
+    """
 
 
 class RejectedError(LoanAuthError, AirflowFailException):
     """
     The service rejected these credentials. They are not sent again.
 
-    :param status: HTTP status of the response
+    Other parameters are those of :class:`LoanAuthError`.
+
+    :param status: HTTP status of the response, or None if it is not known
     """
 
     def __init__(
@@ -74,8 +80,10 @@ class UnavailableError(LoanAuthError):
     """
     The service could not be reached, or is temporarily unable to respond. The same request may succeed later.
 
-    :param status: HTTP status, or None where there was no response
-    :param retry_after: seconds that the service asked to wait (RFC 9110 §10.2.3), or None where it did not say
+    Other parameters are those of :class:`LoanAuthError`.
+
+    :param status: HTTP status, or None if there was no response
+    :param retry_after: seconds to wait, from the ``Retry-After`` header (RFC 9110 §10.2.3); None if there was none
     """
 
     retryable = True
@@ -96,9 +104,11 @@ class UnavailableError(LoanAuthError):
 
 class ResponseError(LoanAuthError):
     """
-    The service responded, but without a usable credential. Names the field that is wrong, never its value.
+    The service responded, but without a usable credential. The message may name the wrong field, never its value.
 
-    :param status: HTTP status of the response, where known
+    Other parameters are those of :class:`LoanAuthError`.
+
+    :param status: HTTP status of the response, or None if it is not known
     """
 
     def __init__(
@@ -109,4 +119,8 @@ class ResponseError(LoanAuthError):
 
 
 class SealError(LoanAuthError):
-    """A credential cannot be sealed or opened: no Fernet key, a different Fernet key, or a damaged value."""
+    """
+    A credential cannot be sealed or opened: no Fernet key, a different Fernet key, or a damaged value.
+
+    Parameters are those of :class:`LoanAuthError`.
+    """

@@ -1,7 +1,7 @@
 """
 The provider metadata that Airflow reads: provider name, connection type, form fields, modules.
 
-Airflow loads it at start in every process, so it imports only the version.
+Every Airflow process imports this module at its start, so the module itself imports only the version.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_CONN_ID = "loanauth_default"
 HOOK_NAME = "Loan Pricing Authentication"
 HOOK_CLASS = "airflow_provider_loanauth.hooks.loanauth.LoanAuthHook"
 
-#: What each authentication method is called in the interface (``service-interface.md`` §1).
+#: Names of the authentication methods in the interface (``service-interface.md`` §1), by parameter value.
 METHOD_NAMES = {"jwt": "Authen JWT", "los": "Authen LOS", "ppe": "PPE API secret"}
 
 #: Standard fields of a Connection that the form relabels, by attribute of the Connection.
@@ -28,7 +28,8 @@ RELABELING = {"host": "Auth URL", "login": "Username", "password": "Password"}
 
 
 def _field(label: str, description: str, *, kind: str = "string", **schema: Any) -> dict[str, Any]:
-    # No default values: a declared default makes the form overwrite what was given as JSON (apache/airflow #67054).
+    # No default values: a declared default makes the form overwrite values that were entered as JSON (apache/airflow
+    # #67054).
     return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
 
 
@@ -36,7 +37,7 @@ def _secret(label: str, description: str) -> dict[str, Any]:
     return _field(label, description, format="password")
 
 
-#: Fields kept in the extra of the Connection, in the order of the form.
+#: Fields that Airflow stores in the extra of the Connection, in the order of the form.
 CONN_FIELDS: dict[str, dict[str, Any]] = {
     "method": _field(
         "Method",
@@ -77,9 +78,10 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
 #: Form label of every field, by attribute of the Connection or name in its extra.
 LABELS = RELABELING | {name: declared["label"] for name, declared in CONN_FIELDS.items()}
 
-#: The schema is part of Auth URL. The raw extra is hidden where Airflow can hide it (2.11), because each of its fields
-#: has a field of its own in the form. The port is shown because the form of Airflow 3.3.2 sends 0 for an empty port
-#: when it tests a connection, and its server then refuses to test the stored one (apache/airflow #73298).
+#: How the form shows the standard fields. The schema is hidden, because it is part of Auth URL. The raw extra is hidden
+#: where Airflow can hide it (2.11), because each of its fields has a field of its own in the form. The port is shown
+#: because the form of Airflow 3.3.2 sends 0 for an empty port when it tests a connection, and its server then
+#: responds with Bad Request (apache/airflow #73298).
 UI_FIELD_BEHAVIOUR: dict[str, Any] = {
     "hidden-fields": ["schema", "extra"],
     "relabeling": RELABELING,
@@ -96,7 +98,7 @@ def get_provider_info() -> dict[str, Any]:
     """
     Describe this provider to Airflow (entry point ``apache_airflow_provider``).
 
-    :return: what ``provider_info.schema.json`` of Airflow 2.11 to 3.3 allows
+    :return: metadata that is valid for ``provider_info.schema.json`` of Airflow 2.11 to 3.3
     """
     integration = "Loan Pricing Service"
 

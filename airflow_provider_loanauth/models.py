@@ -1,8 +1,8 @@
 """
-The two responses of the service (``service-interface.md`` §2), typed and frozen, with their secrets hidden from
-``repr``.
+The two responses of the service (``service-interface.md`` §2) as frozen dataclasses. Their ``repr`` hides secrets.
 
-Each field names its wire name where that is not the Python name; :func:`from_json` makes a model from parsed JSON.
+A field declares its name on the wire if that differs from the Python name. :func:`from_json` makes a model from parsed
+JSON.
 """
 
 from __future__ import annotations
@@ -38,13 +38,17 @@ def wire_field(name: str | None = None, *, required: bool = False, nullable: boo
 
 
 def _extra_fields() -> Any:
-    """Declare the place for fields that the interface does not name. Not in ``repr``: they may hold anything."""
+    """Declare the attribute for fields that the interface does not name. ``repr`` hides it: it may contain secrets."""
     return field(default_factory=dict, repr=False, hash=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoanAppSessionPolicy:
-    """How many loan application sessions a user may hold (§2.1, ``loanAppSessionPolicy``)."""
+    """
+    Limits of loan application sessions (§2.1, ``loanAppSessionPolicy``).
+
+    A field is None if the response does not contain it. ``extra_fields`` has unknown fields, by their wire names.
+    """
 
     limit_one_loan_app_per_session: bool | None = wire_field("limitOneLoanAppPerSession")
     limit_one_session_per_loan_app: bool | None = wire_field("limitOneSessionPerLoanApp")
@@ -53,7 +57,12 @@ class LoanAppSessionPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """The name of the user (§2.1, ``person``). ``middlename`` may be null on the wire."""
+    """
+    The name of the user (§2.1, ``person``).
+
+    A field is None if the response does not contain it; ``middlename`` is also None if it is null on the wire.
+    ``extra_fields`` has unknown fields, by their wire names.
+    """
 
     firstname: str | None = wire_field()
     middlename: str | None = wire_field(nullable=True)
@@ -64,11 +73,11 @@ class Person:
 @dataclass(frozen=True, kw_only=True)
 class TokenResponse(NotForXCom):
     """
-    Response of Authen JWT and Authen LOS (§2.1).
+    Response of Authen JWT and Authen LOS (§2.1, which describes the fields).
 
-    Only ``access_token`` is always there ("present on success"); any other field is None where the service left it out.
-    ``expires_in`` is the lifetime of the access token; the interface states no unit. Fields that the interface does not
-    name are kept in ``extra_fields`` under their wire names.
+    Only ``access_token`` is always present. Any other field is None if the response does not contain it. ``expires_in``
+    is the lifetime of the access token; the interface states no unit. Fields that the interface does not name are kept
+    in ``extra_fields``, by their wire names.
     """
 
     access_token: str = wire_field(required=True, secret=True)
@@ -111,8 +120,9 @@ class ApiSecretResponse(NotForXCom):
     """
     Response of PPE API secret (§2.2).
 
-    ``valid`` is kept as the integer it is: whether it is the instant of issue or of expiry is not stated
-    (``service-notes.md``). Fields that the interface does not name are kept in ``extra_fields``.
+    ``valid`` is an integer that is not interpreted: the interface does not say whether it is the time of issue or of
+    expiry (``service-notes.md``). ``secret`` is the API secret. Fields that the interface does not name are kept in
+    ``extra_fields``, by their wire names.
     """
 
     valid: int = wire_field(required=True)
@@ -137,7 +147,7 @@ def _wire_schema(cls: type[Any]) -> dict[str, tuple[str, type[Any], Mapping[str,
     schema: dict[str, tuple[str, type[Any], Mapping[str, Any]]] = {}
     for item in fields(cls):
         if item.metadata:
-            # "X | None" says what the attribute may be; X is what the wire may hold.
+            # The annotation is "X | None" or X; X is the type on the wire.
             kind = (*get_args(hints[item.name]), hints[item.name])[0]
             schema[item.metadata["wire"] or item.name] = (item.name, kind, item.metadata)
     return schema
@@ -146,7 +156,7 @@ def _wire_schema(cls: type[Any]) -> dict[str, tuple[str, type[Any], Mapping[str,
 def _validate(kind: type[Any], declaration: Mapping[str, Any], value: Any, path: str) -> Any:
     if value is None and declaration["nullable"]:
         return None
-    # bool is an int in Python; on the wire true is no number.
+    # Compare types exactly: in Python, bool is a subclass of int, but in JSON, true is not a number.
     if kind in (str, int, bool):
         if type(value) is kind:
             return SecretStr(value) if declaration["secret"] else value
@@ -166,7 +176,8 @@ def from_json(cls: type[M], document: Mapping[str, Any], *, prefix: str = "") ->
     :param cls: one of the models of this module
     :param document: a JSON object: wire names to values
     :param prefix: path of the object in the response, for messages
-    :raises ResponseError: a field is missing or of another type; names the field, never its value
+    :return: an instance of that model
+    :raises ResponseError: a field is missing or has a different type; the message names the field, never its value
     """
     schema = _wire_schema(cls)  # type: ignore[arg-type]  # a class is hashable
     values: dict[str, Any] = {}

@@ -1,6 +1,6 @@
 """
-Keeping secrets out of what people see: strings with a masked ``repr``, the encoded forms in which a secret may appear,
-masking in Airflow's logs, and what must not be stored in XCom.
+Protection of secrets: strings with a masked ``repr``, the encoded forms in which a secret may appear, masking in
+Airflow's logs, and a base class for objects that must not be stored in XCom.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class SecretStr(str):
         return "'***'"
 
     def __getitem__(self, key: SupportsIndex | slice) -> SecretStr:
-        """Return a part with a masked ``repr`` too: tools that shorten long values for a traceback slice them first."""
+        """Return a part with a masked ``repr``: some tools slice long values before they show them in a traceback."""
         return SecretStr(super().__getitem__(key))
 
 
 class NotForXCom:
-    """Base for objects that hold plaintext secrets: Airflow would store a returned dataclass in XCom as it is."""
+    """Base for objects that contain plaintext secrets. Without it, Airflow would store a returned dataclass in XCom."""
 
     __slots__ = ()
 
@@ -59,8 +59,8 @@ def hide_cause() -> Iterator[None]:
     """
     Remove the original exception from an exception of this package that leaves the block.
 
-    The text of the original may hold a whole address or URI with a secret. ``raise ... from None`` hides it from
-    tracebacks only: it stays in ``__context__``, where error trackers find it.
+    The text of the original exception may contain a URL or URI with a secret. ``raise ... from None`` hides the
+    original from tracebacks only: it stays in ``__context__``, where error trackers find it.
     """
     try:
         yield
@@ -73,7 +73,7 @@ def encoded_forms(secret: str) -> list[str]:
     """
     Return a secret and the forms in which it may be sent: Base64 and percent-encoded.
 
-    Base64 comes without padding, so that each form also matches the padded one. The list is short on purpose: Airflow's
+    The Base64 forms have no padding, so that they also match padded text. The list is short on purpose: Airflow's
     masker compiles all known values into one pattern whenever one is added.
 
     :param secret: the plaintext value
@@ -88,7 +88,7 @@ def encoded_forms(secret: str) -> list[str]:
             escaped,
             quote(octets),
             quote_plus(octets),
-            # Lower-case escapes are as valid as upper-case ones (RFC 3986 §2.1), and some proxies write them.
+            # Lower-case escapes are valid too (RFC 3986 §2.1), and some proxies write them.
             _PERCENT_ESCAPE.sub(lambda match: match[0].lower(), escaped),
         ]
     return list(dict.fromkeys(forms))
@@ -101,19 +101,19 @@ def contains_any(text: str, secrets: Iterable[str]) -> bool:
     :param text: text that is about to be shown
     :param secrets: plaintext values; empty ones are skipped
     """
-    # Error pages and gateways escape what they repeat of a request, each in its own way.
+    # Error pages and gateways may quote parts of a request, escaped for HTML or for URLs.
     texts = {text, html.unescape(text), unquote(text), unquote_plus(text)}
     return any(form in seen for secret in secrets if secret for form in encoded_forms(secret) for seen in texts)
 
 
 def mask(secrets: Iterable[str]) -> None:
     """
-    Have Airflow show ``***`` in this task's logs for these values and their Base64 and percent-encoded forms.
+    Make Airflow show ``***`` in this task's logs for these values and for their Base64 and percent-encoded forms.
 
     :param secrets: plaintext values
     """
-    # One call for all: on Airflow 3 each call is a message to the supervisor. Longest first, so that the masker never
-    # leaves the tail of a longer form behind.
+    # One call for all values, because on Airflow 3 each call is a message to the supervisor. The longest value comes
+    # first: if a shorter value matched first, the masker would show the rest of the longer one.
     forms = {str(form) for secret in secrets for form in encoded_forms(secret)}
     with supervisor_lock():
         mask_secret([*sorted(forms, key=len, reverse=True)])

@@ -1,1 +1,1 @@
-"""Benchmarks of this provider, beside other providers."""
+"""Benchmarks that compare this provider with other providers."""

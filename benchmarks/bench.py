@@ -1,7 +1,7 @@
 """
-Measure what ``LoanAuth`` costs, beside other providers and bare libraries (``make bench``).
+Compare the cost of ``LoanAuth`` with other providers and with bare libraries (``make bench``).
 
-The sandbox runs in a process of its own. Alternatives run in turn in one process, and the median is reported. CPU time
+The sandbox runs in a separate process. Alternatives run in turn in one process, and the median is reported. CPU time
 is that of this process. If a peer is not installed, the table says so.
 
 Without ``make``: ``python -m benchmarks.bench [ROW ...]`` with ``benchmarks/requirements.txt`` installed.

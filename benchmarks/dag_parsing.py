@@ -1,4 +1,4 @@
-"""The time that a DAG file spends on imports, beside other providers."""
+"""The time that a DAG file spends on imports, compared with other providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all rows of the benchmark share: the sandbox in a process of its own, measuring in turn, and tables."""
+"""Shared parts of the benchmark: the sandbox in a separate process, measuring in turn, and tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def bundle_with(ca):
 
 
 class Sandbox:
-    """A sandbox in a process of its own."""
+    """A sandbox in a separate process."""
 
     def __init__(self, *arguments):
         ready = HOME / f"ready-{time.monotonic_ns()}.json"
@@ -90,10 +90,10 @@ class Sandbox:
 
 
 def interleaved(rounds, functions):
-    """Call each function once a round, in turn; return the medians of wall and CPU time in milliseconds, by name."""
+    """Call each function once per round, in turn; return the medians of wall and CPU time in milliseconds, by name."""
     for function in functions.values():
         function()
-    # Airflow's heap is large. A full collection would be charged to whichever function triggers it.
+    # Airflow's heap is large. The time of a full collection would count for the function that happens to trigger it.
     gc.collect()
     gc.freeze()
     samples = {name: [] for name in functions}

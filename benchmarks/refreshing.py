@@ -1,4 +1,4 @@
-"""Refreshing an expired credential in 32 threads at once, beside the token code of other providers."""
+"""Refreshing an expired credential in 32 threads at once, compared with the token code of other providers."""
 
 from __future__ import annotations
 

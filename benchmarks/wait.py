@@ -1,8 +1,9 @@
 """
-Measure what waiting costs: 1,000 triggers in one event loop, beside ``HttpSensorTrigger`` of the HTTP provider.
+Measure the cost of waiting: 1,000 triggers in one event loop, compared with ``HttpSensorTrigger`` of the HTTP provider.
 
-The service is the sandbox, in a process of its own. Either it responds with 503, or it accepts requests and does not
-respond for a minute. Then it recovers. Each measurement has a process of its own, whose event loop runs only triggers.
+The service is the sandbox, in a separate process. Either it responds with 503, or it accepts requests and does not
+respond for a minute. Then it recovers. Each measurement runs in a separate process, and its event loop runs only
+triggers.
 
 ``make bench-wait``, or ``python -m benchmarks.wait``, prints a Markdown report and writes it to a file.
 """
@@ -59,15 +60,15 @@ SUBJECTS = {"own": "ServiceReadyTrigger", "peer": "HttpSensorTrigger"}
 
 HOW = f"""
 {TRIGGERS:,} triggers in one event loop wait for one service with an interval of {INTERVAL:.0f} s. The service is a
-process of its own on loopback. It is down as the first column says, and then recovers. Requests are counted by the
-service while it is down, and divided by the number of whole intervals. Lag is how late a sleep of
-{TICK * 1000:.0f} ms ends, from the start to the last event. The first number of memory is what Python has allocated per
-waiting trigger (tracemalloc). The second one is the growth of the process's resident set per trigger. The peer is the
-trigger of the HTTP provider. Logging is disabled for both triggers.
+separate process on loopback. It fails as the first column states, and then recovers. The service counts the requests
+while it is down; the table divides them by the number of whole intervals. Lag is the delay of the end of a sleep of
+{TICK * 1000:.0f} ms, measured from the start to the last event. The first memory number is the memory that Python has
+allocated per waiting trigger (tracemalloc). The second number is the growth of the process's resident set per
+trigger. The peer is the trigger of the HTTP provider. Logging is disabled for both triggers.
 """
 PEER = """
 The peer makes three attempts, one second apart. After any error other than 404 it starts again immediately, so it
-ignores its interval while the service responds with 503. While the service hangs, each of the peer's triggers holds a
+ignores its interval while the service responds with 503. While the service hangs, each of the peer's triggers keeps a
 connection open.
 """
 COLUMNS = (
@@ -87,7 +88,9 @@ class Result:
     One measurement.
 
     :param requests_per_interval: counted by the sandbox while it was down
-    :param lag_p50: of the event loop, in milliseconds; so are the other lags
+    :param lag_p50: median lag of the event loop, in milliseconds
+    :param lag_p99: 99th percentile of the lag, in milliseconds
+    :param lag_max: maximum lag, in milliseconds
     :param traced: bytes that Python has allocated per waiting trigger
     :param resident: growth of the process's resident memory per trigger, in bytes, shortly before recovery
     :param fired: number of triggers that reported that the service is ready
@@ -173,7 +176,7 @@ async def trace_memory(factory: Callable[[], Any]) -> float:
 async def measure(factory: Callable[[], Any], control: str, scenario: str) -> Result:
     """Start the triggers while the service is down, let it recover, and wait until they have fired."""
     down, fault = SCENARIOS[scenario]
-    # Run one trigger first: what is loaded and allocated once must not be counted.
+    # Run one trigger first, so that modules and memory that are loaded only once are not counted.
     await asyncio.wait_for(anext(factory().run()), TIMEOUT)
     call(f"{control}/fault", "PUT", fault)
     call(f"{control}/reset", "POST")
@@ -238,7 +241,7 @@ def measure_here(subject: str, scenario: str, url: str, control: str) -> None:
 
 @contextlib.contextmanager
 def sandbox() -> Iterator[dict[str, Any]]:
-    """Run the sandbox in a process of its own; yield what its ready file says."""
+    """Run the sandbox in a separate process; yield the content of its ready file."""
     with tempfile.TemporaryDirectory() as directory:
         ready = Path(directory) / "ready.json"
         command = [sys.executable, "-m", "loanauth_sandbox", "--ready-file", str(ready)]
@@ -345,7 +348,7 @@ def main() -> int:
     if options.measure:
         measure_here(*options.measure)
         return 0
-    # The peer holds 1,000 connections open, in the sandbox and here.
+    # The peer keeps 1,000 connections open, in the sandbox and here.
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard_limit, 65_536) if hard_limit > 0 else 65_536, hard_limit))
     scenarios = options.scenarios or SCENARIOS

@@ -1,5 +1,5 @@
 """
-The leak audit: search everything that a run has left behind for every secret, in every encoded form.
+The leak audit: search everything that a run has stored for every secret, in every encoded form.
 
 Leaks of Airflow itself are listed. If a listed leak is no longer found, the audit fails: Airflow has improved, and the
 documentation is out of date.
@@ -76,7 +76,7 @@ class Audit:
             self.problems.append(f"{secret} was found in {place}")
 
     def search_database(self, path: Path) -> None:
-        """Search each value of each row, and the database files, which still hold deleted rows."""
+        """Search each value of each row, and the database files, which still contain deleted rows."""
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             database.text_factory = bytes
             for table, column, value in _values(database):

@@ -1,4 +1,4 @@
-"""What a user does in the UI of Airflow 3.3 with a real browser, and the content of the pages afterwards."""
+"""Actions of a user in the UI of Airflow 3.3 with a real browser, and the content of the pages afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from e2e.standalone import Airflow
 
-#: For Debian's Chromium, as root in a container, without another network than loopback.
+#: Arguments for Debian's Chromium, run as root in a container that has only the loopback network.
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -67,8 +67,8 @@ class BrowserUser:
         """
         Take a screenshot for the documentation.
 
-        :param of: this part of the page; default: the visible part
-        :param height: only so many pixels from the top
+        :param of: the part of the page to show; None: the visible part
+        :param height: number of pixels from the top to show; None: all
         """
         path = self.screenshots / f"{name}.png"
         if of is not None:
@@ -83,8 +83,8 @@ class BrowserUser:
         """
         Fill in the form and save it.
 
-        :param fields: what to type, by attribute of the Connection or name in its extra
-        :param method: what to choose from the drop-down
+        :param fields: text for each field, by attribute of the Connection or name in its extra
+        :param method: text of the option to choose in the drop-down list
         """
         self.page.get_by_role("button", name="Add Connection").click()
         form = self.page.get_by_role("dialog")

@@ -1,4 +1,4 @@
-"""The secrets of an end-to-end run: made up with a mark, or issued by the sandbox; and Airflow's own leaks of them."""
+"""The secrets of an end-to-end run, made up or issued by the sandbox, and the known leaks of Airflow itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from loanauth_sandbox.server import Sandbox
 
-#: Made up. Each has a mark, and characters that URLs, JSON and HTML escape.
+#: Made-up secrets. Each one ends with a mark, and contains characters that are escaped in URLs, JSON and HTML.
 USER = User(
     username="pat@e2e.example", password="E2E-password-ü/%2B?#&+-mark", user_id="e2e-user-1", email="pat@e2e.example"
 )
@@ -39,9 +39,9 @@ COMMAND_LINE = [
 ]
 CONSOLE = ("secret given to --conn-uri", "logs: airflow-", "the command prints the URI that it has added")
 PRINTED = "print_the_secret: API secret"
-#: Versions whose scheduler repeats the output of tasks. Of a JSON web token it shows only the beginning.
+#: Versions with a scheduler that repeats the output of tasks. It shows only the beginning of a JSON web token.
 ECHOES_TASK_OUTPUT = ("3.2", "3.3")
-#: A positive control of the search: the id of a DAG is found, unencrypted, in every kind of place.
+#: A text that the search must find in every kind of place: the id of a DAG. It shows that the search works.
 CONTROL = "print_the_secret"
 KNOWN_LEAKS = {
     "2.11": [*COMMAND_LINE, CONSOLE],
@@ -64,7 +64,7 @@ KNOWN_LEAKS = {
                 "logs: airflow-3.0-standalone.log",
             )
         ),
-        # The variable's name has Airflow mask it where rendered fields are stored and shown, but not here.
+        # Because of the variable's name, Airflow masks it where rendered fields are stored and shown, but not here.
         ("price_by_name: access", "logs: airflow-3.0-standalone.log", "the scheduler repeats rendered fields"),
     ],
     "3.3": [
@@ -91,7 +91,7 @@ class Recorder:
     """
     Records every secret that the sandbox issues.
 
-    :param step: the current step of the run, which begins the name of each secret
+    :param step: the current step of the run; the name of each secret begins with it
     :param issued: the secrets by name
     """
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def collect_responses(airflow: Airflow, runs: list[tuple[str, str]]) -> dict[str, str]:
     """
-    Request every resource that can hold something of these runs.
+    Request every resource that may contain data of these runs.
 
     :param runs: pairs of DAG id and run id
     :return: the body of each response as text, by path and status code

@@ -2,10 +2,10 @@
 Run end-to-end tests on real Airflow installations (``make e2e``).
 
 On Airflow 3.3, a browser adds the Connection in its form, presses Test, runs an example DAG, and opens XCom and
-rendered templates. On 2.11 to 3.2, the REST API does the same. On each version, a task is cleared after its token
-expired, and tasks print secrets. Then the leak audit searches everything that was left behind.
+rendered templates. On 2.11 to 3.2, requests to the REST API do the same. On each version, a task is cleared after its
+token has expired, and tasks print secrets. Then the leak audit searches everything that was stored.
 
-Issued secrets are kept in the memory of this process only. All files are written to one scratch directory, and all
+This process keeps issued secrets in its memory only. All files are written to one scratch directory, and all
 programs are stopped at the end.
 """
 
@@ -45,13 +45,13 @@ def run_by_rest(run: Run) -> None:
     run.check_los_connection()
     succeeded, message = run.test_by_rest(run.connection())
     run.check(
-        succeeded and "by Authen JWT" in message and USER.username in message,
+        succeeded and "with Authen JWT" in message and USER.username in message,
         f"the test of the connection returned {message!r}",
     )
     run.check_wrong_password(lambda: run.test_by_rest(run.connection(password=WRONG_PASSWORD)))
     _, message = run.test_by_rest(run.connection(extra={"client_secret": "***"}))
     # From 3.1 on, Airflow replaces the mask that its form shows with the stored secret.
-    expected = "literally '***'" if airflow.version in ("2.11", "3.0") else "by Authen JWT"
+    expected = "literally '***'" if airflow.version in ("2.11", "3.0") else "with Authen JWT"
     run.check(expected in message, f"the test of a masked secret returned {message!r}")
 
     run_id = run.run_dag("price_by_template")
@@ -86,10 +86,10 @@ def run_in_browser(run: Run, screenshots: Path) -> None:
         }
         user.add_connection(CONN_ID, fields, "Authen JWT")
         message = user.test_connection(CONN_ID, "test-answer")
-        run.check("by Authen JWT" in message and USER.username in message, f"the Test button showed {message!r}")
+        run.check("with Authen JWT" in message and USER.username in message, f"the Test button showed {message!r}")
         user.change_timeout(CONN_ID, "25")
         message = user.test_connection(CONN_ID)
-        run.check("by Authen JWT" in message, f"the test of an edited connection showed {message!r}")
+        run.check("with Authen JWT" in message, f"the test of an edited connection showed {message!r}")
         _, stored = airflow.get(f"/connections/{CONN_ID}")
         run.check('"timeout": 25' in stored["extra"], f"the form saved {stored['extra']!r}")
 
@@ -199,7 +199,7 @@ def end_to_end(directory: Path, versions: Sequence[str], screenshots: Path) -> l
             f"{len(run.runs)} DAG runs",
             f"  audit: {len(audit.secrets)} secrets in {audit.forms} forms, {sum(audit.places.values())} places "
             f"({places}), {audit.searched_bytes / 1e6:.1f} MB",
-            f"  {len(found) or 'no'} leaks, beside {len(KNOWN_LEAKS[version])} known leaks of Airflow itself",
+            f"  {len(found) or 'no'} leaks, besides {len(KNOWN_LEAKS[version])} known leaks of Airflow itself",
             sep="\n",
             flush=True,
         )

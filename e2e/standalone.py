@@ -38,7 +38,8 @@ class Airflow:
     :param python: the Python of the environment in which it is installed
     :param home: an empty directory
     :param environment: additional environment variables
-    :param password: the user's
+    :param fernet_key: ``[core] fernet_key``
+    :param password: password of the user
     """
 
     def __init__(
@@ -221,7 +222,7 @@ class Airflow:
         """
         Start a DAG run.
 
-        :param params: of the run
+        :param params: parameters of the run
         :raises ProgramError: Airflow rejects it
         """
         body: dict[str, Any] = {"dag_run_id": run_id, "conf": params}

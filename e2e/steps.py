@@ -36,7 +36,7 @@ TOKEN_LIFETIME = 6  # seconds, of the token whose task is cleared
 
 
 class EndToEndError(Exception):
-    """A condition does not hold. The message is for the reader."""
+    """A condition does not hold. The message is shown to the user."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Run:
     The end-to-end run on one Airflow.
 
     :param runs: pairs of DAG id and run id, so far
-    :param pages: what the browser showed, by name of the page
+    :param pages: HTML of the pages that the browser showed, by name
     :param test_messages: messages of connection tests, by name
     """
 
@@ -107,7 +107,7 @@ class Run:
         connection["extra"] = json.dumps(extra)
         self.add(connection)
         succeeded, message = self.test_by_rest(connection)
-        self.check(succeeded and "by Authen LOS" in message, f"the test of Authen LOS returned {message!r}")
+        self.check(succeeded and "with Authen LOS" in message, f"the test of Authen LOS returned {message!r}")
 
     def test_by_rest(self, connection: dict[str, Any]) -> tuple[bool, str]:
         """Test a Connection as the form's Test button does; return whether it succeeded, and the message."""
@@ -117,10 +117,10 @@ class Run:
         return bool(response.get("status")), message
 
     def check_test_on_a_worker(self) -> None:
-        """Check that a test on a worker returns what the Test button does, for a right and a wrong password."""
+        """Check that a test on a worker has the result of the Test button, for a right and for a wrong password."""
         for password, expected in (
-            (USER.password, f"success: Authenticated {USER.username!r} by Authen JWT"),
-            (WRONG_PASSWORD, "Wrong Username or Password"),
+            (USER.password, f"success: Authenticated {USER.username!r} with Authen JWT"),
+            (WRONG_PASSWORD, "Username or Password is wrong"),
         ):
             connection = self.connection(connection_id="loanauth_on_a_worker", password=password)
             message = self.airflow.test_on_a_worker(self.programs, connection)
@@ -134,7 +134,7 @@ class Run:
         """Check that the test of a wrong password says what is wrong, and on which machine it ran."""
         succeeded, message = test()
         self.check(
-            not succeeded and "Wrong Username or Password" in message and "This test ran on" in message,
+            not succeeded and "Username or Password is wrong" in message and "This test ran on" in message,
             f"the test of a wrong password returned {message!r}",
         )
 
@@ -179,7 +179,7 @@ class Run:
         return str(self.airflow.get(task)[1].get("rendered_fields"))
 
     def check_masked_by_name(self) -> None:
-        """Check that every version masks a rendered field whose name says that it is a token."""
+        """Check that every version masks a rendered field that has a name of a token."""
         rendered = self.rendered("price_by_name", self.run_dag("price_by_name"), "price")
         self.check("'PRICING_TOKEN': '***'" in rendered, f"a variable named as a token is rendered as {rendered}")
 
@@ -188,7 +188,7 @@ class Run:
         run_id = self.run_dag("print_the_secret")
         task = f"/dags/print_the_secret/dagRuns/{run_id}/taskInstances/print_what_was_sent"
         _, log = self.airflow.request("GET", f"{self.airflow.api}{task}/logs/1", text=True)
-        # From 3.2 on, Airflow shortens whatever looks like a JSON web token before it masks known secrets.
+        # From 3.2 on, Airflow shortens any text that looks like a JSON web token before it masks known secrets.
         for line in (r"sent by loanauth_ppe: \*\*\*", r"sent by loanauth_jwt: Bearer (eyJ)?\*\*\*"):
             self.check(re.search(line, log), f"the log of a task has no line {line!r}")
         output = self.programs.log(f"airflow-{self.airflow.version}-standalone").read_text(errors="replace")
@@ -218,7 +218,7 @@ class Run:
             command = self.airflow.run(self.programs, "connections", *arguments)
             self.programs.wait(" ".join(arguments[:2]), lambda c=command: self.programs.succeeded(*c), seconds=300)
         self.check(CONN_JSON_SECRET in exported.read_text(), "the export lacks a Connection that was added")
-        exported.unlink()  # an export holds the secrets on purpose
+        exported.unlink()  # an export contains the secrets, which is its purpose
 
     def audit(self) -> Audit:
         """Search everything that the REST API and the pages show for every secret; return the audit."""

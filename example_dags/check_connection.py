@@ -1,12 +1,13 @@
 """
-Check a Connection on a worker, where tasks run. Use it if the Test button is disabled, or differs from what tasks do.
+Check a Connection on a worker, where tasks run. Use this DAG if the Test button is disabled, or if its result differs
+from that of tasks.
 
 Scenario: a Connection is new, or tasks fail with it. The only task of this DAG authenticates once and stores nothing.
-If it fails, its log says what is wrong and what to do, as the Test button does.
+If the task fails, its log says what is wrong and what to do, as the Test button does.
 
 Set-up: the Connection to check, of type *Loan Pricing Authentication*. Trigger the DAG manually and enter the id.
 
-This file is complete and can be copied alone. What it has in common with other examples is repeated on purpose.
+This file is complete and can be copied alone. Parts that other examples also have are repeated on purpose.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
     params={
         "conn_id": Param("loanauth_default", type="string", title="Connection id"),
         "method": Param(
-            None, type=["null", "string"], enum=[None, "jwt", "los", "ppe"], title="Method, if another one"
+            None, type=["null", "string"], enum=[None, "jwt", "los", "ppe"], title="Method, if not the default"
         ),
     },
     tags=["loanauth", "example"],

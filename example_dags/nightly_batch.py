@@ -14,7 +14,7 @@ Set-up:
 3. A triggerer (``airflow triggerer``), as for any deferrable task.
 4. The pool ``loan_pricing``: ``airflow pools set loan_pricing 8 "concurrent requests to loan pricing"``.
 
-This file is complete and can be copied alone. What it has in common with other examples is repeated on purpose.
+This file is complete and can be copied alone. Parts that other examples also have are repeated on purpose.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken
 
 CONN_ID = "loanauth_jwt"
-PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have another host than authentication
+PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have a different host than authentication
 LOANS = 1000
 
 # Starting a task takes about a second, pricing a loan some milliseconds, so 1,000 tasks would spend the night starting.
@@ -71,7 +71,8 @@ def made_up_loan(number: int) -> dict[str, Any]:
 )
 def nightly_batch() -> None:
     """Wait for the service, log in once, price 1,000 loans, summarise, delete the credential."""
-    # Waits until the service is available, logs in and returns the credential. While deferred, it uses no worker slot.
+    # The sensor waits until the service is available, logs in and returns the credential. While it is deferred, it uses
+    # no worker slot.
     # After three hours it is too late to price.
     authenticate = LoanAuthSensor(
         task_id="authenticate",

@@ -7,7 +7,7 @@ time, with the credential of the first task. If it has expired, all requests wai
 Set-up: the Connection ``loanauth_jwt`` and the Variable ``loan_pricing_url``, as in ``nightly_batch.py``. On the
 workers: ``pip install 'airflow-provider-loanauth[httpx]'``.
 
-This file is complete and can be copied alone. What it has in common with other examples is repeated on purpose.
+This file is complete and can be copied alone. Parts that other examples also have are repeated on purpose.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken
 
 CONN_ID = "loanauth_jwt"
-PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have another host than authentication
+PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have a different host than authentication
 LOANS = 1000
 # The service publishes no rate limits, so send few requests at the same time.
 MAX_CONCURRENT_REQUESTS = 20
@@ -72,7 +72,7 @@ def price_async() -> None:
         url = Variable.get(PRICING_URL)
 
         async def price_all() -> dict[str, float]:
-            # Not only with the limits of the client: httpx becomes slow with a long queue.
+            # A semaphore, because the client's own limits are not enough: httpx becomes slow with a long queue.
             limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
             async with httpx.AsyncClient(auth=LoanAuth(token), timeout=TIMEOUT) as client:
 

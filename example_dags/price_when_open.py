@@ -16,8 +16,8 @@ Set-up:
    ``/sandbox/price``. Replace the fields of request and response with those of your service.
 3. A triggerer (``airflow triggerer``), as for any deferrable task.
 
-This file is complete and can be copied alone, with ``data/loans.csv``. What it has in common with other examples is
-repeated on purpose.
+This file is complete and can be copied alone, with ``data/loans.csv``. Parts that other examples also
+have are repeated on purpose.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken
 
 CONN_ID = "loanauth_jwt"
-PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have another host than authentication
+PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have a different host than authentication
 LOANS = Path(__file__).parent / "data" / "loans.csv"
 BATCH_SIZE = 5
 BATCHES_AT_ONCE = 4
@@ -58,8 +58,8 @@ TIMEOUT = 30  # seconds for each loan
 )
 def price_when_open() -> None:
     """Wait for the service, log in once, price every batch with that token."""
-    # Like the operator, it returns the token, which XCom stores encrypted. If the service rejects the password, the
-    # task fails at once, regardless of retries and soft_fail, so that the password is sent only once.
+    # Like the operator, the sensor returns the token, which XCom stores encrypted. If the service rejects the password,
+    # the task fails at once, regardless of retries and soft_fail, so that the password is sent only once.
     token = LoanAuthSensor(
         task_id="wait_until_open",
         loanauth_conn_id=CONN_ID,

@@ -11,8 +11,8 @@ Set-up:
 2. The Variable ``loan_pricing_url``: the URL that prices one loan. ``make demo`` sets it to the sandbox's
    ``/sandbox/price``. Replace the fields of request and response with those of your service.
 
-This file is complete and can be copied alone, with ``data/loans.csv``. What it has in common with other examples is
-repeated on purpose.
+This file is complete and can be copied alone, with ``data/loans.csv``. Parts that other examples also
+have are repeated on purpose.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import ApiSecret
 
 CONN_ID = "loanauth_ppe"
-PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have another host than authentication
+PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have a different host than authentication
 LOANS = Path(__file__).parent / "data" / "loans.csv"
 
 # Starting a task takes longer than pricing a loan, so each task prices a batch of loans over one connection. A failed
@@ -59,7 +59,7 @@ TIMEOUT = 30  # seconds for each loan
 )
 def refresh_quotes_ppe() -> None:
     """Fetch the API secret once, price every batch with it, print the quotes."""
-    # Sends the API key once for each DAG run, for any number of loans. XCom stores the secret encrypted.
+    # This task sends the API key once for each DAG run, for any number of loans. XCom stores the secret encrypted.
     secret = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID, method="ppe").output
 
     @task
@@ -85,7 +85,7 @@ def refresh_quotes_ppe() -> None:
 
         url = Variable.get(PRICING_URL)
         with requests.Session() as session:
-            # Adds the headers secret and companyid (the Connection's Company ID) to requests to this origin only.
+            # LoanAuth adds the headers secret and companyid (the Connection's Company ID), for this origin only.
             session.auth = LoanAuth(secret)
             priced = []
             for loan in loans:

@@ -1,8 +1,8 @@
 """
 Reprice the pipeline every morning (method Authen JWT).
 
-Scenario: before its trading desk opens, a lender prices every loan in its pipeline, and prints how far today's rates
-are from the rates that were quoted to the borrowers.
+Scenario: before its trading desk opens, a lender prices every loan in its pipeline, and prints the difference between
+today's rates and the rates that were quoted to the borrowers.
 
 Set-up:
 
@@ -11,8 +11,8 @@ Set-up:
 2. The Variable ``loan_pricing_url``: the URL that prices one loan. ``make demo`` sets it to the sandbox's
    ``/sandbox/price``. Replace the fields of request and response with those of your service.
 
-This file is complete and can be copied alone, with ``data/loans.csv``. What it has in common with other examples is
-repeated on purpose.
+This file is complete and can be copied alone, with ``data/loans.csv``. Parts that other examples also
+have are repeated on purpose.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken
 
 CONN_ID = "loanauth_jwt"
-PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have another host than authentication
+PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have a different host than authentication
 LOANS = Path(__file__).parent / "data" / "loans.csv"
 
 # Starting a task takes longer than pricing a loan, so each task prices a batch of loans over one connection. A failed
@@ -86,7 +86,8 @@ def reprice_pipeline_jwt() -> None:
 
         url = Variable.get(PRICING_URL)
         with requests.Session() as session:
-            # Adds the token to each request to this origin, and to no other. Refreshes it if it expires.
+            # LoanAuth adds the token to each request to this origin, and to no other. It refreshes the token if it
+            # expires.
             session.auth = LoanAuth(token)
             priced = []
             for loan in loans:

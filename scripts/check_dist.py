@@ -1,9 +1,9 @@
 """
 Check the wheels and sdists of both distributions (``make build``).
 
-Each must hold its package, its licence and its entry points, and nothing else. In a clean environment with the
-provider's wheel alone, ``airflow providers list`` shows the provider. In another one, with the sandbox's wheel alone,
-the command ``loanauth-sandbox`` runs.
+Each wheel must contain its package, its licence and its entry points, and nothing else. In a clean environment with the
+provider's wheel alone, ``airflow providers list`` must show the provider. In another one, with the sandbox's wheel
+alone, the command ``loanauth-sandbox`` must run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class DistError(Exception):
-    """A distribution file is not as it should be. The message says how."""
+    """A check of a distribution file has failed. The message names the problem."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Distribution:
     :param name: as in ``pyproject.toml``
     :param package: import name of its only package
     :param project: directory of its ``pyproject.toml``
-    :param entry_points: lines that its ``entry_points.txt`` must hold
-    :param sdist: files and directories that its sdist must hold beside the package, relative to ``project``
+    :param entry_points: lines that its ``entry_points.txt`` must contain
+    :param sdist: files and directories that its sdist must contain besides the package, relative to ``project``
     """
 
     name: str
@@ -66,7 +66,7 @@ class Distribution:
         """
         found = list(directory.glob(f"{self.name.replace('-', '_')}-{pattern}"))
         if len(found) != 1:
-            raise DistError(f"{directory} holds {len(found)} files {pattern} of {self.name} instead of one")
+            raise DistError(f"{directory} contains {len(found)} files {pattern} of {self.name} instead of one")
         return found[0]
 
 
@@ -96,10 +96,10 @@ def _is_cache(part: str) -> bool:
 
 def check_wheel(distribution: Distribution, wheel: Path) -> str:
     """
-    Check that a wheel holds the whole package, its metadata and nothing else.
+    Check that a wheel contains the whole package, its metadata and nothing else.
 
     :return: its version
-    :raises DistError: it does not
+    :raises DistError: a file is missing, or does not belong there
     """
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
@@ -108,7 +108,7 @@ def check_wheel(distribution: Distribution, wheel: Path) -> str:
         modules = {name: archive.read(name).decode() for name in names - meta}
     sources = distribution.sources()
     if foreign := names - meta - sources:
-        raise DistError(f"{wheel.name} holds foreign files: {', '.join(sorted(foreign))}")
+        raise DistError(f"{wheel.name} contains foreign files: {', '.join(sorted(foreign))}")
     if missing := sources - names:
         raise DistError(f"{wheel.name} lacks {', '.join(sorted(missing))}")
     if f"{distribution.package}/py.typed" not in names:
@@ -126,9 +126,9 @@ def check_wheel(distribution: Distribution, wheel: Path) -> str:
 
 def check_sdist(distribution: Distribution, sdist: Path) -> None:
     """
-    Check that an sdist holds the package, and what its tests and its Makefile need.
+    Check that an sdist contains the package, and the files that its tests and its Makefile need.
 
-    :raises DistError: it does not
+    :raises DistError: a file is missing
     """
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -141,7 +141,7 @@ def run(*command: str | Path, home: Path) -> str:
     """
     Run a command with a scratch Airflow home, and return its standard output.
 
-    :raises DistError: it fails; the message has its output
+    :raises DistError: the command fails; the message has its output
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYTHON"))}
     done = subprocess.run(  # noqa: S603 - fixed commands
@@ -177,7 +177,7 @@ def check_provider(programs: Path, version: str, home: Path) -> None:
     """
     Check that Airflow shows the provider and its plugin, and that the sandbox was not installed with it.
 
-    :raises DistError: one of these does not hold
+    :raises DistError: one of these checks fails
     """
     python = programs / "python"
     providers = json.loads(run(python, "-m", "airflow", "providers", "list", "-o", "json", home=home))
@@ -193,14 +193,14 @@ def check_provider(programs: Path, version: str, home: Path) -> None:
         home=home,
     )
     if found.strip() != "None":
-        raise DistError(f"the provider brings the sandbox along: {found.strip()}")
+        raise DistError(f"the sandbox was installed with the provider: {found.strip()}")
 
 
 def check_sandbox(programs: Path, home: Path) -> None:
     """
     Check that the sandbox's command runs.
 
-    :raises DistError: it does not
+    :raises DistError: the command fails
     """
     if "--port" not in run(programs / "loanauth-sandbox", "--help", home=home):
         raise DistError("loanauth-sandbox --help does not list the option --port")

@@ -42,7 +42,7 @@ SHOWN_ROWS = 6  # of each table; the log has all of them
 
 
 class DemoError(Exception):
-    """The demo failed. The message is for the reader."""
+    """The demo failed. The message is shown to the user."""
 
 
 @dataclass
@@ -50,9 +50,10 @@ class Run:
     """
     One DAG run.
 
-    :param method: ``jwt``, ``los``, ``ppe``
+    :param method: ``jwt``, ``los`` or ``ppe``
+    :param dag_id: id of the example DAG
     :param home: its ``AIRFLOW_HOME``
-    :param log: what ``airflow dags test`` printed
+    :param log: file with the output of ``airflow dags test``
     """
 
     method: str
@@ -101,13 +102,13 @@ def claim(directory: Path) -> int:
     """
     Lock the scratch directory and empty it.
 
-    :return: file descriptor of the lock, which is held until it is closed or the process ends
-    :raises DemoError: the directory holds files of something else, or another demo is using it
+    :return: file descriptor of the lock; the lock ends when it is closed, or when the process ends
+    :raises DemoError: the directory contains other files, or another demo is using it
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock_file = directory / "lock"
     if not lock_file.exists() and any(directory.iterdir()):
-        raise DemoError(f"{shown(directory)} holds files that are not from a demo; name another --directory")
+        raise DemoError(f"{shown(directory)} contains files that are not from a demo; choose a different --directory")
     lock = os.open(lock_file, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -141,7 +142,7 @@ def airflow_environment(home: Path, key: str, ready: dict[str, Any]) -> dict[str
 
 
 def start_sandbox(programs: Programs, ready_file: Path) -> dict[str, Any]:
-    """Start the sandbox on a free port; return its addresses and Connections for it."""
+    """Start the sandbox on a free port; return the content of its ready file, with addresses and Connections."""
     arguments = ("loanauth_sandbox", "--ready-file", str(ready_file))
     sandbox = programs.start("sandbox", *arguments, environment=dict(os.environ))
     programs.wait(
@@ -215,7 +216,7 @@ def show_xcom(runs: list[Run], key: str, ready: dict[str, Any]) -> list[str]:
         print_line(f"\n  {run.dag_id}, task authenticate: {row['__classname__'].rpartition('.')[2]}")
         for name, value in row["__data__"].items():
             print_line(f"    {name:11} {f'{value[:44]}... ({len(value)} characters)' if name == 'sealed' else value}")
-        # Only the Fernet key, which was generated for this demo, reveals the credential to search for.
+        # The credential to search for is sealed. Open it with the Fernet key, which was generated for this demo.
         opened = Fernet(key).decrypt(row["__data__"]["sealed"].encode()).decode()
         # The credential follows two lines of metadata.
         secrets[f"the credential of {run.dag_id}"] = opened.split("\n", 2)[2]

@@ -1,7 +1,7 @@
 """
 Run the tests on every supported pair of Airflow and Python (``make test-all``).
 
-Each pair has its own environment, ``.venv-AIRFLOW-PYTHON``, with releases of that Airflow's time
+Each pair has its own environment, ``.venv-AIRFLOW-PYTHON``, with library releases from the time of that Airflow
 (``constraints/airflow-X.Y.txt``). A pair fails if its Python is not installed on this machine.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".matrix"
-#: What each environment installs, with the pins of its Airflow.
+#: The projects that each environment installs, with the pins of its Airflow.
 EDITABLE_PROJECTS = {
     f"{ROOT}[dev]": ROOT / "pyproject.toml",
     f"{ROOT / 'sandbox'}": ROOT / "sandbox" / "pyproject.toml",
@@ -44,14 +44,14 @@ SKIPS = {
     "takes minutes: make test-triggerer": tuple(PAIRS),
     "no IPv6 here": tuple(PAIRS),
 }
-#: Seconds for the tests of one pair, which need a few minutes.
+#: Maximum of seconds for the tests of one pair, which need a few minutes.
 TIMEOUT = 3600
 #: One Python for each Airflow, chosen so that each Python is used.
 ONE_PYTHON = {"2.11": "3.10", "3.0": "3.11", "3.1": "3.12", "3.2": "3.13", "3.3": "3.12"}
 
 
 class MatrixError(Exception):
-    """An environment cannot be set up. The message is for the reader."""
+    """An environment cannot be set up. The message is shown to the user."""
 
 
 @dataclass
@@ -59,6 +59,12 @@ class Row:
     """
     The result of one pair.
 
+    :param airflow: version of Airflow, such as ``3.3``
+    :param python: version of Python, such as ``3.12``
+    :param tests: number of all tests
+    :param failed: number of failed tests and errors
+    :param skipped: number of skipped tests
+    :param seconds: duration of the tests
     :param problem: why it failed, or empty
     :param reasons: the reason of each skipped test
     """

@@ -22,15 +22,15 @@ STOP_TIMEOUT = 10.0  # seconds between SIGTERM and SIGKILL
 
 
 class ProgramError(Exception):
-    """A program failed or took too long. The message is for the reader."""
+    """A program failed or took too long. The message is shown to the user."""
 
 
 class Programs:
     """
     Run programs, each with its own process group and log file, and stop them all at the end of ``with``.
 
-    A signal is only recorded, and the next wait raises KeyboardInterrupt. So no signal can arrive between the start of
-    a program and its registration.
+    A signal is only recorded, and the next wait raises KeyboardInterrupt. Otherwise, a signal between the start of a
+    program and its registration could leave the program running.
 
     :param logs: directory of the log files
     """
@@ -54,7 +54,7 @@ class Programs:
         """
         Start ``python -m`` with these arguments.
 
-        :param name: of its log file, which gets its output
+        :param name: name of its log file, which receives its output
         """
         with self.log(name).open("ab") as log:
             program = subprocess.Popen(  # noqa: S603 - modules that this repository names
@@ -77,7 +77,9 @@ class Programs:
         Wait until a condition holds.
 
         :param what: the subject of the error message
-        :raises ProgramError: it takes longer
+        :param condition: function that returns whether the condition holds
+        :param seconds: maximum duration of the wait
+        :raises ProgramError: the wait takes longer
         :raises KeyboardInterrupt: a signal was received
         """
         deadline = time.monotonic() + seconds
@@ -115,7 +117,7 @@ class Programs:
             raise KeyboardInterrupt
 
     def _any_running(self) -> bool:
-        # Groups whose leader has ended count too: it may have started other programs.
+        # A group counts even if its leader has ended, because the leader may have started other programs.
         return any(_signal_group(program, 0) for program in self._started)
 
 
@@ -123,7 +125,7 @@ def _signal_group(program: subprocess.Popen[bytes], number: int) -> bool:
     """
     Send a signal to the process group of a program.
 
-    :param number: of the signal; 0 sends none
+    :param number: number of the signal; 0 sends no signal
     :return: whether any process is left in the group
     """
     program.poll()  # a leader that has ended stays in its group until its status is read

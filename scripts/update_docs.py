@@ -1,4 +1,4 @@
-"""The option ``--update-docs`` of programs whose results also stand in the documentation."""
+"""The option ``--update-docs`` of programs with results that are part of the documentation."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def add_update_docs(parser: argparse.ArgumentParser, *, ignored: str, tracked: str) -> None:
     """
-    Add the option. ``output`` of the parsed arguments is the path to write to.
+    Add the option. The attribute ``output`` of the parsed arguments is the path to write to.
 
-    :param ignored: written without the option: a path of the repository that git ignores
-    :param tracked: written with the option: a path of the repository that git tracks
+    :param parser: the parser to add it to
+    :param ignored: path to write to without the option, which git ignores; relative to the repository
+    :param tracked: path to write to with the option, which git tracks; relative to the repository
     """
     parser.add_argument(
         "--update-docs",

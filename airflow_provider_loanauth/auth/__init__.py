@@ -1,4 +1,4 @@
-"""Credentials on outgoing requests: ``LoanAuth`` for ``requests`` is here, the one for ``httpx`` in ``auth.httpx``."""
+"""Credentials on outgoing requests. This package exports ``LoanAuth`` for ``requests``."""
 
 from __future__ import annotations
 

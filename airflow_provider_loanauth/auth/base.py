@@ -1,4 +1,4 @@
-"""What ``LoanAuth`` for ``requests`` and ``LoanAuth`` for ``httpx`` share. Imports no HTTP library."""
+"""Base class of ``LoanAuth`` for ``requests`` and of ``LoanAuth`` for ``httpx``. It imports no HTTP library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.service.client import Client
 
-#: Default number of seconds that must be left of a credential before it is used.
+#: Default number of seconds before its expiry at which a credential is refreshed.
 MIN_TTL = 60.0
 
 BODY_NOT_REPLAYABLE = (
@@ -27,12 +27,12 @@ BODY_NOT_REPLAYABLE = (
 
 class BaseLoanAuth:
     """
-    What both ``LoanAuth`` classes share: their constructors, and being pickled.
+    The constructors and the pickling of both ``LoanAuth`` classes.
 
     :param credential: a credential pulled from XCom
-    :param min_ttl: refresh when fewer seconds than this are left; of a short lifetime, when less than a tenth is left
-    :param secret_header: header for an API secret
-    :param company_header: header for the company id that goes with it
+    :param min_ttl: refresh when fewer seconds than this are left, or a tenth of the lifetime if that is less
+    :param secret_header: name of the header for an API secret
+    :param company_header: name of the header for the company id, which is sent with an API secret
     :raises TypeError: ``credential`` is not a credential, or ``min_ttl`` is not a number
     :raises ValueError: ``min_ttl`` is negative
     """
@@ -51,7 +51,7 @@ class BaseLoanAuth:
     ) -> None:
         given: type[Any] = type(credential)
         if not issubclass(given, (AccessToken, ApiSecret)):
-            # Tools that capture local variables (Sentry, pytest) must not record what may be a plaintext token.
+            # Tools that capture local variables (Sentry, pytest) must not record a plaintext token.
             del credential
             if issubclass(given, str):
                 raise TypeError(
@@ -83,7 +83,7 @@ class BaseLoanAuth:
         company_header: str = COMPANY_HEADER,
     ) -> Self:
         """
-        Return an object that authenticates by itself, at its first request.
+        Return an object that authenticates with a Connection when it is first used for a request.
 
         Other parameters are those of the class.
 
@@ -94,7 +94,7 @@ class BaseLoanAuth:
         """
         given: type[Any] = type(conn_id)
         if not issubclass(given, str):
-            # As in the constructor.
+            # A plaintext token may have been passed, so drop it from the local variables.
             del conn_id
             raise TypeError(f"LoanAuth.from_connection was given {given.__name__} instead of a connection id.")
         if not conn_id:
@@ -115,8 +115,8 @@ class BaseLoanAuth:
         """
         Return an object that authenticates with an existing client.
 
-        :param client: what to authenticate with
-        :param credential: a credential to start with; None: the first request authenticates
+        :param client: client that refreshes the credential
+        :param credential: first credential; None: authenticate when the object is first used for a request
         """
         self = cls.__new__(cls)
         self._set_up(
@@ -145,7 +145,7 @@ class BaseLoanAuth:
             raise TypeError("min_ttl must be a number of seconds, 0 or greater.")
         if not min_ttl >= 0:
             raise ValueError("min_ttl must be a number of seconds, 0 or greater.")
-        # Loaded when a task runs: a DAG file that imports LoanAuth must not pay for it.
+        # Imported when a task runs, because DAG parsing does not need it.
         from airflow_provider_loanauth.auth.refresh import CredentialProvider
 
         if client is None:
@@ -163,7 +163,7 @@ class BaseLoanAuth:
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Locks cannot be pickled. The arguments can; a credential among them stays sealed.
+        # Locks cannot be pickled, but the arguments can. A credential among them stays sealed.
         return _unpickle, (type(self), self._arguments)
 
 

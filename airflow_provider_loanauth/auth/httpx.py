@@ -32,8 +32,8 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         async with httpx.AsyncClient(auth=LoanAuth(token)) as client:
             await client.post(url, json=loan)
 
-    Authenticating never blocks the event loop. If the client follows redirects (``httpx`` does not by default), a
-    redirect to a different origin is an error, and nothing is sent there.
+    Authenticating never blocks the event loop. By default, ``httpx`` does not follow redirects. If the client follows
+    them, a redirect to a different origin raises an error, and nothing is sent there.
 
     Parameters and errors are those of :class:`airflow_provider_loanauth.auth.LoanAuth`.
     """
@@ -46,7 +46,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
 
     def __call__(self, *_: Any) -> NoReturn:
         """
-        Refuse to be used by ``requests``, which calls its ``auth``; ``httpx`` does not.
+        Raise an error, because ``requests`` calls its ``auth`` and ``httpx`` does not.
 
         :raises TypeError: always
         """
@@ -55,7 +55,13 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         )
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Add the credential to a request, and retry it once after a 401 (the protocol of ``httpx``)."""
+        """
+        Add the credential to a request, and retry the request once after a 401 (the protocol of ``httpx``).
+
+        :param request: the request
+        :raises LoanAuthError: the URL is not https, or has a different origin than the first request; the credential
+            cannot be opened or refreshed; or the request cannot be retried
+        """
         self._guard.bind(str(request.url))
         credential = self._provider.get()
         self._add_redirect_check(request)
@@ -68,7 +74,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             refreshed.record_retry_response(response.status_code)
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        """Do the same without blocking the event loop."""
+        """Do the same as :meth:`sync_auth_flow` without blocking the event loop; parameters and errors are the same."""
         self._guard.bind(str(request.url))
         credential = self._provider.get_cached() or await self._aget(None)
         self._add_async_redirect_check(request)
@@ -82,9 +88,10 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
 
     async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
         """
-        Return another credential than the rejected one, or any fresh one where none was rejected.
+        Return a fresh credential that is not the rejected one.
 
-        All coroutines of an event loop wait for one thread: with a thread each, an outage would start thousands.
+        All coroutines of an event loop wait for one thread. With one thread for each coroutine, an outage would start
+        thousands of threads.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -96,7 +103,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
                 get = self._provider.get if rejected is None else partial(self._provider.refresh, rejected)
                 refresh = self._refreshes[loop] = loop.create_task(run_in_thread(get))
                 refresh.add_done_callback(partial(self._finish_refresh, loop))
-            # Not awaited itself: a coroutine that is cancelled must not cancel what the others wait for.
+            # asyncio.wait() does not cancel the task if this coroutine is cancelled: others wait for it too.
             await asyncio.wait([refresh])
             if refresh.cancelled():
                 raise asyncio.CancelledError
@@ -110,7 +117,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
     def _finish_refresh(self, loop: asyncio.AbstractEventLoop, refresh: asyncio.Task[ActiveCredential]) -> None:
         del self._refreshes[loop]
         if not refresh.cancelled():
-            # Retrieved here too: asyncio logs an exception that nobody retrieves, and all who waited may be cancelled.
+            # asyncio logs an exception that is never retrieved, and all waiting coroutines may have been cancelled.
             refresh.exception()
 
     def _apply(self, request: httpx.Request, credential: ActiveCredential) -> httpx.Request:
@@ -121,8 +128,8 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         """
         Stop a redirected request before its headers are sent to a different origin.
 
-        ``httpx`` removes only ``Authorization`` on such a redirect, and an ``Auth`` does not see redirects. The
-        ``trace`` extension sees each request before its headers are sent.
+        On such a redirect, ``httpx`` removes only ``Authorization``, and it does not call an ``Auth``. It calls the
+        ``trace`` extension before it sends the headers of each request.
         """
         inner = request.extensions.get("trace")
 
@@ -134,7 +141,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         request.extensions = {**request.extensions, "trace": trace}
 
     def _add_async_redirect_check(self, request: httpx.Request) -> None:
-        """Do the same for asynchronous transports, which expect a coroutine function."""
+        """Do the same as :meth:`_add_redirect_check` for asynchronous transports, which need a coroutine function."""
         inner = request.extensions.get("trace")
 
         async def trace(event: str, info: Mapping[str, Any]) -> None:
@@ -148,13 +155,13 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         """
         Check the origin of a request whose headers are about to be sent.
 
-        :raises LoanAuthError: it is a different origin
+        :raises LoanAuthError: the request has a different origin than the first one
         """
         if not event.endswith("send_request_headers.started") or info["request"].method == b"CONNECT":
             return
         url = info["request"].url
         address = url.target.decode()
-        # A request to a proxy has a whole address as its target.
+        # A request to a proxy has an absolute URL as its target.
         if not address.startswith(("http://", "https://")):
             port = "" if url.port is None else f":{url.port}"
             host = url.host.decode()
@@ -173,16 +180,16 @@ def _should_retry(credential: ActiveCredential, response: httpx.Response) -> boo
 
 
 def _rewinder(stream: Any) -> Callable[[], Any]:
-    """Return a function that rewinds a body; called before the body is sent for the first time."""
+    """Return a function that rewinds a body. Call this before the body is first sent, to record its position."""
     if isinstance(stream, httpx.ByteStream):
         return lambda: None
-    # Forms with files: httpx rewinds seekable files itself.
+    # In forms, httpx rewinds seekable files itself.
     fields = getattr(stream, "fields", None)
     if fields is not None:
         files = [field.file for field in fields if hasattr(field, "file")]
         if all(isinstance(file, (str, bytes)) or _is_seekable(file) for file in files):
             return lambda: None
-    # httpx wraps a file and does not rewind it.
+    # If the body is a file, httpx wraps it and does not rewind it.
     file: Any = getattr(stream, "_stream", None)
     if _is_seekable(file):
         return partial(file.seek, file.tell())

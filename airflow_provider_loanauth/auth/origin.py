@@ -1,5 +1,5 @@
 """
-Which origin may get a credential (RFC 6454), and the headers that carry it.
+The origin that may receive a credential (RFC 6454), and the headers in which the credential is sent.
 
 An access token is sent as a bearer token (RFC 6750 §2.1). The headers of an API secret are those of public samples
 (``service-notes.md``), so their names can be set.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.auth.refresh import ActiveCredential
 
+#: Default names of the headers for an API secret and its company id.
 SECRET_HEADER = "secret"  # noqa: S105 - a header's name
 COMPANY_HEADER = "companyid"
 
@@ -30,10 +31,10 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 def origin_of(url: str) -> tuple[str, str, int]:
     """
-    Return scheme, host and port of an address (RFC 6454 §4).
+    Return scheme, host and port of a URL (RFC 6454 §4).
 
-    :param url: an absolute address
-    :raises ValueError: it is not an http or https address
+    :param url: an absolute URL
+    :raises ValueError: the URL is not an http or https URL
     """
     parts = urlsplit(url)
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
@@ -43,10 +44,10 @@ def origin_of(url: str) -> tuple[str, str, int]:
 
 class OriginGuard:
     """
-    Lets a credential go to the first origin that it is used for, and to no other.
+    Restricts a credential to the first origin that it is used for.
 
-    :param secret_header: header for an API secret
-    :param company_header: header for the company id that goes with it
+    :param secret_header: name of the header for an API secret
+    :param company_header: name of the header for the company id, which is sent with an API secret
     """
 
     def __init__(self, *, secret_header: str = SECRET_HEADER, company_header: str = COMPANY_HEADER) -> None:
@@ -57,10 +58,11 @@ class OriginGuard:
 
     def bind(self, url: str) -> None:
         """
-        Bind to the origin of the first request; check the origin of each later one.
+        Bind to the origin of the first request; check the origin of each later request.
 
-        :param url: address of a request
-        :raises LoanAuthError: the address has a different origin, or is not encrypted
+        :param url: URL of a request
+        :raises LoanAuthError: the URL has a different origin, is not https (or http for a loopback address), or is no
+            URL
         """
         try:
             origin = origin_of(url)
@@ -75,7 +77,7 @@ class OriginGuard:
                 f"The URL of {host} begins with http, which would send the credential unencrypted (RFC 6750 §5.3): "
                 "use https. Plain http is allowed for loopback addresses only."
             )
-        # Where two threads send the first requests to two origins, one must get the error below.
+        # If two threads send their first requests to two origins, one thread must get the error below.
         with self._lock:
             self._origin = self._origin or origin
         if self._origin != origin:
@@ -86,7 +88,11 @@ class OriginGuard:
             )
 
     def is_bound_to(self, url: str) -> bool:
-        """Return whether an address has the origin that this guard is bound to."""
+        """
+        Return whether a URL has the origin that this guard is bound to.
+
+        :param url: an absolute URL
+        """
         try:
             return origin_of(url) == self._origin
         except ValueError:
@@ -96,7 +102,7 @@ class OriginGuard:
         """
         Return whether a redirect leads to a different origin.
 
-        :param url: address of the response
+        :param url: URL of the response
         :param location: its ``Location`` header
         """
         try:
@@ -108,7 +114,9 @@ class OriginGuard:
         """
         Add a credential to the headers of a request.
 
-        :raises SettingsError: an API secret needs a company id, and the Connection has none
+        :param headers: headers of the request, which are changed
+        :param credential: the credential
+        :raises SettingsError: the credential is an API secret, and the Connection has no Company ID
         """
         if credential.credential_type is not ApiSecret:
             headers["Authorization"] = SecretStr(f"Bearer {credential.value}")
@@ -123,12 +131,21 @@ class OriginGuard:
         headers[self.company_header] = credential.company_id
 
     def carries(self, headers: Mapping[str, str], credential: ActiveCredential) -> bool:
-        """Return whether a request carries this credential, so that a 401 is about it."""
+        """
+        Return whether a request was sent with this credential, so that a 401 may be about the credential.
+
+        :param headers: headers of the request
+        :param credential: the credential
+        """
         if credential.credential_type is not ApiSecret:
             return headers.get("Authorization") == f"Bearer {credential.value}"
         return headers.get(self.secret_header) == credential.value
 
     def strip(self, headers: MutableMapping[str, str]) -> None:
-        """Remove every credential from the headers of a request."""
+        """
+        Remove every credential from the headers of a request.
+
+        :param headers: headers of the request, which are changed
+        """
         for name in ("Authorization", self.secret_header, self.company_header):
             headers.pop(name, None)

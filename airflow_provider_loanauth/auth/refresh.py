@@ -1,9 +1,9 @@
 """
-Keeping a credential usable: when it is refreshed, and how often.
+Refreshing of credentials: when a credential is refreshed, and how often.
 
-Refreshing means authenticating again; the service's ``refresh_token`` is not used, because the interface does not show
-how (``service-interface.md`` §5). One refresh at a time runs per process and Connection, however many threads need it,
-and a rejected refresh is not repeated.
+Refreshing means authenticating again. The service's ``refresh_token`` is not used, because the interface does not show
+how to use it (``service-interface.md`` §5). A process runs one refresh at a time for each Connection, however many
+threads need it. It does not repeat a rejected refresh.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from airflow_provider_loanauth.service.client import Client
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings
 
-#: A credential is refreshed in this last part of its lifetime at most: with a fixed window, a token that lives shorter
-#: than the window would be refreshed for every request.
+#: Largest fraction of the lifetime that must be left. With ``min_ttl`` alone, a token with a lifetime below ``min_ttl``
+#: would be refreshed for every request.
 MAX_REFRESH_FRACTION = 0.1
-#: Seconds without another refresh after a 401, when the last refresh did not help.
+#: Seconds without another refresh if a request still gets a 401 after a refresh.
 REFRESH_COOLDOWN = 60.0
-#: Seconds without another refresh of a credential that is still valid, after the service was unavailable for one.
+#: Seconds without another refresh of a credential that is still valid, if the service was unavailable for a refresh.
 GRACE_PERIOD = 10.0
 
 
@@ -41,13 +41,13 @@ class ActiveCredential(NotForXCom):
     A credential in use in this process.
 
     :param value: the plaintext access token or API secret
-    :param credential_type: which of the two it is
-    :param conn_id: the connection that it belongs to
+    :param credential_type: :class:`AccessToken` or :class:`ApiSecret`
+    :param conn_id: id of the connection that it belongs to
     :param method: the method that issued it
-    :param company_id: what goes with an API secret, or None
-    :param lifetime: seconds from issue to expiry; None where they are not known
-    :param deadline: when it expires, by the monotonic clock, which clock adjustments do not affect; None where it is
-        not known
+    :param company_id: company id that is sent with an API secret, or None
+    :param lifetime: seconds from issue to expiry; None if they are not known
+    :param deadline: when it expires, in seconds of the monotonic clock, which clock adjustments do not affect; None if
+        that is not known
     :param issued_here: whether this process requested it from the service
     """
 
@@ -70,9 +70,9 @@ class ActiveCredential(NotForXCom):
 
     def is_fresh(self, min_ttl: float) -> bool:
         """
-        Return whether enough of its lifetime is left.
+        Return whether enough of the lifetime is left. A credential without a known lifetime is always fresh.
 
-        :param min_ttl: seconds that must be left, at most a tenth of the lifetime
+        :param min_ttl: seconds that must be left; a tenth of the lifetime if that is less
         """
         if self.deadline is None or self.lifetime is None:
             return True
@@ -93,12 +93,20 @@ class ActiveCredential(NotForXCom):
         return True
 
     def record_response(self, status: int) -> None:
-        """Record the status of a response; only a success shows that the service accepted the credential."""
+        """
+        Record the status of a response. Only a 2xx shows that the service accepted the credential.
+
+        :param status: HTTP status
+        """
         if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110 §15.3
             self._accepted = True
 
     def record_retry_response(self, status: int) -> None:
-        """Record the status of the response to a request that was retried with this credential after a 401."""
+        """
+        Record the status of the response to a request that was retried with this credential after a 401.
+
+        :param status: HTTP status
+        """
         self.record_response(status)
         if status == HTTPStatus.UNAUTHORIZED:
             self._cooldown_until = time.monotonic() + REFRESH_COOLDOWN
@@ -107,8 +115,9 @@ class ActiveCredential(NotForXCom):
         """
         Return whether a 401 is a reason to refresh.
 
-        No, if it was just issued and never accepted: a new one would be rejected too. No, if the last refresh did not
-        help: the 401 is then about the request, not the credential.
+        It is not, for ``REFRESH_COOLDOWN`` seconds, in two cases. If this process has just requested the credential and
+        the service has not accepted it yet, a new credential would be rejected too. If a request got a 401 also after a
+        refresh, the 401 is about the request and not about the credential.
         """
         now = time.monotonic()
         untested = self.issued_here and not self._accepted and now < self._obtained_at + REFRESH_COOLDOWN
@@ -117,7 +126,14 @@ class ActiveCredential(NotForXCom):
 
 @dataclass(eq=False)
 class _CacheEntry:
-    """Cached credential for one set of settings; the lock serialises refreshes."""
+    """
+    The cached credential of one set of settings.
+
+    :param lock: serialises refreshes
+    :param credential: the newest credential, or None
+    :param failure: the error of the last refresh; None if that succeeded
+    :param failures: number of refreshes that failed
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     credential: ActiveCredential | None = None
@@ -132,11 +148,14 @@ class CredentialCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all credentials and errors."""
         self._entries: dict[Settings, _CacheEntry] = {}
 
     def reset_after_fork(self) -> None:
-        """Forget locks and credentials, which a forked process does not share; keep rejections."""
+        """
+        Remove locks and credentials, because a forked process must not share them. Keep rejections, so that the child
+        does not send the same rejected password again.
+        """
         self._entries = {
             settings: _CacheEntry(failure=entry.failure)
             for settings, entry in self._entries.items()
@@ -147,19 +166,19 @@ class CredentialCache:
         """
         Return a credential other than the stale one: one that another thread requested in the meantime, or a new one.
 
-        :param client: what to authenticate with
-        :param stale: the credential that has expired or was rejected; None where there was none
-        :param min_ttl: seconds that must be left
+        :param client: client that authenticates
+        :param stale: the credential that has expired or was rejected; None if there was none
+        :param min_ttl: seconds that must be left; see :meth:`ActiveCredential.is_fresh`
         :raises RejectedError: the service rejected this refresh, or an earlier one with the same settings
-        :raises LoanAuthError: as :meth:`Client.authenticate`; a thread that waited for a refresh that failed gets its
-            error
+        :raises LoanAuthError: any error of :meth:`Client.settings` and :meth:`Client.authenticate`. Threads that waited
+            for a refresh of another thread get the error of that refresh
         """
         settings = client.settings()
         entry = self._entries.setdefault(settings, _CacheEntry())
         failures = entry.failures
         with entry.lock:
             if entry.failure is not None and (isinstance(entry.failure, RejectedError) or entry.failures > failures):
-                # A copy: one exception raised in many threads would collect all their tracebacks.
+                # Raise a copy: one exception that many threads raise would collect all their tracebacks.
                 raise copy.copy(entry.failure)
             if entry.credential is None or entry.credential is stale or not entry.credential.is_fresh(min_ttl):
                 entry.credential = self._authenticate(client, settings, entry)
@@ -171,7 +190,7 @@ class CredentialCache:
         try:
             result = client.authenticate(settings)
         except LoanAuthError as error:
-            # A copy, because the original has a traceback, which keeps everything on it alive.
+            # Keep a copy, because the traceback of the original keeps all local variables of its frames alive.
             entry.failure = copy.copy(error)
             entry.failures += 1
             raise
@@ -195,11 +214,11 @@ os.register_at_fork(after_in_child=_PROCESS_CACHE.reset_after_fork)
 
 class CredentialProvider:
     """
-    Provides the credential to use now; threads may share it.
+    Provides a fresh credential for each request. Threads may share one provider.
 
-    :param client: what to authenticate with
-    :param credential: the first credential; None: the first one is requested
-    :param min_ttl: seconds that must be left
+    :param client: client that authenticates
+    :param credential: the first credential; None: authenticate when a credential is first needed
+    :param min_ttl: seconds that must be left; see :meth:`ActiveCredential.is_fresh`
     """
 
     def __init__(self, client: Client, credential: AccessToken | ApiSecret | None, min_ttl: float) -> None:
@@ -213,7 +232,14 @@ class CredentialProvider:
     def from_connection(
         cls, conn_id: str, method: str | None, credential: AccessToken | ApiSecret | None, min_ttl: float
     ) -> CredentialProvider:
-        """Return a provider that authenticates with a Connection; other parameters are those of the class."""
+        """
+        Return a provider that authenticates with a Connection.
+
+        Other parameters are those of the class.
+
+        :param conn_id: connection id
+        :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
+        """
         return cls(Client(conn_id, method), credential, min_ttl)
 
     def get(self) -> ActiveCredential:
@@ -223,7 +249,7 @@ class CredentialProvider:
         While the service is unavailable, a credential that is still valid is returned instead.
 
         :raises SealError: the first credential cannot be opened
-        :raises LoanAuthError: as :meth:`CredentialCache.get_or_refresh`
+        :raises LoanAuthError: any error of :meth:`CredentialCache.get_or_refresh`
         """
         cached = self.get_cached()
         if cached is not None:
@@ -245,7 +271,12 @@ class CredentialProvider:
         return active if active is not None and active.is_fresh(self._min_ttl) else None
 
     def refresh(self, rejected: ActiveCredential | None) -> ActiveCredential:
-        """Return another credential than the rejected one; raises as :meth:`CredentialCache.get_or_refresh`."""
+        """
+        Return a credential other than the rejected one.
+
+        :param rejected: the credential that has expired or was rejected; None if there was none
+        :raises LoanAuthError: any error of :meth:`CredentialCache.get_or_refresh`
+        """
         self._active = _PROCESS_CACHE.get_or_refresh(self._client, rejected, self._min_ttl)
         return self._active
 
@@ -253,13 +284,13 @@ class CredentialProvider:
         lifetime = deadline = company_id = None
         if credential.expires_at is not None:
             lifetime = (credential.expires_at - credential.issued_at).total_seconds()
-            # The wall clock is read only here: the credential comes from another host.
+            # Only this line uses the wall clock, because the credential was issued on a different machine.
             deadline = time.monotonic() + credential.expires_at.timestamp() - time.time()
         if lifetime is not None and lifetime <= 0:
-            # Expired on arrival: one of the two clocks is wrong. Treat the lifetime as unknown and rely on a 401.
+            # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
             lifetime = deadline = None
         if isinstance(credential, ApiSecret):
-            # An access token needs no Connection while it is fresh.
+            # Only an API secret needs the Connection: the company id is sent with it.
             company_id = self._client.settings().company_id
         return ActiveCredential(
             value=credential.value,

@@ -1,4 +1,4 @@
-"""``LoanAuth`` for ``requests``: the ``auth=`` of a request or session. Imports no HTTP library."""
+"""``LoanAuth`` for ``requests``, passed as ``auth`` to a request or session. DAG parsing loads no HTTP library."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ class LoanAuth(BaseLoanAuth):
 
         requests.post(url, json=loan, auth=LoanAuth(token), timeout=30)
 
-    Sets ``Authorization: Bearer ...`` (RFC 6750), or for an API secret the headers ``secret`` and ``companyid``.
-    Refreshes the credential before it expires and once after a 401: once per process, however many threads need it, and
-    never again with credentials that were rejected. The credential is sent to the origin of its first request only,
-    over https only (http on loopback), and is removed from a redirect to a different origin. Threads may share one
-    object.
+    It sets ``Authorization: Bearer ...`` (RFC 6750), or for an API secret the headers ``secret`` and ``companyid``.
+
+    It refreshes the credential before it expires, and once after a 401. All threads of a process share one refresh. A
+    refresh that the service rejected is not repeated. The credential is sent only to the origin of the first request,
+    only over https (http for loopback addresses), and not to the target of a redirect to a different origin.
+
+    Threads may share one object.
 
     :param credential: a credential pulled from XCom
-    :param min_ttl: refresh when fewer seconds than this are left; of a short lifetime, when less than a tenth is left
-    :param secret_header: header for an API secret
-    :param company_header: header for the company id that goes with it
+    :param min_ttl: refresh when fewer seconds than this are left, or a tenth of the lifetime if that is less
+    :param secret_header: name of the header for an API secret
+    :param company_header: name of the header for the company id, which is sent with an API secret
     :raises TypeError: ``credential`` is not a credential, or ``min_ttl`` is not a number
     :raises ValueError: ``min_ttl`` is negative
     """
@@ -46,8 +48,11 @@ class LoanAuth(BaseLoanAuth):
         """
         Add the credential to a request (the protocol of ``requests``).
 
-        :raises LoanAuthError: the request goes to a different origin than the first one, or the refresh failed
-        :raises TypeError: the request is not one of ``requests``
+        :param request: the prepared request
+        :return: the same request
+        :raises LoanAuthError: the URL is not https, or has a different origin than the first request; or the credential
+            cannot be opened or refreshed
+        :raises TypeError: the request is not a request of ``requests``
         """
         if not hasattr(request, "register_hook"):
             raise TypeError(
@@ -63,10 +68,12 @@ class LoanAuth(BaseLoanAuth):
     @classmethod
     def from_task(cls, task_id: str, **kwargs: Any) -> Callable[..., LoanAuth]:
         """
-        Return an ``auth_type`` for Airflow's HTTP hook and operator, which pulls a task's credential when it is called.
+        Return an ``auth_type`` for Airflow's HTTP hook and operator. It pulls the credential of a task when it is
+        called.
 
-        :param task_id: the authenticating task, of the same DAG run
-        :param kwargs: parameters of :class:`LoanAuth`
+        :param task_id: id of the authenticating task in the same DAG run
+        :param kwargs: parameters of :class:`LoanAuth` other than ``credential``
+        :return: a callable that returns a :class:`LoanAuth`, with the errors of its constructor
         """
         return _FromTask(task_id, kwargs)
 
@@ -75,7 +82,7 @@ class _ResponseHook:
     """
     Retries a request once after a 401, and protects the credential on redirects.
 
-    ``requests`` copies it to the requests that follow a redirect.
+    If ``requests`` follows a redirect, it registers the same hook on the next request.
     """
 
     def __init__(self, provider: CredentialProvider, guard: OriginGuard, credential: ActiveCredential) -> None:
@@ -84,7 +91,7 @@ class _ResponseHook:
         self._credential = credential
 
     def __call__(self, response: Response, **send_kwargs: Any) -> Response:
-        """Return the response, or the one to the retried request (the protocol of response hooks in ``requests``)."""
+        """Return the response, or that of the retried request (the protocol of response hooks in ``requests``)."""
         request = response.request
         final = response
         if self._guard.is_bound_to(request.url or "") and self._guard.carries(request.headers, self._credential):
@@ -92,7 +99,7 @@ class _ResponseHook:
             if response.status_code == HTTPStatus.UNAUTHORIZED and self._credential.should_refresh_on_401():
                 final = self._retry_unauthorized(response, send_kwargs)
         if final.is_redirect and self._guard.is_cross_origin(final.url, final.headers["location"]):
-            # requests removes only Authorization. The request that it sends next is a copy of this one.
+            # requests copies the headers of this request to the next one, and removes only Authorization.
             self._guard.strip(request.headers)
         return final
 
@@ -103,7 +110,7 @@ class _ResponseHook:
         response.close()
         self._credential = self._provider.refresh(self._credential)
         request = response.request
-        # On the first request as well, because a redirect copies that one.
+        # Change the headers of the original request, because requests copies them if it follows a redirect.
         self._guard.apply(request.headers, self._credential)
         body: Any = request.body
         if not isinstance(body, (bytes, bytearray, str, type(None))):
@@ -111,14 +118,14 @@ class _ResponseHook:
                 rewind_body(request)
             except UnrewindableBodyError:
                 raise LoanAuthError(BODY_NOT_REPLAYABLE) from None
-        # As requests' own digest authentication retries: same adapter, same settings, no new redirects.
+        # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
         retried: Response = response.connection.send(request.copy(), **send_kwargs)
         retried.history.append(response)
         self._credential.record_retry_response(retried.status_code)
         return retried
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A response can be copied and pickled together with its request, which needs this hook no more.
+        # A response is copied and pickled together with its request, which does not need this hook any more.
         return _make_empty_hook, ()
 
 
@@ -131,7 +138,7 @@ def _empty_hook(response: Response, **_: Any) -> Response:
 
 
 class _FromTask:
-    """An ``auth_type``: called without arguments, or with a connection's login and password, which it ignores."""
+    """An ``auth_type``. Airflow calls it without arguments, or with login and password, which it ignores."""
 
     def __init__(self, task_id: str, kwargs: dict[str, Any]) -> None:
         self.task_id = task_id

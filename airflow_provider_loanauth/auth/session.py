@@ -10,18 +10,18 @@ from requests.adapters import HTTPAdapter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Connections kept alive per host. With the default of ten, more than ten threads would open a new connection for almost
-# every request, which over TLS costs more than the request.
+# Maximum of connections that are kept alive per host. With the default of ten, more than ten threads would open a new
+# connection for almost every request. Over TLS, a new connection takes longer than the request.
 _POOL_SIZE = 64
 
 
 class PricingSession(requests.Session):
     """
-    A ``requests`` session with defaults for each request.
+    A ``requests`` session that sets authentication, timeout and TLS settings for each request.
 
-    :param auth: adds the credential to each request
+    :param auth: the ``LoanAuth`` that adds the credential to each request
     :param timeout: seconds to wait for a connection, and for each part of a response
-    :param verify: check TLS certificates: True, False, or the path of a CA bundle
+    :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
     """
 
     def __init__(self, *, auth: Callable[..., Any], timeout: float, verify: bool | str) -> None:
@@ -33,14 +33,14 @@ class PricingSession(requests.Session):
             self.mount(scheme, HTTPAdapter(pool_maxsize=_POOL_SIZE))
 
     def request(self, method: str | bytes, url: str | bytes, *args: Any, **kwargs: Any) -> requests.Response:
-        """Send a request; parameters are those of ``requests``."""
+        """Send a request; parameters and errors are those of ``requests.Session.request``."""
         kwargs.setdefault("timeout", self._timeout)
-        # As a parameter of the request: a CA bundle of the environment would override the session's attribute.
+        # Pass it as a parameter: a CA bundle of the environment would override the attribute of the session.
         kwargs.setdefault("verify", self.verify)
         return super().request(method, url, *args, **kwargs)
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
-        """Send a prepared request; parameters are those of ``requests``."""
+        """Send a prepared request; parameters and errors are those of ``requests.Session.send``."""
         kwargs.setdefault("timeout", self._timeout)
         return super().send(request, **kwargs)
 
@@ -49,6 +49,9 @@ class PricingSession(requests.Session):
         Remove ``Authorization`` from a redirect to a different origin.
 
         Unlike the base class, never replace it with a ``.netrc`` entry.
+
+        :param prepared_request: the request that follows the redirect
+        :param response: the redirect
         """
         source, target = str(response.request.url), str(prepared_request.url)
         if self.should_strip_auth(source, target):  # type: ignore[no-untyped-call]

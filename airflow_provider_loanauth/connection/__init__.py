@@ -1,1 +1,1 @@
-"""An Airflow Connection, read and checked: settings, fields, address and form."""
+"""Reading and checking an Airflow Connection: methods, settings, fields, address and form."""

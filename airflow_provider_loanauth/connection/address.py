@@ -7,22 +7,22 @@ import re
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-# Letters, digits and marks of any script (IDNA decides on them later), dots, hyphens; or an IPv6 literal.
+# Letters and digits of any script (IDNA checks them later), underscores, dots and hyphens; or an IPv6 address.
 _HOST = re.compile(r"[\w.\-]+|[0-9A-Fa-f:.]+")
-# "%" is safe: what the user has percent-encoded stays as it is (RFC 3986 §3.3).
+# "%" is safe, so that a path which is already percent-encoded stays as it is (RFC 3986 §3.3).
 _PATH_SAFE = "/%:@!$&'()*+,;=-._~"
 _PORTS = range(1, 65536)
 
 
 class AddressError(ValueError):
-    """An address that cannot be used. The text continues a sentence that begins with the field's label."""
+    """The address cannot be used. The message is the rest of a sentence that begins with the field's label."""
 
 
 def base_address(host: str, *, schema: Any = None, port: int | None = None) -> str:
     """
-    Make one base address from the host, schema and port of a Connection.
+    Make the base address of the service from the host, schema and port of a Connection.
 
-    :param host: host name or address, perhaps with a scheme, a port and a path prefix
+    :param host: host name or IP address; a scheme, a port and a path prefix are optional
     :param schema: the Connection's ``schema``: ``http`` or ``https``, or the path of a Connection given as a URI
     :param port: the Connection's port, or None
     :return: scheme, host, port and path prefix, without a slash at its end
@@ -70,7 +70,7 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
 
 def is_loopback(host: str) -> bool:
     """
-    Return whether a host is this machine itself.
+    Return whether a host is a loopback address or ``localhost``.
 
     :param host: a host name or an address, without brackets
     """

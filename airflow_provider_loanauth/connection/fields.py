@@ -1,7 +1,7 @@
 """
-Reading the fields of one Connection, whatever form or file they came from.
+Reading and checking the fields of one Connection, as stored by a form, a file or a secrets backend.
 
-No message repeats a value: what is in a wrong field may be a secret.
+Messages do not repeat values, because a wrong field may contain a secret.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEFAULT_TIMEOUT = 30.0
 # Much longer values overflow the socket API.
 MAX_TIMEOUT = 86_400
 
-#: Fields whose values must not be shown.
+#: Fields with values that must not be shown.
 SECRET_FIELDS = frozenset({"password", "client_secret", "los_client_secret", "api_key"})
 
 # Unicode categories Cc (control) and Cs (surrogate).
@@ -48,7 +48,13 @@ class ConnectionLike(Protocol):
 
 
 class FieldReader:
-    """Reads one Connection, field by field, and collects every problem and warning."""
+    """
+    Reads one Connection, field by field, and collects every problem and warning.
+
+    ``problems`` and ``warnings`` are lists of sentences, each with the label of its field.
+
+    :param conn: the Connection
+    """
 
     def __init__(self, conn: ConnectionLike) -> None:
         self.conn = conn
@@ -69,7 +75,7 @@ class FieldReader:
             return {}
         prefix = f"extra__{CONN_TYPE}__"
         plain = {name: value for name, value in parsed.items() if not name.startswith(prefix)}
-        # Old forms wrote prefixed names; a value under the plain name is newer.
+        # Old forms stored prefixed names, so a value without the prefix is newer.
         for name, value in parsed.items():
             if name.startswith(prefix) and plain.get(name.removeprefix(prefix)) in (None, ""):
                 plain[name.removeprefix(prefix)] = value
@@ -78,7 +84,11 @@ class FieldReader:
         return plain
 
     def raw(self, name: str) -> Any:
-        """Return the value of a field, or None where it is unset: missing, null or empty."""
+        """
+        Return the value of a field, or None if it is unset: missing, null or empty.
+
+        :param name: attribute of the Connection, or name in its extra
+        """
         value = self.extra.get(name) if name in CONN_FIELDS else getattr(self.conn, name)
         return None if value == "" else value
 
@@ -88,7 +98,7 @@ class FieldReader:
 
         :param name: attribute of the Connection, or name in its extra
         :param required_by: the method that requires it; a missing field is then a problem
-        :return: the value, a :class:`SecretStr` for a secret field; None where it is unset or not a string
+        :return: the value, as a :class:`SecretStr` for a secret field; None if it is unset, or not a string
         """
         value, label = self.raw(name), LABELS[name]
         if value is None:
@@ -123,7 +133,12 @@ class FieldReader:
         return SecretStr(value) if name in SECRET_FIELDS else value
 
     def boolean(self, name: str, *, default: bool) -> bool:
-        """Return a boolean that may have come back from a form as a string."""
+        """
+        Return a boolean field; forms and URIs may store it as a string.
+
+        :param name: name in the extra of the Connection
+        :param default: the value if the field is unset
+        """
         value = self.raw(name)
         if value is None:
             return default
@@ -133,7 +148,11 @@ class FieldReader:
         return word in _TRUE
 
     def method(self, requested: str | None) -> str | None:
-        """Return the method: the task's, else the Connection's, else the default; None where it is unknown."""
+        """
+        Return the method: the requested one, else the Connection's, else the default; None if there is no such method.
+
+        :param requested: the method parameter of the task, or None
+        """
         value = requested or self.raw("method") or DEFAULT_METHOD
         word = value.strip().lower() if isinstance(value, str) else ""
         if word in METHOD_NAMES:
@@ -143,7 +162,7 @@ class FieldReader:
         return None
 
     def timeout(self) -> float:
-        """Return the timeout in seconds."""
+        """Return the timeout in seconds; the default if it is unset or invalid."""
         value = self.raw("timeout")
         if value is None:
             return DEFAULT_TIMEOUT
@@ -159,10 +178,10 @@ class FieldReader:
         return seconds
 
     def verify(self) -> bool | str:
-        """Return whether certificates are checked, or the path of the CA bundle to check them with."""
+        """Return True to check TLS certificates, False to not check them, or the path of the CA bundle to use."""
         value = self.raw("verify")
         word = str(value).strip()
-        # A blank value is unset: requests would take an empty path for "do not check".
+        # A blank value counts as unset, because requests does not check certificates if the path is empty.
         if value is None or not word or word.lower() in _TRUE:
             return True
         if word.lower() in _FALSE:
@@ -174,7 +193,7 @@ class FieldReader:
         return word
 
     def auth_url(self) -> str:
-        """Return the base address of the service."""
+        """Return the base address of the service; an empty string if it cannot be used."""
         host = self.text("host")
         if host is None or not host.strip():
             self.problems.append(f"{LABELS['host']} is missing: every method requires it.")

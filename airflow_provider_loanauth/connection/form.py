@@ -1,8 +1,8 @@
 """
-The connection form for Airflow 2.11 to 3.1, which asks the hook for it. It is made from the declaration in
-``get_provider_info.py``, which newer Airflow reads by itself.
+The connection form for Airflow 2.11 to 3.1, which gets it from the hook. The form is made from the declaration in
+``get_provider_info.py``. Later versions of Airflow read that declaration themselves.
 
-``wtforms`` is imported only when Airflow asks for the form: the API server of 3.0 and 3.1 replaces its classes with
+``wtforms`` is imported only when Airflow needs the form. The API server of 3.0 and 3.1 replaces its classes with
 stand-ins, which describe a field and cannot render it.
 """
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What the form of Airflow 2.11 sends in place of a stored secret that was not entered again:
-#: ``SENSITIVE_FIELD_PLACEHOLDER`` of its ``airflow.www.views``.
+#: The form of Airflow 2.11 sends this in place of a stored secret that was not entered again. It is
+#: ``SENSITIVE_FIELD_PLACEHOLDER`` in ``airflow.www.views``.
 UNCHANGED_SECRET = "RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER"  # noqa: S105 - stands for a secret
 
 
@@ -32,7 +32,7 @@ def form_widgets(conn_fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
     for name, declared in conn_fields.items():
         schema = declared["schema"]
         options: dict[str, Any] = {"description": declared["description"]}
-        # First of the validators, so that an empty field is not validated further.
+        # Optional comes first, so that the other validators skip an empty field.
         validators: list[Any] = [Optional()]
         (kind,) = {*schema["type"]} - {"null"}
         if kind == "boolean":
@@ -55,7 +55,8 @@ def form_behaviour(ui_field_behaviour: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return ``ui-field-behaviour`` with the key names that hooks use.
 
-    :param ui_field_behaviour: as in the provider's metadata
+    :param ui_field_behaviour: the value of ``ui-field-behaviour`` in the provider's metadata
+    :return: the same with ``_`` instead of ``-`` in its keys
     """
     return {key.replace("-", "_"): value for key, value in ui_field_behaviour.items()}
 
@@ -119,4 +120,4 @@ class _DropDown:
             )
             for value, shown in self.choices.items()
         )
-        return Markup("<select {}>{}</select>").format(Markup(html_params(**attributes)), drawn)  # noqa: S704 - as above
+        return Markup("<select {}>{}</select>").format(Markup(html_params(**attributes)), drawn)  # noqa: S704 - it escapes

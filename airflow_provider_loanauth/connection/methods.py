@@ -1,8 +1,8 @@
 """
-The authentication methods of the service (``service-interface.md`` §1, §4): what each one needs from a Connection, what
-it sends, what it returns.
+The authentication methods of the service (``service-interface.md`` §1, §4). Each method describes which fields of a
+Connection it needs, what it sends, and what it returns.
 
-How a request of each kind looks on the wire is in :mod:`airflow_provider_loanauth.service.protocol`.
+:mod:`airflow_provider_loanauth.service.protocol` builds the requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ NOT_A_HEADER_VALUE = "has a leading or trailing space or a non-ASCII character, 
 
 @dataclass(frozen=True, kw_only=True)
 class PasswordCredentials(NotForXCom):
-    """What Authen JWT and Authen LOS send (§4.1, §4.2)."""
+    """
+    The credentials that Authen JWT and Authen LOS send (§4.1, §4.2).
+
+    :param username: username
+    :param password: password
+    :param origin: the ``Origin`` header
+    :param client_id: client id of the company or of the LOS integration
+    :param client_secret: client secret that belongs to ``client_id``
+    """
 
     username: str
     password: SecretStr
@@ -39,7 +47,12 @@ class PasswordCredentials(NotForXCom):
 
     @classmethod
     def read(cls, reader: FieldReader, method: AuthMethod) -> Self:
-        """Read the fields of a method and check them; problems are collected in the reader."""
+        """
+        Read and check the fields of a method.
+
+        :param reader: the fields of the Connection; collects the problems
+        :param method: the method that needs them
+        """
         values = method.read_fields(reader)
         origin, client_id = values["origin"], values["client_id"]
         if origin is not None and not fits_in_header(origin):
@@ -56,18 +69,24 @@ class PasswordCredentials(NotForXCom):
 
     @property
     def identity(self) -> str:
-        """Who is authenticated: the username."""
+        """The username, to show who was authenticated."""
         return self.username
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every value to mask in logs; the pair is what HTTP Basic encodes in Base64 (RFC 7617 §2)."""
+        """Every value to mask in logs. HTTP Basic encodes the client id and secret as one pair (RFC 7617 §2)."""
         return (self.password, self.client_secret, SecretStr(f"{self.client_id}:{self.client_secret}"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApiKeyCredentials(NotForXCom):
-    """What PPE API secret sends (§4.3)."""
+    """
+    The credentials that PPE API secret sends (§4.3).
+
+    :param api_key: API key
+    :param user_id: user id
+    :param in_headers: whether to send both in headers as well as in the path
+    """
 
     api_key: SecretStr
     user_id: str
@@ -75,7 +94,12 @@ class ApiKeyCredentials(NotForXCom):
 
     @classmethod
     def read(cls, reader: FieldReader, method: AuthMethod) -> Self:
-        """Read the fields of a method and check them; problems are collected in the reader."""
+        """
+        Read and check the fields of a method.
+
+        :param reader: the fields of the Connection; collects the problems
+        :param method: the method that needs them
+        """
         values = method.read_fields(reader)
         in_headers = reader.boolean("api_key_in_headers", default=False)
         for attribute, value in values.items():
@@ -90,7 +114,7 @@ class ApiKeyCredentials(NotForXCom):
 
     @property
     def identity(self) -> str:
-        """Who is authenticated: the user id."""
+        """The user id, to show who was authenticated."""
         return self.user_id
 
     @property
@@ -105,9 +129,9 @@ class AuthMethod:
     One authentication method.
 
     :param name: its name in the Connection and in parameters
-    :param fields: what it needs: attribute of ``credentials`` → field of the Connection
-    :param credentials: what it sends; this class also decides the kind of request (``service/protocol.py``)
-    :param credential_type: what it returns
+    :param fields: the required fields of the Connection, by attribute of ``credentials``
+    :param credentials: class of the credentials that it sends; ``service/protocol.py`` builds the request from them
+    :param credential_type: class of the sealed credential that it returns
     """
 
     name: Method
@@ -117,11 +141,15 @@ class AuthMethod:
 
     @property
     def title(self) -> str:
-        """What the interface calls it (§1)."""
+        """Name of the method in the interface (§1)."""
         return METHOD_NAMES[self.name]
 
     def read_fields(self, reader: FieldReader) -> dict[str, Any]:
-        """Return the values of its fields, by attribute of ``credentials``; None for a missing one."""
+        """
+        Return the values of its fields, by attribute of ``credentials``; None for a missing field.
+
+        :param reader: the fields of the Connection; collects a problem for each missing field
+        """
         return {attribute: reader.text(field, required_by=self.name) for attribute, field in self.fields.items()}
 
 
@@ -164,5 +192,9 @@ METHODS: dict[str, AuthMethod] = {
 
 
 def fits_in_header(value: str) -> bool:
-    """Return whether a header can carry a value as it is (RFC 9110 §5.5); control characters are rejected earlier."""
+    """
+    Return whether a value can be sent in a header unchanged (RFC 9110 §5.5).
+
+    :param value: a value without control characters, which :class:`FieldReader` rejects
+    """
     return value.isascii() and value == value.strip()

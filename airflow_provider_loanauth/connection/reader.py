@@ -1,4 +1,4 @@
-"""Reading a Connection from Airflow, with a message that says what is wrong where it cannot be read."""
+"""Reading a Connection from Airflow, and the errors if it cannot be read."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 @hide_cause()
 def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
     """
-    Read a Connection, wherever Airflow has it.
+    Read a Connection from any source that Airflow supports.
 
     :param get: ``get_connection`` of a hook
     :param conn_id: connection id
-    :raises SettingsError: Airflow cannot read it
-    :raises LoanAuthError: Airflow did not find it. Airflow raises the same error while its secrets backend or API
-        server is down, so the task may be retried
+    :return: the Airflow Connection
+    :raises SettingsError: Airflow cannot read the Connection
+    :raises LoanAuthError: Airflow did not find the Connection. Airflow raises the same error while its secrets backend
+        or API server is down, so the task may be retried
     """
     try:
         with supervisor_lock():
             conn = get(conn_id)
-            # Airflow 2.11 decrypts at first access: do it here, so that a failure is reported below.
+            # Airflow 2.11 decrypts these attributes when they are first read. Read them here, to handle errors below.
             _ = conn.password, conn.extra
     except AirflowNotFoundException:
         raise LoanAuthError(
@@ -37,7 +38,7 @@ def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
             conn_id=conn_id,
         ) from None
     except (AirflowException, ValueError, InvalidToken) as error:
-        # The text of the error may repeat an unreadable URI with its password.
+        # The text of the error is not used, because it may contain the URI with its password.
         raise SettingsError(
             f"Airflow cannot read the connection with this id ({type(error).__name__}): correct it in the UI, in "
             "AIRFLOW_CONN_..., or in the secrets backend.",

@@ -1,4 +1,4 @@
-"""A Connection, checked and frozen for one authentication method. All problems are reported in one error."""
+"""The checked settings of a Connection for one authentication method. All problems are reported in one error."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Settings(NotForXCom):
     """
-    A checked Connection.
+    The checked settings of a Connection.
 
-    Hashable: cached credentials are found by their settings, so that a changed Connection, or another tenant's, never
-    finds a credential of the old one.
+    Settings are the key of cached credentials. After a Connection has changed, or for a different tenant, the settings
+    differ, so no cached credential of the old ones is found.
 
     :param conn_id: connection id
     :param method: ``jwt``, ``los`` or ``ppe``
     :param auth_url: scheme, host, port and path prefix, without a slash at its end
-    :param credentials: what the method sends
-    :param company_id: for pricing requests with an API secret, or None
-    :param timeout: seconds to wait for a connection, and for a response
-    :param verify: check TLS certificates: True, False, or the path of a CA bundle
-    :param warnings: sentences for the log about values that work but are risky
+    :param credentials: the credentials that the method sends
+    :param company_id: company id for pricing requests with an API secret; None if unset, or for other methods
+    :param timeout: seconds to wait for a connection, and for each part of a response
+    :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
+    :param warnings: sentences for the log about risky values
     """
 
     conn_id: str
@@ -52,10 +52,11 @@ class Settings(NotForXCom):
 
 def load(conn: ConnectionLike, method: str | None = None) -> Settings:
     """
-    Check a Connection and freeze what a method needs of it.
+    Check a Connection and return its settings for a method.
 
     :param conn: an Airflow Connection
     :param method: ``jwt``, ``los``, ``ppe``; None: the Connection's own, else ``jwt``
+    :return: the settings, frozen
     :raises SettingsError: all problems at once, each with the label of its field
     """
     reader = FieldReader(conn)

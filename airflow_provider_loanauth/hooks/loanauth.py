@@ -31,7 +31,7 @@ __all__ = ["LoanAuthHook", "Method"]
 
 
 class _NotGiven(Enum):
-    """Stands for a parameter that was left out, where None is an error."""
+    """Default of a parameter that may be left out but must not be None."""
 
     NOT_GIVEN = "not given"
 
@@ -43,9 +43,9 @@ class LoanAuthHook(BaseHook):
     """
     Authenticates to the loan pricing service with one of its three methods (``service-interface.md`` §4).
 
-    :param loanauth_conn_id: the :ref:`connection <howto/connection:loanauth>` to use
+    :param loanauth_conn_id: id of the :ref:`connection <howto/connection:loanauth>`
     :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
-    :param max_attempts: number of requests per authentication while the service is unavailable; rejected credentials
+    :param max_attempts: maximum of requests per authentication while the service is unavailable; rejected credentials
         are never sent again
     """
 
@@ -68,7 +68,7 @@ class LoanAuthHook(BaseHook):
 
     @staticmethod
     def get_connection_form_widgets() -> dict[str, Any]:
-        """Return the fields of the connection form, for Airflow before 3.2; later releases read the metadata."""
+        """Return the widgets of the connection form, for Airflow before 3.2; later versions read the metadata."""
         return form_widgets(CONN_FIELDS)
 
     @staticmethod
@@ -92,22 +92,33 @@ class LoanAuthHook(BaseHook):
 
     def authen_jwt(self) -> TokenResponse:
         """
-        Exchange username and password for a token, with the company's client credentials (§4.1).
+        Authenticate with username, password and the client credentials of the company (Authen JWT, §4.1).
 
-        :return: the response, in plaintext; keep it out of XCom
-        :raises SettingsError: the Connection is incomplete or wrong; no request was sent
+        :return: the response, in plaintext and masked in this task's logs; it cannot be stored in XCom
+        :raises SettingsError: the Connection is incomplete or wrong, or the certificate of the service, the CA bundle
+            or the proxy is; no credentials were sent
+        :raises LoanAuthError: Airflow did not find the Connection
         :raises RejectedError: the service rejected the credentials; they are not sent again
-        :raises UnavailableError: the service was unavailable at every attempt that is allowed
+        :raises UnavailableError: the service was unavailable at every attempt
         :raises ResponseError: the response has no usable credential
         """
         return self.authenticate("jwt")
 
     def authen_los(self) -> TokenResponse:
-        """Do the same with the client credentials of the LOS integration (§4.2); raises as :meth:`authen_jwt`."""
+        """
+        Authenticate with username, password and the client credentials of the LOS integration (Authen LOS, §4.2).
+
+        Result and errors are those of :meth:`authen_jwt`.
+        """
         return self.authenticate("los")
 
     def ppe_api_secret(self) -> ApiSecretResponse:
-        """Exchange API key and user id for an API secret (§4.3); raises as :meth:`authen_jwt`."""
+        """
+        Authenticate with API key and user id (PPE API secret, §4.3).
+
+        :return: the response, in plaintext and masked in this task's logs; it cannot be stored in XCom
+        :raises LoanAuthError: see :meth:`authen_jwt`
+        """
         return self.authenticate("ppe")
 
     @overload
@@ -118,10 +129,11 @@ class LoanAuthHook(BaseHook):
     def authenticate(self, method: None = None) -> TokenResponse | ApiSecretResponse: ...
     def authenticate(self, method: Method | None = None) -> Any:
         """
-        Authenticate; raises as :meth:`authen_jwt`.
+        Authenticate.
 
         :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
-        :return: the response, in plaintext and masked in this task's logs; keep it out of XCom
+        :return: the response, in plaintext and masked in this task's logs; it cannot be stored in XCom
+        :raises LoanAuthError: see :meth:`authen_jwt`
         """
         response = self.client.authenticate(self.client.settings(method)).response
         mask(response.secrets)
@@ -129,23 +141,29 @@ class LoanAuthHook(BaseHook):
 
     def get_credential(self, method: Method | None = None) -> AccessToken | ApiSecret:
         """
-        Authenticate and return a sealed credential, fit for XCom; raises as :meth:`authen_jwt`.
+        Authenticate and return a sealed credential, which can be stored in XCom.
 
-        :param method: as for :meth:`authenticate`
+        :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
         :raises SealError: Airflow has no usable Fernet key; no request was sent
+        :raises LoanAuthError: see :meth:`authen_jwt`
         """
         require_fernet()
         return self.client.authenticate(self.client.settings(method)).seal()
 
     async def aget_credential(self, method: Method | None = None) -> AccessToken | ApiSecret:
-        """Do the same without blocking the event loop; parameters and errors are those of :meth:`get_credential`."""
+        """
+        Do the same as :meth:`get_credential` without blocking the event loop.
+
+        Parameters, result and errors are those of :meth:`get_credential`.
+        """
         return await run_in_thread(partial(self.get_credential, method))
 
     def get_plaintext(self, method: Method | None = None) -> str:
         """
-        Authenticate and return the access token or API secret in plaintext; raises as :meth:`authen_jwt`.
+        Authenticate and return the access token or API secret in plaintext, masked in this task's logs.
 
-        :param method: as for :meth:`authenticate`
+        :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
+        :raises LoanAuthError: see :meth:`authen_jwt`
         """
         response = self.client.authenticate(self.client.settings(method)).response
         mask(response.secrets)
@@ -153,12 +171,15 @@ class LoanAuthHook(BaseHook):
 
     def get_conn(self, credential: AccessToken | ApiSecret | _NotGiven = _NotGiven.NOT_GIVEN) -> PricingSession:
         """
-        Return a session for pricing requests: it authenticates as ``LoanAuth`` does, keeps connections alive, and uses
-        the TLS settings and timeout of the Connection. Threads may share it; use it in a ``with`` statement.
+        Return a session for pricing requests. It authenticates each request with ``LoanAuth``, keeps connections alive,
+        and uses the TLS settings and the timeout of the Connection.
 
-        :param credential: a credential of this connection, pulled from XCom, to start with; without it, the first
-            request authenticates
+        Threads may share the session. Use it in a ``with`` statement.
+
+        :param credential: a credential of this connection, pulled from XCom; if it is left out, the first request
+            authenticates
         :raises SettingsError: the Connection is incomplete or wrong
+        :raises LoanAuthError: Airflow did not find the Connection
         :raises TypeError: the credential is not a credential
         :raises ValueError: the credential belongs to a different connection
         """
@@ -172,7 +193,7 @@ class LoanAuthHook(BaseHook):
             # on its own.
             given: type[Any] = type(credential)
             if not issubclass(given, (AccessToken, ApiSecret)):
-                # Tools that capture local variables (Sentry, pytest) must not record what may be a plaintext token.
+                # Tools that capture local variables (Sentry, pytest) must not record a plaintext token.
                 del credential
                 raise TypeError(
                     f"get_conn was given {given.__name__} instead of a credential: did the authenticating task run, "
@@ -190,9 +211,9 @@ class LoanAuthHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """
-        Authenticate once (the Test button of the Connection form).
+        Authenticate once, with one attempt (the Test button of the Connection form).
 
-        :return: whether it worked, and a message: who, with which method, until when; or what is wrong
+        :return: whether it succeeded, and a message: the user, the method and the expiry; or what is wrong
         """
         hint = ""
         client = self._client(self.method, max_attempts=1)
@@ -201,14 +222,14 @@ class LoanAuthHook(BaseHook):
             hint = f" {_worker_hint()}"
             result = client.authenticate(settings)
         except LoanAuthError as error:
-            # Airflow tests with a random connection id.
+            # Airflow tests with a random connection id, so the message must not show it.
             error.conn_id = None
             return False, f"{error}{hint}"
         return True, result.summary()
 
 
 def _worker_hint() -> str:
-    """Say why the result of a test may differ from that of a task, which mostly runs on another machine."""
+    """Return a sentence that says why a task may get a different result: it usually runs on a different machine."""
     return (
         f"This test ran on {socket.gethostname()}. Tasks run on the workers, where the result may differ: the service "
         "accepts only addresses on its allow-list, and each machine has its own network, proxy and CA bundle."

@@ -1,4 +1,4 @@
-"""Operators that authenticate once for the tasks after them, and that delete the credential from XCom afterwards."""
+"""Operators: one authenticates once for all downstream tasks, the other one deletes the credential from XCom."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_loanauth._compat import BaseOperator, delete_xcom
 
-# At runtime too: a process that imports this module can then deserialize the credentials from XCom.
+# Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 
@@ -25,12 +25,15 @@ class LoanAuthOperator(BaseOperator):
     """
     Authenticate to the loan pricing service once, and return the credential as XCom.
 
-    Tasks after it pull an :class:`~airflow_provider_loanauth.credentials.AccessToken` (methods ``jwt``, ``los``) or an
-    :class:`~airflow_provider_loanauth.credentials.ApiSecret` (``ppe``). XCom stores it encrypted; ``.value`` opens it.
+    Downstream tasks pull an :class:`~airflow_provider_loanauth.credentials.AccessToken` (methods ``jwt``, ``los``) or
+    an :class:`~airflow_provider_loanauth.credentials.ApiSecret` (``ppe``). XCom stores it encrypted; ``.value`` opens
+    it.
 
-    Rejected credentials fail the task at once, whatever ``retries`` is: a wrong password is sent once.
+    Rejected credentials fail the task at once, whatever ``retries`` is, so that a wrong password is sent only once.
 
-    :param loanauth_conn_id: the connection to use (templated)
+    Takes every parameter of Airflow's operators in addition to these:
+
+    :param loanauth_conn_id: connection id (templated)
     :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt`` (templated)
     :param seal: encrypt the credential for XCom; False pushes the plaintext, which is then stored unencrypted in the
         metadata database and shown in the UI
@@ -55,7 +58,7 @@ class LoanAuthOperator(BaseOperator):
     @cached_property
     def hook(self) -> LoanAuthHook:
         """The hook of this task's connection and method."""
-        # Imported when a task runs: it would be most of this module's cost when a DAG file is parsed.
+        # Imported when a task runs, because DAG parsing does not need it, and it takes longest to load.
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
         return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method))
@@ -65,6 +68,7 @@ class LoanAuthOperator(BaseOperator):
         Authenticate.
 
         :return: the sealed credential, or its plaintext with ``seal=False``
+        :raises SealError: Airflow has no usable Fernet key; no request was sent
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
         return self.hook.get_credential() if self.seal else self.hook.get_plaintext()
@@ -72,13 +76,16 @@ class LoanAuthOperator(BaseOperator):
 
 class LoanAuthForgetOperator(BaseOperator):
     """
-    Delete a credential from XCom when the tasks that use it have ended; suitable as a teardown.
+    Delete a credential from XCom when the tasks that use it have ended. The operator is suitable as a teardown.
 
     The credential itself stays valid at the service until it expires, because the interface shows no way to revoke it.
     If a task received it as an argument, Airflow keeps a sealed copy in that task's rendered fields, which this
-    operator does not delete. On Airflow 3.0 the values of a mapped task cannot be deleted; a warning then says so.
+    operator does not delete. On Airflow 3.0, the values of a mapped task cannot be deleted. On later versions, at most
+    ``[core] max_map_length`` values of a mapped task are deleted. The task logs a warning if any value remains.
 
-    :param credential_task_id: the task that returned the credential, in the same DAG run (templated)
+    Takes every parameter of Airflow's operators in addition to this one:
+
+    :param credential_task_id: id of the task that returned the credential, in the same DAG run (templated)
     """
 
     template_fields: Sequence[str] = ("credential_task_id",)
@@ -90,9 +97,9 @@ class LoanAuthForgetOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """
-        Delete it. Succeeds as well if nothing is stored.
+        Delete the credential. Succeeds also if there is none.
 
-        :raises Exception: what Airflow raises if the deletion fails; the task then fails
+        :raises Exception: any error of Airflow during the deletion
         """
         run = context["dag_run"]
         left = delete_xcom(dag_id=run.dag_id, run_id=run.run_id, task_id=self.credential_task_id)

@@ -19,7 +19,7 @@ from airflow_provider_loanauth._compat import (
     conf,
 )
 
-# At runtime too: a process that imports this module can then deserialize the credentials from XCom.
+# Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LoanAuthSensor"]
 
-#: Seconds after the sensor's own deadline at which Airflow gives up on the trigger. The trigger sends its event at the
-#: deadline; Airflow has to act only if no triggerer runs it.
+#: Airflow times the trigger out this many seconds after the sensor's own deadline. The trigger sends its event at the
+#: deadline, so Airflow times it out only if no triggerer runs it.
 _TRIGGER_MARGIN = 60.0
 
 
@@ -42,14 +42,14 @@ class LoanAuthSensor(BaseSensorOperator):
     """
     Wait until the loan pricing service is available, authenticate once, and return the credential as XCom.
 
-    Each poke is one attempt to authenticate. While the service is unavailable, the next one follows after
+    Each poke is one attempt to authenticate. While the service is unavailable, the sensor pokes again after
     ``poke_interval``. Rejected credentials fail the task at once, whatever ``retries``, ``soft_fail`` or
-    ``silent_fail`` are: a wrong password is sent once, and a skip must not hide it. With ``deferrable`` the wait
-    occupies no worker, and all tasks that wait for the same service share one request per interval.
+    ``silent_fail`` are, so that a wrong password is sent only once and no skip hides it. With ``deferrable``, waiting
+    occupies no worker, and all tasks of a triggerer that wait for the same service share one request per interval.
 
     Takes every parameter of Airflow's sensors in addition to these:
 
-    :param loanauth_conn_id: the connection to use (templated)
+    :param loanauth_conn_id: connection id (templated)
     :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt`` (templated)
     :param seal: encrypt the credential for XCom; False pushes the plaintext, which is then stored unencrypted in the
         metadata database and shown in the UI
@@ -77,7 +77,7 @@ class LoanAuthSensor(BaseSensorOperator):
     @cached_property
     def hook(self) -> LoanAuthHook:
         """The hook of this task's connection and method. One attempt per poke, because the next poke is the retry."""
-        # Imported when a task runs: it would be most of this module's cost when a DAG file is parsed.
+        # Imported when a task runs, because DAG parsing does not need it, and it takes longest to load.
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
         return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method), max_attempts=1)
@@ -86,8 +86,10 @@ class LoanAuthSensor(BaseSensorOperator):
         """
         Try once to authenticate.
 
-        :return: done, with the credential; or not done, while the service is unavailable
-        :raises LoanAuthError: any error other than :class:`UnavailableError`; see :meth:`LoanAuthHook.authen_jwt`
+        :return: whether the sensor is done, and the credential if it is; it is not done while the service is
+            unavailable
+        :raises SealError: Airflow has no usable Fernet key; no request was sent
+        :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`; but no :class:`UnavailableError`
         """
         try:
             credential = self.hook.get_credential() if self.seal else self.hook.get_plaintext()
@@ -102,8 +104,8 @@ class LoanAuthSensor(BaseSensorOperator):
 
         :return: the sealed credential, or its plaintext with ``seal=False``
         :raises AirflowSensorTimeout: the service was not available within ``timeout``
-        :raises AirflowSkipException: the same with ``soft_fail``, or any error with ``never_fail``
-        :raises TaskDeferred: the service is unavailable and the sensor ``deferrable``
+        :raises AirflowSkipException: a timeout with ``soft_fail``, or any error with ``never_fail``
+        :raises TaskDeferred: the service is unavailable, and the sensor is ``deferrable``
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
         try:
@@ -115,12 +117,17 @@ class LoanAuthSensor(BaseSensorOperator):
         return credential
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume after the trigger; errors fail or skip the task as in the other modes."""
+        """
+        Resume after the trigger. Errors fail or skip the task as in the other modes.
+
+        Airflow calls this method. Parameters, result and errors are those of ``BaseOperator.resume_execution`` and
+        :meth:`execute`.
+        """
         try:
             if next_method == TRIGGER_FAIL_REPR and (next_kwargs or {}).get("error") in TRIGGER_TIMEOUTS:
                 self._time_out()
-            # Skip the method of Airflow's sensor: there soft_fail hides any error, and a trigger that timed out raises
-            # a different error in each release.
+            # Skip the method of Airflow's sensor: with soft_fail, it turns any error into a skip. If the trigger timed
+            # out, its error differs between versions of Airflow.
             return super(BaseSensorOperator, self).resume_execution(next_method, next_kwargs, context)
         except AirflowException as error:
             self._apply_fail_policy(error)
@@ -129,14 +136,16 @@ class LoanAuthSensor(BaseSensorOperator):
         self, context: Context, event: Any = None, *, deadline: float | None = None
     ) -> AccessToken | ApiSecret | str:
         """
-        Resume when the trigger has fired: authenticate, or wait again. Airflow stores the name of this method and its
-        keyword arguments with every deferred task, so neither may change.
+        Resume when the trigger has fired: authenticate, or wait again.
+
+        Airflow stores the name of this method and its keyword arguments with every deferred task, so neither may
+        change.
 
         :param event: the event of the trigger
         :param deadline: when the sensor times out, in seconds since the epoch (UTC); None: ``timeout`` starts again,
-            because ``airflow dags test`` (2.11 to 3.3) passes nothing but the event
-        :return: as for :meth:`execute`
-        :raises LoanAuthError: the event is unknown to this release; and what :meth:`execute` raises
+            because ``airflow dags test`` (2.11 to 3.3) passes only the event
+        :return: the sealed credential, or its plaintext with ``seal=False``
+        :raises LoanAuthError: this release does not know the event; or any error of :meth:`execute`
         """
         # Imported when a task runs, because DAG parsing needs no trigger.
         from airflow_provider_loanauth.triggers.loanauth import READY, TIMEOUT
@@ -169,8 +178,8 @@ class LoanAuthSensor(BaseSensorOperator):
         interval, max_interval = self.poke_interval, None
         if self.exponential_backoff:
             max_interval = self.max_wait.total_seconds() if self.max_wait else self.timeout
-            # Continue the back-off of the earlier wait: the sum of intervals that double is the next one minus the
-            # first one, so the next one is the first one plus the time waited so far.
+            # Continue the back-off of the earlier wait. If intervals double, their sum is the next interval minus the
+            # first interval. So the next interval is the first interval plus the time waited so far.
             interval = min(interval + self.timeout - left, max(interval, max_interval))
         trigger = ServiceReadyTrigger(
             address=self.hook.client.settings().auth_url,
@@ -192,7 +201,7 @@ class LoanAuthSensor(BaseSensorOperator):
         except AirflowFailException:
             raise
         except LoanAuthError as error:
-            # As Airflow's own loop does in the other modes: log the error, and poke again.
+            # Do what Airflow does in the other modes: log the error, and poke again.
             if not self.silent_fail:
                 raise
             self.log.error("Sensor poke failed: %s", error)  # noqa: TRY400 - the message is enough
@@ -206,7 +215,7 @@ class LoanAuthSensor(BaseSensorOperator):
         raise AirflowSensorTimeout(message)
 
     def _apply_fail_policy(self, error: AirflowException) -> NoReturn:
-        """Raise the error again. ``soft_fail`` turns only a timeout into a skip, ``never_fail`` any error."""
+        """Raise the error again, or a skip: for a timeout with ``soft_fail``, for any error with ``never_fail``."""
         if isinstance(error, AirflowSkipException):
             if isinstance(error.__cause__, LoanAuthError) and not self.never_fail:
                 raise error.__cause__ from None

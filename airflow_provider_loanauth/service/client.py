@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.connection.settings import Settings
 
-#: Default number of requests per authentication while the service is unavailable.
+#: Default maximum of requests per authentication while the service is unavailable.
 MAX_ATTEMPTS = 3
 
-# Below Airflow's own logger, so that its lines reach the log of the task.
+# A child of Airflow's logger, so that its lines reach the log of the task.
 _log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
 
@@ -36,11 +36,11 @@ class AuthenticationResult(NotForXCom):
     """
     A successful authentication.
 
-    :param settings: what it was made with
+    :param settings: the settings that were used
     :param response: the response, with its secrets in plaintext
     :param requested_at: when the request was sent (UTC)
-    :param expires_at: when the credential expires (UTC); None where the service does not say
-    :param lifetime: seconds from the request to the expiry; None where they are not known
+    :param expires_at: when the credential expires (UTC); None if the service does not state it
+    :param lifetime: seconds from the request to the expiry; None if they are not known
     """
 
     settings: Settings = field(repr=False)
@@ -54,7 +54,7 @@ class AuthenticationResult(NotForXCom):
         cls, settings: Settings, response: TokenResponse | ApiSecretResponse, *, requested_at: datetime
     ) -> AuthenticationResult:
         """
-        Make a result; the expiry is read here, once, because a long token takes long to parse.
+        Make a result from a response. It reads the expiry once, because parsing a long token takes time.
 
         Parameters are those of the class.
         """
@@ -67,7 +67,7 @@ class AuthenticationResult(NotForXCom):
 
     def seal(self) -> AccessToken | ApiSecret:
         """
-        Return the sealed credential, fit for XCom.
+        Return the sealed credential, which can be stored in XCom.
 
         :raises SealError: Airflow has no usable Fernet key
         """
@@ -81,7 +81,7 @@ class AuthenticationResult(NotForXCom):
         return AccessToken.seal(self.response.access_token, expires_at=self.expires_at, **metadata)
 
     def summary(self) -> str:
-        """Return a sentence for people: who was authenticated, with which method, until when."""
+        """Return a sentence for the log: who was authenticated, with which method, and when the credential expires."""
         method = METHODS[self.settings.method]
         authenticated = f"Authenticated {self.settings.credentials.identity!r} with {method.title}"
         label = method.credential_type.label
@@ -96,10 +96,10 @@ class Client:
 
     :param conn_id: connection id
     :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
-    :param max_attempts: number of requests per authentication while the service is unavailable
-    :param get_connection: reads a Connection by its id; None: Airflow's own function
+    :param max_attempts: maximum of requests per authentication while the service is unavailable
+    :param get_connection: function that returns the Connection of an id; None: ``BaseHook.get_connection``
     :param log: logger for warnings and successful authentications
-    :param now: returns the time (UTC)
+    :param now: function that returns the time (UTC); None: the system clock
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Client:
         """
         Read and check the Connection, and mask its secrets in this task's logs.
 
-        The Connection is read each time, so that a refresh uses what was changed in the meantime.
+        The Connection is read on every call, so that a refresh uses its current values.
 
         :param method: a method to use instead of the client's
         :raises SettingsError: the Connection is incomplete or wrong
@@ -144,13 +144,15 @@ class Client:
         """
         Authenticate (``service-interface.md`` §4).
 
-        The result is not masked in logs yet: whoever reveals it masks it, because Airflow's masker compiles all its
-        patterns again for each new value, which costs more than the authentication.
+        This method does not mask the new credential in logs. A caller that reveals the plaintext must mask it.
+        Airflow's masker compiles all its patterns again for each new value, which costs more than the authentication.
 
-        :param settings: what :meth:`settings` returned; None: read them now
-        :raises SettingsError: the Connection is incomplete or wrong, or its certificate, CA bundle or address is
+        :param settings: settings that :meth:`settings` returned; None: read them now
+        :raises SettingsError: the Connection is incomplete or wrong; or the certificate of the service, the CA bundle
+            or the proxy is
+        :raises LoanAuthError: Airflow did not find the Connection
         :raises RejectedError: the service rejected the credentials; they are not sent again
-        :raises UnavailableError: the service was unavailable at every attempt that is allowed
+        :raises UnavailableError: the service was unavailable at every attempt
         :raises ResponseError: the response has no usable credential
         """
         from airflow_provider_loanauth.service.retry import call_with_retries
@@ -180,16 +182,16 @@ def _utc_now() -> datetime:
 
 def _expiry(response: TokenResponse, *, requested_at: datetime) -> tuple[datetime | None, float | None]:
     """
-    Return when an access token expires.
+    Return when an access token expires, and its lifetime.
 
-    The token's own ``exp`` claim comes first: seconds since the epoch (RFC 7519 §4.1.4). Then ``expires_in``, read as
-    seconds (RFC 6749 §5.1; the interface states no unit), counted from before the request was sent.
+    The ``exp`` claim of the token is used if there is one: seconds since the epoch (RFC 7519 §4.1.4). Otherwise
+    ``expires_in`` is added to the time of the request; it is read as seconds (RFC 6749 §5.1), because the interface
+    states no unit. If the token has an ``iat`` claim (RFC 7519 §4.1.6), the lifetime is ``exp`` minus ``iat``. Both
+    come from the service's clock, so that a wrong clock on this machine does not matter.
 
     :param response: the response
     :param requested_at: when the request was sent (UTC)
-    :return: the instant (UTC), and the seconds from the request to that instant; with an ``iat`` claim (RFC 7519
-        §4.1.6) these are by the service's own clock, so that a wrong clock here does not matter. None for what is not
-        known
+    :return: the expiry (UTC) and the lifetime in seconds; each is None if it is not known
     """
     claims = _unverified_claims(response.access_token)
     expiry, start = (_numeric_date(claims.get(name)) for name in ("exp", "iat"))
@@ -204,12 +206,12 @@ def _expiry(response: TokenResponse, *, requested_at: datetime) -> tuple[datetim
     except (ValueError, OverflowError, OSError):
         return None, None
     seconds = expiry - (requested if start is None else start)
-    # Expired on arrival: one of the two clocks is wrong. Treat the lifetime as unknown and rely on a 401.
+    # Expired when it was received: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
     return instant, seconds if seconds > 0 else None
 
 
 def _unverified_claims(token: str) -> Mapping[str, Any]:
-    """Return the claims of a JSON web token without verifying them (RFC 7519); none where it is not one."""
+    """Return the claims of a JSON web token without verifying them (RFC 7519); empty if it is no such token."""
     import jwt
 
     try:
@@ -220,7 +222,7 @@ def _unverified_claims(token: str) -> Mapping[str, Any]:
 
 
 def _numeric_date(value: Any) -> float | None:
-    """Return a NumericDate (RFC 7519 §2); None where the value is not a number or too large for a float."""
+    """Return a NumericDate (RFC 7519 §2); None if the value is not a number, or too large for a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:

@@ -1,6 +1,7 @@
 """
-Exceptions of ``requests`` and the libraries below it, mapped to exceptions of this package. The only place that does
-this; a test goes through ``requests.exceptions`` so that none is left out.
+Mapping of exceptions of ``requests``, and of the libraries that it uses, to exceptions of this package.
+
+Only this module does that. A test checks that each class of ``requests.exceptions`` is mapped.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: What sending a request may raise. ``requests`` does not wrap every exception of the libraries that it uses.
+#: Exceptions that may be raised while a request is sent. ``requests`` does not wrap all exceptions of its libraries.
 TRANSPORT_EXCEPTIONS = (OSError, ValueError, urllib3.exceptions.HTTPError)
 
 
 def map_exception(error: Exception, request: WireRequest) -> LoanAuthError:
     """
-    Map an exception of ``requests`` or a library below it to an exception of this package.
+    Map an exception of ``requests``, or of a library that it uses, to an exception of this package.
 
-    :param error: what was raised; its text is not used, because it contains the address
-    :param request: what was sent
-    :return: an exception to raise
+    :param error: the exception; its text is not used, because it contains the URL
+    :param request: the request that was sent
+    :return: the exception to raise
     """
     target = f"{request.http_method} {request.redacted_url}"
     certificate = _cause_of(error, ssl.SSLCertVerificationError)
     if certificate is not None:
-        # Words of the TLS library about the certificate, for example "Hostname mismatch".
+        # verify_message is a text of the TLS library, for example "Hostname mismatch".
         return SettingsError(
             f"The certificate of the service is not trusted ({certificate.verify_message}) at {target}. Check "
             f"{LABELS['host']}; if a private certificate authority issued the certificate, set {LABELS['verify']} to "
@@ -43,7 +44,7 @@ def map_exception(error: Exception, request: WireRequest) -> LoanAuthError:
     tls = _cause_of(error, ssl.SSLError)
     if tls is not None and getattr(tls, "reason", None) in _NOT_A_BUNDLE:
         return SettingsError(f"{_NO_BUNDLE} ({target})")
-    # requests raises ConnectionError for this too, but a server that closes the connection was reached.
+    # requests raises ConnectionError also if the server closed the connection; the server was reached then.
     broke_off = _cause_of(error, urllib3.exceptions.ProtocolError)
     if type(error) is requests.exceptions.ConnectionError and broke_off is not None:
         return UnavailableError(f"{_BROKEN} ({target})")
@@ -56,7 +57,7 @@ def map_exception(error: Exception, request: WireRequest) -> LoanAuthError:
 
 
 def _cause_of(error: BaseException, kind: type[R]) -> R | None:
-    """Return the cause of this type; requests and urllib3 keep it in different attributes, depending on release."""
+    """Return the cause of this type, or None. The attribute that has the cause depends on the release of urllib3."""
     pending, seen = [error], set()
     while pending:
         found = pending.pop()
@@ -73,7 +74,7 @@ _NO_BUNDLE = (
     f"The CA bundle cannot be read: check the path in {LABELS['verify']}, REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE on this "
     "machine"
 )
-# OpenSSL's reasons for a file that is not a CA bundle.
+# Reasons that OpenSSL states for a file that is not a CA bundle.
 _NOT_A_BUNDLE = frozenset({"NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "BAD_BASE64_DECODE"})
 _ADDRESS = f"{LABELS['host']} is not a valid address: correct it"
 _NO_SOCKS = (
@@ -140,7 +141,7 @@ _EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], st
     ),
     ((requests.exceptions.ConnectionError,), UnavailableError, _UNREACHABLE),
     ((requests.exceptions.RequestException,), UnavailableError, "The request failed"),
-    # requests raises a bare OSError for a missing CA bundle.
+    # requests raises a plain OSError if the CA bundle is missing.
     (
         (OSError,),
         SettingsError,

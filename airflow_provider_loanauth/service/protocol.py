@@ -1,9 +1,9 @@
 """
-The wire of the service (``service-interface.md`` §2, §4): paths, headers, form fields and status codes, for requests,
-responses and error responses.
+The protocol of the service (``service-interface.md`` §2, §4): paths, headers, form fields and status codes, for
+requests, responses and error responses.
 
-§7 of the interface shows no error response. The two shapes that are read here come from ``service-notes.md``: RFC 6749
-§5.2 and a common framework's error page. Causes in messages are therefore worded as likely.
+The interface shows no error responses (§7). This module reads two formats, which ``service-notes.md`` assumes: RFC 6749
+§5.2, and the error page of a common framework. Messages therefore name likely causes.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ TOKEN_PATH = "/oauth/token"  # noqa: S105 - a path, not a secret
 SECRET_PATH = "/encodeAES128"  # noqa: S105 - a path, not a secret
 
 _COMMON_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
-# RFC 6750 §2.1: what may follow "Bearer ".
+# RFC 6750 §2.1: the syntax of a bearer token.
 _B64TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
-# RFC 9110 §5.5: what every server accepts in a header. The secret is later sent in one.
+# RFC 9110 §5.5: characters that every server accepts in a header. The API secret is later sent in one.
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
 
-#: 4xx that say nothing about the credentials.
+#: 4xx statuses that are not about the credentials.
 _TRANSIENT_4XX = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+#: Characters; a longer error text of the service is not shown.
 MAX_DESCRIPTION_LENGTH = 200
-# A longer word is more likely a token, a key or an identifier than prose.
+#: Characters; a text with a longer word is not shown, because the word may be a token, a key or an identifier.
 MAX_WORD_LENGTH = 40
 
 _LIKELY_CAUSES = {
@@ -69,16 +70,16 @@ _SERVER_ERROR = "The service, or a gateway in front of it, is failing or overloa
 @dataclass(frozen=True, kw_only=True)
 class WireRequest(NotForXCom):
     """
-    A request, ready to be sent by any HTTP client. Contains secrets, so its ``repr`` shows redacted parts only.
+    A request, ready to be sent by any HTTP client. It contains secrets, so its ``repr`` shows redacted parts only.
 
     :param http_method: HTTP method
-    :param url: full address
-    :param redacted_url: the address as it may be shown: without API key
+    :param url: full URL, which may contain the API key
+    :param redacted_url: the URL without API key and user id, for messages
     :param headers: header names to values, without ``Authorization``
     :param response_model: the model of a successful response
-    :param form: multipart fields in their order, or None where there is no body
+    :param form: names and values of the multipart form, in order; None for a request without a body
     :param basic: client id and client secret for HTTP Basic (RFC 7617), or None
-    :param secrets: every value in it that must not be shown
+    :param secrets: every value of the request that must not be shown
     """
 
     http_method: str
@@ -97,11 +98,11 @@ class WireRequest(NotForXCom):
 @dataclass(frozen=True, kw_only=True)
 class WireResponse(NotForXCom):
     """
-    A response as it was received, its body decoded and complete.
+    A complete response.
 
     :param status: HTTP status
     :param headers: header names, in lower case, to values
-    :param body: octets of the body, content coding removed
+    :param body: octets of the body, after decoding its content coding
     """
 
     status: int
@@ -120,7 +121,7 @@ def build_request(auth_url: str, credentials: PasswordCredentials | ApiKeyCreden
     Build the request that authenticates with these credentials.
 
     :param auth_url: base address without a slash at its end
-    :param credentials: of the Connection
+    :param credentials: the credentials of the Connection; their class decides the kind of request
     """
     if isinstance(credentials, ApiKeyCredentials):
         return secret_request(auth_url, credentials)
@@ -137,6 +138,8 @@ def token_request(auth_url: str, credentials: PasswordCredentials) -> WireReques
         Origin: {origin}
         Authorization: Basic base64({client_id}:{client_secret})
         Content-Type: multipart/form-data, the parts username, password, grant_type, client_id
+
+    Parameters are those of :func:`build_request`.
     """
     url = auth_url + TOKEN_PATH
     return WireRequest(
@@ -152,17 +155,18 @@ def token_request(auth_url: str, credentials: PasswordCredentials) -> WireReques
             ("client_id", credentials.client_id),
         ),
         basic=(credentials.client_id, SecretStr(credentials.client_secret)),
-        # The service may repeat any of them; the pair is what it receives in Base64.
         secrets=credentials.secrets,
     )
 
 
 def secret_request(auth_url: str, credentials: ApiKeyCredentials) -> WireRequest:
     """
-    Build the request of PPE API secret (§4.3): ``GET {auth_url}/encodeAES128/{apiKey}/{userId}``, no body.
+    Build the request of PPE API secret (§4.3): ``GET {auth_url}/encodeAES128/{apiKey}/{userId}``, without a body.
 
-    API key and user id are one percent-encoded path segment each. The reference lists them as headers too, its sample
-    does not send these; ``in_headers`` decides.
+    API key and user id are one percent-encoded path segment each. The interface also lists them as headers, but its
+    sample request has no such headers. They are sent only if ``credentials.in_headers`` is true.
+
+    Parameters are those of :func:`build_request`.
     """
     api_key, user_id = credentials.api_key, credentials.user_id
     headers = dict(_COMMON_HEADERS)
@@ -185,18 +189,19 @@ def parse_response(request: WireRequest, response: WireResponse, *, now: datetim
     """
     Parse a response (§2.1, §2.2).
 
-    :param request: what was sent; its secrets are kept out of messages
-    :param response: what was received
-    :param now: the time (UTC), to read a ``Retry-After`` that is a date
+    :param request: the request that was sent; messages never contain its secrets
+    :param response: the response that was received
+    :param now: the time (UTC), needed if ``Retry-After`` is a date
+    :return: the model that the request expects
     :raises RejectedError: the service rejected the credentials
     :raises UnavailableError: the service is temporarily unable to respond
-    :raises ResponseError: the response is not what the interface specifies
+    :raises ResponseError: the response does not follow the interface
     """
     try:
         return _parse(request, response, now)
     except (RejectedError, UnavailableError, ResponseError) as error:
         failure = error
-    # Without the frames below: tools that capture local variables (Sentry, pytest) must not record the parsed body.
+    # Drop the traceback: tools that capture local variables (Sentry, pytest) must not record the parsed body.
     failure.__traceback__ = None
     failure.status = response.status
     raise failure
@@ -237,14 +242,14 @@ def _check_token(response: TokenResponse) -> None:
 
 def parse_json(body: bytes) -> Any:
     """
-    Parse a body that may be anything.
+    Parse a body that may not be JSON.
 
     :param body: octets
-    :return: the parsed value, or None where it is not JSON
+    :return: the parsed value, or None if the body is not JSON
     """
     try:
         return json.loads(body)
-    # RecursionError: deep nesting.
+    # RecursionError: the JSON is nested too deeply.
     except (ValueError, RecursionError):
         return None
 
@@ -283,16 +288,16 @@ def raise_for_status(
     secrets: Sequence[str] = (),
 ) -> None:
     """
-    Raise the exception that a status means; do nothing for 2xx.
+    Raise the exception for an error status; do nothing for 2xx.
 
     :param status: HTTP status
-    :param document: the parsed JSON of the body, or None where it is not JSON
-    :param location: the ``Location`` header
-    :param retry_after: seconds that the service asked to wait
-    :param secrets: values that were sent; a description that contains one is not shown
-    :raises RejectedError: 400, 401, 403 and other 4xx
+    :param document: the parsed JSON of the body, or None if it is not JSON
+    :param location: the ``Location`` header, or None
+    :param retry_after: seconds of the ``Retry-After`` header, or None
+    :param secrets: secrets that were sent; an error text of the service that contains one is not shown
+    :raises RejectedError: 4xx other than 408 and 429
     :raises UnavailableError: 408, 429, 5xx
-    :raises ResponseError: 1xx, 3xx and numbers that are no status
+    :raises ResponseError: 1xx, 3xx, and numbers that are not a status
     """
     if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110 §15.3
         return
@@ -321,14 +326,14 @@ def raise_for_status(
 
 def error_details(document: Any, secrets: Iterable[str]) -> tuple[str | None, str | None]:
     """
-    Return the error and its description from an error response, where they are safe to show.
+    Return the error and its description from an error response, if they are safe to show.
 
     Reads ``{"error", "error_description"}`` (RFC 6749 §5.2) and ``{"timestamp", "status", "error", "message",
     "path"}`` (``service-notes.md``).
 
     :param document: the parsed JSON of the body, or None
-    :param secrets: values that were sent
-    :return: error and description; None for what is missing or not safe
+    :param secrets: secrets that were sent
+    :return: error and description; each is None if it is missing, or not safe to show
     """
     if not isinstance(document, dict):
         return None, None
@@ -348,15 +353,15 @@ def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
     """
     Parse a ``Retry-After`` header (RFC 9110 §10.2.3).
 
-    :param value: seconds or an HTTP date
+    :param value: seconds or an HTTP date; None if there is no such header
     :param now: the time (UTC)
-    :return: seconds to wait, not negative; None where the header is missing or invalid
+    :return: seconds to wait, not negative; None if the header is missing or invalid
     """
     if value is None:
         return None
     text = value.strip()
     if text.isascii() and text.isdigit():
-        # Cut, because float() of hundreds of digits would be infinite.
+        # Use 12 digits at most, because float() of hundreds of digits is infinite.
         return float(text[:12])
     try:
         moment = parsedate_to_datetime(text)
@@ -369,10 +374,10 @@ def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
 
 def redacted_host(url: str, secrets: Iterable[str] = ()) -> str:
     """
-    Return the host of an address, for messages; never its path, query or user information.
+    Return the host of a URL, for messages, without its path, query and user information.
 
-    :param url: an address
-    :param secrets: values that were sent; a host that contains one, in upper or lower case, is not named
+    :param url: an absolute or relative URL
+    :param secrets: secrets that were sent; a host that contains one, in upper or lower case, is not shown
     """
     try:
         host = urlsplit(url).hostname

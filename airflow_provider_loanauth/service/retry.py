@@ -1,4 +1,4 @@
-"""When a request is sent again: a policy for ``tenacity`` that retries only what may succeed later."""
+"""The retry policy, for ``tenacity``: only an :class:`UnavailableError` is retried."""
 
 from __future__ import annotations
 
@@ -28,16 +28,19 @@ def call_with_retries(
     sleep: Callable[[float], None] = time.sleep,
 ) -> R:
     """
-    Call a function again while the service is unavailable; the last attempt starts within 60 seconds.
+    Call a function, and call it again while the service is unavailable. The last attempt starts within 60 seconds.
 
-    The wait is exponential with full jitter, and never shorter than the ``Retry-After`` of the service; a wait that
-    does not fit into the 60 seconds ends the attempts at once. Any error but :class:`UnavailableError` ends them too.
+    The wait before a retry is exponential with full jitter, and never shorter than the ``Retry-After`` of the service.
+    If the wait would end after the 60 seconds, there is no further attempt. Any error other than
+    :class:`UnavailableError` is raised at once.
 
-    :param attempt: one attempt
-    :param max_attempts: how many attempts at most
-    :param log_retry: writes one log line for each retry: attempt, cause, wait
-    :param sleep: waits for a number of seconds
-    :raises UnavailableError: that of the last attempt, with the number of attempts and any requested wait
+    :param attempt: function that makes one attempt
+    :param max_attempts: maximum number of attempts
+    :param log_retry: logging method, called with a message and its arguments before each retry
+    :param sleep: function that waits for a number of seconds
+    :return: the result of the first successful attempt
+    :raises UnavailableError: every attempt failed; the error is that of the last attempt, and its message also states
+        the number of attempts and the ``Retry-After``
     """
     jitter = tenacity.wait_random_exponential(multiplier=_FIRST_WAIT, max=MAX_SECONDS)
 
@@ -45,7 +48,7 @@ def call_with_retries(
         retry_after = _failure(state).retry_after
         if retry_after is None:
             return jitter(state)
-        # A little later than requested, so that not all clients come back in the same instant.
+        # Wait a little longer than requested, so that not all clients retry at the same moment.
         return retry_after + random.uniform(0, _FIRST_WAIT)  # noqa: S311 - not for cryptography
 
     def log(state: tenacity.RetryCallState) -> None:

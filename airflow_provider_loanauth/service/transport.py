@@ -1,4 +1,4 @@
-"""Sending one request with ``requests``: the response is bounded, and no log shows a secret."""
+"""Sending one request with ``requests``. The size of the response is limited, and no log shows a secret."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-#: A longer response, decoded, is an error: both responses of the interface are a few KiB.
+#: Bytes after decoding. A longer response is an error, because both responses of the interface are a few KiB.
 MAX_RESPONSE_BYTES = 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 
-# Loggers of urllib3 that write addresses. The address of the secret call contains the API key.
+# Loggers of urllib3 that log URLs. The URL of PPE API secret contains the API key.
 _LOGGERS = [f"urllib3.{name}" for name in ("connectionpool", "connection", "util.retry", "response", "poolmanager")]
 
 
@@ -43,7 +43,7 @@ class Transport:
     Sends requests over one session; use it in a ``with`` statement.
 
     :param timeout: seconds to wait for a connection, and for each part of a response
-    :param verify: check TLS certificates: True, False, or the path of a CA bundle
+    :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
     """
 
     def __init__(self, *, timeout: float, verify: bool | str) -> None:
@@ -51,7 +51,7 @@ class Transport:
         self._verify = verify
         self._session = _Session()
         self._session.headers["User-Agent"] = USER_AGENT
-        # A cookie would be one more credential on the next request.
+        # Accept no cookies: a session cookie would be a second credential on the next request.
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     def __enter__(self) -> Self:
@@ -65,11 +65,11 @@ class Transport:
         """
         Send a request once.
 
-        :param request: what to send
-        :return: the response, whatever its status
-        :raises UnavailableError: no response, or a broken one
-        :raises SettingsError: the certificate, the CA bundle or the address is wrong
-        :raises ResponseError: the response is too long
+        :param request: the request
+        :return: the response, also for an error status
+        :raises UnavailableError: there is no response, or it cannot be decoded
+        :raises SettingsError: the certificate, the CA bundle, the address or the proxy is wrong
+        :raises ResponseError: the response is larger than :data:`MAX_RESPONSE_BYTES`
         """
         with _REDACTING_FILTER.hiding(request):
             try:
@@ -78,21 +78,21 @@ class Transport:
                 raise map_exception(error, request) from None
 
     def _send(self, request: WireRequest) -> WireResponse:
-        # Plain http is for loopback only, where a proxy of the environment would carry the password elsewhere.
+        # Plain http is for loopback only. A proxy of the environment would receive the password unencrypted.
         self._session.trust_env = not request.url.startswith("http:")
-        # As octets: requests would encode a pair of strings as Latin-1 (RFC 7617 §2.1 has UTF-8).
+        # Pass octets: requests would encode strings as Latin-1, but RFC 7617 §2.1 specifies UTF-8.
         basic = request.basic and HTTPBasicAuth(*(part.encode() for part in request.basic))
         with self._session.request(
             request.http_method,
             request.url,
             headers=dict(request.headers),
-            # None: no file name, because these are text parts of a multipart form.
+            # None means no file name, because these are text parts of a multipart form.
             files=[(name, (None, value)) for name, value in request.form] if request.form else None,
             # A callable that does nothing keeps requests from adding the credentials of a .netrc entry.
             auth=basic or (lambda prepared: prepared),
             timeout=self._timeout,
             verify=self._verify,
-            # A 307 would post the password to wherever it points.
+            # A 307 would send the password to the target of the redirect.
             allow_redirects=False,
             stream=True,
         ) as response:
@@ -116,8 +116,8 @@ class _RedactingFilter(logging.Filter):
     """
     Keeps the secrets of requests that are being sent out of urllib3's log records, at any level.
 
-    One filter for all requests: ``logging`` walks its list of filters without a lock, so that a filter that is removed
-    after each request would make it skip another thread's.
+    There is one filter for all requests, and it is never removed. ``logging`` iterates over its list of filters without
+    a lock, so removing a filter in one thread could make ``logging`` skip a filter in another thread.
     """
 
     def __init__(self) -> None:
@@ -132,10 +132,14 @@ class _RedactingFilter(logging.Filter):
 
     @contextmanager
     def hiding(self, request: WireRequest) -> Iterator[None]:
-        """Hide the secrets of a request while it is sent."""
+        """
+        Hide the secrets of a request in log records while it is sent.
+
+        :param request: the request
+        """
         mine = (threading.get_ident(), request.secrets)
         for name in _LOGGERS:
-            # Each time, because configuring logging again removes filters; adding twice has no effect.
+            # Add it for each request, because configuring logging removes filters. Adding it twice has no effect.
             logging.getLogger(name).addFilter(self)
         with self._lock:
             self._active = (*self._active, mine)
@@ -148,7 +152,7 @@ class _RedactingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Redact a record (the protocol of ``logging``)."""
         if record.exc_info and any(thread == record.thread for thread, _ in self._active):
-            # urllib3 logs all headers when one cannot be parsed; they may contain what the service issued.
+            # urllib3 logs all headers when one cannot be parsed; they may contain an issued credential.
             record.msg = (
                 "The response of the service has malformed headers. The message of urllib3 is hidden, because it may "
                 "contain a secret."
@@ -156,7 +160,7 @@ class _RedactingFilter(logging.Filter):
             record.args, record.exc_info, record.exc_text = (), None, None
             return True
         message = redacted = record.getMessage()
-        # Computed here and not for each request, because urllib3 rarely logs at DEBUG.
+        # Computed for each record and not for each request, because most requests produce no record.
         forms = {form for _, secrets in self._active for secret in secrets for form in encoded_forms(secret)}
         for form in sorted(forms, key=len, reverse=True):
             redacted = redacted.replace(form, "***")

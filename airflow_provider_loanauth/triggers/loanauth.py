@@ -1,8 +1,8 @@
 """
 Trigger that waits until an address responds.
 
-Its arguments are an address and seconds, and its event is a word: Airflow logs and stores them unencrypted, so it holds
-no secret and reads no Connection.
+Airflow logs and stores the arguments and the event of a trigger unencrypted. The arguments are therefore only an
+address and numbers of seconds, the event is a word, and the trigger reads no Connection.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 __all__ = ["ServiceReadyTrigger"]
 
-#: The events: the address responds; or it did not respond before the deadline.
+#: The two events: the address has responded; it has not responded before the deadline.
 READY = "ready"
 TIMEOUT = "timeout"
 
 
 class ServiceReadyTrigger(BaseTrigger):
     """
-    Wait until an address responds with anything but a network error, 408, 429 or 5xx.
+    Wait until an address responds with a status other than 408, 429 and 5xx.
 
     All triggers of a process that wait for the same address share one request per interval. The first probe is sent
     after one interval, because the service was unavailable a moment ago.
 
-    :param address: the Auth URL; it gets nothing but an unauthenticated ``GET``
+    :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests
     :param deadline: when to give up, in seconds since the epoch (UTC); None: never
-    :param max_interval: seconds up to which the interval doubles after each request; None: it does not change
+    :param max_interval: the interval doubles after each request, up to this many seconds; None: it does not change
     :raises ValueError: the address is not ``http`` or ``https``, or contains user information
     """
 
@@ -59,7 +59,7 @@ class ServiceReadyTrigger(BaseTrigger):
         self.max_interval = max_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what Airflow stores to make this trigger again: the path of its class, and its arguments."""
+        """Return the path of the class and the arguments, which Airflow stores to create this trigger again."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -74,9 +74,9 @@ class ServiceReadyTrigger(BaseTrigger):
         """
         Yield one event: the word ``ready`` or ``timeout``.
 
-        :raises Exception: what the request raised, where the address cannot be requested at all
+        :raises Exception: no request can be sent to the address at all
         """
-        # From here on the event loop's clock counts, which a change of the system time does not affect.
+        # From here on, the event loop's clock is used, which a change of the system time does not affect.
         left = None if self.deadline is None else max(self.deadline - time.time(), 0.0)
         waiting = wait_until_ready(self.address, self.poke_interval, max_interval=self.max_interval)
         try:

@@ -1,8 +1,9 @@
 """
-One readiness probe for all who wait for an address on one event loop.
+Readiness probes: all triggers that wait for the same address on one event loop share one probe.
 
-A probe sends at most one unauthenticated ``GET`` per interval, however many wait. It sends it from a thread of its own:
-on the event loop, or in the loop's default thread pool, a service that hangs would hold up others.
+A probe sends at most one unauthenticated ``GET`` per interval, however many triggers wait. Each request runs in a
+thread of its own. On the event loop, or in the loop's default thread pool, a service that hangs would delay other
+triggers.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from airflow_provider_loanauth.service.protocol import is_unavailable
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Task
 
-#: Seconds that one request may take; at most the probe's interval.
+#: Seconds that one request may take. If the interval of the probe is shorter, a request may take only that long.
 REQUEST_TIMEOUT = 10.0
-#: Maximum number of requests of one probe that run at the same time; later ones wait for a thread to end.
+#: Maximum number of requests of one probe that run at the same time. While they run, no further request is sent.
 MAX_THREADS = 4
-#: Seconds; a shorter interval is raised to this, so that no probe becomes a busy loop.
+#: Minimum of the interval in seconds, so that no probe becomes a busy loop.
 MIN_INTERVAL = 0.05
 
 
 @dataclass(eq=False, frozen=True, slots=True)
 class _Waiter:
     """
-    Someone who waits for a probe. It is passive: only the probe has a timer.
+    One call of :meth:`Probe.wait`. It has no timer; only the probe has one.
 
-    :param interval: seconds that this waiter needs between two requests, before any back-off
-    :param max_interval: seconds to which back-off may lengthen its interval
-    :param not_before: loop time before which it is not released, because the service was unavailable when it joined
-    :param released: done when its wait is over
+    :param interval: seconds between two requests, before any back-off
+    :param max_interval: seconds up to which back-off may lengthen the interval
+    :param not_before: loop time before which the wait does not end, because the service was unavailable when it began
+    :param released: future that is done when the wait has ended
     """
 
     interval: float
@@ -51,22 +52,27 @@ class _Waiter:
     released: Future[None]
 
     def release(self) -> None:
-        """End the wait, unless it has ended."""
+        """End the wait, unless it has already ended."""
         if not self.released.done():
             self.released.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Raise an error where it waits, unless the wait has ended."""
+        """
+        End the wait with an error, unless it has already ended.
+
+        :param error: :meth:`Probe.wait` raises it
+        """
         if not self.released.done():
             self.released.set_exception(error)
 
 
 class Probe:
     """
-    Requests one address for all who wait for it on one event loop. The first waiter starts it, the last one stops it.
+    Sends requests to one address for all waiters of one event loop. The first waiter starts it, the last one stops it.
 
-    It has one interval: the smallest of its waiters. After each unsuccessful request the interval doubles, as far as
-    ``max_interval`` of every waiter allows. A waiter that joins shortens it to its own interval again.
+    The probe has one interval: the shortest interval of its waiters. After each unsuccessful request, the interval
+    doubles, up to the smallest ``max_interval`` of its waiters. If a waiter with a shorter interval joins, the interval
+    becomes that one.
 
     :param address: ``http`` or ``https`` address
     :param loop: the running event loop
@@ -79,16 +85,17 @@ class Probe:
         self._task: Task[None] | None = None
         self._threads = threading.Semaphore(MAX_THREADS)
         self._interval = math.inf
-        # Both in loop time: when the last request began (at first: when the probe did), and when to send the next one.
+        # Loop time of the last request, or of the start of the probe.
         self._requested_at = loop.time()
+        # Loop time of the next request.
         self._due = math.inf
         self._wake = asyncio.Event()
 
     async def wait(self, interval: float, max_interval: float | None) -> None:
         """
-        Wait until the address responds, and for at least one interval; parameters as for :func:`wait_until_ready`.
+        Wait until the address responds, and for at least one interval.
 
-        :raises Exception: what the request raised, where the address cannot be requested at all
+        Parameters and errors are those of :func:`wait_until_ready`.
         """
         interval = max(interval, MIN_INTERVAL)
         not_before = self._loop.time() + interval
@@ -103,14 +110,14 @@ class Probe:
         try:
             await waiter.released
         finally:
-            # Also on cancellation; the last waiter stops the probe.
+            # This also runs if the wait is cancelled. The last waiter stops the probe.
             self._waiters.discard(waiter)
             if not self._waiters:
                 self._unregister()
                 self._task.cancel()
 
     def _unregister(self) -> None:
-        """Give another probe to whoever waits for the address from now on."""
+        """Remove this probe from the registry, so that a later waiter starts a new probe."""
         probes = _PROBES.get(self._loop, {})
         if probes.get(self._address) is self:
             del probes[self._address]
@@ -121,7 +128,7 @@ class Probe:
             while not await self._request():
                 self._reschedule()
                 await self._sleep_until_due()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not leave anyone waiting for ever
+        except Exception as error:  # noqa: BLE001 - after any error, no waiter may wait for ever
             self._unregister()
             for waiter in self._waiters:
                 waiter.fail(error)
@@ -131,7 +138,7 @@ class Probe:
                 self._loop.call_at(waiter.not_before, waiter.release)
 
     def _reschedule(self) -> None:
-        """Back off and plan the next request. A waiter that joined less than an interval ago does not back off yet."""
+        """Back off and schedule the next request. A waiter does not back off during its first interval."""
         limit = min(
             waiter.max_interval if waiter.not_before <= self._requested_at else waiter.interval
             for waiter in self._waiters
@@ -154,7 +161,7 @@ class Probe:
                 timer.cancel()
 
     async def _request(self) -> bool:
-        """Return whether the address responds; False without a request while too many earlier ones still run."""
+        """Return whether the address responds. While too many earlier requests run, send none and return False."""
         self._requested_at = self._loop.time()
         if not self._threads.acquire(blocking=False):
             return False
@@ -162,7 +169,7 @@ class Probe:
 
         def request() -> bool:
             try:
-                # The interval counts from here: on a busy machine a thread begins later than it was started.
+                # The interval starts here, because on a busy machine a thread may run later than it was started.
                 self._requested_at = self._loop.time()
                 return is_reachable(self._address, timeout)
             finally:
@@ -170,7 +177,7 @@ class Probe:
 
         response = self._loop.create_task(run_in_thread(request, name=f"probe of {self._address}"))
         try:
-            # A service that sends its response octet by octet may keep the thread busy, but not hold up the waiters.
+            # A service that responds very slowly may keep the thread busy, but must not delay the waiters.
             await asyncio.wait([response], timeout=timeout)
             return response.done() and response.result()
         finally:
@@ -182,12 +189,12 @@ _PROBES: WeakKeyDictionary[AbstractEventLoop, dict[str, Probe]] = WeakKeyDiction
 
 async def wait_until_ready(address: str, interval: float, *, max_interval: float | None = None) -> None:
     """
-    Wait until an address responds. All who wait for it on this event loop share the requests.
+    Wait until an address responds. All callers that wait for the address on this event loop share the requests.
 
     :param address: ``http`` or ``https`` address
-    :param interval: seconds between two requests; also the least time that this takes
-    :param max_interval: seconds up to which the interval doubles after each request; None: it does not change
-    :raises Exception: what the request raised, where the address cannot be requested at all
+    :param interval: seconds between two requests, and the minimum duration of the wait
+    :param max_interval: the interval doubles after each request, up to this many seconds; None: it does not change
+    :raises Exception: no request can be sent to the address at all
     """
     loop = asyncio.get_running_loop()
     probes = _PROBES.setdefault(loop, {})
@@ -198,18 +205,20 @@ async def wait_until_ready(address: str, interval: float, *, max_interval: float
 
 def is_reachable(address: str, timeout: float) -> bool:
     """
-    Readiness check: send an unauthenticated ``GET`` through the same proxies as a login. Blocks.
+    Return whether an address responds to an unauthenticated ``GET``. The call blocks.
 
-    Proxy settings of the environment apply, except to plain http, which is for loopback addresses.
+    The request uses the proxy settings of the environment, as an authentication does. Requests to loopback addresses
+    over plain http use no proxy.
 
-    Certificates are not checked: nothing secret is sent, only the status is read, and the worker that authenticates
-    afterwards does check them. So a private certificate authority needs no settings here, where no Connection is read.
+    Certificates are not checked, because no Connection is read here that could name the CA bundle. This is safe:
+    nothing secret is sent, only the status is read, and the worker that authenticates afterwards does check
+    certificates.
 
     :param address: ``http`` or ``https`` address
     :param timeout: seconds to wait for a connection, and for each part of the response's head
-    :return: False for a network error and for a status that means "unavailable"; True for any other response, also a
-        redirect. True as well behind a proxy that urllib cannot use (SOCKS, or one spoken to over TLS): then the worker
-        tries once per interval
+    :return: False for a network error and for a status that means "unavailable" (408, 429, 5xx); True for any other
+        response, including a redirect. Also True without a request if urllib cannot use the proxy (SOCKS, or a proxy
+        with an ``https`` URL): a worker then pokes once per interval
     """
     proxies = _proxies(address)
     if any("://" in proxy and not proxy.lower().startswith("http://") for proxy in proxies.values()):
@@ -217,7 +226,7 @@ def is_reachable(address: str, timeout: float) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    # Only these handlers: redirects, error statuses and file addresses are not handled.
+    # Use only these handlers, so that redirects are not followed and error statuses raise no exception.
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(proxies),
@@ -236,7 +245,7 @@ def is_reachable(address: str, timeout: float) -> bool:
 
 
 def _proxies(address: str) -> dict[str, str]:
-    """Return the proxy for an address, by its scheme; urllib itself ignores ``ALL_PROXY``."""
+    """Return the proxy for an address, by its scheme, or an empty dict; urllib itself ignores ``ALL_PROXY``."""
     parts = urlsplit(address)
     scheme, host = parts.scheme, parts.hostname or ""
     known = urllib.request.getproxies()

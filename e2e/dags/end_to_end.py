@@ -1,8 +1,8 @@
 """
-DAGs of the end-to-end tests, for Airflow 2.11 to 3.3. This is why the file tries several import paths.
+DAGs of the end-to-end tests, for Airflow 2.11 to 3.3. The file tries several import paths for that reason.
 
 ``price_by_template`` puts the token into a template, as users do. ``price_by_name`` puts it into an environment
-variable whose name says that it is a token. ``price_again`` is cleared after its token has expired.
+variable with the name of a token. ``price_again`` is cleared after its token has expired.
 ``print_the_secret`` prints secrets, which no DAG should do.
 """
 
@@ -43,7 +43,7 @@ def price_with_header(url: str, header: str) -> float:
 
 
 def show(text: str) -> None:
-    """Print a text, as no task should with a credential."""
+    """Print a text. No task should print a credential."""
     print(text)
 
 

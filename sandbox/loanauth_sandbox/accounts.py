@@ -1,4 +1,4 @@
-"""Made-up companies, their clients and users, read from JSON; and the Airflow Connections for them."""
+"""Companies, their client credentials and users, made up or read from JSON; and Airflow Connections for them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class AccountsError(ValueError):
 
 @dataclass(frozen=True, config=_STRICT)
 class User:
-    """A user of a company (``service-interface.md`` §1 and the person fields of §2.1).
+    """A user of a company (``service-interface.md`` §1). The other fields are those of the token response (§2.1).
 
-    :param username: what the token call carries as ``username``.
-    :param password: what the token call carries as ``password``.
-    :param user_id: ``userId`` of §2.1, and the second path segment of the secret call (§4.3).
-    :param label: the name in counters and logs; empty means by position. Never a credential.
+    :param username: ``username`` of the token request (§4.1).
+    :param password: ``password`` of the token request (§4.1).
+    :param user_id: ``userId`` of §2.1, and the second path segment of PPE API secret (§4.3).
+    :param label: the name in counters and logs, which must not be a credential; empty for a number by position.
     """
 
     username: str
@@ -47,9 +47,10 @@ class User:
 class Company:
     """A company: its domain, its client credentials (§4.1, §4.2), its API key (§4.3) and its users.
 
-    :param origin: the configured domain that the ``Origin`` header must carry (§5, item 3).
-    :param los_company_nmls_id: ``companyNmlsId`` in responses to the LOS client, which §4.2 lets differ.
-    :param label: the name in counters and logs; empty means by position. Never a credential.
+    :param origin: the configured domain, which the ``Origin`` header must contain (§5).
+    :param los_company_nmls_id: ``companyNmlsId`` in responses of Authen LOS; it may differ from that of Authen JWT
+        (§4.2).
+    :param label: the name in counters and logs, which must not be a credential; empty for a number by position.
     """
 
     company_id: str
@@ -117,6 +118,7 @@ _ACCOUNTS = pydantic.TypeAdapter(_Accounts)
 def read_accounts(path: Path) -> tuple[Company, ...]:
     """Read accounts from a JSON file in the form of :func:`dump_accounts`.
 
+    :param path: the file.
     :raises AccountsError: when the file cannot be read, or a field is missing, unknown or not a string.
     """
     try:
@@ -132,6 +134,7 @@ def read_accounts(path: Path) -> tuple[Company, ...]:
 def load_accounts(value: Any) -> tuple[Company, ...]:
     """Build accounts from parsed JSON: ``{"companies": [{...fields of Company...}]}``.
 
+    :param value: the parsed JSON.
     :raises AccountsError: when a field is missing, unknown or not a string.
     """
     try:
@@ -149,7 +152,7 @@ def connections(company: Company, url: str, ca_path: str | None = None) -> dict[
     """Return the three Airflow Connections of a company, by environment variable, in Airflow's JSON form.
 
     :param url: the authentication address, ``{auth_url}`` of §4.
-    :param ca_path: the CA file that a client must trust, when the sandbox speaks TLS.
+    :param ca_path: the CA file that a client must trust; None for plain HTTP.
     """
     user = company.users[0]
     login = {"login": user.username, "password": user.password}

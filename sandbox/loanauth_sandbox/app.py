@@ -1,4 +1,4 @@
-"""The service: an ASGI application that authenticates, prices, answers probes, and plays faults on requests."""
+"""The service: an ASGI application that authenticates, prices loans, responds to probes, and applies faults."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("loanauth_sandbox")
 
 MAX_BODY_SIZE = 1_048_576
-"""Octets of a request body that are kept."""
+"""Maximum of octets of a request body."""
 
 SEGMENTS = "{segments:path}"
 """In the path of a route: the apiKey and userId of §4.3."""
@@ -63,7 +63,7 @@ SEGMENTS = "{segments:path}"
 
 @dataclass
 class Caller:
-    """Who is authenticating, as far as it is known when a request is rejected."""
+    """The caller of an authentication request, as far as it is known. A rejected caller may not be known."""
 
     method: str
     company: Company | None = None
@@ -188,7 +188,7 @@ def _is_same(left: str, right: str) -> bool:
     return hmac.compare_digest(left.encode("utf-8"), right.encode("utf-8"))
 
 
-# --- Endpoints that are the sandbox's own inventions ---
+# --- Endpoints that are not part of the interface ---
 
 
 def price(context: RequestContext) -> Response:
@@ -226,7 +226,7 @@ def _check_credential(context: RequestContext) -> None:
 
 
 def probe(context: RequestContext) -> Response:
-    """Respond that the sandbox is there. The request must not have a credential."""
+    """Respond to a probe, which must not have a credential."""
     reject_credentials(context.request)
     if context.body:
         raise ProtocolViolation("a request body")
@@ -286,7 +286,7 @@ class ServiceApp:
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read and log one request, and send the response or play the fault that is due."""
+        """Read and log one request, then send the response or apply a fault."""
         request = Request(scope, receive)
         try:
             body = await _read_body(request)
@@ -330,9 +330,9 @@ class ServiceApp:
 
 
 async def _read_body(request: Request) -> bytes:
-    """Return the body. Of one that is too long, return slightly more than the maximum.
+    """Return the body. If it is too long, return slightly more than the maximum.
 
-    The rest is read and dropped: a client would see a reset connection instead of the 413 otherwise.
+    The rest is read and dropped. Otherwise, the client would see a reset connection instead of the 413.
     """
     body = bytearray()
     async for chunk in request.stream():

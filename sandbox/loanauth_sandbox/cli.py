@@ -34,7 +34,8 @@ def parser() -> argparse.ArgumentParser:
         description=ABOUT,
         epilog=f"""\
 faults, for --fault and for PUT /fault on the control listener, as JSON: {{"kind": "status", "status": 429, "times": 2}}
-Each request fault also takes "where" (token, secret, price, probe; default any) and "times" (default: until cleared).
+Each fault except refuse, stall, certificate and lockout also takes "where" (the endpoint: token, secret, price, probe
+or any; default: any) and "times" (to how many requests it applies; default: all, until it is cleared).
 
 {describe()}""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -52,8 +53,14 @@ Each request fault also takes "where" (token, secret, price, probe; default any)
         default=86_400,
         help="how many seconds the pricing endpoint accepts an API secret (default: %(default)s)",
     )
-    add("--lockout-after", type=int, default=0, help="wrong passwords that lock a user (default: never)")
-    add("--tls", nargs="?", const="good", choices=CERTIFICATES, help="use TLS, with this certificate (good if omitted)")
+    add("--lockout-after", type=int, default=0, help="number of wrong passwords that lock a user (default: never)")
+    add(
+        "--tls",
+        nargs="?",
+        const="good",
+        choices=CERTIFICATES,
+        help="use TLS with this certificate; without a name: good",
+    )
     add("--tls-dir", type=Path, help="directory for the certificates (default: a temporary one)")
     add("--accounts", type=Path, metavar="FILE.json", help="accounts to use instead of the made-up ones")
     add("--ready-file", type=Path, help="JSON file with addresses and Connections, written when the sandbox listens")
@@ -93,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             path_prefix=arguments.path_prefix,
             faults=tuple(arguments.fault),
         )
-        # A program that waits for the file must not find the addresses of an earlier sandbox.
+        # A program that waits for the file must not read the addresses of an earlier sandbox.
         _remove(arguments.ready_file)
         asyncio.run(_serve(options, arguments.ready_file))
     except (ValueError, OSError) as error:
@@ -124,14 +131,14 @@ async def _serve(options: Options, ready_file: Path | None) -> None:
 
 
 def greeting(ready: dict[str, Any]) -> str:
-    """Return what is printed at the start.
+    """Return the text that is printed at the start.
 
     :param ready: the content of the ready file.
     """
     lines = [
         ABOUT,
         "POST /oauth/token and GET /encodeAES128/{apiKey}/{userId} follow the interface of the service.",
-        "Invented: GET / (is the service there?), POST /sandbox/price (a made-up rate), and the control address.",
+        "Not part of the interface: GET / (a probe), POST /sandbox/price (a made-up rate), and the control address.",
         "",
         f"  service:  {ready['url']}",
         f"  control:  {ready['control_url']}  (GET /counters, /requests, /kinds; PUT, DELETE /fault)",
@@ -156,7 +163,7 @@ def _remove(path: Path | None) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file at once, so that nobody reads half of it, and readable by its owner only."""
+    """Write a file atomically, so that no program reads half of it, and readable by its owner only."""
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The client's connection: uvicorn's protocol with access to its socket, and sending responses whole or in parts."""
+"""The connection to the client: uvicorn's protocol with access to its socket, and sending responses in parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROTOCOL = "sandbox.protocol"
 """Key of the protocol in the state of an ASGI scope."""
 
 CLOSE_TIMEOUT = 5.0
-"""Seconds that a client has to read the rest before a closed connection is aborted."""
+"""Seconds for the client to read the rest of a response before a closed connection is aborted."""
 
 
 class SandboxProtocol(H11Protocol):
@@ -31,12 +31,12 @@ class SandboxProtocol(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.app_state = {**self.app_state, PROTOCOL: self}
-        # Paths hold the API key, so nothing may turn the access log on.
+        # Paths contain the API key, so the access log must stay off.
         self.access_log = False
         self.lost = False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the loss and close the transport: with TLS, Python 3.10 does neither after an error."""
+        """Record the loss and close the transport: with TLS, Python 3.10 does neither after an error."""
         self.lost = True
         super().connection_lost(exc)
         self.transport.close()
@@ -57,7 +57,7 @@ class Connection:
 
     @property
     def socket(self) -> TransportSocket:
-        """The TCP socket, also with TLS."""
+        """The TCP socket, also if the connection uses TLS."""
         found: TransportSocket = self._protocol.transport.get_extra_info("socket")
         return found
 
@@ -94,12 +94,13 @@ class Connection:
     async def write(self, raw: bytes, status: int) -> None:
         """Write octets to the transport, bypassing uvicorn.
 
-        :param status: for the log.
+        :param raw: the octets.
+        :param status: status code for the log.
         """
         self._entry.status = status
         self._protocol.transport.write(raw)
         await self._protocol.flow.drain()
-        # Neither of the two lets the event loop notice that the client has disconnected.
+        # Let the event loop run: neither of these two calls lets it notice that the client has disconnected.
         await asyncio.sleep(0)
 
     async def wait(self, seconds: float) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Target:
     """The target of a request.
 
-    :param path: without credentials: neither an API key, nor a user id, nor an unknown path is shown.
+    :param path: the path as it may be logged, without API key, user id and unknown paths.
     """
 
     endpoint: Endpoint
@@ -29,7 +29,7 @@ class Target:
 class RequestContext:
     """One request with everything that its response depends on.
 
-    :param fault: the fault that is played on this request, if any. Some change the credential itself.
+    :param fault: the fault that applies to this request, or None. Some faults change the credential itself.
     """
 
     request: Request
@@ -39,5 +39,8 @@ class RequestContext:
     fault: Fault | None = None
 
     def lifetime(self, usual: int) -> int:
-        """Return the lifetime of an issued credential, in seconds."""
+        """Return the lifetime of an issued credential, in seconds.
+
+        :param usual: the lifetime without a fault, in seconds.
+        """
         return self.fault.lifetime if isinstance(self.fault, ShortLivedToken) else usual

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 
 class Commands:
-    """What tests, scripts and people can do with a running sandbox.
+    """The commands for a running sandbox.
 
+    :param state: the state of the sandbox.
     :param service: the listener of the service.
-    :param certificates: of that listener; None for plain HTTP.
+    :param certificates: the certificates of that listener; None for plain HTTP.
     """
 
     def __init__(self, state: State, service: Listener, certificates: Certificates | None) -> None:
@@ -50,11 +51,11 @@ class Commands:
         return list(self._state.requests)
 
     async def reset(self) -> None:
-        """Forget counters, the request log, issued credentials and wrong passwords. The rest stays."""
+        """Clear the counters, the request log, issued credentials and wrong passwords. The rest stays."""
         self._state.reset()
 
     async def revoke(self) -> None:
-        """Revoke every credential issued so far. Pricing then responds 401 to them."""
+        """Revoke every credential issued so far. Pricing then rejects them with 401."""
         self._state.issuer.revoke()
 
     async def set_accounts(self, accounts: Sequence[Company]) -> None:
@@ -68,18 +69,19 @@ class Commands:
     async def set_settings(self, /, **values: int) -> None:
         """Change settings: ``token_lifetime``, ``secret_lifetime`` (seconds), ``lockout_after`` (0 for never).
 
-        :raises ValueError: when one is no setting or not a whole number of at least 0.
+        :raises ValueError: when a name is not a setting, or a value is not a whole number of at least 0.
         """
         self._state.settings = self._state.settings.changed(**values)
 
     async def faults(self) -> list[Fault]:
-        """Return the faults that are on, in the order in which they are used up."""
+        """Return the faults that are on, in their order; the first one that matches a request applies."""
         return list(self._state.faults.faults)
 
     async def set_faults(self, faults: Sequence[Fault]) -> None:
-        """Replace all faults by these.
+        """Replace all faults with these.
 
-        :raises FaultError: when a certificate is to be replaced without TLS.
+        :param faults: faults, as :func:`..faults.make_fault` returns them.
+        :raises FaultError: when one is a certificate fault and the sandbox does not use TLS.
         """
         if self._certificates is None and any(isinstance(fault, Certificate) for fault in faults):
             raise FaultError("the certificate fault needs a sandbox started with TLS")
@@ -94,17 +96,18 @@ class Commands:
         await self.set_faults([*self._state.faults.faults, *faults])
 
     async def set_fault(self, /, kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> None:
-        """Replace all faults by this one. The kinds are in :data:`..faults.KINDS`.
+        """Replace all faults with this one.
 
-        :param where: the endpoint, ``token``, ``secret``, ``price``, ``probe``, or ``any``.
-        :param times: on how many requests it is played; None for all.
+        :param kind: one of :data:`..faults.KINDS`.
+        :param where: the endpoint: ``token``, ``secret``, ``price``, ``probe``, or ``any``.
+        :param times: to how many requests it applies; None for all.
         :param params: parameters of the kind.
-        :raises FaultError: when the fault is described wrongly, or see :meth:`set_faults`.
+        :raises FaultError: when the fault is described wrongly; see also :meth:`set_faults`.
         """
         await self.set_faults([make_fault(kind, where=where, times=times, **params)])
 
     async def add_fault(self, /, kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> None:
-        """Add a fault after those that are on. The parameters are those of :meth:`set_fault`."""
+        """Add a fault after those that are on. Parameters and errors are those of :meth:`set_fault`."""
         await self.add_faults([make_fault(kind, where=where, times=times, **params)])
 
     async def clear_faults(self) -> None:
@@ -116,17 +119,17 @@ class Commands:
         return describe_kinds()
 
     async def stop_listening(self) -> None:
-        """Close the service port until :meth:`start_listening`, whatever the faults are."""
+        """Close the service port until :meth:`start_listening` is called, even if the faults change."""
         self._stopped = True
         await self._switch()
 
     async def start_listening(self) -> None:
-        """Open the service port again on the same number, unless a fault keeps it closed."""
+        """Open the service port again with the same number, unless a fault keeps it closed."""
         self._stopped = False
         await self._switch()
 
     async def _switch(self) -> None:
-        """Make the listener what the faults say."""
+        """Apply the faults to the listener."""
         async with self._switching:
             faults = self._state.faults
             if self._certificates:

@@ -1,4 +1,4 @@
-"""Playing a fault on one request: one function for each kind. They send real octets over a real socket."""
+"""Applying a fault to one request. There is one function for each kind; it sends octets over a real socket."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OTHER_SHAPES = {"list": [1, 2], "string": "text", "number": 7, "null": None, "em
 """JSON values that are not the object of the interface."""
 
 
-# --- Faults that respond instead of the service, which does not see the request ---
+# --- Faults that respond instead of the service, which does not handle the request ---
 
 
 async def hang(connection: Connection, fault: faults.Hang, _: Target) -> None:
@@ -57,7 +57,7 @@ async def html_200(connection: Connection, _: faults.Fault, __: Target) -> None:
 
 
 async def redirect(connection: Connection, fault: faults.Redirect, _: Target) -> None:
-    """Redirect to another host."""
+    """Redirect to a different host."""
     await connection.send(ChunkedResponse(status_code=fault.status, headers={"Location": fault.location}))
 
 
@@ -112,7 +112,7 @@ async def huge_body(connection: Connection, fault: faults.HugeBody, _: Target) -
 
 
 async def endless_headers(connection: Connection, fault: faults.EndlessHeaders, _: Target) -> None:
-    """Send one header after another."""
+    """Send headers without end."""
     line = b"X-Filler: " + b"x" * 1000 + b"\r\n"
     await connection.write(b"HTTP/1.1 200 OK\r\n", 200)
     for _start in range(0, fault.size, len(line)):
@@ -135,7 +135,7 @@ INSTEAD: dict[str, Callable[[Connection, Any, Target], Awaitable[None]]] = {
 """Faults that respond instead of the service."""
 
 
-# --- Faults that spoil the response of the service, which has decided and counted the request ---
+# --- Faults that change the response of the service, which has handled and counted the request ---
 
 
 async def latency(connection: Connection, fault: faults.Latency, response: Response) -> None:
@@ -171,13 +171,13 @@ async def wrong_content_length(connection: Connection, fault: faults.WrongConten
 
 
 async def wrong_content_type(connection: Connection, fault: faults.WrongContentType, response: Response) -> None:
-    """Send the correct body with another media type."""
+    """Send the correct body with a different media type."""
     response.headers["Content-Type"] = fault.content_type
     await connection.send(response)
 
 
 async def _send_changed(connection: Connection, response: Response, change: Callable[[Any], Any]) -> None:
-    """Send the response with other JSON, uncompressed. An error response stays as it is."""
+    """Send the response with changed JSON, uncompressed. An error response stays unchanged."""
     if response.status_code == 200:  # noqa: PLR2004 - OK
         compressed = response.headers.get("Content-Encoding") == "gzip"
         value = json.loads(zlib.decompress(response.body, 31) if compressed else bytes(response.body))
@@ -187,7 +187,7 @@ async def _send_changed(connection: Connection, response: Response, change: Call
 
 
 async def wrong_shape(connection: Connection, fault: faults.WrongShape, response: Response) -> None:
-    """Send other JSON."""
+    """Send JSON that is not the object of the interface."""
 
     def change(value: dict[str, Any]) -> Any:
         if fault.shape in OTHER_SHAPES:
@@ -210,7 +210,7 @@ async def no_expires_in(connection: Connection, _: faults.Fault, response: Respo
 
 
 async def unchanged(connection: Connection, _: faults.Fault, response: Response) -> None:
-    """Send the response: the fault is in the credential itself."""
+    """Send the response unchanged, because the fault is in the credential itself."""
     await connection.send(response)
 
 
@@ -226,4 +226,4 @@ AFTERWARDS: dict[str, Callable[[Connection, Any, Response], Awaitable[None]]] = 
     "short-lived-token": unchanged,
     "no-exp": unchanged,
 }
-"""Faults that spoil the response of the service."""
+"""Faults that change the response of the service."""

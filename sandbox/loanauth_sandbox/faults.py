@@ -1,4 +1,4 @@
-"""The faults that can be switched on: a model for each kind, and the queue that decides which one is next."""
+"""The faults that can be switched on: a model for each kind, and the queue from which they are taken."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FaultT = TypeVar("FaultT", bound="Fault")
 
 
 class FaultError(ValueError):
-    """The description of a fault is wrong. The message says how."""
+    """The description of a fault is wrong. The message names the mistake."""
 
 
 KINDS: dict[str, type[Fault]] = {}
@@ -32,8 +32,8 @@ KINDS: dict[str, type[Fault]] = {}
 class Fault(pydantic.BaseModel):
     """A fault that is switched on. The docstring of each kind is its description in ``--help`` and ``GET /kinds``.
 
-    :param where: the endpoint whose requests it is played on, or ``any``.
-    :param times: on how many more requests it is played; None for all until it is cleared.
+    :param where: the endpoint that the fault applies to, or ``any``.
+    :param times: to how many more requests it applies; None for all requests until it is cleared.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
@@ -47,8 +47,9 @@ class Fault(pydantic.BaseModel):
     def __init_subclass__(cls, *, kind: str, scope: Scope = "request") -> None:
         """Register a kind.
 
-        :param scope: ``request`` if it is played on single requests; ``listener`` or ``setting`` if it holds for the
-            whole service until it is cleared.
+        :param kind: name of the kind.
+        :param scope: ``request`` if the fault applies to single requests; ``listener`` or ``setting`` if it applies to
+            the whole service until it is cleared.
         """
         cls.kind, cls.scope = kind, scope
         KINDS[kind] = cls
@@ -56,7 +57,7 @@ class Fault(pydantic.BaseModel):
     @pydantic.model_validator(mode="after")
     def _check_scope(self) -> Fault:
         if self.scope != "request" and (self.where != "any" or self.times is not None):
-            raise ValueError(f"{self.kind} holds for the whole service until it is cleared: no where, no times")
+            raise ValueError(f"{self.kind} applies to the whole service until it is cleared: remove where and times")
         return self
 
     @pydantic.model_serializer(mode="wrap")
@@ -75,7 +76,7 @@ class Stall(Fault, kind="stall", scope="listener"):
 
 
 class Certificate(Fault, kind="certificate", scope="listener"):
-    """The TLS listener presents another certificate to new connections."""
+    """The TLS listener presents a different certificate to new connections."""
 
     name: Literal["good", "unknown-ca", "wrong-name"] = Field("unknown-ca", description="the certificate")
 
@@ -121,22 +122,22 @@ class WrongShape(Fault, kind="wrong-shape"):
 
     shape: Literal["list", "string", "number", "null", "empty", "missing", "wrong-type"] = Field(
         "list",
-        description="another JSON value, the object without access_token or secret, or with a number as its value",
+        description="a different JSON value; missing leaves access_token or secret out, wrong-type makes it a number",
     )
 
 
 class Html200(Fault, kind="html-200"):
-    """Status 200 and an HTML page with a login form, as a proxy may respond."""
+    """Status 200 and an HTML page with a login form, like the response of a proxy."""
 
 
 class WrongContentType(Fault, kind="wrong-content-type"):
-    """The correct body with another Content-Type."""
+    """The correct body with a different Content-Type."""
 
     content_type: Text = Field("text/plain", description="the Content-Type header")
 
 
 class Redirect(Fault, kind="redirect"):
-    """A redirect to another host."""
+    """A redirect to a different host."""
 
     status: Literal[301, 302, 303, 307, 308] = Field(302, description="status code")
     location: Text = Field("https://elsewhere.invalid/oauth/token", description="the Location header")
@@ -168,13 +169,13 @@ class HugeBody(Fault, kind="huge-body"):
 
 
 class EndlessHeaders(Fault, kind="endless-headers"):
-    """One header after another, without end."""
+    """The response is an endless sequence of headers."""
 
     size: WholeNumber = Field(5_242_880, description="after this many bytes the connection is aborted")
 
 
 class ShortLivedToken(Fault, kind="short-lived-token"):
-    """The credential expires soon. For an API secret only the pricing endpoint knows."""
+    """The credential expires soon. The response does not state that for an API secret."""
 
     lifetime: WholeNumber = Field(5, description="seconds")
 
@@ -194,7 +195,8 @@ class NoExpiresIn(Fault, kind="no-expires-in"):
 def load_fault(value: Any) -> Fault:
     """Build a fault from parsed JSON: ``{"kind": ..., "where": ..., "times": ..., <parameters>}``.
 
-    :raises FaultError: on an unknown kind or parameter, or a value that its model does not allow.
+    :param value: the parsed JSON.
+    :raises FaultError: when the kind or a parameter is unknown, or the model does not allow a value.
     """
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         raise FaultError("a fault is an object with a member kind")
@@ -213,8 +215,9 @@ def load_fault(value: Any) -> Fault:
 
 
 def load_faults(value: Any) -> list[Fault]:
-    """Build faults from parsed JSON, one or a list of them.
+    """Build faults from parsed JSON.
 
+    :param value: one fault or a list of faults; see :func:`load_fault`.
     :raises FaultError: see :func:`load_fault`.
     """
     return [load_fault(item) for item in (value if isinstance(value, list) else [value])]
@@ -223,6 +226,7 @@ def load_faults(value: Any) -> list[Fault]:
 def make_fault(kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> Fault:
     """Build a fault.
 
+    :param kind: its kind, one of :data:`KINDS`; the other parameters are those of its model.
     :raises FaultError: see :func:`load_fault`.
     """
     return load_fault({"kind": kind, "where": where, "times": times, **params})
@@ -230,12 +234,12 @@ def make_fault(kind: str, *, where: str = "any", times: int | None = None, **par
 
 @dataclass
 class FaultQueue:
-    """The faults that are switched on, in the order in which they are used up."""
+    """The faults that are switched on. The first one that matches a request applies to it."""
 
     faults: list[Fault] = field(default_factory=list)
 
     def take(self, endpoint: str) -> Fault | None:
-        """Return the first fault for a request of this endpoint, and count it down."""
+        """Return the first fault for a request to this endpoint, and decrease its ``times``; None if there is none."""
         for fault in self.faults:
             if fault.scope == "request" and fault.where in {endpoint, "any"}:
                 if fault.times is not None:
@@ -250,7 +254,7 @@ class FaultQueue:
         return [fault for fault in self.faults if isinstance(fault, kind)]
 
     def lockout_after(self) -> int:
-        """Return how many wrong passwords lock a user while that fault is on, else 0."""
+        """Return how many wrong passwords lock a user while the ``lockout`` fault is on, else 0."""
         return next((fault.after for fault in self.of_kind(Lockout)), 0)
 
 

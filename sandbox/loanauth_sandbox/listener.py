@@ -1,4 +1,4 @@
-"""A listening socket that can be closed and opened again on the same port, and its connections."""
+"""A port that can be closed and opened again, and its connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 BACKLOG = 2048
-"""Maximum of connections that wait to be accepted. A thousand triggers may connect at once."""
+"""Maximum of connections that wait to be accepted. A thousand triggers may connect at the same time."""
 
 KEEP_ALIVE_TIMEOUT = 75
 """Seconds that an idle connection is kept open."""
@@ -27,15 +27,18 @@ CLOSE_TIMEOUT = 0.5
 """Seconds for requests in progress to notice that their connection is closed."""
 
 LOOP_ITERATIONS = 5
-"""Iterations of the event loop within which a new or aborted connection has called its protocol."""
+"""Iterations of the event loop after which a new or aborted connection has called its protocol."""
 
 
 class Listener:
-    """One port.
+    """One port of an ASGI application.
 
+    :param app: the application.
+    :param host: address to bind to.
+    :param port: port number; 0 for a free one.
     :param context: the TLS context; None for plain HTTP.
-    :param accepted: called for each TCP connection, before its TLS handshake.
-    :param established: called for each connection that is ready for a request.
+    :param accepted: function that is called for each TCP connection, before its TLS handshake.
+    :param established: function that is called for each connection that is ready for a request.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class Listener:
         return bound
 
     async def listen(self) -> None:
-        """Accept connections, also those that were made while it stalled."""
+        """Accept connections, including those that the operating system completed while the listener stalled."""
         self._is_closing = False
         if self._server is None:
             self._server = await asyncio.get_running_loop().create_server(
@@ -99,8 +102,8 @@ class Listener:
             transport.abort()
 
     async def stall(self) -> None:
-        """Let the operating system complete new connections, and read nothing from them."""
-        # The server has a duplicate of the socket, so the port stays open.
+        """Let the operating system complete new connections, but read nothing from them."""
+        # The server uses a duplicate of the socket, so the port stays open after the server is closed.
         await self._close_server()
         self._is_closing = False
         self._socket.listen(BACKLOG)
@@ -117,8 +120,8 @@ class Listener:
         server, self._server = self._server, None
         if server is None:
             return
-        # Stop accepting first. A connection that was just accepted would stay open, unknown to uvicorn, if the
-        # server were closed at once.
+        # Stop accepting before the server is closed. Otherwise, a connection that was just accepted would stay open,
+        # and uvicorn would not know it.
         for listening in server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
         for _ in range(LOOP_ITERATIONS):
@@ -126,16 +129,16 @@ class Listener:
         server.close()
 
     def drop(self) -> None:
-        """Abort all connections, also those in a TLS handshake, which uvicorn does not know yet."""
+        """Abort all connections, including those in a TLS handshake, which uvicorn does not know yet."""
         for protocol in list(self._uvicorn.connections):
             protocol.transport.abort()
-        # Before Python 3.13 only the event loop has a list of connections in a handshake.
+        # Before Python 3.13, only the event loop has a list of connections in a TLS handshake.
         for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
             if (transport.get_extra_info("sockname") or ("", 0))[1] == self.port:
                 transport.abort()
 
     async def close(self) -> None:
-        """Close the port and its connections for good, and wait until no request is in progress."""
+        """Close the port and its connections permanently, and wait until no request is in progress."""
         await self._close_server()
         self._socket.close()
         self.drop()

@@ -1,4 +1,4 @@
-"""The price of a loan: the sandbox's own invention, because ``service-interface.md`` §1 shows no pricing."""
+"""The price of a loan. It is made up, because ``service-interface.md`` §1 shows no pricing."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class LoanError(ValueError):
 def price_loan(body: bytes) -> dict[str, Any]:
     """Price a loan: ``{"loan_id", "amount", "fico", "ltv", "term_months"}`` to ``{"loan_id", "rate"}``.
 
-    The rate is deterministic, in percent a year, in steps of 0.125. Other members are ignored.
+    The rate is in percent per year, a multiple of 0.125, and the same for the same loan. Other members are ignored.
 
+    :param body: the JSON.
     :raises LoanError: when the body is not such JSON.
     """
     try:

@@ -1,4 +1,4 @@
-"""Reading a request strictly, octet by octet: ``service-interface.md`` §4, RFC 7578, 7617 and 3986."""
+"""Strict parsing of requests, according to ``service-interface.md`` §4 and RFC 7578, 7617 and 3986."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ CREDENTIAL_HEADERS = frozenset(
     los_client_id los_client_secret
     """.split()  # noqa: SIM905 - thirty names read better as words
 )
-"""Header names, in lower case, that would carry a credential."""
+"""Names of headers, in lower case, that contain a credential."""
 
 MIN_SECRET_LENGTH = 5
-"""Shorter secrets are not searched for in other headers, where they may occur by chance."""
+"""Characters. A shorter secret may occur in other headers by chance, so it is not searched for there."""
 
 
 class ProtocolViolation(HTTPError):  # noqa: N818 - a finding about a request, not a failure of the sandbox
@@ -67,9 +67,9 @@ def header_text(request: Request, name: str) -> str | None:
 
 
 def reject_credentials(request: Request, allowed: frozenset[str] = frozenset()) -> None:
-    """Reject a query string, and each header that carries a credential.
+    """Reject a query string, and each header that contains a credential.
 
-    :param allowed: headers that may carry one.
+    :param allowed: names of headers that may contain one.
     :raises ProtocolViolation: names the header.
     """
     if request.scope["query_string"]:
@@ -82,7 +82,8 @@ def reject_credentials(request: Request, allowed: frozenset[str] = frozenset()) 
 def reject_secret_copies(request: Request, secrets: tuple[str, ...], allowed: frozenset[str]) -> None:
     """Reject a secret that occurs in any header except its own.
 
-    :param allowed: headers that may hold a secret.
+    :param secrets: the secrets.
+    :param allowed: names of headers that may contain a secret.
     :raises ProtocolViolation: names the header.
     """
     forbidden = [secret.encode("utf-8") for secret in secrets if len(secret) >= MIN_SECRET_LENGTH]
@@ -103,16 +104,16 @@ def read_basic(value: str) -> tuple[str, str]:
     try:
         decoded = base64.b64decode(encoded, validate=True)
     except ValueError:
-        raise ProtocolViolation("the Authorization header holds no Base64") from None
+        raise ProtocolViolation("the Authorization header is not Base64") from None
     if base64.b64encode(decoded).decode("ascii") != encoded:
-        raise ProtocolViolation("the Authorization header holds no canonical Base64")
+        raise ProtocolViolation("the Base64 of the Authorization header is not canonical")
     try:
         text = decoded.decode("utf-8")
     except UnicodeDecodeError:
-        raise ProtocolViolation("the Authorization header is not UTF-8 under its Base64") from None
+        raise ProtocolViolation("the decoded Authorization header is not UTF-8") from None
     client_id, colon, client_secret = text.partition(":")
     if not colon:
-        raise ProtocolViolation("the Authorization header holds no colon under its Base64")
+        raise ProtocolViolation("the decoded Authorization header has no colon")
     return client_id, client_secret
 
 
@@ -123,7 +124,7 @@ _DISPOSITION = re.compile(rb'form-data; name="([a-z_]+)"', re.IGNORECASE)
 def read_form(content_type: str, body: bytes) -> dict[str, str]:
     """Read the multipart form of §4.1: four text parts in order, each with a name and nothing else.
 
-    :raises ProtocolViolation: on another media type, framing, part header, field, order or encoding.
+    :raises ProtocolViolation: when the media type, framing, part headers, fields, order or encoding is different.
     """
     match = _BOUNDARY.fullmatch(content_type)
     if not match:
@@ -133,7 +134,7 @@ def read_form(content_type: str, body: bytes) -> dict[str, str]:
     framed = body.startswith(b"--%s\r\n" % boundary) and body.endswith((b"--%s--" % boundary, b"--%s--\r\n" % boundary))
     if framed:
         parts.parse(boundary, body)
-    # The parser accepts more than this: text after the last boundary, and padding or other text behind any.
+    # The parser also accepts text after the last boundary, and padding or other text after any boundary.
     if not framed or (b"\r\n" + body).count(b"\r\n--" + boundary) != len(parts.contents) + 1:
         raise ProtocolViolation("the form is not framed by its boundary from the first byte to the last")
     fields = [
@@ -149,7 +150,7 @@ _SILENT = logging.Logger("python_multipart", logging.CRITICAL + 1)  # noqa: LOG0
 
 
 class _Parts:
-    """The parts of a form: for each one its headers, as one list of names and values, and its content."""
+    """The parts of a form: for each part the list of its header names and values, and its content."""
 
     def __init__(self) -> None:
         self.headers: list[list[bytes]] = []
@@ -204,7 +205,9 @@ _SEGMENT = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})+")
 def read_path_segment(raw: str, name: str) -> str:
     """Decode one path segment (§4.3; RFC 3986 §3.3), percent-encoded UTF-8.
 
-    :raises ProtocolViolation: when it is empty, holds a character that must be encoded, or is not UTF-8.
+    :param raw: the segment.
+    :param name: its name, for the message.
+    :raises ProtocolViolation: when it is empty, contains a character that must be encoded, or is not UTF-8.
     """
     if not _SEGMENT.fullmatch(raw):
         raise ProtocolViolation(f"the path segment {name} is empty or not percent-encoded")

@@ -1,4 +1,4 @@
-"""Responses of the service: headers of ``service-interface.md`` §4, and error responses, which are not shown there."""
+"""Responses of the service with the headers of ``service-interface.md`` §4; and error responses, which are assumed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ SECURITY_HEADERS = {
 class HTTPError(Exception):
     """The request is rejected with an error response.
 
-    :param reason: for the log and ``GET /requests``, without any value of the request.
+    :param reason: the reason for the log and ``GET /requests``, without any value of the request.
+    :param response: the error response.
     """
 
     def __init__(self, reason: str, response: Response) -> None:
@@ -81,9 +82,10 @@ def token_response(fields: dict[str, Any], origin: str) -> Response:
 
 
 def secret_response(fields: dict[str, Any], accept_encoding: str) -> Response:
-    """Return the response of §4.3, compressed with gzip if the client accepts it.
+    """Return the response of §4.3, compressed with gzip if the client accepts that.
 
-    :param accept_encoding: the ``Accept-Encoding`` header of the request, empty if it had none.
+    :param fields: the fields of §2.2.
+    :param accept_encoding: the ``Accept-Encoding`` header of the request, empty if there was none.
     """
     if not _accepts_gzip(accept_encoding):
         return ServiceResponse(fields, headers={"Vary": "accept-encoding"})
@@ -101,15 +103,15 @@ def _accepts_gzip(accept_encoding: str) -> bool:
 
 
 def oauth_error(error: str, description: str, status: int = 400) -> Response:
-    """Return an error response in the shape of RFC 6749 §5.2."""
+    """Return an error response in the format of RFC 6749 §5.2."""
     value = {"error": error, "error_description": description}
     return ServiceResponse(value, status, {**NO_STORE, **SECURITY_HEADERS})
 
 
 def spring_error(status: int, message: str, path: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an error response in the shape of Spring, which is assumed: the interface shows none.
+    """Return an error response in the format of Spring, which is assumed: the interface shows no error responses.
 
-    :param path: without credentials.
+    :param path: path of the request, without credentials.
     """
     value = {
         "timestamp": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
@@ -124,7 +126,7 @@ def spring_error(status: int, message: str, path: str, headers: Mapping[str, str
 def bearer_error(error: str, description: str) -> Response:
     """Return the 401 of RFC 6750 §3.
 
-    :param error: the error code; empty if the request had no credential, for then the challenge names none.
+    :param error: the error code. It is empty if the request had no credential: the challenge then has no error code.
     """
     challenge = f'Bearer error="{error}", error_description="{description}"' if error else "Bearer"
     value = {"error": error or "unauthorized", "error_description": description}
@@ -132,5 +134,5 @@ def bearer_error(error: str, description: str) -> Response:
 
 
 def html_response(status: int, page: str) -> Response:
-    """Return an HTML page, as a proxy may send it."""
+    """Return an HTML page, like the response of a proxy."""
     return ChunkedResponse(page, status, media_type="text/html;charset=UTF-8")

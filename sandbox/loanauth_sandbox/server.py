@@ -1,4 +1,4 @@
-"""The whole sandbox: both listeners in one event loop, and running it in a thread of another program."""
+"""The whole sandbox: both listeners in one event loop, which may run in a thread of another program."""
 
 from __future__ import annotations
 
@@ -29,23 +29,25 @@ if TYPE_CHECKING:
     from loanauth_sandbox.faults import Fault
 
 TIMEOUT = 10.0
-"""Seconds for a command to finish in the thread of the sandbox. It normally takes milliseconds."""
+"""Seconds for a command to finish in the thread of the sandbox. A command normally takes milliseconds."""
 
 _PATH_PREFIX = re.compile(r"(?:/[A-Za-z0-9\-._~!$&'()*+,;=:@%]+)*")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a sandbox is started with.
+    """The options of a sandbox.
 
+    :param accounts: companies with their users.
+    :param settings: lifetimes and lockout at the start.
     :param host: a loopback address.
-    :param port: of the service; 0 for a free one.
-    :param control_port: of the control listener; 0 for a free one.
+    :param port: port of the service; 0 for a free one.
+    :param control_port: port of the control listener; 0 for a free one.
     :param tls: None for plain HTTP, or the name of a certificate: ``good``, ``unknown-ca``, ``wrong-name``.
     :param tls_dir: directory for the certificates; None for a temporary one, which is removed at the end.
     :param path_prefix: empty, or a path like ``/tenant1`` before the paths of §4, percent-encoded.
     :param faults: faults that are on from the start.
-    :param clock: seconds since the epoch.
+    :param clock: function that returns the time in seconds since the epoch.
     :raises ValueError: when the address is not loopback, or the prefix is not such a path.
     """
 
@@ -73,7 +75,9 @@ class Server:
 
     :param url: the authentication address, ``{auth_url}`` of §4, with the path prefix.
     :param control_url: the address of the control listener.
-    :param port: of the service.
+    :param state: the state; only the event loop of the sandbox may change it.
+    :param commands: the commands for this sandbox.
+    :param port: port of the service.
     :param ca_path: the CA file that a client must trust; None for plain HTTP.
     """
 
@@ -168,7 +172,7 @@ def _in_thread(
 class Sandbox:
     """A sandbox that runs in another thread. Its methods are those of :class:`..control.Commands`.
 
-    :param server: the sandbox; gives ``url``, ``control_url``, ``port`` and ``ca_path``.
+    :param server: the sandbox, with ``url``, ``control_url``, ``port`` and ``ca_path``.
     :param loop: the event loop of its thread.
     """
 
@@ -181,7 +185,7 @@ class Sandbox:
         self.ca_path = server.ca_path
         self.connections = server.connections
         self.state = server.state
-        """Belongs to the other thread: read only what does not change meanwhile."""
+        """The state. It belongs to the other thread, so read only values that do not change at the same time."""
 
     def run(self, command: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine in the thread of the sandbox and return its result.

@@ -1,4 +1,4 @@
-"""What the sandbox knows while it runs: accounts, settings, counters, the request log, wrong passwords."""
+"""The state of a running sandbox: accounts, settings, counters, the request log, wrong passwords."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Endpoint = Literal["token", "secret", "price", "probe", "other"]
 
 MAX_LOG_LENGTH = 1000
-"""How many requests the log keeps; older ones are dropped."""
+"""Maximum of requests in the log; the oldest are dropped."""
 
 
 @dataclass
@@ -42,17 +42,19 @@ class Count:
 
 @dataclass
 class Counters:
-    """What was counted since the start or the last reset.
+    """Numbers of requests and connections since the start or the last reset.
 
-    ``token``, ``secret``, ``price``, ``probe`` and ``other`` count requests by endpoint, also those without a response.
+    ``token``, ``secret``, ``price``, ``probe`` and ``other`` count requests by endpoint, including those without a
+    response.
 
-    :param authentications: token and secret requests that were decided. A fault may respond before the decision.
+    :param authentications: token and secret requests that were accepted or rejected. Requests that got the response of
+        a fault instead are not counted.
     :param by_method: the same by ``jwt``, ``los``, ``ppe``, or ``unknown`` for an unknown client.
-    :param by_user: the same by ``company/user`` label, where the user was recognised.
+    :param by_user: the same by ``company/user`` label, if the user was recognised.
     :param prices: pricing requests.
-    :param connections_accepted: TCP connections, also those whose TLS handshake failed.
+    :param connections_accepted: TCP connections, including those with a failed TLS handshake.
     :param connections_established: connections ready for a request, with TLS after the handshake.
-    :param faults: how many requests each kind of fault was played on.
+    :param faults: to how many requests each kind of fault was applied.
     """
 
     token: int = 0
@@ -73,10 +75,11 @@ class Counters:
 class LogEntry:
     """One request in the log.
 
-    :param at: seconds since the epoch.
-    :param path: without credentials.
-    :param status: of the response; None while, or if, there is none.
-    :param rejected: why the request was rejected, without any value of it; None if it was not.
+    :param at: when the request arrived, in seconds since the epoch.
+    :param path: path of the request, without credentials.
+    :param status: status of the response; None if there is none, or none yet.
+    :param fault: kind of the fault that was applied, or None.
+    :param rejected: why the request was rejected, without any value of the request; None if it was not.
     """
 
     at: float
@@ -90,11 +93,11 @@ class LogEntry:
 
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))
 class Settings:
-    """What can be set while the sandbox runs.
+    """Settings that can change while the sandbox runs.
 
-    :param token_lifetime: of access tokens, in seconds.
-    :param secret_lifetime: how long pricing accepts an API secret, in seconds.
-    :param lockout_after: wrong passwords in a row after which a user is locked; 0 for never.
+    :param token_lifetime: lifetime of access tokens, in seconds.
+    :param secret_lifetime: how many seconds pricing accepts an API secret.
+    :param lockout_after: number of consecutive wrong passwords that lock a user; 0 for never.
     """
 
     token_lifetime: WholeNumber = 3600
@@ -104,7 +107,7 @@ class Settings:
     def changed(self, /, **values: Any) -> Settings:
         """Return a copy with these values.
 
-        :raises ValueError: when one is no setting or not a whole number of at least 0.
+        :raises ValueError: when a name is not a setting, or a value is not a whole number of at least 0.
         """
         try:
             return Settings(**{**dataclasses.asdict(self), **values})
@@ -117,8 +120,8 @@ class State:
     """Everything that changes while the sandbox runs. Only its event loop may change it.
 
     :param prefix: the path before ``/oauth/token`` and ``/encodeAES128``, empty or like ``/tenant1``.
-    :param clock: seconds since the epoch.
-    :param wrong_passwords: in a row, by company id and username.
+    :param clock: function that returns the time in seconds since the epoch.
+    :param wrong_passwords: number of consecutive wrong passwords, by company id and username.
     """
 
     accounts: tuple[Company, ...] = field(default_factory=default_accounts)
@@ -132,12 +135,12 @@ class State:
     wrong_passwords: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def log(self, entry: LogEntry) -> None:
-        """Remember and count a request that has arrived."""
+        """Log and count a request that has arrived."""
         setattr(self.counters, entry.endpoint, getattr(self.counters, entry.endpoint) + 1)
         self.requests.append(entry)
 
     def count_authentication(self, method: str, company: Company | None, user: User | None, *, succeeded: bool) -> None:
-        """Count a decided authentication."""
+        """Count an authentication that was accepted or rejected."""
         self.counters.authentications.add(succeeded=succeeded)
         self.counters.by_method.setdefault(method, Count()).add(succeeded=succeeded)
         if company and user:
@@ -149,7 +152,7 @@ class State:
         return bool(limit) and self.wrong_passwords[company.company_id, user.username] >= limit
 
     def reset(self) -> None:
-        """Forget counters, the request log, issued credentials and wrong passwords. The rest stays."""
+        """Clear the counters, the request log, issued credentials and wrong passwords. The rest stays."""
         self.counters = Counters()
         self.requests.clear()
         self.wrong_passwords.clear()

@@ -1,4 +1,4 @@
-"""Certificates of a sandbox that speaks TLS, and the TLS context that presents one of them."""
+"""Certificates of a sandbox that uses TLS, and the TLS context that presents one of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CERTIFICATES = ("good", "unknown-ca", "wrong-name")
 class Certificates:
     """Certificates in a directory, and the TLS context of the service listener.
 
-    :param directory: where ``ca.pem``, which a client must trust, and the certificates with their keys are written.
+    :param directory: directory for the certificates with their keys, and for ``ca.pem``, which a client must trust.
     :param default: the certificate to present, one of :data:`CERTIFICATES`.
     """
 
@@ -31,7 +31,7 @@ class Certificates:
         self._write("unknown-ca", unknown.issue_cert("localhost", "127.0.0.1", "::1"))
         self._write("wrong-name", trusted.issue_cert("wrong-name.example"))
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # A resumed session does not present the certificate again. TLS 1.3 without tickets resumes none.
+        # A resumed session would not present the certificate again. TLS 1.3 without tickets resumes no session.
         self.context.minimum_version = ssl.TLSVersion.TLSv1_3
         self.context.num_tickets = 0
 

@@ -26,9 +26,11 @@ def signing_key() -> rsa.RSAPrivateKey:
 
 @dataclass(frozen=True)
 class Issued:
-    """What is remembered of an issued credential.
+    """Record of an issued credential.
 
-    :param expires_at: seconds since the epoch.
+    :param company_id: the company that it was issued to.
+    :param user_label: label of the user that it was issued to.
+    :param expires_at: when it expires, in seconds since the epoch.
     """
 
     company_id: str
@@ -55,8 +57,9 @@ class Issuer:
     ) -> dict[str, Any]:
         """Issue a token: the 22 fields of ``service-interface.md`` §2.1.
 
+        :param los: whether the method is Authen LOS.
         :param now: seconds since the epoch.
-        :param lifetime: of the access token, in seconds; also ``expires_in``, read as RFC 6749 §5.1 does.
+        :param lifetime: lifetime of the access token in seconds, which is also ``expires_in`` (RFC 6749 §5.1).
         :param with_exp: whether the access token has an ``exp`` claim (RFC 7519 §4.1.4).
         """
         jti = str(uuid.uuid4())
@@ -108,7 +111,7 @@ class Issuer:
         means, so a client must not interpret it.
 
         :param now: seconds since the epoch.
-        :param lifetime: how long pricing accepts the secret, in seconds; not in the response.
+        :param lifetime: how many seconds pricing accepts the secret; not part of the response.
         """
         secret = base64.b64encode(secrets.token_bytes(48)).decode("ascii")
         self._secrets[secret] = Issued(company.company_id, f"{company.label}/{user.label}", now + lifetime)

@@ -1,4 +1,4 @@
-"""What models share: a type, and messages of validation errors that quote no value."""
+"""A type that models share, and messages of validation errors that quote no value."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 WholeNumber = Annotated[int, pydantic.Field(ge=0, strict=True)]
+"""An integer of at least 0."""
 
 _UNKNOWN_MEMBER = frozenset(["extra_forbidden", "unexpected_keyword_argument"])
 
 
 def explain(error: ValidationError, what: str) -> str:
-    """Return what is wrong and where. Neither a value nor the name of an unknown member is quoted: both may be secret.
+    """Return what is wrong and where, without values and names of unknown members, because both may be secret.
 
-    :param what: what was validated; stands for the top of the JSON value.
+    :param error: the error.
+    :param what: name of the JSON value that was validated.
     """
     return "; ".join(
         f"{_path(item['loc'][:-1], what)}: unknown member"

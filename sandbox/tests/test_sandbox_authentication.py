@@ -207,10 +207,13 @@ VIOLATIONS = {
     "two Authorizations": (changed(Authorization=[GOOD, GOOD]), "more than one authorization header"),
     "bearer": (changed(Authorization="Bearer abc"), "the word Basic"),
     "lower case": (changed(Authorization=GOOD.replace("Basic", "basic")), "the word Basic"),
-    "two spaces": (changed(Authorization=GOOD.replace(" ", "  ")), "no Base64"),
-    "no Base64": (changed(Authorization="Basic %%%"), "no Base64"),
+    "two spaces": (changed(Authorization=GOOD.replace(" ", "  ")), "is not Base64"),
+    "no Base64": (changed(Authorization="Basic %%%"), "is not Base64"),
     "Base64 without padding": (changed(Authorization=basic("ab", "c").rstrip("=") + "Q"), "Base64"),
-    "Base64 not canonical": (changed(Authorization="Basic YTpiYR=="), "canonical Base64"),
+    "Base64 not canonical": (
+        changed(Authorization="Basic YTpiYR=="),
+        "Base64 of the Authorization header is not canonical",
+    ),
     "no colon": (changed(Authorization="Basic YWJj"), "no colon"),
     "Latin-1": (changed(Authorization="Basic YTr8"), "not UTF-8"),
     "url-encoded form": (

@@ -59,7 +59,7 @@ def test_a_person_reads_what_it_is_and_pastes_the_connections(tmp_path):
         send(running, raw_http.secret_request(COMPANY, USER))
         stdout, stderr = finished(running, signal.SIGINT)
     assert "stand-in for the loan pricing service" in stdout
-    assert "Invented: " in stdout
+    assert "Not part of the interface: " in stdout
     assert running.url in stdout
     assert running.control_url in stdout
     pasted = re.findall(r"^export (AIRFLOW_CONN_LOANAUTH_(?:JWT|LOS|PPE))='(.*)'$", stdout, re.MULTILINE)

@@ -323,7 +323,7 @@ def test_a_fault_meets_its_endpoint_only(sandbox, where):
         ({"kind": "status", "status": 200}, "status: Input should be greater than or equal to 400"),
         ({"kind": "redirect", "status": 304}, "status: Input should be 301, 302, "),
         ({"kind": "redirect", "location": "a\r\nb"}, "location: String should match pattern"),
-        ({"kind": "refuse", "times": 1}, "holds for the whole service"),
+        ({"kind": "refuse", "times": 1}, "applies to the whole service"),
         ({"kind": "reset", "x": 1}, "it has none"),
         ({}, "a member kind"),
         (7, "a member kind"),

@@ -257,7 +257,7 @@ def test_a_program_that_takes_too_long_is_reported(tmp_path):
 
 def test_a_directory_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "precious").write_text("x", encoding="utf-8")
-    with pytest.raises(demo.DemoError, match="holds files that are not from a demo"):
+    with pytest.raises(demo.DemoError, match="contains files that are not from a demo"):
         demo.claim(tmp_path)
     assert (tmp_path / "precious").exists()
 

@@ -65,7 +65,7 @@ def test_the_wheel_contains_the_whole_package_and_nothing_else(distribution, whe
 def test_a_wheel_with_a_foreign_or_missing_file_is_rejected(distribution, wheel, tmp_path):
     module = f"{distribution.package}/__init__.py"
     for changes, message in (
-        ({"more/other.py": ""}, "holds foreign files: more/other.py"),
+        ({"more/other.py": ""}, "contains foreign files: more/other.py"),
         ({"without": module}, f"lacks {module}"),
         ({"without": f"{distribution.package}/py.typed"}, f"lacks {distribution.package}/py.typed"),
     ):
@@ -105,7 +105,7 @@ def test_the_sdist_of_the_provider_contains_the_sandbox():
 
 
 def test_a_distribution_that_was_not_built_is_reported(distribution, tmp_path):
-    with pytest.raises(check_dist.DistError, match=f"holds 0 files .* of {distribution.name}"):
+    with pytest.raises(check_dist.DistError, match=f"contains 0 files .* of {distribution.name}"):
         distribution.built(tmp_path, "*.whl")
 
 

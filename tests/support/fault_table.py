@@ -278,22 +278,22 @@ _HEAD = """\
 Each row is one way in which the service can fail, and what this provider then does. The table is generated from
 `tests/support/fault_table.py`. `tests/integration/test_faults.py` checks each row with the hook, the operator, and
 the sensor in its three modes, against a server that simulates the fault over real sockets. To change the table,
-change it there and run `.venv/bin/python -m tests.support.fault_table docs/faults.md`.
+edit `tests/support/fault_table.py` and run `.venv/bin/python -m tests.support.fault_table docs/faults.md`.
 
 The columns:
 
 * **Attempts**: how many requests the hook or the operator sends for one authentication. The sensor sends one per
-  poke. The waits between attempts are random, at most 1 s and then at most 2 s. If the service sends `Retry-After`,
-  the wait follows that.
-* **Log says**: part of the message, as shown with method `jwt`. Every message also names the connection id and the
-  method. Each further attempt is logged before it starts, with its number, the cause and the wait. No message
-  contains a secret.
+  poke. The wait before the second attempt is random, up to 1 s, and before the third attempt up to 2 s. If the service
+  sends `Retry-After`, the hook waits at least that long.
+* **Log says**: part of the message, with method `jwt` if the methods differ. Every message also names the connection
+  id and the method. Before each further attempt, the log states the number of the failed attempt, the cause and the
+  wait. No message contains a secret.
 * **Task**: what the operator does, or a task that calls the hook. *Fails at once* means that Airflow does not retry
   the task: a rejected password is sent once.
 * **Sensor**: *waits* means that the sensor pokes again after `poke_interval`, in every mode, until `timeout`. A
-  deferred sensor waits in the triggerer, which probes the Auth URL without credentials. It needs the worker again
-  when the probe gets any response other than 408, 429 or 5xx. With `soft_fail`, a timeout skips the task, and a failure
-  still fails it.
+  deferred sensor waits in the triggerer, which probes the Auth URL without credentials. The sensor pokes again on a
+  worker when the probe gets any response other than 408, 429 or 5xx. With `soft_fail`, a timeout skips the task, and
+  an error still fails it.
 
 | Fault | Exception | Attempts | Log says | Task | Sensor |
 |---|---|---|---|---|---|
