@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from airflow_provider_loanauth.connection.methods import ApiKeyCredentials
-from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr, contains_any, encoded_forms
 
@@ -44,7 +44,10 @@ MAX_DESCRIPTION_LENGTH = 200
 MAX_WORD_LENGTH = 40
 
 _LIKELY_CAUSES = {
-    400: "The request was not accepted: check Origin and the client credentials of the method in the Connection.",
+    400: (
+        "The request was not accepted: check Username, Password, Origin and the client credentials of the method in "
+        "the Connection."
+    ),
     401: (
         "The client credentials were rejected: check Client ID and Client secret (method jwt), LOS client ID and LOS "
         "client secret (method los), or API key and User ID (method ppe) in the Connection."
@@ -62,6 +65,22 @@ _INVALID_GRANT = (
     "Username or Password is wrong, or the user is locked. The password is not sent again, because repeated failures "
     "can lock the account: correct the Connection, or have the user unlocked, then clear the task."
 )
+#: Error codes that say that the request was rejected, whatever the status is (RFC 6749 §5.2).
+_REJECTION_CODES = frozenset(
+    {
+        "invalid_client",
+        "invalid_grant",
+        "invalid_request",
+        "invalid_scope",
+        "unauthorized_client",
+        "unsupported_grant_type",
+    }
+)
+_LIKELY_CAUSES_BY_CODE = {
+    "invalid_client": _LIKELY_CAUSES[401],
+    "invalid_grant": _INVALID_GRANT,
+    "unauthorized_client": _LIKELY_CAUSES[401],
+}
 _OTHER_4XX = "The service rejected the request: check Auth URL and the credentials of the method in the Connection."
 _SERVER_ERROR = "The service, or a gateway in front of it, is failing or overloaded."
 
@@ -97,16 +116,18 @@ class WireRequest(NotForXCom):
 @dataclass(frozen=True, kw_only=True)
 class WireResponse(NotForXCom):
     """
-    A response as it was received, its body decoded and complete.
+    A response as it was received, its body decoded.
 
     :param status: HTTP status
     :param headers: header names, in lower case, to values
     :param body: octets of the body, content coding removed
+    :param failure: why the body could not be read; None where it was
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    failure: LoanAuthError | None = None
 
     def __repr__(self) -> str:
         return f"<response {self.status}, {len(self.body)} bytes>"
@@ -189,7 +210,7 @@ def parse_response(request: WireRequest, response: WireResponse, *, now: datetim
     :param response: what was received
     :param now: the time (UTC), to read a ``Retry-After`` that is a date
     :raises RejectedError: the service rejected the credentials
-    :raises UnavailableError: the service is temporarily unable to respond
+    :raises UnavailableError: the service is temporarily unable to respond, or the body is broken
     :raises ResponseError: the response is not what the interface specifies
     """
     try:
@@ -211,6 +232,8 @@ def _parse(request: WireRequest, response: WireResponse, now: datetime) -> Token
         retry_after=parse_retry_after(response.headers.get("retry-after"), now=now),
         secrets=request.secrets,
     )
+    if response.failure is not None:
+        raise response.failure
     if not isinstance(document, dict):
         raise ResponseError(_describe_non_object(response, document))
     parsed = from_json(request.response_model, document)
@@ -283,22 +306,29 @@ def raise_for_status(
     secrets: Sequence[str] = (),
 ) -> None:
     """
-    Raise the exception that a status means; do nothing for 2xx.
+    Raise the exception that a status or an error code means; do nothing for 2xx without an error code.
+
+    An error code of RFC 6749 §5.2 is a rejection under any status: a gateway may replace the status of the service, and
+    a rejected password must not be sent again.
 
     :param status: HTTP status
     :param document: the parsed JSON of the body, or None where it is not JSON
     :param location: the ``Location`` header
     :param retry_after: seconds that the service asked to wait
     :param secrets: values that were sent; a description that contains one is not shown
-    :raises RejectedError: 400, 401, 403 and other 4xx
+    :raises RejectedError: 400, 401, 403 and other 4xx; an error code of RFC 6749 §5.2
     :raises UnavailableError: 408, 429, 5xx
     :raises ResponseError: 1xx, 3xx and numbers that are no status
     """
-    if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110 §15.3
+    code = document.get("error") if isinstance(document, dict) else None
+    rejected = isinstance(code, str) and code in _REJECTION_CODES
+    if 200 <= status < 300 and not rejected:  # noqa: PLR2004 - RFC 9110 §15.3
         return
     error, description = error_details(document, secrets)
     details = ": ".join(text for text in (error, description) if text)
     responded = f"The service responded with {status}" + (f" ({details})." if details else ".")
+    if rejected and (is_unavailable(status) or not 400 <= status < 500):  # noqa: PLR2004 - RFC 9110 §15.5
+        raise RejectedError(f"{responded} {_LIKELY_CAUSES_BY_CODE.get(str(code), _LIKELY_CAUSES[400])}", status=status)
     if is_unavailable(status):
         message = f"{responded} {_LIKELY_CAUSES.get(status, _SERVER_ERROR)}"
         raise UnavailableError(message, status=status, retry_after=retry_after)

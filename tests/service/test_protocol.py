@@ -179,3 +179,25 @@ def test_a_secret_that_the_service_repeats_is_not_shown():
         protocol.parse_response(TOKEN_REQUEST, response(body, 400), now=NOW)
     assert "CANARY" not in str(caught.value)
     assert "invalid_grant" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (200, UnavailableError),
+        (302, ResponseError),
+        (400, RejectedError),
+        (401, RejectedError),
+        (403, RejectedError),
+        (404, RejectedError),
+        (408, UnavailableError),
+        (429, UnavailableError),
+        (503, UnavailableError),
+    ],
+)
+def test_the_status_decides_where_the_body_is_broken(status, kind):
+    received = WireResponse(status=status, headers={}, body=b"", failure=UnavailableError("The body is cut off"))
+    with pytest.raises(kind) as caught:
+        protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
+    assert caught.value.status == status
+    assert ("The body is cut off" in str(caught.value)) is (status == 200)
