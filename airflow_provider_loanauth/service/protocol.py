@@ -252,10 +252,6 @@ def _check_token(response: TokenResponse) -> None:
             "The field access_token of the response is empty or contains characters that a bearer token cannot have "
             "(RFC 6750 §2.1)."
         )
-    if response.token_type is not None and response.token_type.lower() != "bearer":
-        raise ResponseError(
-            "The field token_type of the response is not 'bearer', the only type that the interface defines."
-        )
 
 
 def parse_json(body: bytes) -> Any:
