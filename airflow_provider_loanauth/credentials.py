@@ -253,24 +253,27 @@ class ApiSecret(Credential):
     label = "API secret"
 
     @classmethod
-    def seal(cls, secret: str, *, valid: int, method: str, conn_id: str, issued_at: datetime) -> ApiSecret:
+    def seal(cls, secret: str, *, valid: int | None, method: str, conn_id: str, issued_at: datetime) -> ApiSecret:
         """
         Seal an API secret. Other parameters are those of the class.
 
         :param secret: the plaintext secret
-        :param valid: the integer ``valid`` of the response, not interpreted (``service-interface.md`` §2.2)
+        :param valid: the integer ``valid`` of the response, not interpreted (``service-interface.md`` §2.2), or None
         :raises SealError: Airflow has no usable Fernet key
         """
-        return cls._seal(secret, extra=f"{valid:d}", method=method, conn_id=conn_id, issued_at=issued_at)
+        return cls._seal(
+            secret, extra="" if valid is None else f"{valid:d}", method=method, conn_id=conn_id, issued_at=issued_at
+        )
 
     @property
-    def valid(self) -> int:
+    def valid(self) -> int | None:
         """
-        The integer ``valid`` of the response; its meaning is not known (``service-notes.md``).
+        The integer ``valid`` of the response, or None; its meaning is not known (``service-notes.md``).
 
         :raises SealError: there is no Fernet key, the key is a different one, or the value is damaged
         """
-        return int(self._open_once()[1])
+        extra = self._open_once()[1]
+        return int(extra) if extra else None
 
     @staticmethod
     def deserialize(data: dict[str, Any], version: int) -> ApiSecret:

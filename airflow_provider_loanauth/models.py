@@ -3,10 +3,14 @@ The two responses of the service (``service-interface.md`` §2) as frozen datacl
 
 A field declares its name on the wire if that differs from the Python name. :func:`from_json` makes a model from parsed
 JSON.
+
+Responses are read liberally, because only ``access_token`` and ``secret`` are needed. Any other field that is missing,
+null or of a different type is None, and its raw value is kept in ``extra_fields``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping  # noqa: TC003 - _wire_schema() looks the annotations up
 from dataclasses import dataclass, field, fields
@@ -18,11 +22,20 @@ from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 __all__ = ["ApiSecretResponse", "LoanAppSessionPolicy", "Person", "TokenResponse"]
 
 _JSON_NAMES = {str: "a string", int: "an integer", bool: "true or false", dict: "an object", type(None): "null"}
+# Digits of the longest number that counts as a lifetime in seconds; int() refuses thousands of them.
+_MAX_DIGITS = 18
 
 M = TypeVar("M")
 
 
-def wire_field(name: str | None = None, *, required: bool = False, nullable: bool = False, secret: bool = False) -> Any:
+def wire_field(
+    name: str | None = None,
+    *,
+    required: bool = False,
+    nullable: bool = False,
+    secret: bool = False,
+    numeric: bool = False,
+) -> Any:
     """
     Declare a field of a model.
 
@@ -30,8 +43,9 @@ def wire_field(name: str | None = None, *, required: bool = False, nullable: boo
     :param required: whether a response without it is an error
     :param nullable: whether it may be null on the wire
     :param secret: whether its value is hidden
+    :param numeric: whether an integer may be written as a string of digits
     """
-    metadata = {"wire": name, "required": required, "nullable": nullable, "secret": secret}
+    metadata = {"wire": name, "required": required, "nullable": nullable, "secret": secret, "numeric": numeric}
     if required:
         return field(repr=not secret, metadata=metadata)
     return field(default=None, repr=not secret, metadata=metadata)
@@ -75,15 +89,16 @@ class TokenResponse(NotForXCom):
     """
     Response of Authen JWT and Authen LOS (§2.1, which describes the fields).
 
-    Only ``access_token`` is always present. Any other field is None if the response does not contain it. ``expires_in``
-    is the lifetime of the access token; the interface states no unit. Fields that the interface does not name are kept
-    in ``extra_fields``, by their wire names.
+    Only ``access_token`` is always present. Any other field is None if it is missing, null or of a different type.
+    ``expires_in`` is the lifetime of the access token; the interface states no unit. ``extra_fields`` contains, by
+    their wire names, fields that the interface does not name, and the raw values of fields that are null or of a
+    different type.
     """
 
     access_token: str = wire_field(required=True, secret=True)
     token_type: str | None = wire_field()
     refresh_token: str | None = wire_field(secret=True)
-    expires_in: int | None = wire_field()
+    expires_in: int | None = wire_field(numeric=True)
     scope: str | None = wire_field()
     temporary: bool | None = wire_field()
     from_lp: bool | None = wire_field("fromLP")
@@ -121,11 +136,10 @@ class ApiSecretResponse(NotForXCom):
     Response of PPE API secret (§2.2).
 
     ``valid`` is an integer that is not interpreted: the interface does not say whether it is the time of issue or of
-    expiry (``service-notes.md``). ``secret`` is the API secret. Fields that the interface does not name are kept in
-    ``extra_fields``, by their wire names.
+    expiry (``service-notes.md``). ``secret`` is the API secret. ``extra_fields`` is that of :class:`TokenResponse`.
     """
 
-    valid: int = wire_field(required=True)
+    valid: int | None = wire_field()
     secret: str = wire_field(required=True, secret=True)
     extra_fields: Mapping[str, Any] = _extra_fields()
 
@@ -153,38 +167,70 @@ def _wire_schema(cls: type[Any]) -> dict[str, tuple[str, type[Any], Mapping[str,
     return schema
 
 
-def _validate(kind: type[Any], declaration: Mapping[str, Any], value: Any, path: str) -> Any:
-    if value is None and declaration["nullable"]:
-        return None
-    # Compare types exactly: in Python, bool is a subclass of int, but in JSON, true is not a number.
-    if kind in (str, int, bool):
-        if type(value) is kind:
-            return SecretStr(value) if declaration["secret"] else value
-        expected = _JSON_NAMES[kind]
-    elif isinstance(value, dict):
-        return from_json(kind, value, prefix=f"{path}.")
-    else:
-        expected = _JSON_NAMES[dict]
-    found = _JSON_NAMES.get(type(value), "a list" if isinstance(value, list) else "another number")
-    raise ResponseError(f"The field {path} of the response is {found}; the interface specifies {expected}.")
-
-
-def from_json(cls: type[M], document: Mapping[str, Any], *, prefix: str = "") -> M:
+def from_json(cls: type[M], document: Mapping[str, Any]) -> M:
     """
     Make a model from parsed JSON.
 
     :param cls: one of the models of this module
     :param document: a JSON object: wire names to values
-    :param prefix: path of the object in the response, for messages
     :return: an instance of that model
-    :raises ResponseError: a field is missing or has a different type; the message names the field, never its value
+    :raises ResponseError: a required field is missing or has a different type; the message names the field, never its
+        value
     """
     schema = _wire_schema(cls)  # type: ignore[arg-type]  # a class is hashable
+    extra_fields = {name: value for name, value in document.items() if name not in schema}
     values: dict[str, Any] = {}
     for wire_name, (attribute, kind, declaration) in schema.items():
-        if wire_name in document:
-            values[attribute] = _validate(kind, declaration, document[wire_name], prefix + wire_name)
-        elif declaration["required"]:
-            raise ResponseError(f"The field {prefix}{wire_name} is missing from the response.")
-    values["extra_fields"] = {name: value for name, value in document.items() if name not in schema}
+        raw = document.get(wire_name)
+        values[attribute] = _convert(kind, declaration, raw)
+        if values[attribute] is not None:
+            continue
+        if declaration["required"]:
+            raise ResponseError(_describe_required(wire_name, kind, document))
+        if wire_name in document and not (raw is None and declaration["nullable"]):
+            extra_fields[wire_name] = raw
+    values["extra_fields"] = extra_fields
     return cls(**values)
+
+
+def _convert(kind: type[Any], declaration: Mapping[str, Any], raw: Any) -> Any:
+    """Return the value of a field; None where it is missing, null or of another type."""
+    # bool is an int in Python; on the wire true is not a number.
+    if kind in (str, int, bool):
+        if type(raw) is kind:
+            return SecretStr(raw) if declaration["secret"] else raw
+        if declaration["numeric"] and isinstance(raw, str) and raw.isascii() and raw.isdigit():
+            return int(raw) if len(raw) <= _MAX_DIGITS else None
+        return None
+    return from_json(kind, raw) if isinstance(raw, dict) else None
+
+
+def _describe_required(wire_name: str, kind: type[Any], document: Mapping[str, Any]) -> str:
+    if wire_name not in document:
+        return f"The field {wire_name} is missing from the response."
+    raw = document[wire_name]
+    found = _JSON_NAMES.get(type(raw), "a list" if isinstance(raw, list) else "another number")
+    return f"The field {wire_name} of the response is {found}; the interface specifies {_JSON_NAMES[kind]}."
+
+
+def differences(response: Any, *, prefix: str = "") -> tuple[list[str], list[str]]:
+    """
+    Return in which fields a response differs from the interface.
+
+    :param response: a model of this module
+    :param prefix: path of the model in the response
+    :return: wire names of missing fields, and of fields that are null or of another type
+    """
+    missing: list[str] = []
+    unusable: list[str] = []
+    for wire_name, (attribute, _, declaration) in _wire_schema(type(response)).items():  # type: ignore[arg-type]  # a class is hashable
+        value = getattr(response, attribute)
+        if wire_name in response.extra_fields:
+            unusable.append(prefix + wire_name)
+        elif value is None and not declaration["nullable"]:
+            missing.append(prefix + wire_name)
+        elif dataclasses.is_dataclass(value):
+            inner = differences(value, prefix=f"{prefix}{wire_name}.")
+            missing += inner[0]
+            unusable += inner[1]
+    return missing, unusable

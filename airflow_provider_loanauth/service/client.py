@@ -15,7 +15,7 @@ from airflow_provider_loanauth.connection.reader import read_connection
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences
 from airflow_provider_loanauth.redaction import NotForXCom, mask
 from airflow_provider_loanauth.service import protocol
 
@@ -135,9 +135,7 @@ class Client:
         )
         mask(settings.secrets)
         for warning in settings.warnings:
-            if warning not in self._logged_warnings:
-                self._log.warning("%s (connection id %r)", warning, settings.conn_id)
-                self._logged_warnings.add(warning)
+            self._warn_once(warning)
         return settings
 
     def authenticate(self, settings: Settings | None = None) -> AuthenticationResult:
@@ -173,7 +171,27 @@ class Client:
             error.conn_id, error.method = settings.conn_id, settings.method
             raise
         self._log.info("%s", result.summary())
+        self._log_differences(result.response)
         return result
+
+    def _log_differences(self, response: TokenResponse | ApiSecretResponse) -> None:
+        """Log once in which fields the response differs from the interface: their names, never a value."""
+        missing, unusable = differences(response)
+        parts = [
+            *([f"missing: {', '.join(missing)}"] if missing else []),
+            *([f"null or of another type: {', '.join(unusable)}"] if unusable else []),
+        ]
+        if isinstance(response, TokenResponse) and (response.token_type or "bearer").lower() != "bearer":
+            parts.append("token_type is not bearer")
+        if parts:
+            self._warn_once(
+                f"The response differs from the interface ({'; '.join(parts)}). The credential is used anyway."
+            )
+
+    def _warn_once(self, warning: str) -> None:
+        if warning not in self._logged_warnings:
+            self._log.warning("%s (connection id %r)", warning, self.conn_id)
+            self._logged_warnings.add(warning)
 
 
 def _utc_now() -> datetime:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from airflow_provider_loanauth.connection.methods import ApiKeyCredentials
-from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr, contains_any, encoded_forms
 
@@ -45,7 +45,10 @@ MAX_DESCRIPTION_LENGTH = 200
 MAX_WORD_LENGTH = 40
 
 _LIKELY_CAUSES = {
-    400: "The request was not accepted: check Origin and the client credentials of the method in the Connection.",
+    400: (
+        "The request was not accepted: check Username, Password, Origin and the client credentials of the method in "
+        "the Connection."
+    ),
     401: (
         "The client credentials were rejected: check Client ID and Client secret (method jwt), LOS client ID and LOS "
         "client secret (method los), or API key and User ID (method ppe) in the Connection."
@@ -63,6 +66,22 @@ _INVALID_GRANT = (
     "Username or Password is wrong, or the user is locked. The password is not sent again, because repeated failures "
     "can lock the account: correct the Connection, or have the user unlocked, then clear the task."
 )
+#: Error codes that say that the request was rejected, whatever the status is (RFC 6749 §5.2).
+_REJECTION_CODES = frozenset(
+    {
+        "invalid_client",
+        "invalid_grant",
+        "invalid_request",
+        "invalid_scope",
+        "unauthorized_client",
+        "unsupported_grant_type",
+    }
+)
+_LIKELY_CAUSES_BY_CODE = {
+    "invalid_client": _LIKELY_CAUSES[401],
+    "invalid_grant": _INVALID_GRANT,
+    "unauthorized_client": _LIKELY_CAUSES[401],
+}
 _OTHER_4XX = "The service rejected the request: check Auth URL and the credentials of the method in the Connection."
 _SERVER_ERROR = "The service, or a gateway in front of it, is failing or overloaded."
 
@@ -98,16 +117,18 @@ class WireRequest(NotForXCom):
 @dataclass(frozen=True, kw_only=True)
 class WireResponse(NotForXCom):
     """
-    A complete response.
+    A response.
 
     :param status: HTTP status
     :param headers: header names, in lower case, to values
     :param body: octets of the body, after decoding its content coding
+    :param failure: why the body could not be read; None if it was read
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    failure: LoanAuthError | None = None
 
     def __repr__(self) -> str:
         return f"<response {self.status}, {len(self.body)} bytes>"
@@ -194,7 +215,7 @@ def parse_response(request: WireRequest, response: WireResponse, *, now: datetim
     :param now: the time (UTC), needed if ``Retry-After`` is a date
     :return: the model that the request expects
     :raises RejectedError: the service rejected the credentials
-    :raises UnavailableError: the service is temporarily unable to respond
+    :raises UnavailableError: the service is temporarily unable to respond, or the body is broken
     :raises ResponseError: the response does not follow the interface
     """
     try:
@@ -216,6 +237,8 @@ def _parse(request: WireRequest, response: WireResponse, now: datetime) -> Token
         retry_after=parse_retry_after(response.headers.get("retry-after"), now=now),
         secrets=request.secrets,
     )
+    if response.failure is not None:
+        raise response.failure
     if not isinstance(document, dict):
         raise ResponseError(_describe_non_object(response, document))
     parsed = from_json(request.response_model, document)
@@ -233,10 +256,6 @@ def _check_token(response: TokenResponse) -> None:
         raise ResponseError(
             "The field access_token of the response is empty or contains characters that a bearer token cannot have "
             "(RFC 6750 §2.1)."
-        )
-    if response.token_type is not None and response.token_type.lower() != "bearer":
-        raise ResponseError(
-            "The field token_type of the response is not 'bearer', the only type that the interface defines."
         )
 
 
@@ -288,22 +307,29 @@ def raise_for_status(
     secrets: Sequence[str] = (),
 ) -> None:
     """
-    Raise the exception for an error status; do nothing for 2xx.
+    Raise the exception for an error status or an error code; do nothing for 2xx without an error code.
+
+    An error code of RFC 6749 §5.2 is a rejection under any status: a gateway may replace the status of the service, and
+    a rejected password must not be sent again.
 
     :param status: HTTP status
     :param document: the parsed JSON of the body, or None if it is not JSON
     :param location: the ``Location`` header, or None
     :param retry_after: seconds of the ``Retry-After`` header, or None
     :param secrets: secrets that were sent; an error text of the service that contains one is not shown
-    :raises RejectedError: 4xx other than 408 and 429
+    :raises RejectedError: 4xx other than 408 and 429; an error code of RFC 6749 §5.2
     :raises UnavailableError: 408, 429, 5xx
     :raises ResponseError: 1xx, 3xx, and numbers that are not a status
     """
-    if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110 §15.3
+    code = document.get("error") if isinstance(document, dict) else None
+    rejected = isinstance(code, str) and code in _REJECTION_CODES
+    if 200 <= status < 300 and not rejected:  # noqa: PLR2004 - RFC 9110 §15.3
         return
     error, description = error_details(document, secrets)
     details = ": ".join(text for text in (error, description) if text)
     responded = f"The service responded with {status}" + (f" ({details})." if details else ".")
+    if rejected and (is_unavailable(status) or not 400 <= status < 500):  # noqa: PLR2004 - RFC 9110 §15.5
+        raise RejectedError(f"{responded} {_LIKELY_CAUSES_BY_CODE.get(str(code), _LIKELY_CAUSES[400])}", status=status)
     if is_unavailable(status):
         message = f"{responded} {_LIKELY_CAUSES.get(status, _SERVER_ERROR)}"
         raise UnavailableError(message, status=status, retry_after=retry_after)

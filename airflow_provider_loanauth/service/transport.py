@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import requests
 from requests.auth import HTTPBasicAuth
 
-from airflow_provider_loanauth.exceptions import ResponseError
+from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
 from airflow_provider_loanauth.get_provider_info import USER_AGENT
 from airflow_provider_loanauth.redaction import encoded_forms, hide_cause
 from airflow_provider_loanauth.service.errors import TRANSPORT_EXCEPTIONS, map_exception
@@ -66,10 +66,9 @@ class Transport:
         Send a request once.
 
         :param request: the request
-        :return: the response, also for an error status
-        :raises UnavailableError: there is no response, or it cannot be decoded
+        :return: the response, also for an error status; with a ``failure`` if its body is broken or too large
+        :raises UnavailableError: there is no response, or its head is broken
         :raises SettingsError: the certificate, the CA bundle, the address or the proxy is wrong
-        :raises ResponseError: the response is larger than :data:`MAX_RESPONSE_BYTES`
         """
         with _REDACTING_FILTER.hiding(request):
             try:
@@ -96,20 +95,34 @@ class Transport:
             allow_redirects=False,
             stream=True,
         ) as response:
-            body = bytearray()
-            for chunk in response.iter_content(_CHUNK_BYTES):
-                body += chunk
-                if len(body) > MAX_RESPONSE_BYTES:
-                    # Tools that capture local variables (Sentry, pytest) must not record the response.
-                    body.clear()
-                    del chunk
-                    raise ResponseError(
-                        f"The response of the service is larger than {MAX_RESPONSE_BYTES // 1024} KiB and was not read "
-                        "to its end. Responses of the interface are a few KiB: check Auth URL in the Connection.",
-                        status=response.status_code,
-                    )
+            status = response.status_code
             headers = {name.lower(): value for name, value in response.headers.items()}
-            return WireResponse(status=response.status_code, headers=headers, body=bytes(body))
+            # The status is known, and may say that the credentials were rejected: a broken body must not hide that.
+            failure: LoanAuthError
+            try:
+                return WireResponse(status=status, headers=headers, body=_read_body(response))
+            except _TooLargeError:
+                failure = ResponseError(
+                    f"The response of the service is larger than {MAX_RESPONSE_BYTES // 1024} KiB and was not read to "
+                    "its end. Responses of the interface are a few KiB: check Auth URL in the Connection.",
+                    status=status,
+                )
+            except TRANSPORT_EXCEPTIONS as error:
+                failure = map_exception(error, request)
+            return WireResponse(status=status, headers=headers, body=b"", failure=failure)
+
+
+def _read_body(response: requests.Response) -> bytes:
+    body = bytearray()
+    for chunk in response.iter_content(_CHUNK_BYTES):
+        body += chunk
+        if len(body) > MAX_RESPONSE_BYTES:
+            raise _TooLargeError
+    return bytes(body)
+
+
+class _TooLargeError(ValueError):
+    """A body is larger than :data:`MAX_RESPONSE_BYTES`."""
 
 
 class _RedactingFilter(logging.Filter):

@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 RESET_DELAY = 0.02
 """Seconds for sent octets to arrive before a reset, which may discard them."""
 
+SLOW_SECONDS = 3600.0
+"""Seconds after which a slow body ends."""
+
+HUGE_BODY = 10_485_760
+"""Bytes of a huge body of an error response."""
+
 CHUNK_SIZE = 65_536
 """Bytes sent at a time."""
 
@@ -76,7 +82,85 @@ async def status(connection: Connection, fault: faults.Status, target: Target) -
         response.headers.append("Retry-After", str(fault.retry_after))
     if fault.retry_at is not None:
         response.headers.append("Retry-After", formatdate(time.time() + fault.retry_at, usegmt=True))
+    await BODIES[fault.body](connection, response)
+
+
+async def send_cut(connection: Connection, response: Response) -> None:
+    """Send half of a response, then close."""
+    await connection.send_half(response)
+    await connection.close()
+
+
+async def send_reset(connection: Connection, response: Response) -> None:
+    """Send half of a response, then a TCP RST."""
+    await connection.send_half(response)
+    await connection.wait(RESET_DELAY)
+    # With a linger time of 0 the operating system sends RST instead of FIN.
+    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    await connection.abort()
+
+
+async def send_slow(connection: Connection, response: Response) -> None:
+    """Send half of a response, then nothing."""
+    await connection.send_half(response)
+    await connection.wait(SLOW_SECONDS)
+    await connection.abort()
+
+
+async def send_wrong_length(connection: Connection, response: Response, delta: int = 100) -> None:
+    """Send a whole response with a wrong length, then close. uvicorn would refuse to send it.
+
+    :param delta: bytes to add to the length.
+    """
+    response.headers["Content-Length"] = str(max(0, len(response.body) + delta))
+    await _send_raw(connection, response, bytes(response.body))
+
+
+async def send_not_gzip(connection: Connection, response: Response) -> None:
+    """Send a plain body that is labelled as gzip."""
+    response.headers["Content-Encoding"] = "gzip"
     await connection.send(response)
+
+
+async def send_bad_chunk(connection: Connection, response: Response) -> None:
+    """Send a chunked body whose first chunk size is not a number, then close."""
+    response.headers["Transfer-Encoding"] = "chunked"
+    await _send_raw(connection, response, b"not a chunk size\r\n" + bytes(response.body))
+
+
+async def send_huge(connection: Connection, response: Response) -> None:
+    """Send a body that is far too large."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _start in range(0, HUGE_BODY, CHUNK_SIZE):
+            yield b" " * CHUNK_SIZE
+
+    await connection.stream(response, chunks())
+
+
+async def _send_raw(connection: Connection, response: Response, body: bytes) -> None:
+    response.headers["Connection"] = "close"
+    lines = [spelling(name) + b": " + value for name, value in response.raw_headers]
+    raw = b"\r\n".join([b"HTTP/1.1 %d OK" % response.status_code, *lines, b"", body])
+    await connection.write(raw, response.status_code)
+    await connection.close()
+
+
+async def _send_whole(connection: Connection, response: Response) -> None:
+    await connection.send(response)
+
+
+BODIES: dict[str, Callable[[Connection, Response], Awaitable[None]]] = {
+    "whole": _send_whole,
+    "cut": send_cut,
+    "reset": send_reset,
+    "slow": send_slow,
+    "wrong-length": send_wrong_length,
+    "not-gzip": send_not_gzip,
+    "bad-chunk": send_bad_chunk,
+    "huge": send_huge,
+}
+"""Ways to send the body of an error response."""
 
 
 async def invalid_json(connection: Connection, _: faults.Fault, __: Target) -> None:
@@ -147,27 +231,17 @@ async def latency(connection: Connection, fault: faults.Latency, response: Respo
 
 async def reset(connection: Connection, _: faults.Fault, response: Response) -> None:
     """Send half of the response, then a TCP RST."""
-    await connection.send_half(response)
-    await connection.wait(RESET_DELAY)
-    # With a linger time of 0 the operating system sends RST instead of FIN.
-    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    await connection.abort()
+    await send_reset(connection, response)
 
 
 async def cut_body(connection: Connection, _: faults.Fault, response: Response) -> None:
     """Send half of the response, then close."""
-    await connection.send_half(response)
-    await connection.close()
+    await send_cut(connection, response)
 
 
 async def wrong_content_length(connection: Connection, fault: faults.WrongContentLength, response: Response) -> None:
-    """Send the whole response with a wrong length, then close. uvicorn would refuse to send it."""
-    response.headers["Content-Length"] = str(max(0, len(response.body) + fault.delta))
-    response.headers["Connection"] = "close"
-    lines = [spelling(name) + b": " + value for name, value in response.raw_headers]
-    raw = b"\r\n".join([b"HTTP/1.1 %d OK" % response.status_code, *lines, b"", response.body])
-    await connection.write(raw, response.status_code)
-    await connection.close()
+    """Send the whole response with a wrong length, then close."""
+    await send_wrong_length(connection, response, fault.delta)
 
 
 async def wrong_content_type(connection: Connection, fault: faults.WrongContentType, response: Response) -> None:

@@ -154,6 +154,9 @@ class Status(Fault, kind="status"):
         None, description="Retry-After: seconds as a number, or the text of the header"
     )
     retry_at: Seconds | None = Field(None, description="Retry-After as an HTTP date, this many seconds from now")
+    body: Literal["whole", "cut", "reset", "slow", "wrong-length", "not-gzip", "bad-chunk", "huge"] = Field(
+        "whole", description="how the body is broken: cut off, a TCP reset or a wait in the middle of it, and so on"
+    )
 
 
 class GzipBomb(Fault, kind="gzip-bomb"):

@@ -11,6 +11,8 @@ import requests
 
 from airflow_provider_loanauth import exceptions
 from airflow_provider_loanauth._compat import AirflowFailException
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
@@ -132,7 +134,8 @@ def scenario(servers, define, monkeypatch, logs, request):
     # No text may depend on Airflow's masker, which works only when a text is logged.
     monkeypatch.setattr("airflow_provider_loanauth.redaction.mask_secret", lambda _: None)
     conn = copy.deepcopy(sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"])
-    conn["extra"]["timeout"] = SHORT_TIMEOUT if row.kind in ("hang", "stall") else TIMEOUT
+    never_ends = row.kind in ("hang", "stall") or row.params.get("body") == "slow"
+    conn["extra"]["timeout"] = SHORT_TIMEOUT if never_ends else TIMEOUT
     if row.wrong_password:
         conn["password"] = WRONG_PASSWORD
     define(CONN_ID, conn)
@@ -302,6 +305,18 @@ def test_sensor_that_is_deferred(scenario, logs):
         assert scenario.requests() == requests_before + 1
     assert {entry.endpoint for entry in scenario.sandbox.requests()} <= {"token", "probe"}
     assert logs.text.count("The service is not available yet: ") == (2 if scenario.row.sensor == POKES_AGAIN else 1)
+
+
+@each(rows=[row for row in ROWS if row.exception])
+def test_loanauth(scenario):
+    url = f"{scenario.sandbox.url}/sandbox/price"
+    _PROCESS_CACHE.clear()
+    scenario.failure(lambda: requests.post(url, json={}, auth=LoanAuth.from_connection(CONN_ID), timeout=5))
+    scenario.check_requests(scenario.row.attempts)
+    if scenario.row.exception == "RejectedError":
+        scenario.failure(lambda: requests.post(url, json={}, auth=LoanAuth.from_connection(CONN_ID), timeout=5))
+        scenario.check_requests(1)
+    _PROCESS_CACHE.clear()
 
 
 def test_every_fault_of_the_sandbox_is_in_the_table():

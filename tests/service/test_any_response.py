@@ -17,6 +17,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_loanauth.connection.methods import PasswordCredentials
+from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
@@ -28,7 +30,7 @@ from airflow_provider_loanauth.exceptions import (
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.service.client import _expiry
+from airflow_provider_loanauth.service.client import AuthenticationResult, _expiry
 from tests.support import masking
 from tests.support.leaks import leaks, messages
 from tests.support.secret_accounts import SECRETS, secret_connections
@@ -37,6 +39,17 @@ from tests.support.wire_requests import secret_request, token_request
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 TOKEN_REQUEST = token_request("https://auth.example")
 SECRET_REQUEST = secret_request("https://auth.example")
+SETTINGS = Settings(
+    conn_id="tenant_a",
+    method="jwt",
+    auth_url="https://auth.example",
+    credentials=PasswordCredentials(
+        username="pat", password="made-up", origin="o", client_id="c", client_secret="made-up"
+    ),
+    company_id=None,
+    timeout=1.0,
+    verify=True,
+)
 REQUESTS = {"token": (TOKEN_REQUEST, TokenResponse), "secret": (SECRET_REQUEST, ApiSecretResponse)}
 each_request = pytest.mark.parametrize("kind", REQUESTS)
 steady = settings(max_examples=200)
@@ -139,6 +152,19 @@ def test_any_response(kind, body, status, headers):
     assert 200 <= status < 300
     hidden = response.credential
     assert len(hidden) < 8 or hidden not in repr(response).replace(repr(response.extra_fields), "")
+
+
+@given(st.dictionaries(st.one_of(st.sampled_from(WIRE_NAMES), words), values, max_size=8))
+@steady
+def test_any_object_with_a_good_access_token_is_a_credential(noise):
+    """Unless it has an error code, or another value in the place of the token."""
+    document = {name: value for name, value in noise.items() if name != "error"} | {"access_token": "made-up.token"}
+    received = protocol.WireResponse(status=200, headers={}, body=dumped(document))
+    if received.body == b"null":
+        return
+    response = protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
+    assert response.access_token == "made-up.token"
+    assert AuthenticationResult.from_response(SETTINGS, response, requested_at=NOW).seal().value == "made-up.token"
 
 
 @given(objects)

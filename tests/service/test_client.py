@@ -20,6 +20,7 @@ from airflow_provider_loanauth.service.client import AuthenticationResult, Clien
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import json_response
 from tests.support.secret_accounts import SECRETS, secret_connections
+from tests.support.wire_cases import FULL_TOKEN_BODY
 
 REQUESTED_AT = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 NOW = int(REQUESTED_AT.timestamp())
@@ -241,3 +242,29 @@ def test_expiry_is_not_checked_here():
 def test_text_that_is_not_a_json_web_token(text):
     assert _unverified_claims(text) == {}
     assert expiry_of(text, 60) == (REQUESTED_AT + timedelta(seconds=60), 60)
+
+
+# --- differences from the interface
+
+
+def warnings_for(document, loopback, times=1):
+    log = Log()
+    client = Client("made-up", get_connection=lambda _: connection_of("jwt", loopback.url), log=log)
+    loopback.responses = [json_response(json.dumps(document).encode()) for _ in range(times)]
+    for _ in range(times):
+        assert client.authenticate().response.access_token == "made-up"
+    return log.warnings
+
+
+def test_differences_are_logged_once_by_name(loopback):
+    document = json.loads(FULL_TOKEN_BODY) | {"access_token": "made-up", "email": None, "person": {"lastname": 7}}
+    del document["jti"]
+    (warning,) = warnings_for(document | {"expires_in": ["CANARY"], "token_type": "CANARY"}, loopback, times=3)
+    assert warning == (
+        "The response differs from the interface (missing: person.firstname, jti; null or of another type: expires_in, "
+        "person.lastname, email; token_type is not bearer). The credential is used anyway. (connection id 'made-up')"
+    )
+
+
+def test_a_response_of_the_interface_has_no_difference(loopback):
+    assert warnings_for(json.loads(FULL_TOKEN_BODY) | {"access_token": "made-up"}, loopback) == []

@@ -51,8 +51,13 @@ def test_a_status_that_is_not_final(status):
     [
         (400, OAUTH, "(invalid_grant: Bad credentials)", "Username or Password is wrong, or the user is locked."),
         (400, {"error": "invalid_grant"}, "(invalid_grant)", "is not sent again"),
-        (400, {"error": "invalid_request"}, "(invalid_request)", "check Origin and the client credentials"),
-        (400, None, "400.", "check Origin"),
+        (
+            400,
+            {"error": "invalid_request"},
+            "(invalid_request)",
+            "check Username, Password, Origin and the client credentials",
+        ),
+        (400, None, "400.", "check Username, Password, Origin"),
         (401, SPRING, "(Unauthorized: Bad client)", "The client credentials were rejected: check Client ID"),
         (403, None, "403.", "is not on the service's allow-list"),
         (403, None, "403.", "the Group of the user"),
@@ -196,3 +201,28 @@ def test_retry_after_is_part_of_the_error():
 def test_a_redirect_host_that_contains_a_secret_is_not_shown(location):
     assert redacted_host(location, ["Canary-Key", ""]) == "an address that contains a secret from the request"
     assert "canary" in redacted_host(location)
+
+
+CODES = ["invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "unauthorized_client"]
+
+
+@pytest.mark.parametrize("code", [*CODES, "unsupported_grant_type"])
+@pytest.mark.parametrize("status", [100, 200, 201, 302, 400, 401, 403, 404, 408, 429, 500, 503, 599])
+def test_an_error_code_is_a_rejection_under_any_status(status, code):
+    error = error_of(status, {"error": code})
+    assert type(error) is RejectedError
+    assert f"({code})" in str(error)
+
+
+@pytest.mark.parametrize("document", [{"error": "Unauthorized"}, {"error": None}, {"error": ["invalid_grant"]}, []])
+def test_other_errors_do_not_change_what_the_status_means(document):
+    raise_for_status(200, document)
+    assert type(error_of(503, document)) is UnavailableError
+    assert type(error_of(302, document)) is ResponseError
+
+
+@pytest.mark.parametrize("status", [200, 302, 429, 503])
+def test_the_cause_of_an_error_code(status):
+    assert "Username or Password is wrong" in str(error_of(status, {"error": "invalid_grant"}))
+    assert "check Client ID" in str(error_of(status, {"error": "invalid_client"}))
+    assert "check Username, Password" in str(error_of(status, {"error": "invalid_request"}))

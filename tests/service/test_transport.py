@@ -25,6 +25,9 @@ BOTH = pytest.mark.parametrize("make", [token_request, secret_request], ids=["to
 def send(request, timeout=5.0, verify=True, times=1):
     with Transport(timeout=timeout, verify=verify) as transport:
         responses = [transport.send(request) for _ in range(times)]
+    if responses[-1].failure is not None:
+        # As parse_response() does, where the status says nothing else.
+        raise responses[-1].failure
     return responses[-1]
 
 

@@ -177,7 +177,7 @@ def access_token(token: AccessToken) -> None:
 
 def api_secret(secret: ApiSecret) -> None:
     assert_type(secret.value, str)
-    assert_type(secret.valid, int)
+    assert_type(secret.valid, int | None)
     assert_type(ApiSecret.deserialize(secret.serialize(), 1), ApiSecret)
     now = datetime.now(timezone.utc)
     assert_type(ApiSecret.seal("secret", valid=1, method="ppe", conn_id="conn", issued_at=now), ApiSecret)
@@ -214,7 +214,7 @@ def token_response(response: TokenResponse) -> None:
 
 
 def other_models(response: ApiSecretResponse, person: Person, policy: LoanAppSessionPolicy) -> None:
-    assert_type(response.valid, int)
+    assert_type(response.valid, int | None)
     assert_type(response.secret, str)
     assert_type(person.firstname, str | None)
     assert_type(person.middlename, str | None)
