@@ -99,6 +99,10 @@ class ApiKeyCredentials(NotForXCom):
         return (self.api_key,)
 
 
+#: What a method sends; the class decides the kind of request (``service/protocol.py``).
+MethodCredentials: TypeAlias = PasswordCredentials | ApiKeyCredentials
+
+
 @dataclass(frozen=True, kw_only=True)
 class AuthMethod:
     """
@@ -106,13 +110,13 @@ class AuthMethod:
 
     :param name: its name in the Connection and in parameters
     :param fields: what it needs: attribute of ``credentials`` → field of the Connection
-    :param credentials: what it sends; this class also decides the kind of request (``service/protocol.py``)
+    :param credentials: what it sends
     :param credential_type: what it returns
     """
 
     name: Method
     fields: Mapping[str, str]
-    credentials: type[PasswordCredentials | ApiKeyCredentials]
+    credentials: type[MethodCredentials]
     credential_type: type[AccessToken | ApiSecret]
 
     @property
