@@ -11,7 +11,6 @@ import jsonschema
 import pytest
 
 from airflow_provider_loanauth import get_provider_info as module
-from airflow_provider_loanauth.connection.fields import SECRET_FIELDS
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR, get_provider_info
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
@@ -105,7 +104,7 @@ def test_the_code_reads_every_field():
 
 def test_secrets_are_password_fields():
     masked = {name for name, declared in CONN_FIELDS.items() if declared["schema"].get("format") == "password"}
-    assert masked | {"password"} == SECRET_FIELDS
+    assert masked == {"client_secret", "los_client_secret", "api_key"}
 
 
 def test_no_default_values():

@@ -24,15 +24,21 @@ DEFAULT_TIMEOUT = 30.0
 # Much longer values overflow the socket API.
 MAX_TIMEOUT = 86_400
 
-#: Fields with values that must not be shown.
-SECRET_FIELDS = frozenset({"password", "client_secret", "los_client_secret", "api_key"})
-
 # Unicode categories Cc (control) and Cs (surrogate).
 _INVALID = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 # A ticked box arrives as "y" when the form of Airflow 2.11 is tested.
 _TRUE = frozenset({"true", "1", "yes", "y", "on"})
 _FALSE = frozenset({"false", "0", "no", "n", "off"})
+
+
+def is_secret(name: str) -> bool:
+    """
+    Return whether the value of a field must not be shown: the password, and each field that the form hides.
+
+    :param name: attribute of the Connection, or name in its extra
+    """
+    return name == "password" or CONN_FIELDS.get(name, {}).get("schema", {}).get("format") == "password"
 
 
 class ConnectionLike(Protocol):
@@ -125,12 +131,12 @@ class FieldReader:
                 f"{label} contains an invalid character (a control character such as a line break or a tab, or a lone "
                 "surrogate): enter the value again."
             )
-        elif name in SECRET_FIELDS and len(value) < MIN_MASKABLE_LENGTH:
+        elif is_secret(name) and len(value) < MIN_MASKABLE_LENGTH:
             self.warnings.append(
                 f"{label} is shorter than {MIN_MASKABLE_LENGTH} characters, so Airflow cannot mask it in logs: use a "
                 "longer value."
             )
-        return SecretStr(value) if name in SECRET_FIELDS else value
+        return SecretStr(value) if is_secret(name) else value
 
     def boolean(self, name: str, *, default: bool) -> bool:
         """

@@ -123,6 +123,10 @@ class ApiKeyCredentials(NotForXCom):
         return (self.api_key,)
 
 
+#: What a method sends; the class decides the kind of request (``service/protocol.py``).
+MethodCredentials: TypeAlias = PasswordCredentials | ApiKeyCredentials
+
+
 @dataclass(frozen=True, kw_only=True)
 class AuthMethod:
     """
@@ -136,7 +140,7 @@ class AuthMethod:
 
     name: Method
     fields: Mapping[str, str]
-    credentials: type[PasswordCredentials | ApiKeyCredentials]
+    credentials: type[MethodCredentials]
     credential_type: type[AccessToken | ApiSecret]
 
     @property

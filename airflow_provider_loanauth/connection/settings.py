@@ -14,7 +14,7 @@ from airflow_provider_loanauth.redaction import NotForXCom
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.fields import ConnectionLike
-    from airflow_provider_loanauth.connection.methods import ApiKeyCredentials, Method, PasswordCredentials
+    from airflow_provider_loanauth.connection.methods import Method, MethodCredentials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Settings(NotForXCom):
     conn_id: str
     method: Method
     auth_url: str
-    credentials: PasswordCredentials | ApiKeyCredentials
+    credentials: MethodCredentials
     company_id: str | None
     timeout: float
     verify: bool | str

@@ -25,7 +25,7 @@ from airflow_provider_loanauth.redaction import NotForXCom, SecretStr, contains_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from airflow_provider_loanauth.connection.methods import PasswordCredentials
+    from airflow_provider_loanauth.connection.methods import MethodCredentials, PasswordCredentials
 
 #: Path of Authen JWT and Authen LOS (§4.1, §4.2), and the first segment of PPE API secret (§4.3).
 TOKEN_PATH = "/oauth/token"  # noqa: S105 - a path, not a secret
@@ -137,7 +137,7 @@ class WireResponse(NotForXCom):
 # --- requests
 
 
-def build_request(auth_url: str, credentials: PasswordCredentials | ApiKeyCredentials) -> WireRequest:
+def build_request(auth_url: str, credentials: MethodCredentials) -> WireRequest:
     """
     Build the request that authenticates with these credentials.
 

@@ -19,11 +19,12 @@ import pytest
 from airflow.providers_manager import ProvidersManager
 
 from airflow_provider_loanauth.connection import form
-from airflow_provider_loanauth.connection.fields import SECRET_FIELDS
+from airflow_provider_loanauth.connection.fields import is_secret
 from airflow_provider_loanauth.get_provider_info import (
     CONN_FIELDS,
     CONN_TYPE,
     HOOK_NAME,
+    LABELS,
     METHOD_NAMES,
     PACKAGE_NAME,
     RELABELING,
@@ -32,6 +33,7 @@ from airflow_provider_loanauth.get_provider_info import (
 )
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
+SECRET_FIELDS = {"password", "client_secret", "los_client_secret", "api_key"}
 READS_METADATA = hasattr(ProvidersManager, "_load_ui_metadata")
 # The web pages of Airflow 2.11 use libraries with deprecation warnings. A warning about this package is still an error.
 if find_spec("airflow.www"):
@@ -94,6 +96,7 @@ def test_no_field_has_a_default_value():
 def test_secret_fields_are_password_fields():
     declared = {name for name, field in CONN_FIELDS.items() if field["schema"].get("format") == "password"}
     assert declared | {"password"} == SECRET_FIELDS
+    assert set(filter(is_secret, LABELS)) == SECRET_FIELDS
 
 
 def test_airflow_masks_the_secret_fields_by_their_names():

@@ -12,16 +12,22 @@ from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, METHOD_NAMES
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-FIELDS = {"broker_client_id": "Broker client ID", "broker_client_secret": "Broker client secret"}
+FIELDS = {
+    "broker_client_id": {"label": "Broker client ID", "schema": {"type": ["string", "null"]}},
+    "broker_client_secret": {
+        "label": "Broker client secret",
+        "schema": {"type": ["string", "null"], "format": "password"},
+    },
+}
 
 
 @pytest.fixture
 def broker(monkeypatch):
     """Describe a method that sends the client credentials of a broker: its name, its form fields, what it needs."""
     monkeypatch.setitem(METHOD_NAMES, "broker", "Authen broker")
-    for name, label in FIELDS.items():
-        monkeypatch.setitem(CONN_FIELDS, name, {"label": label, "schema": {"type": ["string", "null"]}})
-        monkeypatch.setitem(LABELS, name, label)
+    for name, declared in FIELDS.items():
+        monkeypatch.setitem(CONN_FIELDS, name, declared)
+        monkeypatch.setitem(LABELS, name, declared["label"])
     method = AuthMethod(
         name="broker",
         fields=METHODS["jwt"].fields | {"client_id": "broker_client_id", "client_secret": "broker_client_secret"},
@@ -31,11 +37,17 @@ def broker(monkeypatch):
     monkeypatch.setitem(METHODS, "broker", method)
 
 
-def test_a_described_method_works(broker, sandbox, define, logs):
+@pytest.fixture
+def tenant(broker, sandbox, define):
+    """Define a Connection for the described method; return its extra."""
     connection = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     extra = connection["extra"]
     extra |= {"broker_client_id": extra.pop("client_id"), "broker_client_secret": extra.pop("client_secret")}
     define("tenant_a", connection | {"extra": extra | {"method": "broker"}})
+    return extra
+
+
+def test_a_described_method_works(tenant, sandbox, logs):
     credential = LoanAuthHook("tenant_a").get_credential()
     assert type(credential) is AccessToken
     assert credential.method == "broker"
@@ -47,6 +59,13 @@ def test_a_described_method_works(broker, sandbox, define, logs):
     # Refreshed after a 401, with the same method.
     response = requests.post(f"{sandbox.url}/sandbox/price", json=loan, auth=LoanAuth(credential), timeout=30)
     assert response.status_code == 200
+
+
+def test_its_secrets_are_hidden_like_those_of_the_others(tenant):
+    settings = LoanAuthHook("tenant_a").client.settings()
+    assert settings.credentials.client_secret == tenant["broker_client_secret"]
+    assert tenant["broker_client_secret"] not in repr(settings)
+    assert tenant["broker_client_secret"] in settings.secrets
 
 
 def test_its_missing_fields_are_named_by_their_labels(broker, sandbox, define):
