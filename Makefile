@@ -50,7 +50,7 @@ demo: $(READY) ## Run an example DAG for each method against the sandbox, and sh
 
 .PHONY: test
 test: $(READY) ## Run all tests with coverage, or some (ARGS="tests/hooks -x")
-	@$(BIN)/python -m pytest $(or $(ARGS),-n auto --cov --cov-report=term --cov-fail-under=95)
+	@$(BIN)/python -m pytest $(or $(ARGS),-n auto --cov --cov-report=term --cov-fail-under=97)
 
 .PHONY: test-triggerer
 test-triggerer: $(READY) ## Test 50 deferred sensors with a real scheduler and triggerer; takes minutes
