@@ -144,8 +144,8 @@ class Client:
         """
         Authenticate (``service-interface.md`` §4).
 
-        The result is not masked in logs yet: whoever reveals it masks it, because Airflow's masker compiles all its
-        patterns again for each new value, which costs more than the authentication.
+        The secrets of the response are not masked in logs yet. A caller that reveals one masks it first: Airflow's
+        masker compiles all its patterns again for each new value, which costs more than the authentication.
 
         :param settings: what :meth:`settings` returned; None: read them now
         :raises SettingsError: the Connection is incomplete or wrong, or its certificate, CA bundle or address is

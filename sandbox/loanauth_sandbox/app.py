@@ -1,4 +1,4 @@
-"""The service: an ASGI application that authenticates, prices, answers probes, and plays faults on requests."""
+"""The service: an ASGI application that authenticates, prices, responds to probes, and plays faults on requests."""
 
 from __future__ import annotations
 
