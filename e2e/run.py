@@ -85,7 +85,7 @@ def run_in_browser(run: Run, screenshots: Path) -> None:
             "timeout": "20",
         }
         user.add_connection(CONN_ID, fields, "Authen JWT")
-        message = user.test_connection(CONN_ID, "test-answer")
+        message = user.test_connection(CONN_ID, "test-result")
         run.check("with Authen JWT" in message and USER.username in message, f"the Test button showed {message!r}")
         user.change_timeout(CONN_ID, "25")
         message = user.test_connection(CONN_ID)

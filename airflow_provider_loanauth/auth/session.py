@@ -24,6 +24,9 @@ class PricingSession(requests.Session):
     :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
     """
 
+    # What a pickle of a session contains.
+    __attrs__ = [*requests.Session.__attrs__, "_timeout"]  # noqa: RUF012 - as the base class declares it
+
     def __init__(self, *, auth: Callable[..., Any], timeout: float, verify: bool | str) -> None:
         super().__init__()
         self.auth = auth

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from enum import Enum
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from airflow_provider_loanauth._compat import BaseHook, run_in_thread
@@ -65,6 +65,7 @@ class LoanAuthHook(BaseHook):
         self.loanauth_conn_id = loanauth_conn_id
         self.method = method
         self.max_attempts = max_attempts
+        self._logged_warnings: set[str] = set()
 
     @staticmethod
     def get_connection_form_widgets() -> dict[str, Any]:
@@ -76,9 +77,9 @@ class LoanAuthHook(BaseHook):
         """Return how the standard fields of the connection form behave, for Airflow before 3.2."""
         return form_behaviour(UI_FIELD_BEHAVIOUR)
 
-    @cached_property
+    @property
     def client(self) -> Client:
-        """The client of this hook's connection and method."""
+        """A client with the connection, method and attempts that this hook has now."""
         return self._client(self.method, self.max_attempts)
 
     def _client(self, method: str | None, max_attempts: int) -> Client:
@@ -88,6 +89,7 @@ class LoanAuthHook(BaseHook):
             max_attempts=max_attempts,
             get_connection=self.get_connection,
             log=self.log,
+            logged_warnings=self._logged_warnings,
         )
 
     def authen_jwt(self) -> TokenResponse:
@@ -135,7 +137,8 @@ class LoanAuthHook(BaseHook):
         :return: the response, in plaintext and masked in this task's logs; it cannot be stored in XCom
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
-        response = self.client.authenticate(self.client.settings(method)).response
+        client = self.client
+        response = client.authenticate(client.settings(method)).response
         mask(response.secrets)
         return response
 
@@ -148,7 +151,8 @@ class LoanAuthHook(BaseHook):
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
         require_fernet()
-        return self.client.authenticate(self.client.settings(method)).seal()
+        client = self.client
+        return client.authenticate(client.settings(method)).seal()
 
     async def aget_credential(self, method: Method | None = None) -> AccessToken | ApiSecret:
         """
@@ -165,7 +169,8 @@ class LoanAuthHook(BaseHook):
         :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
-        response = self.client.authenticate(self.client.settings(method)).response
+        client = self.client
+        response = client.authenticate(client.settings(method)).response
         mask(response.secrets)
         return response.credential
 

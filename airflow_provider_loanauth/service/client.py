@@ -100,6 +100,7 @@ class Client:
     :param get_connection: function that returns the Connection of an id; None: ``BaseHook.get_connection``
     :param log: logger for warnings and successful authentications
     :param now: function that returns the time (UTC); None: the system clock
+    :param logged_warnings: warnings that were logged and are not logged again; the client adds to it
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class Client:
         get_connection: Callable[[str], Any] | None = None,
         log: Any = _log,
         now: Callable[[], datetime] | None = None,
+        logged_warnings: set[str] | None = None,
     ) -> None:
         self.conn_id = conn_id
         self.method = method
@@ -118,7 +120,7 @@ class Client:
         self._get_connection = get_connection
         self._log = log
         self._now = now or _utc_now
-        self._logged_warnings: set[str] = set()
+        self._logged_warnings = set() if logged_warnings is None else logged_warnings
 
     def settings(self, method: str | None = None) -> Settings:
         """

@@ -150,13 +150,13 @@ def _check_password(company: Company, user: User, password: str, state: State) -
 def secret(context: RequestContext) -> Response:
     """Respond to PPE API secret, §4.3."""
     with _counted(context, "ppe") as caller:
-        company, user = _authenticate_key(context, caller)
+        company = _authenticate_key(context, caller)
     lifetime = context.lifetime(context.state.settings.secret_lifetime)
-    fields = context.state.issuer.secret(company, user, now=context.state.clock(), lifetime=lifetime)
+    fields = context.state.issuer.secret(company, now=context.state.clock(), lifetime=lifetime)
     return secret_response(fields, header_text(context.request, "accept-encoding") or "")
 
 
-def _authenticate_key(context: RequestContext, caller: Caller) -> tuple[Company, User]:
+def _authenticate_key(context: RequestContext, caller: Caller) -> Company:
     request = context.request
     reject_credentials(request, frozenset(["apikey", "userid"]))
     if context.body or "transfer-encoding" in request.headers:
@@ -171,8 +171,8 @@ def _authenticate_key(context: RequestContext, caller: Caller) -> tuple[Company,
         if values and (len(values) > 1 or header_text(request, name) != value):
             raise ProtocolViolation(f"the {name} header differs from the path")
     reject_secret_copies(request, (api_key,), frozenset(["apikey"]))
-    caller.company, caller.user = company, user = _find_key(api_key, user_id, context)
-    return company, user
+    caller.company, caller.user = company, _ = _find_key(api_key, user_id, context)
+    return company
 
 
 def _find_key(api_key: str, user_id: str, context: RequestContext) -> tuple[Company, User]:

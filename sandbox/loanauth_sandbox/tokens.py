@@ -34,7 +34,6 @@ class Issued:
     """
 
     company_id: str
-    user_label: str
     expires_at: float
 
 
@@ -74,7 +73,7 @@ class Issuer:
         }
         access = {**claims, "exp": int(now) + lifetime} if with_exp else claims
         refresh = {**claims, "jti": str(uuid.uuid4()), "ati": jti, "exp": int(now) + 30 * 86_400}
-        self._tokens[jti] = Issued(company.company_id, f"{company.label}/{user.label}", int(now) + lifetime)
+        self._tokens[jti] = Issued(company.company_id, int(now) + lifetime)
         return {
             "access_token": jwt.encode(access, signing_key(), "RS256"),
             "token_type": "bearer",
@@ -104,7 +103,7 @@ class Issuer:
             "jti": jti,
         }
 
-    def secret(self, company: Company, user: User, *, now: float, lifetime: int) -> dict[str, Any]:
+    def secret(self, company: Company, *, now: float, lifetime: int) -> dict[str, Any]:
         """Issue an API secret: the two fields of §2.2.
 
         ``valid`` is the time of issue in milliseconds since the epoch. The interface does not say what the number
@@ -114,7 +113,7 @@ class Issuer:
         :param lifetime: how many seconds pricing accepts the secret; not part of the response.
         """
         secret = base64.b64encode(secrets.token_bytes(48)).decode("ascii")
-        self._secrets[secret] = Issued(company.company_id, f"{company.label}/{user.label}", now + lifetime)
+        self._secrets[secret] = Issued(company.company_id, now + lifetime)
         return {"valid": int(now * 1000), "secret": secret}
 
     def check_token(self, token: str, *, now: float) -> str | None:

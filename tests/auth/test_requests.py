@@ -88,6 +88,16 @@ def test_what_urllib3_logs_about_malformed_headers_is_masked(conn_id, session_of
     assert leaks(redact(logs.text), [value]) == []
 
 
+@pytest.mark.parametrize(("conn_id", "header"), [("loanauth_jwt", "authorization"), ("loanauth_ppe", "secret")])
+def test_a_credential_that_it_requested_is_masked(conn_id, header, world, pricing):
+    """No task opened it, so nothing else has masked it."""
+    requests.get(pricing.url, auth=LoanAuth.from_connection(conn_id), timeout=60)
+    (credential,) = pricing.credentials
+    value = credential[header].removeprefix("Bearer ")
+    for form in (value, base64.b64encode(value.encode()).decode().rstrip("=")):
+        assert redact(f"before {form} after") == "before *** after"
+
+
 def test_the_header_names_can_be_set(pricing, pulled):
     secret = pulled("loanauth_ppe")
     auth = LoanAuth(secret, secret_header="X-Made-Up", company_header="X-Company")

@@ -44,6 +44,17 @@ def test_a_pulled_credential_costs_no_login(world, pulled):
     assert world.logins == 1
 
 
+def test_a_pickled_session_works_and_contains_no_secret(world, pulled):
+    token = pulled()
+    with LoanAuthHook("loanauth_jwt").get_conn(token) as session:
+        assert price(session, world.url).status_code == 200
+        pickled = pickle.dumps(session)
+    assert leaks(pickled.decode("latin-1"), [token.value]) == []
+    with pickle.loads(pickled) as session:
+        assert price(session, world.url).status_code == 200
+    assert world.logins == 0
+
+
 def test_a_pulled_credential_is_refreshed_with_its_own_method(world, pulled, define):
     """One Connection may serve several methods."""
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]

@@ -96,6 +96,18 @@ def test_the_method_of_the_call_overrides_hook_and_connection(
     assert set(sandbox.counters().by_method) == {expected}
 
 
+def test_attributes_of_the_hook_may_change_between_calls(all_methods, sandbox):
+    hook = LoanAuthHook("no_such_connection", "ppe")
+    with pytest.raises(LoanAuthError):
+        hook.authenticate()
+    hook.loanauth_conn_id, hook.method, hook.max_attempts = "tenant_a", "los", 1
+    hook.authenticate()
+    assert set(sandbox.counters().by_method) == {"los"}
+    sandbox.set_fault("status", status=500)
+    with pytest.raises(UnavailableError, match="after 1 attempt"):
+        hook.authenticate()
+
+
 # --- returned values
 
 

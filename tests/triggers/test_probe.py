@@ -446,6 +446,25 @@ def test_every_failure_is_followed_by_an_interval(fault, sandbox, real_requests)
     assert real_requests.span > 0.5 * (real_requests.number - 1) * INTERVAL
 
 
+def test_the_interval_counts_from_a_request_that_began_late(monkeypatch, fake_requests):
+    """On a busy machine a thread begins later than it was started."""
+    interval, really, delays = 0.5, probe.run_in_thread, iter([0.4])
+
+    async def run_late(function, **kwargs):
+        await asyncio.sleep(next(delays, 0.0))
+        return await really(function, **kwargs)
+
+    monkeypatch.setattr(probe, "run_in_thread", run_late)
+
+    async def main():
+        tasks = start_waiters(1, "http://127.0.0.1:1", interval)
+        await count_reaches(fake_requests, 2)
+        await cancel(tasks)
+
+    asyncio.run(main())
+    assert fake_requests.span > 0.5 * interval
+
+
 def test_a_hung_service_blocks_nothing(sandbox, real_requests):
     """Neither the event loop nor the next request; and the number of hung requests is bounded."""
     sandbox.set_fault("hang", where="probe")
