@@ -204,7 +204,7 @@ def _expiry(response: TokenResponse, *, requested_at: datetime) -> tuple[datetim
     """
     Return when an access token expires, and its lifetime.
 
-    The ``exp`` claim of the token is used if there is one: seconds since the epoch (RFC 7519 §4.1.4). Otherwise
+    The ``exp`` claim of the token is used if it is a time: seconds since the epoch (RFC 7519 §4.1.4). Otherwise
     ``expires_in`` is added to the time of the request; it is read as seconds (RFC 6749 §5.1), because the interface
     states no unit. If the token has an ``iat`` claim (RFC 7519 §4.1.6), the lifetime is ``exp`` minus ``iat``. Both
     come from the service's clock, so that a wrong clock on this machine does not matter.
@@ -214,20 +214,27 @@ def _expiry(response: TokenResponse, *, requested_at: datetime) -> tuple[datetim
     :return: the expiry (UTC) and the lifetime in seconds; each is None if it is not known
     """
     claims = _unverified_claims(response.access_token)
-    expiry, start = (_numeric_date(claims.get(name)) for name in ("exp", "iat"))
     requested = requested_at.timestamp()
+    issued = _numeric_date(claims.get("iat"))
     expires_in = _numeric_date(response.expires_in)
-    if expiry is None and expires_in is not None:
-        expiry, start = requested + expires_in, requested
-    if expiry is None:
-        return None, None
+    for expiry, start in (
+        (_numeric_date(claims.get("exp")), requested if issued is None else issued),
+        (None if expires_in is None else requested + expires_in, requested),
+    ):
+        instant = _instant(expiry)
+        if expiry is not None and instant is not None:
+            seconds = expiry - start
+            # Expired when it was received: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
+            return instant, seconds if seconds > 0 else None
+    return None, None
+
+
+def _instant(seconds: float | None) -> datetime | None:
+    """Return the time (UTC) of seconds since the epoch; None if there is none, or it is not a time."""
     try:
-        instant = datetime.fromtimestamp(expiry, tz=timezone.utc)
+        return None if seconds is None else datetime.fromtimestamp(seconds, tz=timezone.utc)
     except (ValueError, OverflowError, OSError):
-        return None, None
-    seconds = expiry - (requested if start is None else start)
-    # Expired when it was received: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
-    return instant, seconds if seconds > 0 else None
+        return None
 
 
 def _unverified_claims(token: str) -> Mapping[str, Any]:

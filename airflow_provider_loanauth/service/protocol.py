@@ -62,25 +62,17 @@ _LIKELY_CAUSES = {
     408: "The service timed out while waiting for the request.",
     429: "The service is rate-limiting requests.",
 }
-_INVALID_GRANT = (
-    "Username or Password is wrong, or the user is locked. The password is not sent again, because repeated failures "
-    "can lock the account: correct the Connection, or have the user unlocked, then clear the task."
-)
-#: Error codes that say that the request was rejected, whatever the status is (RFC 6749 §5.2).
-_REJECTION_CODES = frozenset(
-    {
-        "invalid_client",
-        "invalid_grant",
-        "invalid_request",
-        "invalid_scope",
-        "unauthorized_client",
-        "unsupported_grant_type",
-    }
-)
-_LIKELY_CAUSES_BY_CODE = {
+#: Error codes of RFC 6749 §5.2, which mean a rejection whatever the status is, and their likely causes.
+_CAUSES_BY_CODE = {
     "invalid_client": _LIKELY_CAUSES[401],
-    "invalid_grant": _INVALID_GRANT,
+    "invalid_grant": (
+        "Username or Password is wrong, or the user is locked. The password is not sent again, because repeated "
+        "failures can lock the account: correct the Connection, or have the user unlocked, then clear the task."
+    ),
+    "invalid_request": _LIKELY_CAUSES[400],
+    "invalid_scope": _LIKELY_CAUSES[400],
     "unauthorized_client": _LIKELY_CAUSES[401],
+    "unsupported_grant_type": _LIKELY_CAUSES[400],
 }
 _OTHER_4XX = "The service rejected the request: check Auth URL and the credentials of the method in the Connection."
 _SERVER_ERROR = "The service, or a gateway in front of it, is failing or overloaded."
@@ -242,21 +234,16 @@ def _parse(request: WireRequest, response: WireResponse, now: datetime) -> Token
     if not isinstance(document, dict):
         raise ResponseError(_describe_non_object(response, document))
     parsed = from_json(request.response_model, document)
-    if isinstance(parsed, TokenResponse):
-        _check_token(parsed)
-    elif not _HEADER_TEXT.fullmatch(parsed.secret):
-        raise ResponseError(
-            "The field secret of the response is empty or contains characters that a header cannot carry."
-        )
-    return parsed
-
-
-def _check_token(response: TokenResponse) -> None:
-    if not _B64TOKEN.fullmatch(response.access_token):
+    if isinstance(parsed, TokenResponse) and not _B64TOKEN.fullmatch(parsed.access_token):
         raise ResponseError(
             "The field access_token of the response is empty or contains characters that a bearer token cannot have "
             "(RFC 6750 §2.1)."
         )
+    if not _HEADER_TEXT.fullmatch(parsed.credential):
+        raise ResponseError(
+            "The field secret of the response is empty or contains characters that a header cannot carry."
+        )
+    return parsed
 
 
 def parse_json(body: bytes) -> Any:
@@ -321,22 +308,21 @@ def raise_for_status(
     :raises UnavailableError: 408, 429, 5xx
     :raises ResponseError: 1xx, 3xx, and numbers that are not a status
     """
-    code = document.get("error") if isinstance(document, dict) else None
-    rejected = isinstance(code, str) and code in _REJECTION_CODES
-    if 200 <= status < 300 and not rejected:  # noqa: PLR2004 - RFC 9110 §15.3
+    code = str(document.get("error")) if isinstance(document, dict) else ""
+    has_code = code in _CAUSES_BY_CODE
+    if 200 <= status < 300 and not has_code:  # noqa: PLR2004 - RFC 9110 §15.3
         return
-    error, description = error_details(document, secrets)
-    details = ": ".join(text for text in (error, description) if text)
+    details = ": ".join(text for text in error_details(document, secrets) if text)
     responded = f"The service responded with {status}" + (f" ({details})." if details else ".")
-    if rejected and (is_unavailable(status) or not 400 <= status < 500):  # noqa: PLR2004 - RFC 9110 §15.5
-        raise RejectedError(f"{responded} {_LIKELY_CAUSES_BY_CODE.get(str(code), _LIKELY_CAUSES[400])}", status=status)
-    if is_unavailable(status):
-        message = f"{responded} {_LIKELY_CAUSES.get(status, _SERVER_ERROR)}"
-        raise UnavailableError(message, status=status, retry_after=retry_after)
-    if 400 <= status < 500:  # noqa: PLR2004 - RFC 9110 §15.5
-        invalid_grant = status == HTTPStatus.BAD_REQUEST and error == "invalid_grant"  # RFC 6749 §5.2
-        cause = _INVALID_GRANT if invalid_grant else _LIKELY_CAUSES.get(status, _OTHER_4XX)
+    is_rejection = 400 <= status < 500 and not is_unavailable(status)  # noqa: PLR2004 - RFC 9110 §15.5
+    if has_code or is_rejection:
+        # A rejection other than 400 names its cause by its status.
+        by_code = has_code and (status == HTTPStatus.BAD_REQUEST or not is_rejection)
+        cause = _CAUSES_BY_CODE[code] if by_code else _LIKELY_CAUSES.get(status, _OTHER_4XX)
         raise RejectedError(f"{responded} {cause}", status=status)
+    if is_unavailable(status):
+        cause = _LIKELY_CAUSES.get(status, _SERVER_ERROR)
+        raise UnavailableError(f"{responded} {cause}", status=status, retry_after=retry_after)
     if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110 §15.4
         target = f" to {redacted_host(location, secrets)}" if location else ""
         raise ResponseError(

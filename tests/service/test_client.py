@@ -222,7 +222,8 @@ def expiry_of(access_token, expires_in=None):
         ({"exp": NOW - 5}, None, REQUESTED_AT - timedelta(seconds=5), None),
         ({"exp": NOW + 60, "iat": NOW + 60}, None, REQUESTED_AT + timedelta(seconds=60), None),
         # Not an instant.
-        ({"exp": 1e300}, 60, None, None),
+        ({"exp": 1e300}, None, None, None),
+        ({"exp": 1e300}, 60, REQUESTED_AT + timedelta(seconds=60), 60),
         ({"exp": 10**400}, 60, REQUESTED_AT + timedelta(seconds=60), 60),
         ({}, 10**400, None, None),
         ({}, 10**15, None, None),
