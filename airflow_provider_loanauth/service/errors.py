@@ -24,16 +24,27 @@ R = TypeVar("R")
 TRANSPORT_EXCEPTIONS = (OSError, ValueError, urllib3.exceptions.HTTPError)
 
 
-def map_exception(error: Exception, request: WireRequest) -> LoanAuthError:
+def map_exception(error: Exception, request: WireRequest, *, has_proxy: bool = False) -> LoanAuthError:
     """
     Map an exception of ``requests``, or of a library that it uses, to an exception of this package.
 
     :param error: the exception; its text is not used, because it contains the URL
     :param request: the request that was sent
+    :param has_proxy: whether it was sent through the proxy of the Connection, and not through one of the environment
     :return: the exception to raise
     """
     target = f"{request.http_method} {request.redacted_url}"
+    proxy = f"{LABELS['proxy']} in the Connection" if has_proxy else "HTTPS_PROXY and NO_PROXY on this machine"
     certificate = _cause_of(error, ssl.SSLCertVerificationError)
+    if isinstance(error, requests.exceptions.ProxyError):
+        if certificate is not None:
+            return SettingsError(
+                f"The certificate of the proxy is not trusted ({certificate.verify_message}) at {target}. Check "
+                f"{proxy}; if a private certificate authority issued the certificate, add that authority to the CA "
+                f"bundle in {LABELS['verify']}."
+            )
+        if "Tunnel connection failed: 407" in str(error):
+            return SettingsError(f"The proxy requires authentication (407): check {proxy} ({target})")
     if certificate is not None:
         # verify_message is a text of the TLS library, for example "Hostname mismatch".
         return SettingsError(
@@ -52,7 +63,7 @@ def map_exception(error: Exception, request: WireRequest) -> LoanAuthError:
         return SettingsError(f"{_NO_SOCKS} ({target})")
     for types, make, sentence in _EXCEPTION_MAP:
         if isinstance(error, types):
-            return make(f"{sentence} ({target})")
+            return make(f"{sentence.format(proxy=proxy)} ({target})")
     return UnavailableError(f"The request failed with {type(error).__name__} ({target})")
 
 
@@ -86,7 +97,8 @@ _UNREACHABLE = (
 )
 _BROKEN = "The response of the service was cut off or cannot be decoded"
 
-#: (exceptions of libraries, exception of this package, sentence), most specific first.
+#: (exceptions of libraries, exception of this package, sentence), most specific first. ``{proxy}`` stands for the field
+#: or the variables to check.
 _EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
     (
         (requests.exceptions.InvalidProxyURL, urllib3.exceptions.ProxySchemeUnknown),
@@ -112,7 +124,7 @@ _EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], st
     (
         (requests.exceptions.ProxyError,),
         UnavailableError,
-        "The proxy could not be reached, or it blocked the request: check HTTPS_PROXY and NO_PROXY",
+        "The proxy could not be reached, or it blocked the request: check {proxy}",
     ),
     (
         (requests.exceptions.SSLError, ssl.SSLError),

@@ -17,11 +17,14 @@ from airflow_provider_loanauth.get_provider_info import USER_AGENT
 from airflow_provider_loanauth.redaction import encoded_forms, hide_cause
 from airflow_provider_loanauth.service.errors import TRANSPORT_EXCEPTIONS, map_exception
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
+from airflow_provider_loanauth.service.proxy import ProxyAdapter, proxies_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from typing_extensions import Self
+
+    from airflow_provider_loanauth.connection.proxy import Proxy
 
 #: Bytes after decoding. A longer response is an error, because both responses of the interface are a few KiB.
 MAX_RESPONSE_BYTES = 1024 * 1024
@@ -44,12 +47,15 @@ class Transport:
 
     :param timeout: seconds to wait for a connection, and for each part of a response
     :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
+    :param proxy: the proxy for https requests; None: the proxy settings of the environment apply
     """
 
-    def __init__(self, *, timeout: float, verify: bool | str) -> None:
+    def __init__(self, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> None:
         self._timeout = timeout
         self._verify = verify
+        self._proxy = proxy
         self._session = _Session()
+        self._session.mount("https://", ProxyAdapter(proxy))
         self._session.headers["User-Agent"] = USER_AGENT
         # Accept no cookies: a session cookie would be a second credential on the next request.
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
@@ -74,7 +80,7 @@ class Transport:
             try:
                 return self._send(request)
             except TRANSPORT_EXCEPTIONS as error:
-                raise map_exception(error, request) from None
+                raise map_exception(error, request, has_proxy=self._proxy is not None) from None
 
     def _send(self, request: WireRequest) -> WireResponse:
         # Plain http is for loopback only. A proxy of the environment would receive the password unencrypted.
@@ -91,6 +97,7 @@ class Transport:
             auth=basic or (lambda prepared: prepared),
             timeout=self._timeout,
             verify=self._verify,
+            proxies=proxies_of(self._proxy),
             # A 307 would send the password to the target of the redirect.
             allow_redirects=False,
             stream=True,
@@ -108,7 +115,7 @@ class Transport:
                     status=status,
                 )
             except TRANSPORT_EXCEPTIONS as error:
-                failure = map_exception(error, request)
+                failure = map_exception(error, request, has_proxy=self._proxy is not None)
             return WireResponse(status=status, headers=headers, body=b"", failure=failure)
 
 
