@@ -73,6 +73,11 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "Whether to check the TLS certificate of the service: true, false, or the path of a CA bundle on the workers. "
         "Default: true.",
     ),
+    "proxy": _secret(
+        "Proxy",
+        "An http or https proxy, http://user:password@host:port. Used for login, probe and pricing requests instead of "
+        "the proxy settings of the machine. Usually empty.",
+    ),
     "api_key_in_headers": _field(
         "API key in headers",
         "For PPE API secret. Send API key and User ID in headers as well as in the path. Usually off.",

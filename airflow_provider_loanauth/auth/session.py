@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import requests
-from requests.adapters import HTTPAdapter
+
+from airflow_provider_loanauth.service.proxy import ProxyAdapter, proxies_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from airflow_provider_loanauth.connection.proxy import Proxy
 
 # Maximum of connections that are kept alive per host. With the default of ten, more than ten threads would open a new
 # connection for almost every request. Over TLS, a new connection takes longer than the request.
@@ -17,34 +20,41 @@ _POOL_SIZE = 64
 
 class PricingSession(requests.Session):
     """
-    A ``requests`` session that sets authentication, timeout and TLS settings for each request.
+    A ``requests`` session that sets authentication, timeout, TLS settings and proxy for each request.
 
     :param auth: the ``LoanAuth`` that adds the credential to each request
     :param timeout: seconds to wait for a connection, and for each part of a response
     :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
+    :param proxy: the proxy for https requests; None: the proxy settings of the environment apply
     """
 
     # What a pickle of a session contains.
-    __attrs__ = [*requests.Session.__attrs__, "_timeout"]  # noqa: RUF012 - as the base class declares it
+    __attrs__ = [*requests.Session.__attrs__, "_timeout", "_proxy"]  # noqa: RUF012 - as the base class declares it
 
-    def __init__(self, *, auth: Callable[..., Any], timeout: float, verify: bool | str) -> None:
+    def __init__(
+        self, *, auth: Callable[..., Any], timeout: float, verify: bool | str, proxy: Proxy | None = None
+    ) -> None:
         super().__init__()
         self.auth = auth
         self.verify = verify
         self._timeout = timeout
+        self._proxy = proxy
         for scheme in ("https://", "http://"):
-            self.mount(scheme, HTTPAdapter(pool_maxsize=_POOL_SIZE))
+            self.mount(scheme, ProxyAdapter(proxy, pool_maxsize=_POOL_SIZE))
 
     def request(self, method: str | bytes, url: str | bytes, *args: Any, **kwargs: Any) -> requests.Response:
         """Send a request; parameters and errors are those of ``requests.Session.request``."""
         kwargs.setdefault("timeout", self._timeout)
         # Pass it as a parameter: a CA bundle of the environment would override the attribute of the session.
         kwargs.setdefault("verify", self.verify)
+        kwargs.setdefault("proxies", proxies_of(self._proxy))
         return super().request(method, url, *args, **kwargs)
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a prepared request; parameters and errors are those of ``requests.Session.send``."""
         kwargs.setdefault("timeout", self._timeout)
+        if self._proxy is not None:
+            kwargs.setdefault("proxies", proxies_of(self._proxy))
         return super().send(request, **kwargs)
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:

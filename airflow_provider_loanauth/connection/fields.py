@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_loanauth.connection.address import AddressError, base_address
 from airflow_provider_loanauth.connection.form import UNCHANGED_SECRET
+from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, CONN_TYPE, LABELS, METHOD_NAMES
 from airflow_provider_loanauth.redaction import MIN_MASKABLE_LENGTH, SecretStr
 
@@ -229,3 +230,21 @@ class FieldReader:
         except AddressError as error:
             self.problems.append(f"{LABELS['host']} {error}")
             return ""
+
+    def proxy(self) -> Proxy | None:
+        """Return the proxy; None if it is unset or cannot be used."""
+        known_problems = len(self.problems)
+        value = (self.text("proxy") or "").strip()
+        if not value or len(self.problems) > known_problems:
+            return None
+        try:
+            proxy = Proxy.from_url(SecretStr(value))
+        except AddressError as error:
+            self.problems.append(f"{LABELS['proxy']} {error}")
+            return None
+        if any(len(secret) < MIN_MASKABLE_LENGTH for secret in proxy.secrets):
+            self.warnings.append(
+                f"{LABELS['proxy']} has a password that is shorter than {MIN_MASKABLE_LENGTH} characters, so Airflow "
+                "cannot mask it in logs: use a longer one."
+            )
+        return proxy

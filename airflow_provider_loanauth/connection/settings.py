@@ -15,6 +15,7 @@ from airflow_provider_loanauth.redaction import NotForXCom
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.fields import ConnectionLike
     from airflow_provider_loanauth.connection.methods import Method, MethodCredentials
+    from airflow_provider_loanauth.connection.proxy import Proxy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class Settings(NotForXCom):
     :param timeout: seconds to wait for the connection, and again for the head of the response; the whole request may
         take twice as long
     :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
+    :param proxy: the proxy for https requests; None: the proxy settings of the environment apply
     :param warnings: sentences for the log about risky values
     """
 
@@ -43,12 +45,13 @@ class Settings(NotForXCom):
     company_id: str | None
     timeout: float
     verify: bool | str
+    proxy: Proxy | None = None
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every value to mask in logs."""
-        return self.credentials.secrets
+        return (*self.credentials.secrets, *(self.proxy.secrets if self.proxy else ()))
 
 
 def load(conn: ConnectionLike, method: str | None = None) -> Settings:
@@ -63,6 +66,7 @@ def load(conn: ConnectionLike, method: str | None = None) -> Settings:
     reader = FieldReader(conn)
     name = reader.method(method)
     auth_url, timeout, verify = reader.auth_url(), reader.timeout(), reader.verify()
+    proxy = _proxy(reader, auth_url)
     if name is not None:
         chosen = METHODS[name]
         credentials = chosen.credentials.read(reader, chosen)
@@ -76,6 +80,7 @@ def load(conn: ConnectionLike, method: str | None = None) -> Settings:
                 company_id=company_id,
                 timeout=timeout,
                 verify=verify,
+                proxy=proxy,
                 warnings=tuple(reader.warnings),
             )
     raise SettingsError(
@@ -88,3 +93,14 @@ def _company_id(reader: FieldReader) -> str | None:
     if company_id is not None and not fits_in_header(company_id):
         reader.problems.append(f"{LABELS['company_id']} {NOT_A_HEADER_VALUE}: correct it.")
     return company_id
+
+
+def _proxy(reader: FieldReader, auth_url: str) -> Proxy | None:
+    proxy = reader.proxy()
+    if proxy is not None and auth_url.startswith("http:"):
+        reader.warnings.append(
+            f"{LABELS['proxy']} is ignored, because {LABELS['host']} begins with http: such requests stay on this "
+            "machine, and a proxy could read the password."
+        )
+        return None
+    return proxy

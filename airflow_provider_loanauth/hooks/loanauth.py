@@ -177,7 +177,7 @@ class LoanAuthHook(BaseHook):
     def get_conn(self, credential: AccessToken | ApiSecret | _NotGiven = _NotGiven.NOT_GIVEN) -> PricingSession:
         """
         Return a session for pricing requests. It authenticates each request with ``LoanAuth``, keeps connections alive,
-        and uses the TLS settings and the timeout of the Connection.
+        and uses the TLS settings, the timeout and the proxy of the Connection.
 
         Threads may share the session. Use it in a ``with`` statement.
 
@@ -212,7 +212,9 @@ class LoanAuthHook(BaseHook):
             client = self._client(credential.method, self.max_attempts)
             auth = LoanAuth.from_client(client, credential)
         settings = client.settings()
-        return PricingSession(auth=auth, timeout=settings.timeout, verify=settings.verify)
+        return PricingSession(
+            auth=auth, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy
+        )
 
     def test_connection(self) -> tuple[bool, str]:
         """

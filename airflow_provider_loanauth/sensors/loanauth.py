@@ -181,11 +181,13 @@ class LoanAuthSensor(BaseSensorOperator):
             # Continue the back-off of the earlier wait. If intervals double, their sum is the next interval minus the
             # first interval. So the next interval is the first interval plus the time waited so far.
             interval = min(interval + self.timeout - left, max(interval, max_interval))
+        settings = self.hook.client.settings()
         trigger = ServiceReadyTrigger(
-            address=self.hook.client.settings().auth_url,
+            address=settings.auth_url,
             poke_interval=interval,
             deadline=deadline,
             max_interval=max_interval,
+            proxy=None if settings.proxy is None else settings.proxy.url,
         )
         self.defer(
             trigger=trigger,

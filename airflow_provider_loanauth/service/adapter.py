@@ -6,18 +6,18 @@ import functools
 import socket
 from typing import TYPE_CHECKING, Any
 
-from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 
 from airflow_provider_loanauth.connection.fields import is_special_file
 from airflow_provider_loanauth.service.exchange import Exchange, LimitedResponse
+from airflow_provider_loanauth.service.proxy import ProxyAdapter
 
 if TYPE_CHECKING:
     from urllib3 import HTTPConnectionPool, PoolManager
 
 
-class LimitedAdapter(HTTPAdapter):
+class LimitedAdapter(ProxyAdapter):
     """Parameters are those of the base class."""
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:

@@ -161,7 +161,7 @@ class Client:
         settings = settings or self.settings()
         request = protocol.build_request(settings.auth_url, settings.credentials)
         try:
-            with Transport(timeout=settings.timeout, verify=settings.verify) as transport:
+            with Transport(timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy) as transport:
 
                 def attempt() -> AuthenticationResult:
                     requested_at = self._now()

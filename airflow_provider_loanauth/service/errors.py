@@ -34,7 +34,9 @@ class CodingError(ValueError):
     """The content coding of a body is not one that this package accepts."""
 
 
-def map_exception(error: Exception, request: WireRequest, exchange: Exchange) -> LoanAuthError:
+def map_exception(
+    error: Exception, request: WireRequest, exchange: Exchange, *, has_proxy: bool = False
+) -> LoanAuthError:
     """
     Map an exception that was raised before the head of the response was parsed.
 
@@ -45,6 +47,7 @@ def map_exception(error: Exception, request: WireRequest, exchange: Exchange) ->
         the URL
     :param request: the request that was sent
     :param exchange: the exchange that has ended
+    :param has_proxy: whether it was sent through the proxy of the Connection, and not through one of the environment
     :return: the exception to raise
     """
     if exchange.responded:
@@ -55,7 +58,8 @@ def map_exception(error: Exception, request: WireRequest, exchange: Exchange) ->
         )
     if exchange.expired:
         return UnavailableError(f"{_TIMED_OUT} ({_target(request)})")
-    return _map_by_class(error, _target(request))
+    proxy = f"{LABELS['proxy']} in the Connection" if has_proxy else "HTTPS_PROXY and NO_PROXY on this machine"
+    return _map_by_class(error, _target(request), proxy)
 
 
 def map_broken_body(error: Exception, request: WireRequest, exchange: Exchange) -> LoanAuthError:
@@ -85,8 +89,17 @@ def map_broken_body(error: Exception, request: WireRequest, exchange: Exchange) 
     return UnavailableError(f"{_BROKEN} ({target})")
 
 
-def _map_by_class(error: Exception, target: str) -> LoanAuthError:
+def _map_by_class(error: Exception, target: str, proxy: str) -> LoanAuthError:
     certificate = _cause_of(error, ssl.SSLCertVerificationError)
+    if isinstance(error, requests.exceptions.ProxyError):
+        if certificate is not None:
+            return SettingsError(
+                f"The certificate of the proxy is not trusted ({certificate.verify_message}) at {target}. Check "
+                f"{proxy}; if a private certificate authority issued the certificate, add that authority to the CA "
+                f"bundle in {LABELS['verify']}."
+            )
+        if "Tunnel connection failed: 407" in str(error):
+            return SettingsError(f"The proxy requires authentication (407): check {proxy} ({target})")
     if certificate is not None:
         # verify_message is a text of the TLS library, for example "Hostname mismatch".
         return SettingsError(
@@ -105,7 +118,7 @@ def _map_by_class(error: Exception, target: str) -> LoanAuthError:
         return SettingsError(f"{_NO_SOCKS} ({target})")
     for types, make, sentence in _EXCEPTION_MAP:
         if isinstance(error, types):
-            return make(f"{sentence} ({target})")
+            return make(f"{sentence.format(proxy=proxy)} ({target})")
     return UnavailableError(f"The request failed with {type(error).__name__} ({target})")
 
 
@@ -144,7 +157,8 @@ _UNREACHABLE = (
 _TIMED_OUT = f"The service did not respond within the time set in {LABELS['timeout']}"
 _BROKEN = "The response of the service was cut off or cannot be decoded"
 
-#: (exceptions of libraries, exception of this package, sentence), most specific first.
+#: (exceptions of libraries, exception of this package, sentence), most specific first. ``{proxy}`` stands for the field
+#: or the variables to check.
 _EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
     (
         (requests.exceptions.InvalidProxyURL, urllib3.exceptions.ProxySchemeUnknown),
@@ -170,7 +184,7 @@ _EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], st
     (
         (requests.exceptions.ProxyError,),
         UnavailableError,
-        "The proxy could not be reached, or it blocked the request: check HTTPS_PROXY and NO_PROXY",
+        "The proxy could not be reached, or it blocked the request: check {proxy}",
     ),
     (
         (requests.exceptions.SSLError, ssl.SSLError),

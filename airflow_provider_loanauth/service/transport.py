@@ -25,11 +25,14 @@ from airflow_provider_loanauth.service.errors import (
 )
 from airflow_provider_loanauth.service.exchange import MAX_BODY_BYTES, Exchange
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
+from airflow_provider_loanauth.service.proxy import proxies_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from typing_extensions import Self
+
+    from airflow_provider_loanauth.connection.proxy import Proxy
 
 _CHUNK_BYTES = 64 * 1024
 
@@ -51,13 +54,15 @@ class Transport:
     :param timeout: seconds to wait for the connection, and again for the head of the response; the whole request may
         take twice as long
     :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
+    :param proxy: the proxy for https requests; None: the proxy settings of the environment apply
     """
 
-    def __init__(self, *, timeout: float, verify: bool | str) -> None:
+    def __init__(self, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> None:
         self._timeout = timeout
         self._verify = verify
+        self._proxy = proxy
         self._session = _Session()
-        adapter = LimitedAdapter()
+        adapter = LimitedAdapter(proxy)
         for scheme in ("https://", "http://"):
             self._session.mount(scheme, adapter)
         self._session.headers["User-Agent"] = USER_AGENT
@@ -106,12 +111,13 @@ class Transport:
                 # For each socket operation. The exchange has shorter limits, for all of them together.
                 timeout=(self._timeout, 2 * self._timeout),
                 verify=self._verify,
+                proxies=proxies_of(self._proxy),
                 # A 307 would send the password to the target of the redirect.
                 allow_redirects=False,
                 stream=True,
             )
         except TRANSPORT_EXCEPTIONS as error:
-            failure = map_exception(error, request, exchange)
+            failure = map_exception(error, request, exchange, has_proxy=self._proxy is not None)
             if exchange.status is None:
                 raise failure from None
             # The status is known, and may say that the credentials were rejected: what follows must not hide that.

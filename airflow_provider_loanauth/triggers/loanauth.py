@@ -30,14 +30,17 @@ class ServiceReadyTrigger(BaseTrigger):
     """
     Wait until an address responds with a status other than 408, 429 and 5xx.
 
-    All triggers of a process that wait for the same address share one request per interval. The first probe is sent
+    All triggers of a process that wait for the same address through the same proxy share one request per interval. The first probe is sent
     after one interval, because the service was unavailable a moment ago.
 
     :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests
     :param deadline: when to give up, in seconds since the epoch (UTC); None: never
     :param max_interval: the interval doubles after each request, up to this many seconds; None: it does not change
-    :raises ValueError: the address is not ``http`` or ``https``, or contains user information
+    :param proxy: scheme, host and port of a proxy for an https address; None: the proxy settings of the environment
+        apply. It has no user information, because Airflow may show the arguments. A proxy that requires authentication
+        counts as a response
+    :raises ValueError: the address or the proxy is not ``http`` or ``https``, or contains user information
     """
 
     def __init__(
@@ -46,17 +49,22 @@ class ServiceReadyTrigger(BaseTrigger):
         poke_interval: float = 60.0,
         deadline: float | None = None,
         max_interval: float | None = None,
+        proxy: str | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-            raise ValueError(
-                "The address of a ServiceReadyTrigger must be an http or https address without user information."
-            )
+        for name, url in (("address", address), ("proxy", proxy)):
+            parts = urlsplit(url or "")
+            if url is not None and (
+                parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc
+            ):
+                raise ValueError(
+                    f"The {name} of a ServiceReadyTrigger must be an http or https address without user information."
+                )
         self.address = address
         self.poke_interval = poke_interval
         self.deadline = deadline
         self.max_interval = max_interval
+        self.proxy = proxy
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and the arguments, which Airflow stores to create this trigger again."""
@@ -67,6 +75,8 @@ class ServiceReadyTrigger(BaseTrigger):
                 "poke_interval": self.poke_interval,
                 "deadline": self.deadline,
                 "max_interval": self.max_interval,
+                # A triggerer with an older release of this provider does not know this argument.
+                **({} if self.proxy is None else {"proxy": self.proxy}),
             },
         )
 
@@ -78,7 +88,9 @@ class ServiceReadyTrigger(BaseTrigger):
         """
         # From here on, the event loop's clock is used, which a change of the system time does not affect.
         left = None if self.deadline is None else max(self.deadline - time.time(), 0.0)
-        waiting = wait_until_ready(self.address, self.poke_interval, max_interval=self.max_interval)
+        waiting = wait_until_ready(
+            self.address, self.poke_interval, max_interval=self.max_interval, proxy=self.proxy
+        )
         try:
             await asyncio.wait_for(waiting, left)
         except asyncio.TimeoutError:

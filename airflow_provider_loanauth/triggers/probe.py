@@ -1,5 +1,6 @@
 """
-Readiness probes: all triggers that wait for the same address on one event loop share one probe.
+Readiness probes: all triggers that wait for the same address, through the same proxy, on one event loop share one
+probe.
 
 A probe sends at most one unauthenticated ``GET`` per interval, however many triggers wait. Each request runs in a
 thread of its own. On the event loop, or in the loop's default thread pool, a service that hangs would delay other
@@ -76,10 +77,12 @@ class Probe:
 
     :param address: ``http`` or ``https`` address
     :param loop: the running event loop
+    :param proxy: see :func:`is_reachable`
     """
 
-    def __init__(self, address: str, loop: AbstractEventLoop) -> None:
+    def __init__(self, address: str, loop: AbstractEventLoop, proxy: str | None = None) -> None:
         self._address = address
+        self._proxy = proxy
         self._loop = loop
         self._waiters: set[_Waiter] = set()
         self._task: Task[None] | None = None
@@ -119,8 +122,8 @@ class Probe:
     def _unregister(self) -> None:
         """Remove this probe from the registry, so that a later waiter starts a new probe."""
         probes = _PROBES.get(self._loop, {})
-        if probes.get(self._address) is self:
-            del probes[self._address]
+        if probes.get((self._address, self._proxy)) is self:
+            del probes[self._address, self._proxy]
 
     async def _run(self) -> None:
         try:
@@ -171,7 +174,7 @@ class Probe:
             try:
                 # The interval starts here, because on a busy machine a thread may run later than it was started.
                 self._requested_at = self._loop.time()
-                return is_reachable(self._address, timeout)
+                return is_reachable(self._address, timeout, self._proxy)
             finally:
                 self._threads.release()
 
@@ -184,31 +187,37 @@ class Probe:
             response.cancel()
 
 
-_PROBES: WeakKeyDictionary[AbstractEventLoop, dict[str, Probe]] = WeakKeyDictionary()
+#: The probes of each event loop, by address and proxy.
+_PROBES: WeakKeyDictionary[AbstractEventLoop, dict[tuple[str, str | None], Probe]] = WeakKeyDictionary()
 
 
-async def wait_until_ready(address: str, interval: float, *, max_interval: float | None = None) -> None:
+async def wait_until_ready(
+    address: str, interval: float, *, max_interval: float | None = None, proxy: str | None = None
+) -> None:
     """
-    Wait until an address responds. All callers that wait for the address on this event loop share the requests.
+    Wait until an address responds. All callers that wait for the address, through the same proxy, on this event loop
+    share the requests.
 
     :param address: ``http`` or ``https`` address
     :param interval: seconds between two requests, and the minimum duration of the wait
     :param max_interval: the interval doubles after each request, up to this many seconds; None: it does not change
+    :param proxy: see :func:`is_reachable`
     :raises Exception: no request can be sent to the address at all
     """
     loop = asyncio.get_running_loop()
     probes = _PROBES.setdefault(loop, {})
-    if address not in probes:
-        probes[address] = Probe(address, loop)
-    await probes[address].wait(interval, max_interval)
+    key = address, proxy
+    if key not in probes:
+        probes[key] = Probe(address, loop, proxy)
+    await probes[key].wait(interval, max_interval)
 
 
-def is_reachable(address: str, timeout: float) -> bool:
+def is_reachable(address: str, timeout: float, proxy: str | None = None) -> bool:
     """
     Return whether an address responds to an unauthenticated ``GET``. The call blocks.
 
-    The request uses the proxy settings of the environment, as an authentication does. Requests to loopback addresses
-    over plain http use no proxy.
+    The request uses the proxy, or else the proxy settings of the environment, as an authentication does. Requests to
+    loopback addresses over plain http use no proxy.
 
     Certificates are not checked, because no Connection is read here that could name the CA bundle. This is safe:
     nothing secret is sent, only the status is read, and the worker that authenticates afterwards does check
@@ -216,12 +225,13 @@ def is_reachable(address: str, timeout: float) -> bool:
 
     :param address: ``http`` or ``https`` address
     :param timeout: seconds to wait for a connection, and for each part of the response's head
+    :param proxy: URL of a proxy without user information; None: the proxy settings of the environment apply
     :return: False for a network error and for a status that means "unavailable" (408, 429, 5xx); True for any other
-        response, including a redirect. Also True without a request if urllib cannot use the proxy (SOCKS, or a proxy
-        with an ``https`` URL): a worker then pokes once per interval
+        response, including a redirect, and a 407 of a proxy. Also True without a request if urllib cannot use the proxy
+        (SOCKS, or a proxy with an ``https`` URL): a worker then pokes once per interval
     """
-    proxies = _proxies(address)
-    if any("://" in proxy and not proxy.lower().startswith("http://") for proxy in proxies.values()):
+    proxies = _proxies(address, proxy)
+    if any("://" in url and not url.lower().startswith("http://") for url in proxies.values()):
         return True
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -229,7 +239,8 @@ def is_reachable(address: str, timeout: float) -> bool:
     # Use only these handlers, so that redirects are not followed and error statuses raise no exception.
     opener = urllib.request.OpenerDirector()
     for handler in (
-        urllib.request.ProxyHandler(proxies),
+        # This handler obeys NO_PROXY, which the proxy of a Connection has precedence over.
+        urllib.request.ProxyHandler(proxies if proxy is None else {}),
         urllib.request.HTTPHandler(),
         urllib.request.HTTPSHandler(context=context),
     ):
@@ -237,19 +248,24 @@ def is_reachable(address: str, timeout: float) -> bool:
     request = urllib.request.Request(  # noqa: S310 - the opener has handlers for http and https only
         address, headers={"User-Agent": USER_AGENT, "Connection": "close"}
     )
+    if proxy is not None and proxies:
+        request.set_proxy(urlsplit(proxy).netloc, "http")
     try:
         with opener.open(request, timeout=timeout) as response:
             return not is_unavailable(response.status)
-    except (OSError, http.client.HTTPException):
-        return False
+    except (OSError, http.client.HTTPException) as error:
+        # The text of http.client. A login may have the credentials of the proxy, which the probe does not have.
+        return "Tunnel connection failed: 407" in str(error)
 
 
-def _proxies(address: str) -> dict[str, str]:
+def _proxies(address: str, proxy: str | None) -> dict[str, str]:
     """Return the proxy for an address, by its scheme, or an empty dict; urllib itself ignores ``ALL_PROXY``."""
     parts = urlsplit(address)
     scheme, host = parts.scheme, parts.hostname or ""
-    known = urllib.request.getproxies()
-    proxy = known.get(scheme) or known.get("all")
-    if not proxy or (scheme == "http" and is_loopback(host)) or urllib.request.proxy_bypass(host):
+    if scheme == "http" and is_loopback(host):
         return {}
-    return {scheme: proxy}
+    if proxy is not None:
+        return {scheme: proxy}
+    known = urllib.request.getproxies()
+    url = known.get(scheme) or known.get("all")
+    return {scheme: url} if url and not urllib.request.proxy_bypass(host) else {}

@@ -1,0 +1,178 @@
+"""The field Proxy: which URLs it accepts, what is stored apart, and the warnings."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+
+import pytest
+
+from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.connection.settings import load
+from airflow_provider_loanauth.exceptions import SealError
+from tests.connection.test_settings import conn, problems, warnings
+from tests.support.fernet_keys import OTHER_FERNET_KEY
+from tests.support.leaks import leaks
+
+PASSWORD = "CANARY-pröxy:p@ss/wörd"
+WRITTEN = "CANARY-pr%C3%B6xy:p%40ss%2fw%C3%B6rd"
+
+
+def proxy_of(url, **changes):
+    return load(conn({"proxy": url}, **changes)).proxy
+
+
+@pytest.mark.parametrize("unset", [None, "", "  "])
+def test_it_is_optional(unset):
+    assert proxy_of(unset) is None
+    assert load(conn()).proxy is None
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://proxy.example:3128", "http://proxy.example:3128"),
+        ("https://proxy.example:3129", "https://proxy.example:3129"),
+        ("http://proxy.example", "http://proxy.example:80"),
+        ("https://proxy.example/", "https://proxy.example:443"),
+        (" HTTP://Proxy.EXAMPLE:3128/ ", "http://proxy.example:3128"),
+        ("http://10.0.0.7:3128", "http://10.0.0.7:3128"),
+        ("http://[::1]:3128", "http://[::1]:3128"),
+        ("http://proxy_1:65535", "http://proxy_1:65535"),
+        ("http://xn--prxy-5qa.example:3128", "http://xn--prxy-5qa.example:3128"),
+    ],
+)
+def test_the_address(url, expected):
+    proxy = proxy_of(url)
+    assert proxy == Proxy(expected)
+    assert (proxy.headers, proxy.secrets) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    ("user_information", "expected"),
+    [
+        ("user:made-up-password", "user:made-up-password"),
+        (f"user:{WRITTEN}", f"user:{PASSWORD}"),
+        ("user:p@ss-word", "user:p@ss-word"),
+        ("us%40er:%25made%20up", "us@er:%made up"),
+        ("made-up-api-key", "made-up-api-key:"),
+        ("made-up-api-key:", "made-up-api-key:"),
+        (":made-up-password", ":made-up-password"),
+        ("üser:✓✓✓✓✓", "üser:✓✓✓✓✓"),
+    ],
+)
+def test_user_and_password_are_sent_decoded_and_are_not_part_of_the_address(user_information, expected):
+    """RFC 7617 §2.1: the octets are UTF-8."""
+    proxy = proxy_of(f"http://{user_information}@proxy.example:3128")
+    assert proxy.url == "http://proxy.example:3128"
+    (header,) = proxy.headers.items()
+    assert header == ("Proxy-Authorization", f"Basic {base64.b64encode(expected.encode()).decode()}")
+
+
+def test_an_empty_user_is_no_user():
+    assert proxy_of("http://@proxy.example:3128") == Proxy("http://proxy.example:3128")
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("socks5://CANARY@proxy.example:1080", "does not begin with http:// or https://"),
+        ("socks5h://proxy.example:1080", "SOCKS is not supported."),
+        ("ftp://proxy.example", "does not begin with http:// or https://"),
+        ("proxy.example:3128", "does not begin with http:// or https://"),
+        ("127.0.0.1:3128", "does not begin with http:// or https://"),
+        ("CANARY", "does not begin with http:// or https://"),
+        ("http://", "has no valid host name"),
+        ("http://:3128", "has no valid host name"),
+        ("http://user:CANARY@", "has no valid host name"),
+        ("http://user:CANARY@:3128", "has no valid host name"),
+        ("http://pro xy:3128", "has no valid host name"),
+        ("http://grünwald.example:3128", "enter an international domain in its xn-- form"),
+        ("http://proxy..example:3128", "has no valid host name"),
+        (f"http://{'a' * 64}.example:3128", "has no valid host name"),
+        ("http://proxy.example\u200b:3128", "has no valid host name"),
+        ("http://proxy.example:0", "has a port that is not between 1 and 65535"),
+        ("http://proxy.example:65536", "is not a valid proxy URL"),
+        ("http://proxy.example:CANARY", "is not a valid proxy URL"),
+        ("http://[::1:3128", "is not a valid proxy URL"),
+        ("http://user:CANARY/x@proxy.example:3128", "percent-encode special characters in user and password"),
+        ("http://proxy.example:3128/CANARY", "contains a path, a query or a fragment"),
+        ("http://proxy.example:3128?CANARY", "contains a path, a query or a fragment"),
+        ("http://proxy.example:3128#CANARY", "contains a path, a query or a fragment"),
+        ("http://user:%FCANARY@proxy.example:3128", "that HTTP Basic cannot send"),
+        ("http://user:CANARY%0A@proxy.example:3128", "that HTTP Basic cannot send"),
+        ("http://us%3Aer:CANARY@proxy.example:3128", "that HTTP Basic cannot send"),
+        ("http://user:CANARY\n@proxy.example:3128", "contains an invalid character"),
+        ("http://user:CANARY\ud800@proxy.example:3128", "contains an invalid character"),
+        ("***", "is literally '***'"),
+        ("RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER", "was not entered"),
+        (["CANARY"], "is not a string"),
+    ],
+)
+def test_a_wrong_value_is_one_problem_that_does_not_repeat_it(url, sentence):
+    text = problems(conn({"proxy": url}))
+    assert text.count("Proxy ") == 1
+    assert sentence in text
+
+
+def test_it_is_masked_in_each_form():
+    settings = load(conn({"proxy": f"http://user:{WRITTEN}@proxy.example"}))
+    assert set(settings.secrets) - set(load(conn()).secrets) == {PASSWORD, f"user:{PASSWORD}", WRITTEN, f"user:{WRITTEN}"}
+    # Without a password, the user may be an API key.
+    key = load(conn({"proxy": "http://made-up-api-key@proxy.example"}))
+    assert set(key.secrets) - set(load(conn()).secrets) == {"made-up-api-key", "made-up-api-key:"}
+
+
+def test_no_representation_shows_the_password():
+    settings = load(conn({"proxy": f"http://user:{WRITTEN}@proxy.example"}))
+    shown = [settings, vars(settings), settings.proxy, vars(settings.proxy), settings.proxy.headers, settings.secrets]
+    assert leaks("\n".join(map(repr, shown)), [PASSWORD, WRITTEN, f"user:{PASSWORD}"]) == []
+    assert "http://proxy.example:80" in repr(settings)
+
+
+def test_a_short_password_is_a_warning():
+    (warning,) = warnings(conn({"proxy": "http://user:abcd@proxy.example"}))
+    assert warning == (
+        "Proxy has a password that is shorter than 5 characters, so Airflow cannot mask it in logs: use a longer one."
+    )
+    assert warnings(conn({"proxy": "http://user:abcde@proxy.example"})) == ()
+
+
+def test_it_is_ignored_for_an_address_without_tls():
+    """Plain http is for loopback addresses only, and a proxy would receive the password unencrypted."""
+    settings = load(conn({"proxy": "http://user:made-up-password@proxy.example"}, host="http://127.0.0.1:8461"))
+    assert settings.proxy is None
+    (warning,) = settings.warnings
+    assert warning == (
+        "Proxy is ignored, because Auth URL begins with http: such requests stay on this machine, and a proxy could "
+        "read the password."
+    )
+    assert "Proxy does not begin" in problems(conn({"proxy": "socks5://a"}, host="http://127.0.0.1:8461"))
+
+
+def test_settings_differ_by_proxy_and_by_its_password():
+    urls = [None, "http://a.example", "https://a.example", "http://u:one11@a.example", "http://u:two22@a.example"]
+    found = [load(conn({"proxy": url})) for url in urls]
+    assert len({*found}) == len(urls)
+    assert load(conn({"proxy": urls[-1]})) == found[-1]
+
+
+def test_a_pickled_proxy_is_sealed(fernet):
+    proxy = proxy_of(f"http://user:{WRITTEN}@proxy.example")
+    pickled = pickle.dumps(proxy)
+    assert leaks(pickled.decode("latin-1"), [PASSWORD, WRITTEN]) == []
+    assert pickle.loads(pickled) == proxy
+    assert pickle.loads(pickle.dumps(Proxy("http://a.example:80"))) == Proxy("http://a.example:80")
+    fernet(OTHER_FERNET_KEY)
+    with pytest.raises(SealError, match="The password of the proxy cannot be opened"):
+        pickle.loads(pickled)
+    fernet("")
+    with pytest.raises(SealError, match="no Fernet key|missing or invalid"):
+        pickle.dumps(proxy)
+
+
+def test_it_cannot_be_stored_in_xcom():
+    with pytest.raises(SealError, match="Proxy contains a plaintext secret"):
+        proxy_of("http://user:made-up-password@proxy.example").serialize()
+
+

@@ -1,0 +1,367 @@
+"""The field Proxy over real sockets: login, pricing requests and probe go through it, and nothing shows its password."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import ssl
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import requests
+import trustme
+
+from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
+from airflow_provider_loanauth.exceptions import SettingsError, UnavailableError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from airflow_provider_loanauth.triggers.probe import is_reachable
+from loanauth_sandbox.server import running_sandbox
+from tests.support import masking
+from tests.support.leaks import leaks, locals_of, messages
+from tests.support.pricing_fixtures import loan
+from tests.support.proxy import TunnelProxy
+from tests.support.waiting import deferred_by, restored
+
+USER, PASSWORD = "CANARY pröxy", "CANARY-p@ss/wörd✓"
+CREDENTIALS = f"{USER}:{PASSWORD}"
+WRITTEN = f"{quote(USER)}:{quote(PASSWORD, safe='')}"
+SECRETS = (PASSWORD, CREDENTIALS)
+WRONG = "CANARY-user:CANARY-wrong-proxy-password"
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def tls():
+    with running_sandbox(tls="good") as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def bundle(tls, authority, tmp_path_factory):
+    """A CA bundle for the service and for the https proxy."""
+    path = tmp_path_factory.mktemp("ca") / "bundle.pem"
+    path.write_bytes(Path(tls.ca_path).read_bytes() + authority.cert_pem.bytes())
+    return str(path)
+
+
+@pytest.fixture
+def service(tls):
+    """The sandbox over TLS, without connections, counts or faults of earlier tests."""
+    tls.clear_faults()
+    tls.reset()
+    _PROCESS_CACHE.clear()
+    yield tls
+    tls.clear_faults()
+    _PROCESS_CACHE.clear()
+
+
+@pytest.fixture(params=["http", "https"])
+def proxy(request, authority):
+    """A proxy that requires user and password, with an address that begins with http or https."""
+    context = None
+    if request.param == "https":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+    with TunnelProxy(CREDENTIALS, context) as running:
+        yield running
+
+
+@pytest.fixture
+def connection(service, define, bundle):
+    """Define the Connection, with a proxy and other changes of its extra."""
+
+    def define_connection(url, method="jwt", **extra):
+        usual = service.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"]
+        changes = {"proxy": url, "verify": bundle, "timeout": 20} | extra
+        define("loanauth_default", usual | {"extra": usual["extra"] | changes})
+        return f"{service.url}/sandbox/price"
+
+    return define_connection
+
+
+@pytest.fixture(params=["nothing", "another proxy", "no proxy for the service"])
+def _environment(request, monkeypatch):
+    """Settings of the machine that the field has precedence over."""
+    if request.param == "another proxy":
+        for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, "http://127.0.0.1:1")
+    elif request.param == "no proxy for the service":
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.setenv(name, "127.0.0.1,localhost")
+
+
+def target_of(service):
+    return service.url.removeprefix("https://")
+
+
+def heads(proxy):
+    return b"".join(proxy.requests).decode("latin-1")
+
+
+# --- login
+
+
+@pytest.mark.usefixtures("_environment")
+@pytest.mark.parametrize("method", ["jwt", "ppe"])
+def test_a_login_goes_through_it(method, proxy, connection, service):
+    connection(proxy.url(WRITTEN), method)
+    LoanAuthHook().get_credential()
+    assert proxy.tunnels == [target_of(service)]
+    assert service.counters().authentications.succeeded == service.counters().connections_accepted == 1
+    # The tunnel is opened with the credentials of the proxy and nothing else.
+    assert service.state.accounts[0].client_secret not in heads(proxy)
+    assert "Authorization: Basic" not in heads(proxy).replace("Proxy-Authorization", "")
+
+
+def test_the_test_button_uses_it(proxy, connection, service):
+    connection(proxy.url(WRITTEN))
+    succeeded, message = LoanAuthHook().test_connection()
+    assert succeeded, message
+    assert proxy.tunnels == [target_of(service)]
+
+
+def test_a_proxy_without_a_password(connection, service):
+    with TunnelProxy() as proxy:
+        connection(proxy.url())
+        LoanAuthHook().get_credential()
+        assert proxy.tunnels == [target_of(service)]
+        assert "Authorization" not in heads(proxy)
+
+
+def test_without_the_field_the_environment_applies(connection, service, monkeypatch):
+    with TunnelProxy(CREDENTIALS.replace("ö", "o").replace("✓", "")) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url(WRITTEN.replace("%C3%B6", "o").replace("%E2%9C%93", "")))
+        connection("")
+        LoanAuthHook().get_credential()
+        assert proxy.tunnels == [target_of(service)]
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        LoanAuthHook().get_credential()
+        assert len(proxy.tunnels) == 1
+
+
+def test_a_retry_uses_it_too(proxy, connection, service, monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    connection(proxy.url(WRITTEN))
+    service.set_fault("status", times=1)
+    LoanAuthHook().get_credential()
+    assert service.counters().authentications.succeeded == 1
+    assert set(proxy.tunnels) == {target_of(service)}
+
+
+# --- pricing requests
+
+
+@pytest.mark.usefixtures("_environment")
+def test_pricing_requests_go_through_it(proxy, connection, service):
+    url = connection(proxy.url(WRITTEN))
+    with LoanAuthHook().get_conn() as session:
+        assert session.post(url, json=loan()).status_code == 200
+        prepared = session.prepare_request(requests.Request("POST", url, json=loan()))
+        assert session.send(prepared, verify=session.verify).status_code == 200
+    # One tunnel for the login, one for the loans.
+    assert proxy.tunnels == [target_of(service)] * 2
+    assert service.counters().connections_accepted == 2
+
+
+@pytest.mark.usefixtures("_environment")
+def test_a_redirect_goes_through_it_too(proxy, connection, service):
+    connection(proxy.url(WRITTEN))
+    with LoanAuthHook().get_conn() as session, running_sandbox(tls="good") as other:
+        session.verify = False
+
+        def redirect(response, **_):
+            if response.url.startswith(service.url):
+                response.status_code, response.headers["Location"] = 307, f"{other.url}/elsewhere"
+            return response
+
+        session.hooks["response"].append(redirect)
+        response = session.get(f"{service.url}/here", verify=False)
+        assert response.url == f"{other.url}/elsewhere"
+        assert proxy.tunnels[-2:] == [target_of(service), target_of(other)]
+        # The credentials of the proxy are for the proxy only.
+        assert "Proxy-Authorization" not in response.request.headers
+
+
+def test_after_a_401_the_request_goes_through_it_again(proxy, connection, service):
+    url = connection(proxy.url(WRITTEN))
+    with LoanAuthHook().get_conn() as session:
+        assert session.post(url, json=loan()).status_code == 200
+        service.set_fault("reject-token", where="price", times=1)
+        assert session.post(url, json=loan()).status_code == 200
+    assert service.counters().authentications.succeeded == 2
+    assert set(proxy.tunnels) == {target_of(service)}
+
+
+def test_a_parameter_of_the_request_has_precedence(proxy, connection, service):
+    url = connection(proxy.url(WRITTEN))
+    with TunnelProxy() as other, LoanAuthHook().get_conn() as session:
+        session.post(url, json=loan(), proxies={"https": other.url()})
+        assert other.tunnels == [target_of(service)]
+        # It does not receive the credentials of the proxy in the Connection.
+        assert "Proxy-Authorization" not in heads(other)
+
+
+def test_a_request_over_plain_http_uses_no_proxy(proxy, connection, pricing, monkeypatch):
+    """Plain http is for loopback addresses only, and a proxy would receive the credential unencrypted."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    connection(proxy.url(WRITTEN))
+    with LoanAuthHook().get_conn() as session:
+        assert session.get(pricing.url).status_code == 200
+        assert session.send(session.prepare_request(requests.Request("GET", pricing.url))).status_code == 200
+    assert len(pricing.seen) == 2
+
+
+def test_a_pickled_session_works_and_contains_no_secret(proxy, connection, service):
+    url = connection(proxy.url(WRITTEN))
+    with LoanAuthHook().get_conn() as session:
+        assert session.post(url, json=loan()).status_code == 200
+        pickled = pickle.dumps(session)
+    assert leaks(pickled.decode("latin-1"), SECRETS) == []
+    with pickle.loads(pickled) as session:
+        assert session.post(url, json=loan()).status_code == 200
+    assert set(proxy.tunnels) == {target_of(service)}
+
+
+# --- the deferred sensor and its probe
+
+
+def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connection, service):
+    connection(proxy.url(WRITTEN))
+    service.set_fault("status", times=1)
+    sensor = LoanAuthSensor(task_id="wait", deferrable=True, poke_interval=0.1, timeout=60)
+    trigger = deferred_by(lambda: sensor.execute({})).trigger
+    assert trigger.proxy == proxy.url()
+    assert trigger.serialize()[1]["proxy"] == proxy.url()
+    assert leaks(repr(trigger) + repr(trigger.serialize()), [*SECRETS, USER]) == []
+
+    async def first_event():
+        return [event.payload async for event in restored(trigger).run()]
+
+    # The proxy responds with 407 to a probe, which has no password. The worker, which has it, then pokes.
+    assert asyncio.run(first_event()) == ["ready"]
+    assert service.counters().probe == 0
+    tunnels = len(proxy.tunnels)
+    sensor.execute_complete({}, "ready")
+    assert proxy.tunnels[tunnels:] == [target_of(service)]
+
+
+@pytest.mark.usefixtures("_environment")
+def test_a_probe_goes_through_an_http_proxy(service):
+    with TunnelProxy() as proxy:
+        assert is_reachable(service.url, 20, proxy.url()) is True
+        assert proxy.tunnels == [target_of(service)]
+        service.set_fault("status", where="probe")
+        assert is_reachable(service.url, 20, proxy.url()) is False
+    assert service.counters().probe == 2
+
+
+def test_a_probe_fails_if_the_proxy_is_down(service):
+    assert is_reachable(service.url, 20, "http://127.0.0.1:1") is False
+    assert service.counters().connections_accepted == 0
+
+
+# --- errors and leaks
+
+
+def failure_of(call, kind):
+    with pytest.raises(kind) as caught:
+        call()
+    return caught.value
+
+
+def all_locals(error):
+    """Return the local variables of all frames of an exception and its chain, and those of libraries too."""
+    shown, pending = [], [error]
+    while pending:
+        current = pending.pop()
+        traceback = current.__traceback__
+        while traceback:
+            frame = traceback.tb_frame
+            if "/tests/" not in frame.f_code.co_filename:
+                shown += [f"{name} = {value!r}" for name, value in frame.f_locals.items()]
+            traceback = traceback.tb_next
+        pending += [inner for inner in (current.__cause__, current.__context__) if inner is not None]
+    return "\n".join(shown)
+
+
+def wrong_urls(proxy):
+    return {
+        "a wrong password": (proxy.url(WRONG), SettingsError, "The proxy requires authentication (407)"),
+        "down": (f"http://{WRONG}@127.0.0.1:1", UnavailableError, "The proxy could not be reached, or it blocked"),
+        "an unknown host": (f"http://{WRONG}@proxy.invalid:1", UnavailableError, "The proxy could not be reached"),
+    }
+
+
+@pytest.mark.parametrize("case", ["a wrong password", "down", "an unknown host"])
+def test_an_error_names_the_field_and_shows_no_password(case, proxy, connection, service, logs):
+    url, kind, sentence = wrong_urls(proxy)[case]
+    connection(url)
+    error = failure_of(LoanAuthHook(max_attempts=1).get_credential, kind)
+    assert type(error) is kind
+    assert sentence in str(error)
+    assert "check Proxy in the Connection" in str(error)
+    assert "HTTPS_PROXY" not in str(error)
+    secrets = [WRONG, *WRONG.split(":")]
+    assert leaks(messages(error) + locals_of(error) + all_locals(error) + logs.text, secrets) == []
+    assert "urllib3.connectionpool" in {name for name, _, _ in logs.entries}
+    assert service.counters().connections_accepted == 0
+
+
+def test_a_wrong_password_is_sent_once(proxy, connection):
+    """A proxy may lock the user, as the service may."""
+    connection(proxy.url(WRONG))
+    failure_of(LoanAuthHook(max_attempts=3).get_credential, SettingsError)
+    assert len(proxy.requests) == 1
+
+
+@pytest.mark.parametrize("case", ["a wrong password", "down", "an unknown host"])
+def test_an_error_of_a_pricing_request_shows_no_password(case, proxy, connection, service, logs):
+    connection(wrong_urls(proxy)[case][0])
+    with LoanAuthHook().get_conn() as session:
+        session.auth = None
+        error = failure_of(lambda: session.get(service.url), requests.exceptions.ProxyError)
+        shown = [messages(error), all_locals(error), repr(session), repr(vars(session)), logs.text]
+    secrets = [WRONG, *WRONG.split(":")]
+    assert leaks("\n".join(shown), secrets) == []
+
+
+def test_nothing_that_is_logged_shows_the_password(proxy, connection, logs):
+    url = connection(proxy.url(WRITTEN))
+    with LoanAuthHook().get_conn() as session:
+        assert session.post(url, json=loan()).status_code == 200
+    assert "Starting new HTTPS connection" in logs.text
+    assert leaks(logs.text, [*SECRETS, WRITTEN]) == []
+
+
+def test_the_password_is_masked_in_the_log_of_the_task(proxy, connection):
+    connection(proxy.url(WRITTEN))
+    LoanAuthHook().get_credential()
+    for form in (PASSWORD, CREDENTIALS, WRITTEN, quote(PASSWORD, safe="")):
+        assert leaks(str(masking.redact(f"made up: {form}")), SECRETS) == []
+
+
+def test_an_untrusted_certificate_of_an_https_proxy(authority, connection, service):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with TunnelProxy(context=context) as proxy:
+        connection(proxy.url(), verify=service.ca_path)
+        error = failure_of(LoanAuthHook().get_credential, SettingsError)
+        assert "The certificate of the proxy is not trusted (unable to get local issuer certificate)" in str(error)
+        assert "Check Proxy in the Connection" in str(error)
+        assert proxy.requests == []
+
+
+def test_with_a_proxy_of_the_environment_the_error_names_its_variables(connection, monkeypatch):
+    with TunnelProxy(CREDENTIALS) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url(WRONG))
+        connection("")
+        error = failure_of(LoanAuthHook().get_credential, SettingsError)
+        assert "The proxy requires authentication (407): check HTTPS_PROXY and NO_PROXY on this machine" in str(error)
+        assert leaks(messages(error) + all_locals(error), [WRONG]) == []
