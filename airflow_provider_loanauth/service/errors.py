@@ -24,7 +24,9 @@ R = TypeVar("R")
 TRANSPORT_EXCEPTIONS = (OSError, ValueError, urllib3.exceptions.HTTPError)
 
 
-def map_exception(error: Exception, request: WireRequest, *, has_proxy: bool = False) -> LoanAuthError:
+def map_exception(  # noqa: PLR0911 - one return for each kind of exception
+    error: Exception, request: WireRequest, *, has_proxy: bool = False
+) -> LoanAuthError:
     """
     Map an exception of ``requests``, or of a library that it uses, to an exception of this package.
 
@@ -37,14 +39,7 @@ def map_exception(error: Exception, request: WireRequest, *, has_proxy: bool = F
     proxy = f"{LABELS['proxy']} in the Connection" if has_proxy else "HTTPS_PROXY and NO_PROXY on this machine"
     certificate = _cause_of(error, ssl.SSLCertVerificationError)
     if isinstance(error, requests.exceptions.ProxyError):
-        if certificate is not None:
-            return SettingsError(
-                f"The certificate of the proxy is not trusted ({certificate.verify_message}) at {target}. Check "
-                f"{proxy}; if a private certificate authority issued the certificate, add that authority to the CA "
-                f"bundle in {LABELS['verify']}."
-            )
-        if "Tunnel connection failed: 407" in str(error):
-            return SettingsError(f"The proxy requires authentication (407): check {proxy} ({target})")
+        return _map_proxy_error(error, certificate, proxy, target)
     if certificate is not None:
         # verify_message is a text of the TLS library, for example "Hostname mismatch".
         return SettingsError(
@@ -63,8 +58,24 @@ def map_exception(error: Exception, request: WireRequest, *, has_proxy: bool = F
         return SettingsError(f"{_NO_SOCKS} ({target})")
     for types, make, sentence in _EXCEPTION_MAP:
         if isinstance(error, types):
-            return make(f"{sentence.format(proxy=proxy)} ({target})")
+            return make(f"{sentence} ({target})")
     return UnavailableError(f"The request failed with {type(error).__name__} ({target})")
+
+
+def _map_proxy_error(
+    error: requests.exceptions.ProxyError, certificate: ssl.SSLCertVerificationError | None, proxy: str, target: str
+) -> LoanAuthError:
+    """Map an error of the connection to a proxy; ``proxy`` names what to check."""
+    if certificate is not None:
+        return SettingsError(
+            f"The certificate of the proxy is not trusted ({certificate.verify_message}) at {target}. Check {proxy}; "
+            "if a private certificate authority issued the certificate, add that authority to the CA bundle in "
+            f"{LABELS['verify']}."
+        )
+    # The text of http.client. Do not try again, because the proxy may lock the user.
+    if "Tunnel connection failed: 407" in str(error):
+        return SettingsError(f"The proxy requires authentication (407): check {proxy} ({target})")
+    return UnavailableError(f"The proxy could not be reached, or it blocked the request: check {proxy} ({target})")
 
 
 def _cause_of(error: BaseException, kind: type[R]) -> R | None:
@@ -97,8 +108,7 @@ _UNREACHABLE = (
 )
 _BROKEN = "The response of the service was cut off or cannot be decoded"
 
-#: (exceptions of libraries, exception of this package, sentence), most specific first. ``{proxy}`` stands for the field
-#: or the variables to check.
+#: (exceptions of libraries, exception of this package, sentence), most specific first.
 _EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
     (
         (requests.exceptions.InvalidProxyURL, urllib3.exceptions.ProxySchemeUnknown),
@@ -120,11 +130,6 @@ _EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], st
         ),
         SettingsError,
         _ADDRESS,
-    ),
-    (
-        (requests.exceptions.ProxyError,),
-        UnavailableError,
-        "The proxy could not be reached, or it blocked the request: check {proxy}",
     ),
     (
         (requests.exceptions.SSLError, ssl.SSLError),
