@@ -61,13 +61,11 @@ class Proxy(NotForXCom):
         for wrong, sentence in (
             (
                 parts.scheme not in _DEFAULT_PORTS,
-                "does not begin with http:// or https://: enter the URL of an http or https proxy. SOCKS is not "
-                "supported.",
+                "does not begin with http:// or https://: correct it. SOCKS is not supported.",
             ),
             (
                 parts.path not in ("", "/") or "?" in url or "#" in url,
-                "contains a path, a query or a fragment: remove it, and percent-encode '/', '?' and '#' in user and "
-                "password.",
+                "contains a path, a query or a fragment: remove it; in a password, percent-encode '/', '?' and '#'.",
             ),
             (
                 not _is_host(name),
@@ -76,8 +74,10 @@ class Proxy(NotForXCom):
             (port == 0, "has a port that is not between 1 and 65535: correct it."),
             (
                 not _fits_basic(user_information),
-                "has a user or password that HTTP Basic cannot send (RFC 7617 §2): remove control characters, and "
-                "colons in the user, and percent-encode other special characters as UTF-8.",
+                (
+                    "has a user or password that HTTP Basic cannot send: remove control characters, and colons in the "
+                    "user; percent-encode other special characters as UTF-8."
+                ),
             ),
         ):
             if wrong:

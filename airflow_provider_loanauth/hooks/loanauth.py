@@ -212,9 +212,7 @@ class LoanAuthHook(BaseHook):
             client = self._client(credential.method, self.max_attempts)
             auth = LoanAuth.from_client(client, credential)
         settings = client.settings()
-        return PricingSession(
-            auth=auth, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy
-        )
+        return PricingSession(auth=auth, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
 
     def test_connection(self) -> tuple[bool, str]:
         """

@@ -54,8 +54,10 @@ def _limit(manager: PoolManager) -> PoolManager:
 
 @functools.cache
 def _limited(pool: type[HTTPConnectionPool]) -> type[HTTPConnectionPool]:
-    """Return a subclass of a pool whose connections have limits."""
+    """Return a subclass of a pool whose connections have limits. A pool that has limits is returned itself."""
     connection: Any = pool.ConnectionCls
+    if issubclass(connection, _LimitedConnection):
+        return pool
     # Connections over a SOCKS proxy have a method of their own.
     is_direct = connection._new_conn is HTTPConnection._new_conn  # noqa: SLF001
     base = _LimitedDirectConnection if is_direct else _LimitedConnection

@@ -89,17 +89,12 @@ def map_broken_body(error: Exception, request: WireRequest, exchange: Exchange) 
     return UnavailableError(f"{_BROKEN} ({target})")
 
 
-def _map_by_class(error: Exception, target: str, proxy: str) -> LoanAuthError:
+def _map_by_class(  # noqa: PLR0911 - one return for each kind of exception
+    error: Exception, target: str, proxy: str
+) -> LoanAuthError:
     certificate = _cause_of(error, ssl.SSLCertVerificationError)
     if isinstance(error, requests.exceptions.ProxyError):
-        if certificate is not None:
-            return SettingsError(
-                f"The certificate of the proxy is not trusted ({certificate.verify_message}) at {target}. Check "
-                f"{proxy}; if a private certificate authority issued the certificate, add that authority to the CA "
-                f"bundle in {LABELS['verify']}."
-            )
-        if "Tunnel connection failed: 407" in str(error):
-            return SettingsError(f"The proxy requires authentication (407): check {proxy} ({target})")
+        return _map_proxy_error(error, certificate, proxy, target)
     if certificate is not None:
         # verify_message is a text of the TLS library, for example "Hostname mismatch".
         return SettingsError(
@@ -118,12 +113,28 @@ def _map_by_class(error: Exception, target: str, proxy: str) -> LoanAuthError:
         return SettingsError(f"{_NO_SOCKS} ({target})")
     for types, make, sentence in _EXCEPTION_MAP:
         if isinstance(error, types):
-            return make(f"{sentence.format(proxy=proxy)} ({target})")
+            return make(f"{sentence} ({target})")
     return UnavailableError(f"The request failed with {type(error).__name__} ({target})")
 
 
 def _target(request: WireRequest) -> str:
     return f"{request.http_method} {request.redacted_url}"
+
+
+def _map_proxy_error(
+    error: requests.exceptions.ProxyError, certificate: ssl.SSLCertVerificationError | None, proxy: str, target: str
+) -> LoanAuthError:
+    """Map an error of the connection to a proxy; ``proxy`` names what to check."""
+    if certificate is not None:
+        return SettingsError(
+            f"The certificate of the proxy is not trusted ({certificate.verify_message}) at {target}. Check {proxy}; "
+            "if a private certificate authority issued the certificate, add that authority to the CA bundle in "
+            f"{LABELS['verify']}."
+        )
+    # The text of http.client. Do not try again, because the proxy may lock the user.
+    if "Tunnel connection failed: 407" in str(error):
+        return SettingsError(f"The proxy requires authentication (407): check {proxy} ({target})")
+    return UnavailableError(f"The proxy could not be reached, or it blocked the request: check {proxy} ({target})")
 
 
 def _cause_of(error: BaseException, kind: type[R]) -> R | None:
@@ -157,8 +168,7 @@ _UNREACHABLE = (
 _TIMED_OUT = f"The service did not respond within the time set in {LABELS['timeout']}"
 _BROKEN = "The response of the service was cut off or cannot be decoded"
 
-#: (exceptions of libraries, exception of this package, sentence), most specific first. ``{proxy}`` stands for the field
-#: or the variables to check.
+#: (exceptions of libraries, exception of this package, sentence), most specific first.
 _EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
     (
         (requests.exceptions.InvalidProxyURL, urllib3.exceptions.ProxySchemeUnknown),
@@ -180,11 +190,6 @@ _EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], st
         ),
         SettingsError,
         _ADDRESS,
-    ),
-    (
-        (requests.exceptions.ProxyError,),
-        UnavailableError,
-        "The proxy could not be reached, or it blocked the request: check {proxy}",
     ),
     (
         (requests.exceptions.SSLError, ssl.SSLError),

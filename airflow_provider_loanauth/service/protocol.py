@@ -58,10 +58,7 @@ _LIKELY_CAUSES = {
         "company settings; the address of this machine is not on the service's allow-list."
     ),
     404: "Nothing exists at this address: check Auth URL in the Connection (host and path prefix).",
-    407: (
-        "A proxy requires authentication: check Proxy in the Connection and the proxy settings in this machine's "
-        "environment."
-    ),
+    407: "A proxy requires authentication: check Proxy in the Connection, or HTTPS_PROXY on this machine.",
     408: "The service timed out while waiting for the request.",
     429: "The service is rate-limiting requests.",
 }

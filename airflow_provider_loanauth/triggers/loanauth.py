@@ -30,8 +30,8 @@ class ServiceReadyTrigger(BaseTrigger):
     """
     Wait until an address responds with a status other than 408, 429 and 5xx.
 
-    All triggers of a process that wait for the same address through the same proxy share one request per interval. The first probe is sent
-    after one interval, because the service was unavailable a moment ago.
+    All triggers of a process that wait for the same address through the same proxy share one request per interval. The
+    first probe is sent after one interval, because the service was unavailable a moment ago.
 
     :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests
@@ -54,9 +54,7 @@ class ServiceReadyTrigger(BaseTrigger):
         super().__init__()  # type: ignore[no-untyped-call]
         for name, url in (("address", address), ("proxy", proxy)):
             parts = urlsplit(url or "")
-            if url is not None and (
-                parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc
-            ):
+            if url is not None and (parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc):
                 raise ValueError(
                     f"The {name} of a ServiceReadyTrigger must be an http or https address without user information."
                 )
@@ -88,9 +86,7 @@ class ServiceReadyTrigger(BaseTrigger):
         """
         # From here on, the event loop's clock is used, which a change of the system time does not affect.
         left = None if self.deadline is None else max(self.deadline - time.time(), 0.0)
-        waiting = wait_until_ready(
-            self.address, self.poke_interval, max_interval=self.max_interval, proxy=self.proxy
-        )
+        waiting = wait_until_ready(self.address, self.poke_interval, max_interval=self.max_interval, proxy=self.proxy)
         try:
             await asyncio.wait_for(waiting, left)
         except asyncio.TimeoutError:

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from importlib import resources
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,7 +34,9 @@ from airflow_provider_loanauth.get_provider_info import (
 )
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-SECRET_FIELDS = {"password", "client_secret", "los_client_secret", "api_key"}
+SECRET_FIELDS = {"password", "client_secret", "los_client_secret", "api_key", "proxy"}
+#: Whether Airflow masks the field by its name (``docs/security.md``, "Known leaks in Airflow").
+MASKS_PROXY = not version("apache-airflow").startswith("3.0.")
 READS_METADATA = hasattr(ProvidersManager, "_load_ui_metadata")
 # The web pages of Airflow 2.11 use libraries with deprecation warnings. A warning about this package is still an error.
 if find_spec("airflow.www"):
@@ -50,6 +53,7 @@ FIELDS = {
     "client_id": "lender-client-1001",
     "client_secret": "made-up client sécret+/%",
     "timeout": "20",
+    "proxy": "http://user:made-up-proxy-password@127.0.0.1:3128",
 }
 
 
@@ -107,7 +111,8 @@ def test_airflow_masks_the_secret_fields_by_their_names():
             from airflow.sdk.execution_time.secrets_masker import should_hide_value_for_key
         except ImportError:
             from airflow.utils.log.secrets_masker import should_hide_value_for_key
-    assert all(map(should_hide_value_for_key, SECRET_FIELDS))
+    assert all(map(should_hide_value_for_key, SECRET_FIELDS - {"proxy"}))
+    assert should_hide_value_for_key("proxy") is MASKS_PROXY
 
 
 def test_the_help_of_each_field_names_its_methods():
@@ -326,6 +331,7 @@ def test_the_hook_reads_what_the_form_has_saved(trip):
     assert trip["added"]["description"] == FIELDS["description"]
     assert trip["added"]["password"] == FIELDS["password"]
     assert trip["added"]["extra"]["client_secret"] == FIELDS["client_secret"]
+    assert trip["added"]["extra"]["proxy"] == FIELDS["proxy"]
     assert trip["added_read"] == {
         "username": FIELDS["login"],
         "password": FIELDS["password"],
@@ -340,6 +346,7 @@ def test_the_hook_reads_what_the_form_has_saved(trip):
 
 def test_an_edit_without_entering_secrets_again_keeps_them(trip):
     assert trip["edited_read"] == trip["added_read"] | {"timeout": 25.0}
+    assert trip["edited"]["extra"]["proxy"] == FIELDS["proxy"]
 
 
 def test_the_page_deletes_the_connection(trip):
@@ -350,6 +357,7 @@ def test_no_page_shows_a_secret(trip):
     for page in (trip["add_response"], trip["shown"], json.dumps(trip["form"]), trip["test"]):
         assert FIELDS["password"] not in html.unescape(page)
         assert FIELDS["client_secret"] not in html.unescape(page)
+        assert "made-up-proxy-password" not in html.unescape(page) or not MASKS_PROXY
 
 
 # --- round trips through the command line

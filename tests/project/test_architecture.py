@@ -110,7 +110,7 @@ def test_no_signature_shows_an_ellipsis():
             "LoanAuthSensor.__init__",
             {"loanauth_conn_id": "loanauth_default", "method": None, "seal": True, "deferrable": False},
         ),
-        ("triggers.loanauth", "ServiceReadyTrigger.__init__", {"deadline": None}),
+        ("triggers.loanauth", "ServiceReadyTrigger.__init__", {"deadline": None, "proxy": None}),
         ("hooks.loanauth", "LoanAuthHook.get_plaintext", {"method": None}),
         ("hooks.loanauth", "LoanAuthHook.aget_credential", {"method": None}),
         ("auth", "LoanAuth.__init__", {"min_ttl": 60}),

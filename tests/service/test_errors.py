@@ -142,6 +142,13 @@ def test_sentences(error, kind, sentence):
     assert sentence in str(mapped_error)
 
 
+def test_the_sentence_names_what_sets_the_proxy():
+    assert "check HTTPS_PROXY and NO_PROXY on this machine (GET" in str(map_exception(E.ProxyError("x"), REQUEST, Exchange(1.0)))
+    error = map_exception(E.ProxyError("x"), REQUEST, Exchange(1.0), has_proxy=True)
+    assert "check Proxy in the Connection (GET" in str(error)
+    assert "PROXY" not in str(error)
+
+
 def certificate_error():
     error = ssl.SSLCertVerificationError(1, "CANARY-key/ü")
     error.verify_message = "Hostname mismatch, certificate is not valid for 'auth.example'."

@@ -1,8 +1,7 @@
-"""The field Proxy over real sockets: login, pricing requests and probe go through it, and nothing shows its password."""
+"""The field Proxy over real sockets: login, pricing requests and probe use it, and nothing shows its password."""
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 import ssl
 import time
@@ -20,10 +19,11 @@ from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.triggers.probe import is_reachable
 from loanauth_sandbox.server import running_sandbox
 from tests.support import masking
+from tests.support.airflow_names import TaskDeferred
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import loan
 from tests.support.proxy import TunnelProxy
-from tests.support.waiting import deferred_by, restored
+from tests.support.waiting import fire
 
 USER, PASSWORD = "CANARY pröxy", "CANARY-p@ss/wörd✓"
 CREDENTIALS = f"{USER}:{PASSWORD}"
@@ -171,18 +171,13 @@ def test_pricing_requests_go_through_it(proxy, connection, service):
 
 
 @pytest.mark.usefixtures("_environment")
-def test_a_redirect_goes_through_it_too(proxy, connection, service):
-    connection(proxy.url(WRITTEN))
+def test_a_redirect_goes_through_it_too(proxy, connection, service, bundle, tmp_path):
+    url = connection(proxy.url(WRITTEN))
     with LoanAuthHook().get_conn() as session, running_sandbox(tls="good") as other:
-        session.verify = False
-
-        def redirect(response, **_):
-            if response.url.startswith(service.url):
-                response.status_code, response.headers["Location"] = 307, f"{other.url}/elsewhere"
-            return response
-
-        session.hooks["response"].append(redirect)
-        response = session.get(f"{service.url}/here", verify=False)
+        service.set_fault("redirect", where="price", location=f"{other.url}/elsewhere")
+        both = tmp_path / "both.pem"
+        both.write_bytes(Path(bundle).read_bytes() + Path(other.ca_path).read_bytes())
+        response = session.get(url, verify=str(both))
         assert response.url == f"{other.url}/elsewhere"
         assert proxy.tunnels[-2:] == [target_of(service), target_of(other)]
         # The credentials of the proxy are for the proxy only.
@@ -193,7 +188,7 @@ def test_after_a_401_the_request_goes_through_it_again(proxy, connection, servic
     url = connection(proxy.url(WRITTEN))
     with LoanAuthHook().get_conn() as session:
         assert session.post(url, json=loan()).status_code == 200
-        service.set_fault("reject-token", where="price", times=1)
+        service.revoke()
         assert session.post(url, json=loan()).status_code == 200
     assert service.counters().authentications.succeeded == 2
     assert set(proxy.tunnels) == {target_of(service)}
@@ -236,16 +231,14 @@ def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connect
     connection(proxy.url(WRITTEN))
     service.set_fault("status", times=1)
     sensor = LoanAuthSensor(task_id="wait", deferrable=True, poke_interval=0.1, timeout=60)
-    trigger = deferred_by(lambda: sensor.execute({})).trigger
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor.execute({})
+    trigger = deferred.value.trigger
     assert trigger.proxy == proxy.url()
     assert trigger.serialize()[1]["proxy"] == proxy.url()
     assert leaks(repr(trigger) + repr(trigger.serialize()), [*SECRETS, USER]) == []
-
-    async def first_event():
-        return [event.payload async for event in restored(trigger).run()]
-
     # The proxy responds with 407 to a probe, which has no password. The worker, which has it, then pokes.
-    assert asyncio.run(first_event()) == ["ready"]
+    assert fire(trigger, 60).payload == "ready"
     assert service.counters().probe == 0
     tunnels = len(proxy.tunnels)
     sensor.execute_complete({}, "ready")

@@ -88,7 +88,7 @@ class WebServer:
 
     def edit(self, page, fields, changes):
         """Submit the values that the page shows, without secrets, and the changes."""
-        secrets = ("password", "client_secret", "los_client_secret", "api_key")
+        secrets = ("password", "client_secret", "los_client_secret", "api_key", "proxy")
         again = {name: "" if name in secrets else value for name, value in fields.items()}
         self._save(f"/connection/edit/{self.number}", {**again, **changes, "extra": html.unescape(_raw_extra(page))})
 

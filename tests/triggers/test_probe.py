@@ -23,17 +23,18 @@ UNKNOWN_HOST = "http://lender.invalid"
 
 
 class RecordedRequests:
-    """Replaces ``is_reachable``: records time, thread and timeout of each request, then returns or calls ``result``."""
+    """Replaces ``is_reachable``: records what each request is sent with, then returns or calls ``result``."""
 
     def __init__(self, result):
         self.result = result
-        self.times, self.threads, self.timeouts = [], [], []
+        self.times, self.threads, self.timeouts, self.proxies = [], [], [], []
 
-    def __call__(self, address, timeout):
+    def __call__(self, address, timeout, proxy=None):
         self.times.append(time.monotonic())
         self.threads.append(threading.current_thread())
         self.timeouts.append(timeout)
-        return self.result(address, timeout) if callable(self.result) else self.result
+        self.proxies.append(proxy)
+        return self.result(address, timeout, proxy) if callable(self.result) else self.result
 
     @property
     def number(self):
@@ -151,6 +152,19 @@ def test_addresses_do_not_share(fake_requests):
         await cancel(tasks)
 
     asyncio.run(main())
+
+
+def test_proxies_do_not_share(fake_requests):
+    async def main():
+        proxies = (None, "http://one.invalid:3128", "http://other.invalid:3128", "http://one.invalid:3128")
+        tasks = [task for proxy in proxies for task in start_waiters(1, UNKNOWN_HOST, proxy=proxy)]
+        await count_reaches(fake_requests, 3)
+        assert len(probes_of(asyncio.get_running_loop())) == 3
+        await cancel(tasks)
+        assert probes_of(asyncio.get_running_loop()) == {}
+
+    asyncio.run(main())
+    assert set(fake_requests.proxies) == {None, "http://one.invalid:3128", "http://other.invalid:3128"}
 
 
 # --- start and stop ---

@@ -171,3 +171,43 @@ def test_behind_a_proxy_that_urllib_cannot_use_the_worker_tries(proxy, loopback,
     # A host that no_proxy excepts is requested directly; this name does not exist.
     monkeypatch.setenv("no_proxy", "lender.invalid")
     assert is_reachable("https://lender.invalid", TIMEOUT) is False
+
+
+# --- the proxy of a Connection
+
+
+@pytest.mark.parametrize("no_proxy", ["*", "lender.invalid", None])
+def test_a_proxy_has_precedence_over_the_environment(no_proxy, loopback, monkeypatch):
+    for name in ("https_proxy", "http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://user:made-up-password@127.0.0.1:1")
+    if no_proxy:
+        monkeypatch.setenv("no_proxy", no_proxy)
+    loopback.responses += [response(403), response(404)]
+    assert is_reachable("https://lender.invalid", TIMEOUT, loopback.url) is False
+    assert is_reachable("http://lender.invalid/tenant1", TIMEOUT, loopback.url) is True
+    tunnel, plain = loopback.requests
+    assert tunnel.startswith(b"CONNECT lender.invalid:443 HTTP/1.")
+    assert plain.startswith(b"GET http://lender.invalid/tenant1 HTTP/1.1\r\n")
+    assert b"authorization" not in (tunnel + plain).lower()
+
+
+def test_plain_http_to_a_loopback_address_bypasses_it(loopback):
+    loopback.responses.append(response(503))
+    assert is_reachable(loopback.url, TIMEOUT, "http://proxy.invalid:3128") is False
+    assert loopback.requests[0].startswith(b"GET / HTTP/1.1\r\n")
+
+
+def test_behind_an_https_proxy_the_worker_tries(loopback):
+    assert is_reachable("https://lender.invalid", TIMEOUT, f"https://127.0.0.1:{loopback.port}") is True
+    assert loopback.requests == []
+
+
+@pytest.mark.parametrize("where", ["argument", "environment"])
+def test_a_proxy_that_requires_authentication_counts_as_a_response(where, loopback, monkeypatch):
+    """The worker that pokes then may have a password for it."""
+    loopback.responses.append(response(407))
+    if where == "environment":
+        monkeypatch.setenv("https_proxy", loopback.url)
+    proxy = loopback.url if where == "argument" else None
+    assert is_reachable("https://lender.invalid", TIMEOUT, proxy) is True
+    assert loopback.requests[0].startswith(b"CONNECT lender.invalid:443 HTTP/1.")

@@ -16,6 +16,7 @@ from tests.support.waiting import fire, restored
 INTERVAL = 0.1
 TIMEOUT = 15.0
 ADDRESS = "https://lender.example/tenant1"
+PROXY = "http://proxy.example:3128"
 
 
 @pytest.mark.parametrize(
@@ -52,11 +53,37 @@ def test_it_is_restored_from_what_airflow_stores():
     assert restored(trigger).serialize() == (path, arguments)
 
 
-def test_it_is_restored_from_airflows_own_row():
+@pytest.mark.parametrize(
+    "proxy",
+    ["http://user:made-up-password@proxy.example:1", "http://user@proxy.example", "socks5://a", "proxy.example:1", ""],
+)
+def test_an_invalid_proxy_or_one_with_user_information_is_rejected(proxy):
+    message = "The proxy of a ServiceReadyTrigger must be an http or https address without user information"
+    with pytest.raises(ValueError, match=message) as raised:
+        ServiceReadyTrigger(ADDRESS, proxy=proxy)
+    assert not proxy or proxy not in str(raised.value)
+
+
+def test_the_proxy_is_stored_only_if_there_is_one():
+    """A triggerer with an older release of this provider does not know the argument."""
+    path, arguments = ServiceReadyTrigger(ADDRESS, proxy=PROXY).serialize()
+    assert arguments == {
+        "address": ADDRESS,
+        "poke_interval": 60.0,
+        "deadline": None,
+        "max_interval": None,
+        "proxy": PROXY,
+    }
+    assert restored(ServiceReadyTrigger(ADDRESS, proxy=PROXY)).serialize() == (path, arguments)
+    assert "proxy" not in ServiceReadyTrigger(ADDRESS).serialize()[1]
+
+
+@pytest.mark.parametrize("proxy", [None, PROXY])
+def test_it_is_restored_from_airflows_own_row(proxy):
     """As the scheduler writes it and the triggerer reads it; encrypted on 2.11."""
     from airflow.models.trigger import Trigger
 
-    trigger = ServiceReadyTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25)
+    trigger = ServiceReadyTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25, proxy=proxy)
     row = Trigger.from_object(trigger)
     assert ServiceReadyTrigger(**row.kwargs).serialize() == trigger.serialize()
 
