@@ -23,6 +23,7 @@ import struct
 import threading
 import time
 from contextvars import ContextVar
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,17 +46,18 @@ class Exchange:
 
     The connection may take the timeout: all addresses of the host, the ``CONNECT`` request of a proxy and the TLS
     handshake. Then sending the request and receiving the head of the response may take it again. Everything together
-    may take twice the timeout. At the deadline, a thread shuts the connection down, so that every socket operation
-    ends, even one that a library repeats without end. Only the lookup of a host name cannot be interrupted; the
-    resolver of the operating system limits its time.
+    may take twice the timeout, or the total. At the deadline, a thread shuts the connection down, so that every socket
+    operation ends, even one that a library repeats without end. Only the lookup of a host name cannot be interrupted;
+    the resolver of the operating system limits its time.
 
     :param timeout: seconds; see above
+    :param total: seconds that everything together may take; None: twice the timeout
     """
 
-    def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
-        self._started = time.monotonic()
-        self._deadline = self._started + timeout
+    def __init__(self, timeout: float, *, total: float | None = None) -> None:
+        self.timeout = timeout
+        self._total = 2 * timeout if total is None else total
+        self._is_cancelled = False
         self._is_connected = False
         self._octets = 0
         self._max_octets = MAX_HEAD_BYTES
@@ -70,17 +72,30 @@ class Exchange:
         self.responded = False
         #: Status of the response, None until its status line has been parsed. Interim responses (1xx) do not count.
         self.status: int | None = None
+        #: The same for the response of a proxy to ``CONNECT``.
+        self.proxy_status: int | None = None
 
     def __enter__(self) -> Self:
         self._running.acquire()
+        self._started = time.monotonic()
+        self._deadline = self._started + min(self.timeout, self._total)
         self._token = _CURRENT.set(self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._running.release()
+        self._wake_watchdog()
         _CURRENT.reset(self._token)
         if self._watchdog is not None:
             self._watchdog.join()
+
+    def cancel(self) -> None:
+        """
+        Bring the deadline forward to now. Another thread may call this at any time.
+
+        An attempt to connect is not interrupted, but it ends at the deadline that it had.
+        """
+        self._is_cancelled = True
+        self._wake_watchdog()
 
     @classmethod
     def current(cls) -> Exchange:
@@ -90,7 +105,12 @@ class Exchange:
     # --- the deadline
 
     def _time_left(self) -> float:
-        return max(0.0, self._deadline - time.monotonic())
+        return 0.0 if self._is_cancelled else max(0.0, self._deadline - time.monotonic())
+
+    def _wake_watchdog(self) -> None:
+        # RuntimeError: the lock is not locked, because the exchange has not begun, has ended or was cancelled.
+        with contextlib.suppress(RuntimeError):
+            self._running.release()
 
     def create_connection(
         self,
@@ -123,7 +143,7 @@ class Exchange:
                 if source_address:
                     sock.bind(source_address)
                 sock.connect(target)
-                sock.settimeout(self._timeout)
+                sock.settimeout(self.timeout)
                 self.watch(sock)
             except OSError as failed:
                 error = failed
@@ -156,7 +176,7 @@ class Exchange:
     def _shut_down_at_deadline(self, sock: socket.socket) -> None:
         with sock:
             # The deadline may have moved while this thread was waiting.
-            while not self._running.acquire(timeout=self._time_left()):
+            while not self._running.acquire(timeout=self._time_left()) or self._is_cancelled:
                 if not self._time_left():
                     self.expired = True
                     # An error means that the connection has ended already.
@@ -170,7 +190,7 @@ class Exchange:
 
     def connected(self) -> None:
         """Note that the connection is made, with proxy and TLS: octets received from now on are the response."""
-        self._deadline = time.monotonic() + self._timeout
+        self._deadline = min(time.monotonic() + self.timeout, self._started + self._total)
         self._is_connected = True
         self._octets = 0
 
@@ -195,12 +215,16 @@ class Exchange:
 
         :param status: HTTP status
         """
-        if self._is_connected and status >= 200:  # noqa: PLR2004 - RFC 9110 §15.2
+        if status < HTTPStatus.OK:
+            return
+        if self._is_connected:
             self.status = status
+        else:
+            self.proxy_status = status
 
     def head_received(self) -> None:
         """Note that the head of the response was parsed."""
-        self._deadline = self._started + 2 * self._timeout
+        self._deadline = self._started + self._total
         self._max_octets = MAX_HEAD_BYTES + MAX_BODY_BYTES
 
 
@@ -226,6 +250,9 @@ class LimitedResponse(http.client.HTTPResponse):
     def _read_status(self) -> tuple[str, int, str]:
         version, status, reason = super()._read_status()  # type: ignore[misc]
         self._exchange.status_received(status)
+        if HTTPStatus.PROCESSING <= status < HTTPStatus.OK:
+            # The base class skips only this interim response, and would take others for the final one (RFC 9110 §15.2).
+            status = HTTPStatus.CONTINUE
         return version, status, reason
 
 

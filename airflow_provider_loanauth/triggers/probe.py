@@ -4,34 +4,28 @@ probe.
 
 A probe sends at most one unauthenticated ``GET`` per interval, however many triggers wait. Each request runs in a
 thread of its own. On the event loop, or in the loop's default thread pool, a service that hangs would delay other
-triggers.
+triggers. Each request has a deadline, and ends when the last waiter leaves. A process sends at most one request at a
+time to an address through the same proxy, so probes that come and go do not add up to many threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import http.client
 import math
-import ssl
-import threading
-import urllib.request
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.connection.address import is_loopback
-from airflow_provider_loanauth.get_provider_info import USER_AGENT
-from airflow_provider_loanauth.service.protocol import is_unavailable
+from airflow_provider_loanauth.service.exchange import Exchange
+from airflow_provider_loanauth.triggers.reachability import is_reachable
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Task
 
 #: Seconds that one request may take. If the interval of the probe is shorter, a request may take only that long.
 REQUEST_TIMEOUT = 10.0
-#: Maximum number of requests of one probe that run at the same time. While they run, no further request is sent.
-MAX_THREADS = 4
 #: Minimum of the interval in seconds, so that no probe becomes a busy loop.
 MIN_INTERVAL = 0.05
 
@@ -86,7 +80,6 @@ class Probe:
         self._loop = loop
         self._waiters: set[_Waiter] = set()
         self._task: Task[None] | None = None
-        self._threads = threading.Semaphore(MAX_THREADS)
         self._interval = math.inf
         # Loop time of the last request, or of the start of the probe.
         self._requested_at = loop.time()
@@ -164,28 +157,33 @@ class Probe:
                 timer.cancel()
 
     async def _request(self) -> bool:
-        """Return whether the address responds. While too many earlier requests run, send none and return False."""
-        self._requested_at = self._loop.time()
-        if not self._threads.acquire(blocking=False):
-            return False
+        """Return whether the address responds. If an earlier request has not ended yet, send none and return False."""
         timeout = min(REQUEST_TIMEOUT, self._interval)
+        exchange = Exchange(timeout, total=timeout)
+        key = self._address, self._proxy
 
         def request() -> bool:
+            # The interval starts here, because on a busy machine a thread may run later than it was started.
+            self._requested_at = self._loop.time()
+            if _EXCHANGES.setdefault(key, exchange) is not exchange:
+                return False
             try:
-                # The interval starts here, because on a busy machine a thread may run later than it was started.
-                self._requested_at = self._loop.time()
-                return is_reachable(self._address, timeout, self._proxy)
+                return is_reachable(self._address, exchange, self._proxy)
             finally:
-                self._threads.release()
+                del _EXCHANGES[key]
 
-        response = self._loop.create_task(run_in_thread(request, name=f"probe of {self._address}"))
         try:
-            # A service that responds very slowly may keep the thread busy, but must not delay the waiters.
-            await asyncio.wait([response], timeout=timeout)
-            return response.done() and response.result()
+            return await run_in_thread(request, name=f"probe of {self._address}")
         finally:
-            response.cancel()
+            # If the last waiter has left, the request need not continue until its deadline.
+            exchange.cancel()
 
+
+#: The exchange of each request that this process is sending, by address and proxy. A request may outlive its probe: the
+#: lookup of a host name, or an attempt to connect, is not interrupted when the last waiter leaves.
+_EXCHANGES: dict[tuple[str, str | None], Exchange] = {}
+# The threads that send the requests do not exist in a forked child.
+os.register_at_fork(after_in_child=_EXCHANGES.clear)
 
 #: The probes of each event loop, by address and proxy.
 _PROBES: WeakKeyDictionary[AbstractEventLoop, dict[tuple[str, str | None], Probe]] = WeakKeyDictionary()
@@ -210,62 +208,3 @@ async def wait_until_ready(
     if key not in probes:
         probes[key] = Probe(address, loop, proxy)
     await probes[key].wait(interval, max_interval)
-
-
-def is_reachable(address: str, timeout: float, proxy: str | None = None) -> bool:
-    """
-    Return whether an address responds to an unauthenticated ``GET``. The call blocks.
-
-    The request uses the proxy, or else the proxy settings of the environment, as an authentication does. Requests to
-    loopback addresses over plain http use no proxy.
-
-    Certificates are not checked, because no Connection is read here that could name the CA bundle. This is safe:
-    nothing secret is sent, only the status is read, and the worker that authenticates afterwards does check
-    certificates.
-
-    :param address: ``http`` or ``https`` address
-    :param timeout: seconds to wait for a connection, and for each part of the response's head
-    :param proxy: URL of a proxy without user information; None: the proxy settings of the environment apply
-    :return: False for a network error and for a status that means "unavailable" (408, 429, 5xx); True for any other
-        response, including a redirect, and a 407 of a proxy. Also True without a request if urllib cannot use the proxy
-        (SOCKS, or a proxy with an ``https`` URL): a worker then pokes once per interval
-    """
-    proxies = _proxies(address, proxy)
-    if any("://" in url and not url.lower().startswith("http://") for url in proxies.values()):
-        return True
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    # Use only these handlers, so that redirects are not followed and error statuses raise no exception.
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        # This handler obeys NO_PROXY, which the proxy of a Connection has precedence over.
-        urllib.request.ProxyHandler(proxies if proxy is None else {}),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(context=context),
-    ):
-        opener.add_handler(handler)
-    request = urllib.request.Request(  # noqa: S310 - the opener has handlers for http and https only
-        address, headers={"User-Agent": USER_AGENT, "Connection": "close"}
-    )
-    if proxy is not None and proxies:
-        request.set_proxy(urlsplit(proxy).netloc, "http")
-    try:
-        with opener.open(request, timeout=timeout) as response:
-            return not is_unavailable(response.status)
-    except (OSError, http.client.HTTPException) as error:
-        # The text of http.client. A login may have the credentials of the proxy, which the probe does not have.
-        return "Tunnel connection failed: 407" in str(error)
-
-
-def _proxies(address: str, proxy: str | None) -> dict[str, str]:
-    """Return the proxy for an address, by its scheme, or an empty dict; urllib itself ignores ``ALL_PROXY``."""
-    parts = urlsplit(address)
-    scheme, host = parts.scheme, parts.hostname or ""
-    if scheme == "http" and is_loopback(host):
-        return {}
-    if proxy is not None:
-        return {scheme: proxy}
-    known = urllib.request.getproxies()
-    url = known.get(scheme) or known.get("all")
-    return {scheme: url} if url and not urllib.request.proxy_bypass(host) else {}

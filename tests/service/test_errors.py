@@ -143,7 +143,9 @@ def test_sentences(error, kind, sentence):
 
 
 def test_the_sentence_names_what_sets_the_proxy():
-    assert "check HTTPS_PROXY and NO_PROXY on this machine (GET" in str(map_exception(E.ProxyError("x"), REQUEST, Exchange(1.0)))
+    assert "check HTTPS_PROXY and NO_PROXY on this machine (GET" in str(
+        map_exception(E.ProxyError("x"), REQUEST, Exchange(1.0))
+    )
     error = map_exception(E.ProxyError("x"), REQUEST, Exchange(1.0), has_proxy=True)
     assert "check Proxy in the Connection (GET" in str(error)
     assert "PROXY" not in str(error)

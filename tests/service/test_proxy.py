@@ -16,14 +16,13 @@ from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
 from airflow_provider_loanauth.exceptions import SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from airflow_provider_loanauth.triggers.probe import is_reachable
 from loanauth_sandbox.server import running_sandbox
 from tests.support import masking
 from tests.support.airflow_names import TaskDeferred
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import loan
 from tests.support.proxy import TunnelProxy
-from tests.support.waiting import fire
+from tests.support.waiting import fire, is_reachable
 
 USER, PASSWORD = "CANARY pröxy", "CANARY-p@ss/wörd✓"
 CREDENTIALS = f"{USER}:{PASSWORD}"

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 
+from airflow_provider_loanauth.service.exchange import Exchange
+from airflow_provider_loanauth.triggers import reachability
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 
 
@@ -42,6 +44,11 @@ def fire(trigger, seconds):
         return asyncio.run(first())
     except asyncio.TimeoutError:
         return None
+
+
+def is_reachable(address, timeout, proxy=None):
+    """Send one request as a probe does, with a deadline in seconds for all of it."""
+    return reachability.is_reachable(address, Exchange(timeout, total=timeout), proxy)
 
 
 def stored(deferred, payload):

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import os
 import threading
 import time
 
 import pytest
 
+from airflow_provider_loanauth.service.exchange import Exchange
 from airflow_provider_loanauth.triggers import probe
 from airflow_provider_loanauth.triggers.probe import MIN_INTERVAL, is_reachable, wait_until_ready
+from tests.support.loopback import Loopback
 
 INTERVAL = 0.1
 TIMEOUT = 15.0
@@ -29,12 +32,12 @@ class RecordedRequests:
         self.result = result
         self.times, self.threads, self.timeouts, self.proxies = [], [], [], []
 
-    def __call__(self, address, timeout, proxy=None):
+    def __call__(self, address, exchange, proxy=None):
         self.times.append(time.monotonic())
         self.threads.append(threading.current_thread())
-        self.timeouts.append(timeout)
+        self.timeouts.append(exchange.timeout)
         self.proxies.append(proxy)
-        return self.result(address, timeout, proxy) if callable(self.result) else self.result
+        return self.result(address, exchange, proxy) if callable(self.result) else self.result
 
     @property
     def number(self):
@@ -60,6 +63,46 @@ def real_requests(monkeypatch):
     recorded = RecordedRequests(is_reachable)
     monkeypatch.setattr(probe, "is_reachable", recorded)
     return recorded
+
+
+@pytest.fixture
+def long_requests(real_requests, monkeypatch):
+    """Requests whose deadline no test waits for, although the interval is short."""
+    monkeypatch.setattr(probe, "Exchange", lambda *_, **__: Exchange(3600.0, total=3600.0))
+    return real_requests
+
+
+def send_octets(connection, stopped):
+    """Send a response octet by octet, without end."""
+    while not stopped.wait(0.02):
+        connection.sendall(b"H")
+
+
+@pytest.fixture
+def drip():
+    """A service that sends one response octet by octet, and then those of the test."""
+    with Loopback() as server:
+        server.responses.append(send_octets)
+        yield server
+
+
+@pytest.fixture(params=["head", "tunnel"])
+def endless(request, monkeypatch):
+    """A service that sends each response octet by octet; or a proxy that does, for an https address."""
+    with Loopback() as server:
+        server.responses += [send_octets] * 100
+        if request.param == "tunnel":
+            monkeypatch.setenv("https_proxy", server.url)
+            server.url = "https://lender.invalid"
+        yield server
+
+
+def request_threads():
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith("probe of ") or thread.name == "deadline of a request"
+    ]
 
 
 def start_waiters(number, address, interval=INTERVAL, **options):
@@ -435,7 +478,6 @@ def test_a_max_interval_below_the_interval_does_not_shorten_it(fake_requests):
         {"kind": "refuse"},
         {"kind": "stall"},
         {"kind": "hang"},
-        {"kind": "endless-headers"},
         {"kind": "status", "status": 429},
         {"kind": "status", "status": 429, "retry_after": 0},
         {"kind": "status", "status": 500},
@@ -497,7 +539,7 @@ def test_a_hung_service_blocks_nothing(sandbox, real_requests):
         return sum(thread.is_alive() for thread in real_requests.threads)
 
     alive = asyncio.run(main())
-    assert alive <= probe.MAX_THREADS
+    assert alive <= 1
     # A blocked event loop would not tick at all while six requests hang.
     assert len(ticks) > 8
     for thread in real_requests.threads:
@@ -527,35 +569,115 @@ def test_the_timeout_of_a_request_is_at_most_ten_seconds(fake_requests, monkeypa
     assert set(fake_requests.timeouts) == {2 * INTERVAL}
 
 
-def test_a_late_response_is_not_waited_for(fake_requests):
-    """A service that sends octet by octet keeps its thread busy, but does not hold up the waiters."""
-    released = threading.Event()
-    fake_requests.result = lambda *_: fake_requests.number > 2 or released.wait(TIMEOUT)
+def test_an_endless_response_does_not_hold_up_the_waiters(drip, real_requests):
+    """It ends after an interval, and the response to the next request releases them."""
+    drip.responses.append(b"HTTP/1.1 404 made up\r\n\r\n")
+    asyncio.run(asyncio.wait_for(wait_until_ready(drip.url, INTERVAL), TIMEOUT))
+    assert real_requests.number == 2
+
+
+def test_a_request_that_does_not_end_allows_no_other(fake_requests):
+    """
+    Nothing interrupts the lookup of a host name. However many sensors wait one after the other, on however many event
+    loops, there is one request for each address and proxy.
+    """
+    ended = threading.Event()
+    fake_requests.result = lambda *_: ended.wait(60) and False
+
+    async def one_after_the_other(number, **options):
+        for _ in range(number):
+            tasks = start_waiters(1, UNKNOWN_HOST, MIN_INTERVAL, **options)
+            await asyncio.sleep(3 * MIN_INTERVAL)
+            await cancel(tasks)
+
+    async def next_request(number):
+        tasks = start_waiters(1, UNKNOWN_HOST)
+        await count_reaches(fake_requests, number)
+        await cancel(tasks)
+
+    try:
+        asyncio.run(one_after_the_other(5))
+        asyncio.run(one_after_the_other(5))
+        assert fake_requests.number == 1
+        asyncio.run(one_after_the_other(5, proxy="http://proxy.invalid:3128"))
+        assert fake_requests.number == 2
+    finally:
+        ended.set()
+    # It continues when they have ended.
+    asyncio.run(next_request(3))
+
+
+def test_while_a_request_does_not_end_the_waiters_wait(fake_requests):
+    """A probe that sends no request does not take that for a response, and sends one later."""
+    ended = threading.Event()
+    fake_requests.result = lambda *_: fake_requests.number > 1 or ended.wait(60)
 
     async def main():
-        await all_released(start_waiters(3, UNKNOWN_HOST))
+        await cancel_after_a_request()
+        tasks = start_waiters(3, UNKNOWN_HOST, MIN_INTERVAL)
+        await asyncio.sleep(4 * MIN_INTERVAL)
+        assert not any(task.done() for task in tasks)
+        ended.set()
+        await all_released(tasks)
+
+    async def cancel_after_a_request():
+        tasks = start_waiters(1, UNKNOWN_HOST, MIN_INTERVAL)
+        await count_reaches(fake_requests, 1)
+        await cancel(tasks)
 
     asyncio.run(main())
-    released.set()
-    assert fake_requests.number >= 3
+    assert fake_requests.number == 2
 
 
-def test_responses_that_never_end_use_at_most_the_allowed_threads(fake_requests):
-    released = threading.Event()
-    fake_requests.result = lambda *_: released.wait(60) and False
+def test_when_the_last_waiter_leaves_the_request_ends(endless, long_requests):
+    """Long before its deadline, and after each of many sensors that wait one after the other."""
 
     async def main():
-        tasks = start_waiters(3, UNKNOWN_HOST)
-        await count_reaches(fake_requests, probe.MAX_THREADS)
-        await asyncio.sleep(4 * INTERVAL)
-        number = fake_requests.number
-        # It continues when they end.
-        released.set()
-        await count_reaches(fake_requests, number + 1)
-        await cancel(tasks)
-        return number
+        for number in range(1, 6):
+            first, *others = start_waiters(3, endless.url, MIN_INTERVAL)
+            await count_reaches(long_requests, number)
+            await cancel(others)
+            assert long_requests.threads[-1].is_alive()
+            await cancel([first])
+            await asyncio.to_thread(long_requests.threads[-1].join, TIMEOUT)
+            assert request_threads() == []
 
-    assert asyncio.run(main()) == probe.MAX_THREADS
+    asyncio.run(main())
+
+
+def test_a_request_whose_loop_stopped_ends_at_its_deadline(endless, real_requests):
+    loop = asyncio.new_event_loop()
+    left = loop.create_task(wait_until_ready(endless.url, INTERVAL))
+    loop.run_until_complete(count_reaches(real_requests, 1))
+    real_requests.threads[0].join(TIMEOUT)
+    assert request_threads() == []
+    left.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        loop.run_until_complete(left)
+    loop.close()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_that_was_forked_during_a_request_sends_its_own(fake_requests):
+    ended = threading.Event()
+    fake_requests.result = lambda *_: fake_requests.number > 1 or ended.wait(60)
+
+    async def request():
+        tasks = start_waiters(1, UNKNOWN_HOST, MIN_INTERVAL)
+        await count_reaches(fake_requests, 1)
+        await cancel(tasks)
+
+    try:
+        asyncio.run(request())
+        child = os.fork()
+        if child == 0:
+            try:
+                asyncio.run(asyncio.wait_for(wait_until_ready(UNKNOWN_HOST, MIN_INTERVAL), TIMEOUT))
+            finally:
+                os._exit(fake_requests.number)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    finally:
+        ended.set()
 
 
 @pytest.mark.parametrize("where", ["request", "start of the thread"])

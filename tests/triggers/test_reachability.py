@@ -1,18 +1,25 @@
-"""`triggers/probe.py`: which responses count as reachable, and what is sent. Real sockets."""
+"""`triggers/reachability.py`: which responses count as reachable, what is sent, and that it ends. Real sockets."""
 
 from __future__ import annotations
 
 import socket
+import ssl
+import threading
 import time
 
 import pytest
+import trustme
 
 from airflow_provider_loanauth import __version__
-from airflow_provider_loanauth.triggers.probe import is_reachable
+from airflow_provider_loanauth.service.exchange import Exchange
+from airflow_provider_loanauth.triggers import reachability
 from loanauth_sandbox.server import running_sandbox
+from tests.support.loopback import Loopback
+from tests.support.waiting import is_reachable
 
 TIMEOUT = 5.0
 SHORT_TIMEOUT = 0.3
+LIMIT = 30.0  # seconds after which a test fails, far more than any request takes
 
 
 def response(status, headers=b"", body=b""):
@@ -42,15 +49,31 @@ def test_408_429_and_5xx_count_as_unreachable(status, loopback):
         b"\r\n",
         b"SSH-2.0-made-up\r\n",
         b"HTTP/1.1 abc\r\n\r\n",
-        b"HTTP/1.1 200 made up\r\n" + b"X: y\r\n" * 200,
-        b"HTTP/1.1 200 made up\r\nX: " + b"y" * 100_000,
         b"\x00\xff" * 50,
     ],
-    ids=["hangs up", "empty", "blank", "not HTTP", "no status", "many headers", "long header", "octets"],
+    ids=["hangs up", "empty", "blank", "not HTTP", "no status", "octets"],
 )
 def test_a_response_that_is_not_http_counts_as_unreachable(data, loopback):
     loopback.responses.append(data)
     assert is_reachable(loopback.url, TIMEOUT) is False
+
+
+@pytest.mark.parametrize(("status", "expected"), [(200, True), (401, True), (429, False), (503, False)])
+@pytest.mark.parametrize(
+    "headers",
+    [b"", b"X: y\r\n" * 200, b"X: " + b"y" * 100_000, b"made up\r\n\r\n", b"Content-Length: made up\r\n\r\n"],
+    ids=["hangs up", "many headers", "long header", "no colon", "wrong length"],
+)
+def test_a_status_counts_even_if_its_headers_are_broken(headers, status, expected, loopback):
+    loopback.responses.append(b"HTTP/1.1 %d made up\r\n" % status + headers)
+    assert is_reachable(loopback.url, TIMEOUT) is expected
+
+
+@pytest.mark.parametrize(("status", "expected"), [(200, True), (503, False)])
+@pytest.mark.parametrize("interim", [100, 102, 103, 199])
+def test_an_interim_response_is_not_the_final_one(interim, status, expected, loopback):
+    loopback.responses.append(b"HTTP/1.1 %d made up\r\nLink: </>\r\n\r\n" % interim * 3 + response(status))
+    assert is_reachable(loopback.url, TIMEOUT) is expected
 
 
 def test_the_request_contains_nothing_but_the_address(loopback, monkeypatch, tmp_path):
@@ -117,6 +140,152 @@ def test_certificates_are_not_checked_because_nothing_secret_is_sent(certificate
 def test_a_hung_handshake_times_out(over_tls):
     over_tls.set_fault("stall")
     assert is_reachable(over_tls.url, SHORT_TIMEOUT) is False
+
+
+# --- every request ends ---
+
+
+def endless(start, repeated, pause):
+    """Return a function of a server that sends ``start``, and then ``repeated`` without end."""
+
+    def send(connection, stopped):
+        connection.sendall(start)
+        while not stopped.wait(pause):
+            connection.sendall(repeated if pause else repeated * (65536 // len(repeated)))
+        return connection
+
+    return send
+
+
+#: What comes first, what is repeated without end, and the seconds between two repetitions. None has a final status.
+ENDLESS = {
+    f"{name}, {pace}": (start, repeated, pause)
+    for name, start, repeated in [
+        ("a status line", b"", b"H"),
+        ("spaces in a status line", b"HTTP/1.1", b" "),
+        ("blank lines", b"", b"\r\n"),
+        ("interim responses 100", b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        ("interim responses 103", b"", b"HTTP/1.1 103 Early Hints\r\nLink: </>\r\n\r\n"),
+        ("headers", b"HTTP/1.1 100 Continue\r\n", b"X: y\r\n"),
+        ("a header", b"HTTP/1.1 100 Continue\r\nX: ", b"y"),
+    ]
+    for pace, pause in [("slow", 0.02), ("fast", 0)]
+}
+
+
+def outcome(function):
+    """Call a function in a thread, and return its result. Fail if it does not end."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
+    thread.start()
+    thread.join(LIMIT)
+    assert not thread.is_alive(), "the request does not end"
+    return results[0]
+
+
+@pytest.fixture
+def _nothing_is_left():
+    """No thread of a request is left when it has ended."""
+    yield
+    assert [thread for thread in threading.enumerate() if thread.name == "deadline of a request"] == []
+
+
+@pytest.mark.usefixtures("_nothing_is_left")
+@pytest.mark.parametrize("through", ["nothing", "a proxy", "a tunnel"])
+@pytest.mark.parametrize("case", ENDLESS)
+def test_an_endless_head_counts_as_unreachable(case, through, loopback):
+    loopback.responses.append(endless(*ENDLESS[case]))
+    address = {"nothing": loopback.url, "a proxy": "http://lender.invalid", "a tunnel": "https://lender.invalid"}
+    proxy = None if through == "nothing" else loopback.url
+    assert outcome(lambda: is_reachable(address[through], SHORT_TIMEOUT, proxy)) is False
+
+
+@pytest.mark.usefixtures("_nothing_is_left")
+@pytest.mark.parametrize("pause", [0.02, 0], ids=["slow", "fast"])
+@pytest.mark.parametrize("octets", [b"y", b"\r\nX: y"], ids=["a header", "headers"])
+@pytest.mark.parametrize(("status", "expected"), [(200, True), (503, False)])
+def test_a_status_with_an_endless_head_counts(status, expected, octets, pause, loopback):
+    loopback.responses.append(endless(b"HTTP/1.1 %d made up\r\nX: " % status, octets, pause))
+    assert outcome(lambda: is_reachable(loopback.url, SHORT_TIMEOUT)) is expected
+
+
+@pytest.mark.parametrize("pause", [0.02, 0], ids=["slow", "fast"])
+def test_the_status_of_a_tunnel_is_not_that_of_the_service(pause, loopback):
+    loopback.responses.append(endless(b"HTTP/1.1 200 made up\r\nX: ", b"y", pause))
+    assert outcome(lambda: is_reachable("https://lender.invalid", SHORT_TIMEOUT, loopback.url)) is False
+
+
+#: A TLS 1.2 record with a HelloRequest, which a client ignores during a handshake (RFC 5246 §7.4.1.1).
+HELLO_REQUEST = b"\x16\x03\x03\x00\x04\x00\x00\x00\x00"
+#: The beginning of a record with a long ServerHello.
+SERVER_HELLO = b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc\x03\x03"
+
+
+@pytest.mark.usefixtures("_nothing_is_left")
+@pytest.mark.parametrize(
+    ("start", "repeated", "pause"),
+    [(SERVER_HELLO, b"\x00", 0.02), (b"", HELLO_REQUEST, 0.02), (b"", HELLO_REQUEST, 0), (b"", b"", 0.02)],
+    ids=["octets", "slow messages", "fast messages", "silence"],
+)
+def test_an_endless_handshake_counts_as_unreachable(start, repeated, pause):
+    with Loopback(endless(start, repeated, pause)) as server:
+        address = server.url.replace("http:", "https:")
+        assert outcome(lambda: is_reachable(address, SHORT_TIMEOUT)) is False
+
+
+def test_the_deadline_is_that_of_handshake_and_head_together():
+    """Each of the two is in time, but not both."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+
+    def accept(connection, stopped):
+        stopped.wait(0.6)
+        return context.wrap_socket(connection, server_side=True)
+
+    def respond(connection, stopped):
+        stopped.wait(0.6)
+        connection.sendall(response(200))
+
+    with Loopback(accept) as server:
+        server.responses += [respond, respond]
+        address = server.url.replace("http:", "https:")
+        assert outcome(lambda: is_reachable(address, 1.0)) is False
+        assert outcome(lambda: is_reachable(address, LIMIT)) is True
+
+
+# --- a request that is cancelled ---
+
+
+@pytest.mark.usefixtures("_nothing_is_left")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("octets", [b"", b"H", HELLO_REQUEST], ids=["silence", "octets", "messages"])
+def test_a_cancelled_request_ends_long_before_its_deadline(octets, scheme):
+    exchange = Exchange(3600.0, total=3600.0)
+
+    def accept(connection, stopped):
+        exchange.cancel()
+        return endless(b"", octets, 0.02)(connection, stopped)
+
+    with Loopback(accept) as server:
+        address = server.url.replace("http", scheme)
+        assert outcome(lambda: reachability.is_reachable(address, exchange)) is False
+    assert exchange.expired
+
+
+def test_a_request_that_was_cancelled_before_it_began_ends_at_once(loopback):
+    exchange = Exchange(3600.0, total=3600.0)
+    exchange.cancel()
+    loopback.responses.append(endless(b"", b"H", 0.02))
+    assert outcome(lambda: reachability.is_reachable(loopback.url, exchange)) is False
+
+
+def test_cancelling_after_the_end_changes_nothing(loopback):
+    exchange = Exchange(LIMIT, total=LIMIT)
+    loopback.responses.append(response(200))
+    assert reachability.is_reachable(loopback.url, exchange) is True
+    exchange.cancel()
+    assert exchange.status == 200
+    assert not exchange.expired
 
 
 def test_plain_http_to_a_tls_port_is_unreachable(over_tls):
