@@ -24,6 +24,9 @@ Text = Annotated[str, Field(pattern=r"^[ -~]*$")]
 ErrorCode = Annotated[int, Field(ge=400, le=599)]
 """The status code of an error response."""
 
+FinalStatus = Annotated[int, Field(ge=200, le=599)]
+"""The status code of a response that is not interim (RFC 9110 §15.2)."""
+
 BodyDefect = Literal[
     "cut",
     "reset",
@@ -169,9 +172,9 @@ class Redirect(Fault, kind="redirect"):
 
 
 class Status(Fault, kind="status"):
-    """An error status."""
+    """An error response. Its status may also be one of success or of a redirect."""
 
-    status: ErrorCode = Field(503, description="status code, 400 to 599")
+    status: FinalStatus = Field(503, description="status code, 200 to 599")
     shape: Literal["spring", "oauth", "html", "empty"] = Field("spring", description="shape of the body")
     error: Text = Field("invalid_grant", description="the error code, in the oauth shape")
     description: Text = Field("", description="the error description; empty for the usual one")
@@ -226,7 +229,7 @@ class GzipBomb(Fault, kind="gzip-bomb"):
 
     size: WholeNumber = Field(67_108_864, description="bytes after decompression")
     layers: Literal[1, 2] = Field(1, description="how many times the body is compressed")
-    status: Annotated[int, Field(ge=200, le=599)] = Field(200, description="status code, 200 to 599")
+    status: FinalStatus = Field(200, description="status code, 200 to 599")
 
 
 class HugeBody(Fault, kind="huge-body"):

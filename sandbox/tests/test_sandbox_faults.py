@@ -183,7 +183,7 @@ def test_redirect(sandbox, status):
     assert (response.status, response.headers["Location"]) == (status, "http://127.0.0.1:9/elsewhere")
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 429, 500, 502, 503, 504, 599])
+@pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 408, 429, 500, 502, 503, 504, 599])
 @pytest.mark.parametrize("shape", ["spring", "oauth", "html", "empty"])
 def test_status(sandbox, status, shape):
     sandbox.set_fault("status", status=status, shape=shape)
@@ -319,7 +319,7 @@ def test_a_fault_meets_its_endpoint_only(sandbox, where):
         ({"kind": "hang", "seconds": "1"}, "seconds: Input should be a valid number"),
         ({"kind": "hang", "seconds": True}, "seconds: Input should be a valid number"),
         ({"kind": "hang", "seconds": -1}, "seconds: Input should be greater than or equal to 0"),
-        ({"kind": "status", "status": 200}, "status: Input should be greater than or equal to 400"),
+        ({"kind": "status", "status": 199}, "status: Input should be greater than or equal to 200"),
         ({"kind": "redirect", "status": 304}, "status: Input should be 301, 302, "),
         ({"kind": "redirect", "location": "a\r\nb"}, "location: String should match pattern"),
         ({"kind": "refuse", "times": 1}, "applies to the whole service"),
