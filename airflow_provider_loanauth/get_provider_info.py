@@ -62,7 +62,12 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "Company ID",
         "For PPE API secret. Required by LoanAuth, which sends it with the secret on every pricing request.",
     ),
-    "timeout": _field("Timeout", "Seconds to wait for a connection and for a response. Default: 30.", kind="number"),
+    "timeout": _field(
+        "Timeout",
+        "Seconds to wait for the connection, and again for the head of the response; the whole request may take twice "
+        "as long. Default: 30.",
+        kind="number",
+    ),
     "verify": _field(
         "Verify TLS",
         "Whether to check the TLS certificate of the service: true, false, or the path of a CA bundle on the workers. "

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_loanauth.connection.address import AddressError, base_address
@@ -39,6 +41,19 @@ def is_secret(name: str) -> bool:
     :param name: attribute of the Connection, or name in its extra
     """
     return name == "password" or CONN_FIELDS.get(name, {}).get("schema", {}).get("format") == "password"
+
+
+def is_special_file(path: str) -> bool:
+    """
+    Return whether a path is a FIFO, a device or a socket. Opening one may block, or reading it may never end.
+
+    :param path: path of a CA bundle, which may not exist
+    """
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 class ConnectionLike(Protocol):
@@ -196,6 +211,10 @@ class FieldReader:
                 "connection can read the password."
             )
             return False
+        if is_special_file(word):
+            self.problems.append(
+                f"{LABELS['verify']} is a path, but not of a file or a directory: enter the path of a CA bundle."
+            )
         return word
 
     def auth_url(self) -> str:

@@ -30,7 +30,8 @@ class Settings(NotForXCom):
     :param auth_url: scheme, host, port and path prefix, without a slash at its end
     :param credentials: the credentials that the method sends
     :param company_id: company id for pricing requests with an API secret; None if unset, or for other methods
-    :param timeout: seconds to wait for a connection, and for each part of a response
+    :param timeout: seconds to wait for the connection, and again for the head of the response; the whole request may
+        take twice as long
     :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
     :param warnings: sentences for the log about risky values
     """

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, TypeVar
 import requests
 import urllib3.exceptions
 
-from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError, UnavailableError
+from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.get_provider_info import LABELS
+from airflow_provider_loanauth.service.exchange import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
+    from airflow_provider_loanauth.service.exchange import Exchange
     from airflow_provider_loanauth.service.protocol import WireRequest
 
 R = TypeVar("R")
@@ -24,15 +26,66 @@ R = TypeVar("R")
 TRANSPORT_EXCEPTIONS = (OSError, ValueError, urllib3.exceptions.HTTPError)
 
 
-def map_exception(error: Exception, request: WireRequest) -> LoanAuthError:
-    """
-    Map an exception of ``requests``, or of a library that it uses, to an exception of this package.
+class TooLargeError(ValueError):
+    """A body is larger than :data:`~airflow_provider_loanauth.service.exchange.MAX_BODY_BYTES`."""
 
-    :param error: the exception; its text is not used, because it contains the URL
+
+class CodingError(ValueError):
+    """The content coding of a body is not one that this package accepts."""
+
+
+def map_exception(error: Exception, request: WireRequest, exchange: Exchange) -> LoanAuthError:
+    """
+    Map an exception that was raised before the head of the response was parsed.
+
+    A head that cannot be read is not an :class:`UnavailableError`: the service may have counted a failed login, and the
+    hook would send the request again.
+
+    :param error: an exception of ``requests``, or of a library that it uses; its text is not used, because it contains
+        the URL
     :param request: the request that was sent
+    :param exchange: the exchange that has ended
     :return: the exception to raise
     """
-    target = f"{request.http_method} {request.redacted_url}"
+    if exchange.responded:
+        cause = f"did not arrive within the time set in {LABELS['timeout']}" if exchange.expired else "cannot be read"
+        return ResponseError(
+            f"The service responded, but the head of its response {cause}: check {LABELS['host']}, and the proxies "
+            f"between this machine and the service ({_target(request)})"
+        )
+    if exchange.expired:
+        return UnavailableError(f"{_TIMED_OUT} ({_target(request)})")
+    return _map_by_class(error, _target(request))
+
+
+def map_broken_body(error: Exception, request: WireRequest, exchange: Exchange) -> LoanAuthError:
+    """
+    Map an exception that was raised while the body of a response was read or decoded.
+
+    :param error: the exception; its text is not used, because it may contain parts of the response
+    :param request: the request that was sent
+    :param exchange: the exchange that has ended
+    """
+    target = _target(request)
+    if exchange.expired or _cause_of(error, TimeoutError) is not None:
+        return UnavailableError(
+            "The service responded, but the body of its response did not arrive within twice the time set in "
+            f"{LABELS['timeout']} ({target})"
+        )
+    if exchange.exceeded or isinstance(error, TooLargeError):
+        return ResponseError(
+            f"The response of the service is larger than {MAX_BODY_BYTES // 1024} KiB and was not read to its end. "
+            f"Responses of the interface are a few KiB: check {LABELS['host']} in the Connection."
+        )
+    if isinstance(error, CodingError):
+        return ResponseError(
+            "The response of the service is encoded in a way that was not requested: only one gzip stream is accepted. "
+            f"Check the proxies between this machine and the service ({target})"
+        )
+    return UnavailableError(f"{_BROKEN} ({target})")
+
+
+def _map_by_class(error: Exception, target: str) -> LoanAuthError:
     certificate = _cause_of(error, ssl.SSLCertVerificationError)
     if certificate is not None:
         # verify_message is a text of the TLS library, for example "Hostname mismatch".
@@ -54,6 +107,10 @@ def map_exception(error: Exception, request: WireRequest) -> LoanAuthError:
         if isinstance(error, types):
             return make(f"{sentence} ({target})")
     return UnavailableError(f"The request failed with {type(error).__name__} ({target})")
+
+
+def _target(request: WireRequest) -> str:
+    return f"{request.http_method} {request.redacted_url}"
 
 
 def _cause_of(error: BaseException, kind: type[R]) -> R | None:
@@ -84,6 +141,7 @@ _NO_SOCKS = (
 _UNREACHABLE = (
     "The service could not be reached: it is down, its host name does not resolve, or a firewall blocks the connection"
 )
+_TIMED_OUT = f"The service did not respond within the time set in {LABELS['timeout']}"
 _BROKEN = "The response of the service was cut off or cannot be decoded"
 
 #: (exceptions of libraries, exception of this package, sentence), most specific first.
@@ -127,7 +185,7 @@ _EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], st
     (
         (requests.exceptions.Timeout,),
         UnavailableError,
-        f"The service did not respond within the time set in {LABELS['timeout']}",
+        _TIMED_OUT,
     ),
     (
         (

@@ -1,10 +1,11 @@
-"""Sending one request with ``requests``. The size of the response is limited, and no log shows a secret."""
+"""Sending one request with ``requests``. Time and size of the response are limited, and no log shows a secret."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
+import zlib
 from contextlib import contextmanager
 from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING
@@ -12,10 +13,17 @@ from typing import TYPE_CHECKING
 import requests
 from requests.auth import HTTPBasicAuth
 
-from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
 from airflow_provider_loanauth.get_provider_info import USER_AGENT
 from airflow_provider_loanauth.redaction import encoded_forms, hide_cause
-from airflow_provider_loanauth.service.errors import TRANSPORT_EXCEPTIONS, map_exception
+from airflow_provider_loanauth.service.adapter import LimitedAdapter
+from airflow_provider_loanauth.service.errors import (
+    TRANSPORT_EXCEPTIONS,
+    CodingError,
+    TooLargeError,
+    map_broken_body,
+    map_exception,
+)
+from airflow_provider_loanauth.service.exchange import MAX_BODY_BYTES, Exchange
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
 
 if TYPE_CHECKING:
@@ -23,8 +31,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-#: Bytes after decoding. A longer response is an error, because both responses of the interface are a few KiB.
-MAX_RESPONSE_BYTES = 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 
 # Loggers of urllib3 that log URLs. The URL of PPE API secret contains the API key.
@@ -42,7 +48,8 @@ class Transport:
     """
     Sends requests over one session; use it in a ``with`` statement.
 
-    :param timeout: seconds to wait for a connection, and for each part of a response
+    :param timeout: seconds to wait for the connection, and again for the head of the response; the whole request may
+        take twice as long
     :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
     """
 
@@ -50,6 +57,9 @@ class Transport:
         self._timeout = timeout
         self._verify = verify
         self._session = _Session()
+        adapter = LimitedAdapter()
+        for scheme in ("https://", "http://"):
+            self._session.mount(scheme, adapter)
         self._session.headers["User-Agent"] = USER_AGENT
         # Accept no cookies: a session cookie would be a second credential on the next request.
         self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
@@ -66,63 +76,90 @@ class Transport:
         Send a request once.
 
         :param request: the request
-        :return: the response, also for an error status; with a ``failure`` if its body is broken or too large
-        :raises UnavailableError: there is no response, or its head is broken
+        :return: the response, also for an error status; with a ``failure`` if it is known by its status only, because
+            its headers or its body are broken, late or too large
+        :raises UnavailableError: there is no response
+        :raises ResponseError: there is a response, but its status cannot be read
         :raises SettingsError: the certificate, the CA bundle, the address or the proxy is wrong
         """
-        with _REDACTING_FILTER.hiding(request):
+        with _REDACTING_FILTER.hiding(request), Exchange(self._timeout) as exchange:
             try:
-                return self._send(request)
-            except TRANSPORT_EXCEPTIONS as error:
-                raise map_exception(error, request) from None
+                return self._send(request, exchange)
+            finally:
+                # The limits are those of one connection, so the next request must not use it again.
+                self._session.close()
 
-    def _send(self, request: WireRequest) -> WireResponse:
+    def _send(self, request: WireRequest, exchange: Exchange) -> WireResponse:
         # Plain http is for loopback only. A proxy of the environment would receive the password unencrypted.
         self._session.trust_env = not request.url.startswith("http:")
         # Pass octets: requests would encode strings as Latin-1, but RFC 7617 §2.1 specifies UTF-8.
         basic = request.basic and HTTPBasicAuth(*(part.encode() for part in request.basic))
-        with self._session.request(
-            request.http_method,
-            request.url,
-            headers=dict(request.headers),
-            # None means no file name, because these are text parts of a multipart form.
-            files=[(name, (None, value)) for name, value in request.form] if request.form else None,
-            # A callable that does nothing keeps requests from adding the credentials of a .netrc entry.
-            auth=basic or (lambda prepared: prepared),
-            timeout=self._timeout,
-            verify=self._verify,
-            # A 307 would send the password to the target of the redirect.
-            allow_redirects=False,
-            stream=True,
-        ) as response:
-            status = response.status_code
+        try:
+            response = self._session.request(
+                request.http_method,
+                request.url,
+                headers=dict(request.headers),
+                # None means no file name, because these are text parts of a multipart form.
+                files=[(name, (None, value)) for name, value in request.form] if request.form else None,
+                # A callable that does nothing keeps requests from adding the credentials of a .netrc entry.
+                auth=basic or (lambda prepared: prepared),
+                # For each socket operation. The exchange has shorter limits, for all of them together.
+                timeout=(self._timeout, 2 * self._timeout),
+                verify=self._verify,
+                # A 307 would send the password to the target of the redirect.
+                allow_redirects=False,
+                stream=True,
+            )
+        except TRANSPORT_EXCEPTIONS as error:
+            failure = map_exception(error, request, exchange)
+            if exchange.status is None:
+                raise failure from None
+            # The status is known, and may say that the credentials were rejected: what follows must not hide that.
+            return WireResponse(status=exchange.status, headers={}, body=b"", failure=failure)
+        with response:
             headers = {name.lower(): value for name, value in response.headers.items()}
-            # The status is known, and may say that the credentials were rejected: a broken body must not hide that.
-            failure: LoanAuthError
             try:
-                return WireResponse(status=status, headers=headers, body=_read_body(response))
-            except _TooLargeError:
-                failure = ResponseError(
-                    f"The response of the service is larger than {MAX_RESPONSE_BYTES // 1024} KiB and was not read to "
-                    "its end. Responses of the interface are a few KiB: check Auth URL in the Connection.",
-                    status=status,
-                )
-            except TRANSPORT_EXCEPTIONS as error:
-                failure = map_exception(error, request)
-            return WireResponse(status=status, headers=headers, body=b"", failure=failure)
+                return WireResponse(status=response.status_code, headers=headers, body=_read_body(response))
+            except (*TRANSPORT_EXCEPTIONS, zlib.error) as error:
+                failure = map_broken_body(error, request, exchange)
+        return WireResponse(status=response.status_code, headers=headers, body=b"", failure=failure)
 
 
 def _read_body(response: requests.Response) -> bytes:
     body = bytearray()
-    for chunk in response.iter_content(_CHUNK_BYTES):
+    # requests and urllib3 would decode any number of codings, with limits that depend on their release.
+    for chunk in response.raw.stream(_CHUNK_BYTES, decode_content=False):
         body += chunk
-        if len(body) > MAX_RESPONSE_BYTES:
-            raise _TooLargeError
-    return bytes(body)
+        if len(body) > MAX_BODY_BYTES:
+            raise TooLargeError
+    return _decode(bytes(body), response.headers.get("Content-Encoding", ""))
 
 
-class _TooLargeError(ValueError):
-    """A body is larger than :data:`MAX_RESPONSE_BYTES`."""
+def _decode(body: bytes, content_encoding: str) -> bytes:
+    """
+    Decode the content coding of a body (RFC 9110 §8.4): none, or gzip once with one member.
+
+    :param body: octets as received, without the transfer coding
+    :param content_encoding: value of the header; empty if there is none
+    :raises CodingError: the body has another coding, or more than one
+    :raises TooLargeError: the decoded body is too large
+    :raises zlib.error: the body is not gzip, or was cut off
+    """
+    names = (name.strip() for name in content_encoding.lower().split(","))
+    codings = [name for name in names if name not in {"", "identity"}]
+    if not codings or not body:
+        return body
+    if codings not in (["gzip"], ["x-gzip"]):
+        raise CodingError
+    decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    decoded = decoder.decompress(body, MAX_BODY_BYTES + 1)
+    if len(decoded) > MAX_BODY_BYTES:
+        raise TooLargeError
+    if not decoder.eof:
+        raise zlib.error("the stream was cut off")
+    if decoder.unused_data:
+        raise CodingError
+    return decoded
 
 
 class _RedactingFilter(logging.Filter):

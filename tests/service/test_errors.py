@@ -14,6 +14,7 @@ from airflow_provider_loanauth.connection.methods import ApiKeyCredentials
 from airflow_provider_loanauth.exceptions import SettingsError, UnavailableError
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.errors import _EXCEPTION_MAP, TRANSPORT_EXCEPTIONS, map_exception
+from airflow_provider_loanauth.service.exchange import Exchange
 from airflow_provider_loanauth.service.protocol import build_request
 from tests.support.leaks import leaks, messages
 
@@ -75,7 +76,7 @@ def make(kind):
 
 
 def mapped(error):
-    mapped_error = map_exception(error, REQUEST)
+    mapped_error = map_exception(error, REQUEST, Exchange(1.0))
     assert leaks(messages(mapped_error), [API_KEY]) == []
     return mapped_error
 

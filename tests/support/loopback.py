@@ -15,9 +15,13 @@ class Loopback:
 
     A response is octets, or None to close the connection without a response, or a function that is called with the
     connection and an event that is set when the server stops. If no response is left, the connection is closed.
+
+    :param accept: function that is called with each accepted connection and the event, before the request is read; it
+        returns the connection to use, for example one with TLS
     """
 
-    def __init__(self):
+    def __init__(self, accept=lambda connection, stopped: connection):
+        self._accept = accept
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -48,12 +52,13 @@ class Loopback:
             connection.settimeout(TIMEOUT)
             with connection:
                 try:
-                    self.requests.append(read_request(connection))
-                    response = self.responses.pop(0) if self.responses else None
-                    if callable(response):
-                        response(connection, self._stopped)
-                    elif response is not None:
-                        connection.sendall(response)
+                    with self._accept(connection, self._stopped) as stream:
+                        self.requests.append(read_request(stream))
+                        response = self.responses.pop(0) if self.responses else None
+                        if callable(response):
+                            response(stream, self._stopped)
+                        elif response is not None:
+                            stream.sendall(response)
                 except OSError:
                     # The client closed the connection; the test checks what the client did.
                     continue

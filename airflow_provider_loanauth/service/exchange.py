@@ -1,0 +1,245 @@
+"""
+The limits of one exchange: one request and its response, over one connection.
+
+HTTP libraries limit the time of each socket operation, and some of them limit lines. A response that arrives octet by
+octet, or has no end, therefore keeps a caller busy for ever. An :class:`Exchange` has one deadline and one limit of
+octets for everything that a service, or a proxy in front of it, can send.
+
+This module uses the standard library only. A subclass of :class:`http.client.HTTPConnection` has these limits if it
+
+* connects with :meth:`Exchange.create_connection` or calls :meth:`Exchange.watch` with its socket,
+* calls :meth:`Exchange.connected` when ``connect()`` has returned, and
+* has :class:`LimitedResponse` as its ``response_class``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import os
+import socket
+import threading
+import time
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from typing_extensions import Buffer, Self
+
+#: Octets of a body, before and after decoding. Both responses of the interface are a few KiB.
+MAX_BODY_BYTES = 1024 * 1024
+#: Octets of the head of a response, with the interim responses (1xx) before it. Also the octets that a body may have in
+#: addition to its content: chunk sizes and trailers.
+MAX_HEAD_BYTES = 64 * 1024
+
+
+class Exchange:
+    """
+    The limits of one exchange. Use it in a ``with`` statement: connections that are made inside it find it.
+
+    The connection may take the timeout: all addresses of the host, the ``CONNECT`` request of a proxy and the TLS
+    handshake. Then sending the request and receiving the head of the response may take it again. Everything together
+    may take twice the timeout. At the deadline, a thread shuts the connection down, so that every socket operation
+    ends, even one that a library repeats without end. Only the lookup of a host name cannot be interrupted; the
+    resolver of the operating system limits its time.
+
+    :param timeout: seconds; see above
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._started = time.monotonic()
+        self._deadline = self._started + timeout
+        self._is_connected = False
+        self._octets = 0
+        self._max_octets = MAX_HEAD_BYTES
+        self._watchdog: threading.Thread | None = None
+        # Locked until the end. A lock and not an Event, because releasing it cannot block in a child after a fork.
+        self._running = threading.Lock()
+        #: Whether the deadline has passed before the end.
+        self.expired = False
+        #: Whether there were more octets than the limit.
+        self.exceeded = False
+        #: Whether any octet of the response has arrived. The response of a proxy to ``CONNECT`` does not count.
+        self.responded = False
+        #: Status of the response, None until its status line has been parsed. Interim responses (1xx) do not count.
+        self.status: int | None = None
+
+    def __enter__(self) -> Self:
+        self._running.acquire()
+        self._token = _CURRENT.set(self)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._running.release()
+        _CURRENT.reset(self._token)
+        if self._watchdog is not None:
+            self._watchdog.join()
+
+    @classmethod
+    def current(cls) -> Exchange:
+        """Return the exchange of the ``with`` statement that is being executed."""
+        return _CURRENT.get()
+
+    # --- the deadline
+
+    def _time_left(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def create_connection(
+        self,
+        address: tuple[str, int],
+        *,
+        source_address: tuple[str, int] | None = None,
+        options: Iterable[tuple[Any, ...]] = (),
+    ) -> socket.socket:
+        """
+        Connect to a host, as :func:`socket.create_connection` does, before the deadline.
+
+        The addresses of the host are tried in turn. Each may take an equal part of the time that is left, so that one
+        that does not respond leaves time for the others.
+
+        :param address: host and port
+        :param source_address: host and port to connect from, or None
+        :param options: arguments for :meth:`socket.socket.setsockopt`
+        :raises OSError: no address accepts a connection; the error is that of the last address
+        """
+        host, port = address
+        candidates = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        error = OSError("the host has no address")
+        for index, (family, kind, protocol, _, target) in enumerate(candidates):
+            sock = socket.socket(family, kind, protocol)
+            try:
+                for option in options:
+                    sock.setsockopt(*option)
+                # Not 0, which means "do not wait".
+                sock.settimeout(max(self._time_left() / (len(candidates) - index), 0.001))
+                if source_address:
+                    sock.bind(source_address)
+                sock.connect(target)
+                sock.settimeout(self._timeout)
+                self.watch(sock)
+            except OSError as failed:
+                error = failed
+                sock.close()
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return sock
+        raise error
+
+    def watch(self, sock: socket.socket) -> None:
+        """
+        Shut a connection down at the deadline. Call it once in an exchange.
+
+        :param sock: the socket, before any TLS
+        """
+        # A socket of its own: ssl takes the file descriptor out of the first one, and may close it at any time.
+        duplicate = socket.socket(fileno=os.dup(sock.fileno()))
+        self._watchdog = threading.Thread(
+            target=self._shut_down_at_deadline, args=(duplicate,), name="deadline of a request", daemon=True
+        )
+        try:
+            self._watchdog.start()
+        except BaseException:
+            self._watchdog = None
+            duplicate.close()
+            raise
+
+    def _shut_down_at_deadline(self, sock: socket.socket) -> None:
+        with sock:
+            # The deadline may have moved while this thread was waiting.
+            while not self._running.acquire(timeout=self._time_left()):
+                if not self._time_left():
+                    self.expired = True
+                    with contextlib.suppress(OSError):
+                        # An error means that the connection has ended already.
+                        sock.shutdown(socket.SHUT_RDWR)
+                    return
+
+    # --- what has happened so far
+
+    def connected(self) -> None:
+        """Note that the connection is made, with proxy and TLS: octets received from now on are the response."""
+        self._deadline = time.monotonic() + self._timeout
+        self._is_connected = True
+        self._octets = 0
+
+    def received(self, count: int) -> None:
+        """
+        Note that octets were received.
+
+        :param count: their number; 0 at the end of the connection
+        :raises OSError: a limit of the exchange is exceeded
+        """
+        if self.expired:
+            raise TimeoutError("the deadline of the exchange has passed")
+        self._octets += count
+        self.responded |= self._is_connected and count > 0
+        if self._octets > self._max_octets:
+            self.exceeded = True
+            raise OSError("the response has more octets than the limit")
+
+    def status_received(self, status: int) -> None:
+        """
+        Note that a status line was parsed.
+
+        :param status: HTTP status
+        """
+        if self._is_connected and status >= 200:  # noqa: PLR2004 - RFC 9110 §15.2
+            self.status = status
+
+    def head_received(self) -> None:
+        """Note that the head of the response was parsed."""
+        self._deadline = self._started + 2 * self._timeout
+        self._max_octets = MAX_HEAD_BYTES + MAX_BODY_BYTES
+
+
+_CURRENT: ContextVar[Exchange] = ContextVar("current_exchange")
+
+
+class LimitedResponse(http.client.HTTPResponse):
+    """A response within the limits of the current exchange. Parameters are those of the base class."""
+
+    fp: io.BufferedReader
+
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self._exchange = Exchange.current()
+        # Octets are counted below the buffer, so that the limit holds for lines of any kind.
+        self.fp = io.BufferedReader(_LimitedReader(self.fp.detach(), self._exchange))
+
+    def begin(self) -> None:
+        """Parse the head."""
+        super().begin()
+        self._exchange.head_received()
+
+    def _read_status(self) -> tuple[str, int, str]:
+        version, status, reason = super()._read_status()  # type: ignore[misc]
+        self._exchange.status_received(status)
+        return version, status, reason
+
+
+class _LimitedReader(io.RawIOBase):
+    def __init__(self, raw: Any, exchange: Exchange) -> None:
+        self._raw = raw
+        self._exchange = exchange
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer, /) -> int | None:
+        count: int | None = self._raw.readinto(buffer)
+        # Also at the end: a connection that was shut down at the deadline looks like one that the service has closed.
+        self._exchange.received(count or 0)
+        return count
+
+    def close(self) -> None:
+        try:
+            self._raw.close()
+        finally:
+            super().close()
