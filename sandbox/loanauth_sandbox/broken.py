@@ -216,7 +216,7 @@ ENDLESS: dict[str, Callable[[Response], tuple[bytes, bytes]]] = {
     "headers": lambda response: (_status_line(response), FILLER_LINE),
     "header-line": lambda response: (_status_line(response) + b"X-Filler: ", b"x"),
     "body": lambda response: (_with_headers(response) + bytes(response.body), b" "),
-    "chunks": lambda response: (_with_headers(response, Transfer_Encoding="chunked"), b"1\r\n \r\n"),
+    "chunks": lambda response: (_with_headers(response, Transfer_Encoding="chunked"), b"40\r\n" + b" " * 0x40 + b"\r\n"),
     "chunk-size": lambda response: (_with_headers(response, Transfer_Encoding="chunked") + b"1;", b"x"),
     "trailers": lambda response: (_chunked(response), FILLER_LINE),
     "trailer-line": lambda response: (_chunked(response) + b"X-Filler: ", b"x"),
