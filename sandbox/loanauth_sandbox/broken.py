@@ -27,6 +27,9 @@ HUGE_BODY = 10_485_760
 FILLER_LINE = b"X-Filler: x\r\n"
 """A header or trailer line."""
 
+FILLER_CHUNK = b"40\r\n" + b" " * 0x40 + b"\r\n"
+"""A chunk of 64 octets."""
+
 
 # --- Bodies ---
 
@@ -216,7 +219,7 @@ ENDLESS: dict[str, Callable[[Response], tuple[bytes, bytes]]] = {
     "headers": lambda response: (_status_line(response), FILLER_LINE),
     "header-line": lambda response: (_status_line(response) + b"X-Filler: ", b"x"),
     "body": lambda response: (_with_headers(response) + bytes(response.body), b" "),
-    "chunks": lambda response: (_with_headers(response, Transfer_Encoding="chunked"), b"40\r\n" + b" " * 0x40 + b"\r\n"),
+    "chunks": lambda response: (_with_headers(response, Transfer_Encoding="chunked"), FILLER_CHUNK),
     "chunk-size": lambda response: (_with_headers(response, Transfer_Encoding="chunked") + b"1;", b"x"),
     "trailers": lambda response: (_chunked(response), FILLER_LINE),
     "trailer-line": lambda response: (_chunked(response) + b"X-Filler: ", b"x"),
