@@ -19,6 +19,7 @@ import http.client
 import io
 import os
 import socket
+import struct
 import threading
 import time
 from contextvars import ContextVar
@@ -34,6 +35,8 @@ MAX_BODY_BYTES = 1024 * 1024
 #: Octets of the head of a response, with the interim responses (1xx) before it. Also the octets that a body may have in
 #: addition to its content: chunk sizes and trailers.
 MAX_HEAD_BYTES = 64 * 1024
+# The structure linger of the socket API: on, 0 seconds.
+_RESET = struct.pack("ii", 1, 0)
 
 
 class Exchange:
@@ -156,8 +159,10 @@ class Exchange:
             while not self._running.acquire(timeout=self._time_left()):
                 if not self._time_left():
                     self.expired = True
+                    # An error means that the connection has ended already.
                     with contextlib.suppress(OSError):
-                        # An error means that the connection has ended already.
+                        # The system resets the connection when it is closed, so that no peer goes on sending.
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                         sock.shutdown(socket.SHUT_RDWR)
                     return
 
