@@ -295,7 +295,7 @@ class ServiceApp:
         target, handler = self.match(scope)
         entry = LogEntry(self._state.clock(), request.method, target.path, target.endpoint)
         self._state.log(entry)
-        connection = Connection(scope, receive, send, entry)
+        connection = Connection(scope, receive, send, entry, self._state.faults.cleared)
         fault = None
         if len(body) > MAX_BODY_SIZE:
             handler = _content_too_large
@@ -347,7 +347,7 @@ async def _respond(context: RequestContext, handler: Handler, entry: LogEntry, c
         await fault_handlers.INSTEAD[fault.kind](connection, fault, context.target)
         return
     try:
-        response = handler(context)
+        response = (fault and fault_handlers.error_response(fault, context.target)) or handler(context)
     except HTTPError as error:
         entry.rejected = error.reason
         response = error.response

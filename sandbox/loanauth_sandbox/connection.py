@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -24,6 +26,12 @@ PROTOCOL = "sandbox.protocol"
 CLOSE_TIMEOUT = 5.0
 """Seconds for the client to read the rest of a response before a closed connection is aborted."""
 
+RESET_DELAY = 0.02
+"""Seconds for sent octets to arrive before a reset, which may discard them."""
+
+CHUNK_SIZE = 65_536
+"""Bytes sent at a time."""
+
 
 class SandboxProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol for one connection, which the application can reach."""
@@ -43,23 +51,20 @@ class SandboxProtocol(H11Protocol):
 
 
 class Connection:
-    """The connection of one request, for its response."""
+    """The connection of one request, for its response.
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, entry: LogEntry) -> None:
+    :param cleared: set when the fault that applies to this request is cleared.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, entry: LogEntry, cleared: asyncio.Event) -> None:
         self._protocol: SandboxProtocol = scope["state"][PROTOCOL]
-        self._receive, self._send, self._entry = receive, send, entry
+        self._receive, self._send, self._entry, self._cleared = receive, send, entry, cleared
         self._client_closes = (b"connection", b"close") in scope["headers"]
 
     @property
     def is_closed(self) -> bool:
         """Whether the connection is closed or closing."""
         return self._protocol.lost or self._protocol.transport.is_closing()
-
-    @property
-    def socket(self) -> TransportSocket:
-        """The TCP socket, also if the connection uses TLS."""
-        found: TransportSocket = self._protocol.transport.get_extra_info("socket")
-        return found
 
     async def send(self, response: Response) -> None:
         """Send a whole response."""
@@ -91,17 +96,42 @@ class Connection:
         ]
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
 
-    async def write(self, raw: bytes, status: int) -> None:
+    async def write(self, raw: bytes, status: int | None) -> None:
         """Write octets to the transport, bypassing uvicorn.
 
         :param raw: the octets.
-        :param status: status code for the log.
+        :param status: status code for the log; None if the octets have none.
         """
         self._entry.status = status
         self._protocol.transport.write(raw)
         await self._protocol.flow.drain()
         # Let the event loop run: neither of these two calls lets it notice that the client has disconnected.
         await asyncio.sleep(0)
+
+    async def repeat(self, start: bytes, unit: bytes, interval: float, status: int | None) -> None:
+        """Write octets without end, until the client disconnects or the fault is cleared. Then abort the connection.
+
+        :param start: what is written first.
+        :param unit: what is then written again and again.
+        :param interval: seconds between two units; 0 for as fast as the client reads.
+        :param status: see :meth:`write`.
+        """
+
+        async def write() -> None:
+            await self.write(start, status)
+            piece = unit if interval else unit * (CHUNK_SIZE // len(unit))
+            while not self.is_closed:
+                if interval:
+                    await self.wait(interval)
+                await self.write(piece, status)
+
+        tasks = {asyncio.ensure_future(write()), asyncio.ensure_future(self._cleared.wait())}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        await self.abort()
 
     async def wait(self, seconds: float) -> None:
         """Wait until the client disconnects, at most this long."""
@@ -118,6 +148,14 @@ class Connection:
         self._protocol.transport.abort()
         # uvicorn logs an error if the application returns without a response before the connection is lost.
         await self._until_disconnected()
+
+    async def reset(self) -> None:
+        """Send a TCP RST after what is written."""
+        await self.wait(RESET_DELAY)
+        tcp: TransportSocket = self._protocol.transport.get_extra_info("socket")
+        # With a linger time of 0 the operating system sends RST instead of FIN.
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await self.abort()
 
     async def close(self) -> None:
         """Close the connection after sending what is written."""

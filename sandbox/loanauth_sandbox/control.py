@@ -78,14 +78,13 @@ class Commands:
         return list(self._state.faults.faults)
 
     async def set_faults(self, faults: Sequence[Fault]) -> None:
-        """Replace all faults with these.
+        """Replace all faults with these. Responses without end of the old ones stop.
 
         :param faults: faults, as :func:`..faults.make_fault` returns them.
         :raises FaultError: when one is a certificate fault and the sandbox does not use TLS.
         """
-        if self._certificates is None and any(isinstance(fault, Certificate) for fault in faults):
-            raise FaultError("the certificate fault needs a sandbox started with TLS")
-        self._state.faults.faults = list(faults)
+        self._check(faults)
+        self._state.faults.replace(faults)
         await self._switch()
 
     async def add_faults(self, faults: Sequence[Fault]) -> None:
@@ -93,7 +92,13 @@ class Commands:
 
         :raises FaultError: see :meth:`set_faults`.
         """
-        await self.set_faults([*self._state.faults.faults, *faults])
+        self._check(faults)
+        self._state.faults.faults += faults
+        await self._switch()
+
+    def _check(self, faults: Sequence[Fault]) -> None:
+        if self._certificates is None and any(isinstance(fault, Certificate) for fault in faults):
+            raise FaultError("the certificate fault needs a sandbox started with TLS")
 
     async def set_fault(self, /, kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> None:
         """Replace all faults with this one.

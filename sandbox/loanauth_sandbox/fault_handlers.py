@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import json
-import socket
-import struct
 import time
 import zlib
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
+from loanauth_sandbox.broken import BODIES, ENDLESS, HEADS, send_cut, send_reset, send_wrong_length, uncompress
+from loanauth_sandbox.connection import CHUNK_SIZE
+from loanauth_sandbox.faults import BrokenHead, Endless
 from loanauth_sandbox.responses import (
     JSON_TYPE,
     ChunkedResponse,
     ServiceResponse,
     html_response,
     oauth_error,
-    spelling,
     spring_error,
 )
 
@@ -29,18 +30,6 @@ if TYPE_CHECKING:
     from loanauth_sandbox import faults
     from loanauth_sandbox.connection import Connection
     from loanauth_sandbox.context import Target
-
-RESET_DELAY = 0.02
-"""Seconds for sent octets to arrive before a reset, which may discard them."""
-
-SLOW_SECONDS = 3600.0
-"""Seconds after which a slow body ends."""
-
-HUGE_BODY = 10_485_760
-"""Bytes of a huge body of an error response."""
-
-CHUNK_SIZE = 65_536
-"""Bytes sent at a time."""
 
 LOGIN_PAGE = "<!doctype html><title>Sign in</title><form method=post><input name=user></form>"
 
@@ -85,82 +74,11 @@ async def status(connection: Connection, fault: faults.Status, target: Target) -
     await BODIES[fault.body](connection, response)
 
 
-async def send_cut(connection: Connection, response: Response) -> None:
-    """Send half of a response, then close."""
-    await connection.send_half(response)
-    await connection.close()
-
-
-async def send_reset(connection: Connection, response: Response) -> None:
-    """Send half of a response, then a TCP RST."""
-    await connection.send_half(response)
-    await connection.wait(RESET_DELAY)
-    # With a linger time of 0 the operating system sends RST instead of FIN.
-    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    await connection.abort()
-
-
-async def send_slow(connection: Connection, response: Response) -> None:
-    """Send half of a response, then nothing."""
-    await connection.send_half(response)
-    await connection.wait(SLOW_SECONDS)
-    await connection.abort()
-
-
-async def send_wrong_length(connection: Connection, response: Response, delta: int = 100) -> None:
-    """Send a whole response with a wrong length, then close. uvicorn would refuse to send it.
-
-    :param delta: bytes to add to the length.
-    """
-    response.headers["Content-Length"] = str(max(0, len(response.body) + delta))
-    await _send_raw(connection, response, bytes(response.body))
-
-
-async def send_not_gzip(connection: Connection, response: Response) -> None:
-    """Send a plain body that is labelled as gzip."""
-    response.headers["Content-Encoding"] = "gzip"
-    await connection.send(response)
-
-
-async def send_bad_chunk(connection: Connection, response: Response) -> None:
-    """Send a chunked body whose first chunk size is not a number, then close."""
-    response.headers["Transfer-Encoding"] = "chunked"
-    await _send_raw(connection, response, b"not a chunk size\r\n" + bytes(response.body))
-
-
-async def send_huge(connection: Connection, response: Response) -> None:
-    """Send a body that is far too large."""
-
-    async def chunks() -> AsyncIterator[bytes]:
-        for _start in range(0, HUGE_BODY, CHUNK_SIZE):
-            yield b" " * CHUNK_SIZE
-
-    await connection.stream(response, chunks())
-
-
-async def _send_raw(connection: Connection, response: Response, body: bytes) -> None:
-    response.headers["Connection"] = "close"
-    lines = [spelling(name) + b": " + value for name, value in response.raw_headers]
-    raw = b"\r\n".join([b"HTTP/1.1 %d OK" % response.status_code, *lines, b"", body])
-    await connection.write(raw, response.status_code)
-    await connection.close()
-
-
-async def _send_whole(connection: Connection, response: Response) -> None:
-    await connection.send(response)
-
-
-BODIES: dict[str, Callable[[Connection, Response], Awaitable[None]]] = {
-    "whole": _send_whole,
-    "cut": send_cut,
-    "reset": send_reset,
-    "slow": send_slow,
-    "wrong-length": send_wrong_length,
-    "not-gzip": send_not_gzip,
-    "bad-chunk": send_bad_chunk,
-    "huge": send_huge,
-}
-"""Ways to send the body of an error response."""
+def error_response(fault: faults.Fault, target: Target) -> Response | None:
+    """Return the error response that a fault breaks; None if it breaks the correct response."""
+    if isinstance(fault, (BrokenHead, Endless)) and fault.status:
+        return spring_error(fault.status, "No message available", target.path)
+    return None
 
 
 async def invalid_json(connection: Connection, _: faults.Fault, __: Target) -> None:
@@ -169,10 +87,12 @@ async def invalid_json(connection: Connection, _: faults.Fault, __: Target) -> N
 
 
 async def gzip_bomb(connection: Connection, fault: faults.GzipBomb, _: Target) -> None:
-    """Send a body that decompresses to a thousand times its size."""
-    await connection.send(
-        ChunkedResponse(_compressed_zeros(fault.size), headers={"Content-Encoding": "gzip"}, media_type=JSON_TYPE)
-    )
+    """Send a body that decompresses to a thousand times its size, or with two layers to many times more."""
+    body = _compressed_zeros(fault.size)
+    for _layer in range(1, fault.layers):
+        body = gzip.compress(body, mtime=0)
+    headers = {"Content-Encoding": ", ".join(["gzip"] * fault.layers)}
+    await connection.send(ChunkedResponse(body, fault.status, headers, JSON_TYPE))
 
 
 @functools.lru_cache(maxsize=4)
@@ -195,17 +115,6 @@ async def huge_body(connection: Connection, fault: faults.HugeBody, _: Target) -
     await connection.stream(ServiceResponse({}), chunks())
 
 
-async def endless_headers(connection: Connection, fault: faults.EndlessHeaders, _: Target) -> None:
-    """Send headers without end."""
-    line = b"X-Filler: " + b"x" * 1000 + b"\r\n"
-    await connection.write(b"HTTP/1.1 200 OK\r\n", 200)
-    for _start in range(0, fault.size, len(line)):
-        if connection.is_closed:
-            break
-        await connection.write(line, 200)
-    await connection.abort()
-
-
 INSTEAD: dict[str, Callable[[Connection, Any, Target], Awaitable[None]]] = {
     "hang": hang,
     "html-200": html_200,
@@ -214,7 +123,6 @@ INSTEAD: dict[str, Callable[[Connection, Any, Target], Awaitable[None]]] = {
     "invalid-json": invalid_json,
     "gzip-bomb": gzip_bomb,
     "huge-body": huge_body,
-    "endless-headers": endless_headers,
 }
 """Faults that respond instead of the service."""
 
@@ -244,6 +152,24 @@ async def wrong_content_length(connection: Connection, fault: faults.WrongConten
     await send_wrong_length(connection, response, fault.delta)
 
 
+async def broken_body(connection: Connection, fault: faults.BrokenBody, response: Response) -> None:
+    """Send the response with a broken body."""
+    await BODIES[fault.body](connection, response)
+
+
+async def broken_head(connection: Connection, fault: faults.BrokenHead, response: Response) -> None:
+    """Send what is left of the response when its head is broken, then end the connection."""
+    raw = HEADS[fault.head](response)
+    await connection.write(raw, response.status_code if b"\r\n" in raw else None)
+    await (connection.reset() if fault.end == "reset" else connection.close())
+
+
+async def endless(connection: Connection, fault: faults.Endless, response: Response) -> None:
+    """Send a response one part of which never ends."""
+    start, unit = ENDLESS[fault.part](response)
+    await connection.repeat(start, unit, fault.interval, response.status_code if b"\r\n" in start else None)
+
+
 async def wrong_content_type(connection: Connection, fault: faults.WrongContentType, response: Response) -> None:
     """Send the correct body with a different media type."""
     response.headers["Content-Type"] = fault.content_type
@@ -253,10 +179,8 @@ async def wrong_content_type(connection: Connection, fault: faults.WrongContentT
 async def _send_changed(connection: Connection, response: Response, change: Callable[[Any], Any]) -> None:
     """Send the response with changed JSON, uncompressed. An error response stays unchanged."""
     if response.status_code == 200:  # noqa: PLR2004 - OK
-        compressed = response.headers.get("Content-Encoding") == "gzip"
-        value = json.loads(zlib.decompress(response.body, 31) if compressed else bytes(response.body))
-        del response.headers["Content-Encoding"]
-        response.body = response.render(change(value))
+        uncompress(response)
+        response.body = response.render(change(json.loads(bytes(response.body))))
     await connection.send(response)
 
 
@@ -269,6 +193,16 @@ async def wrong_shape(connection: Connection, fault: faults.WrongShape, response
         name = next((one for one in ("access_token", "secret", "rate") if one in value), "status")
         rest = {key: member for key, member in value.items() if key != name}
         return {**rest, name: 12345} if fault.shape == "wrong-type" else rest
+
+    await _send_changed(connection, response, change)
+
+
+async def long_credential(connection: Connection, fault: faults.LongCredential, response: Response) -> None:
+    """Send a long access token or API secret."""
+
+    def change(value: dict[str, Any]) -> dict[str, Any]:
+        names = value.keys() & {"access_token", "secret"}
+        return {**value, **dict.fromkeys(names, "x" * fault.length)}
 
     await _send_changed(connection, response, change)
 
@@ -293,8 +227,12 @@ AFTERWARDS: dict[str, Callable[[Connection, Any, Response], Awaitable[None]]] = 
     "reset": reset,
     "cut-body": cut_body,
     "wrong-content-length": wrong_content_length,
+    "broken-body": broken_body,
+    "broken-head": broken_head,
+    "endless": endless,
     "wrong-content-type": wrong_content_type,
     "wrong-shape": wrong_shape,
+    "long-credential": long_credential,
     "string-expires-in": string_expires_in,
     "no-expires-in": no_expires_in,
     "short-lived-token": unchanged,

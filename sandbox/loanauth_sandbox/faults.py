@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import pydantic
 from pydantic import ConfigDict, Field
 
 from loanauth_sandbox.validation import WholeNumber, explain
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 Scope = Literal["request", "listener", "setting"]
 
 Seconds = Annotated[float, Field(ge=0)]
 Text = Annotated[str, Field(pattern=r"^[ -~]*$")]
 """Printable ASCII, because it becomes part of a response's head."""
+
+ErrorCode = Annotated[int, Field(ge=400, le=599)]
+"""The status code of an error response."""
+
+FinalStatus = Annotated[int, Field(ge=200, le=599)]
+"""The status code of a response that is not interim (RFC 9110 §15.2)."""
+
+BodyDefect = Literal[
+    "cut",
+    "reset",
+    "slow",
+    "wrong-length",
+    "two-lengths",
+    "bad-chunk",
+    "huge",
+    "not-gzip",
+    "gzip-twice",
+    "not-gzip-twice",
+    "deflate",
+    "not-deflate",
+    "br",
+    "not-br",
+]
+"""The ways to break a body. A name that begins with ``not-`` is a false label: the body is not encoded."""
 
 
 FaultT = TypeVar("FaultT", bound="Fault")
@@ -144,9 +172,9 @@ class Redirect(Fault, kind="redirect"):
 
 
 class Status(Fault, kind="status"):
-    """An error status."""
+    """An error response. Its status may also be one of success or of a redirect."""
 
-    status: Annotated[int, Field(ge=400, le=599)] = Field(503, description="status code, 400 to 599")
+    status: FinalStatus = Field(503, description="status code, 200 to 599")
     shape: Literal["spring", "oauth", "html", "empty"] = Field("spring", description="shape of the body")
     error: Text = Field("invalid_grant", description="the error code, in the oauth shape")
     description: Text = Field("", description="the error description; empty for the usual one")
@@ -154,15 +182,54 @@ class Status(Fault, kind="status"):
         None, description="Retry-After: seconds as a number, or the text of the header"
     )
     retry_at: Seconds | None = Field(None, description="Retry-After as an HTTP date, this many seconds from now")
-    body: Literal["whole", "cut", "reset", "slow", "wrong-length", "not-gzip", "bad-chunk", "huge"] = Field(
-        "whole", description="how the body is broken: cut off, a TCP reset or a wait in the middle of it, and so on"
+    body: Literal["whole", BodyDefect] = Field("whole", description="how the body is broken, as in broken-body")
+
+
+class BrokenBody(Fault, kind="broken-body"):
+    """The body of the correct response is broken."""
+
+    body: BodyDefect = Field(
+        "cut",
+        description="cut off, a TCP reset or a wait in the middle, a wrong length, a wrong or false coding, and so on",
     )
+
+
+class BrokenHead(Fault, kind="broken-head"):
+    """The head of the response cannot be parsed, or ends too early."""
+
+    head: Literal["garbage", "half-status-line", "half-headers", "bad-header"] = Field(
+        "garbage", description="octets that are not HTTP, a part of the head, or a header line without a colon"
+    )
+    end: Literal["close", "reset"] = Field("close", description="how the connection ends; reset is a TCP RST")
+    status: ErrorCode | None = Field(None, description="status code of an error response; null: the correct response")
+
+
+class Endless(Fault, kind="endless"):
+    """One part of the response never ends, until the client closes the connection or the fault is cleared."""
+
+    part: Literal[
+        "continue",
+        "status-line",
+        "headers",
+        "header-line",
+        "body",
+        "chunks",
+        "chunk-size",
+        "trailers",
+        "trailer-line",
+        "gzip-members",
+        "deflate-blocks",
+    ] = Field("body", description="the part; continue is 100 Continue, members and blocks are empty")
+    interval: Seconds = Field(0.0, description="seconds between two octets or lines; 0: as fast as the client reads")
+    status: ErrorCode | None = Field(None, description="status code of an error response; null: the correct response")
 
 
 class GzipBomb(Fault, kind="gzip-bomb"):
     """A small gzip body that decompresses to a large one."""
 
     size: WholeNumber = Field(67_108_864, description="bytes after decompression")
+    layers: Literal[1, 2] = Field(1, description="how many times the body is compressed")
+    status: FinalStatus = Field(200, description="status code, 200 to 599")
 
 
 class HugeBody(Fault, kind="huge-body"):
@@ -171,10 +238,10 @@ class HugeBody(Fault, kind="huge-body"):
     size: WholeNumber = Field(10_485_760, description="bytes of padding")
 
 
-class EndlessHeaders(Fault, kind="endless-headers"):
-    """The response is an endless sequence of headers."""
+class LongCredential(Fault, kind="long-credential"):
+    """The token or API secret is long. It is not a valid credential."""
 
-    size: WholeNumber = Field(5_242_880, description="after this many bytes the connection is aborted")
+    length: WholeNumber = Field(700_000, description="characters")
 
 
 class ShortLivedToken(Fault, kind="short-lived-token"):
@@ -237,9 +304,18 @@ def make_fault(kind: str, *, where: str = "any", times: int | None = None, **par
 
 @dataclass
 class FaultQueue:
-    """The faults that are switched on. The first one that matches a request applies to it."""
+    """The faults that are switched on. The first one that matches a request applies to it.
+
+    :param cleared: set when these faults are cleared or replaced, so that responses without end can stop.
+    """
 
     faults: list[Fault] = field(default_factory=list)
+    cleared: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def replace(self, faults: Sequence[Fault]) -> None:
+        """Replace all faults, and end the responses of the old ones that have no end."""
+        self.cleared.set()
+        self.faults, self.cleared = list(faults), asyncio.Event()
 
     def take(self, endpoint: str) -> Fault | None:
         """Return the first fault for a request to this endpoint, and decrease its ``times``; None if there is none."""

@@ -24,9 +24,17 @@ TOKEN = token_request(COMPANY, USER)
 
 
 @pytest.mark.parametrize("tls", [None, "good"])
-@pytest.mark.parametrize("kind", ["hang", "latency", "endless-headers", "huge-body"])
-def test_it_stops_in_the_middle_of_a_fault(tls, kind):
-    params = {"seconds": 3600.0} if kind in {"hang", "latency"} else {"size": 1_000_000_000}
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    [
+        ("hang", {"seconds": 3600.0}),
+        ("latency", {"seconds": 3600.0}),
+        ("huge-body", {"size": 1_000_000_000}),
+        ("endless", {"part": "headers"}),
+        ("endless", {"part": "headers", "interval": 3600.0}),
+    ],
+)
+def test_it_stops_in_the_middle_of_a_fault(tls, kind, params):
     before = threading.enumerate()
     with running_sandbox(tls=tls) as sandbox:
         sandbox.set_fault(kind, **params)

@@ -1,5 +1,6 @@
 """
-The fault table: each fault, and how the provider responds to it. ``test_faults.py`` checks each row over real sockets.
+The fault table: each fault, and how the provider responds to it. ``test_faults.py`` and ``test_sensor_faults.py``
+check each row over real sockets.
 
 ``docs/faults.md`` is generated from it: ``python -m tests.support.fault_table docs/faults.md``.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ class Row:
     :param sensor: what the sensor does
     :param tls: whether the sandbox uses TLS
     :param received: whether the sandbox receives a request
-    :param methods: the methods that can have this fault
+    :param methods: the methods that can have this fault; or one of them, if an attempt takes long
     :param wrong_password: whether the Connection has a wrong password
     :param locked: whether the user is locked already
     """
@@ -56,9 +58,13 @@ class Row:
     locked: bool = False
 
     @property
+    def _suffix(self) -> list[str]:
+        return ["locked"] * self.locked + ["ppe"] * (self.methods == ("ppe",))
+
+    @property
     def id(self) -> str:
         """The id of a test case."""
-        return "-".join([self.kind, *map(str, self.params.values()), *(["locked"] if self.locked else [])])
+        return "-".join([self.kind, *map(str, self.params.values()), *self._suffix])
 
 
 def unavailable(
@@ -87,6 +93,10 @@ _UNREACHABLE = (
 )
 _TIMED_OUT = "The service did not respond within the time set in Timeout"
 _CUT_OFF = "The response of the service was cut off or cannot be decoded"
+_BAD_HEAD = "The service responded, but the head of its response cannot be read"
+_SLOW_HEAD = "The service responded, but the head of its response did not arrive within the time set in Timeout"
+_SLOW_BODY = "The service responded, but the body of its response did not arrive within twice the time set in Timeout"
+_CODING = "The response of the service is encoded in a way that was not requested"
 _OVERLOADED = "The service, or a gateway in front of it, is failing or overloaded."
 _NOT_JSON = "and a body that is not JSON"
 _NOT_AN_OBJECT = "The service responded with 200 and JSON that is not an object."
@@ -119,24 +129,70 @@ _HTML = (
 )
 
 
-def broken(status: int, make: Any, message: str) -> tuple[Row, ...]:
-    """Return rows for an error response whose body is broken in every way that the sandbox can play."""
-    return tuple(
-        make(f"{status}, and the body {fault}", "status", message, status=status, body=body)
-        for body, fault in BROKEN_BODIES.items()
-    )
-
-
 #: Broken bodies by the sandbox's names for them.
 BROKEN_BODIES = {
     "cut": "is cut off",
     "reset": "ends in a TCP reset",
     "slow": "never ends",
     "wrong-length": "is shorter than its `Content-Length`",
-    "not-gzip": "is labelled gzip and is not",
+    "two-lengths": "has two different `Content-Length`",
     "bad-chunk": "is chunked and a chunk has no size",
     "huge": "is far too large",
+    "not-gzip": "is labelled gzip and is not",
+    "gzip-twice": "is compressed twice",
+    "not-gzip-twice": "is labelled as compressed twice and is not",
+    "deflate": "has the coding deflate",
+    "not-deflate": "is labelled deflate and is not",
+    "br": "has the coding br",
+    "not-br": "is labelled br and is not",
 }
+
+#: Heads that break after the status line, by the sandbox's names for them.
+BROKEN_HEADS = {"half-headers": "the headers are cut off", "bad-header": "a header line has no colon"}
+ENDS = {"close": "", "reset": ", before a TCP reset"}
+
+#: Parts of a response after its status line that never end, by the sandbox's names for them.
+ENDLESS_PARTS = {
+    "headers": "the headers never end",
+    "header-line": "a header line never ends",
+    "body": "the body never ends, as fast as it is read",
+    "chunks": "the chunks of the body never end",
+    "chunk-size": "the line of a chunk size never ends",
+    "trailers": "the trailers never end",
+    "trailer-line": "a trailer line never ends",
+    "gzip-members": "empty gzip members never end",
+    "deflate-blocks": "empty deflate blocks never end",
+}
+
+#: Parts of a response after its status line that arrive slowly.
+SLOW_PARTS = {
+    "header-line": "the head arrives octet by octet",
+    "body": "the body arrives octet by octet",
+}
+#: One status of each kind, because each attempt takes long.
+SLOW_STATUSES = (401, 503)
+SLOW = 0.01  # seconds between two octets
+
+
+def broken(status: int, make: Any, message: str) -> tuple[Row, ...]:
+    """Return rows for an error response that is broken after its status line in every way that the sandbox can play."""
+    faults: list[tuple[str, dict[str, Any]]] = [
+        *((f"the body {words}", {"kind": "status", "body": body}) for body, words in BROKEN_BODIES.items()),
+        *(
+            (f"{words}{end_words}", {"kind": "broken-head", "head": head, "end": end})
+            for head, words in BROKEN_HEADS.items()
+            for end, end_words in ENDS.items()
+        ),
+        *((words, {"kind": "endless", "part": part}) for part, words in ENDLESS_PARTS.items()),
+        ("the body is a gzip bomb in two layers", {"kind": "gzip-bomb", "size": 16_777_216, "layers": 2}),
+    ]
+    rows = [make(f"{status}, and {words}", message=message, status=status, **fault) for words, fault in faults]
+    for part, words in SLOW_PARTS.items():
+        if status in SLOW_STATUSES:
+            fault = {"kind": "endless", "part": part, "interval": SLOW, "methods": ("jwt",)}
+            rows.append(make(f"{status}, and {words}", message=message, status=status, **fault))
+    return tuple(rows)
+
 
 ROWS = (
     # --- no connection ---
@@ -168,8 +224,71 @@ ROWS = (
     unavailable(
         "`Content-Length` is larger than the body", "wrong-content-length", _CUT_OFF, sensor=POKES_AGAIN, delta=100
     ),
-    unexpected("`Content-Length` is smaller than the body", "wrong-content-length", _NOT_JSON, delta=-10),
-    unavailable("The headers never end", "endless-headers", _CUT_OFF),
+    unexpected(
+        "`Content-Length` is smaller than the body",
+        "wrong-content-length",
+        _NOT_JSON,
+        delta=-10,
+        methods=_TOKEN_METHODS,
+    ),
+    unavailable(
+        "`Content-Length` is smaller than the body, which is compressed",
+        "wrong-content-length",
+        _CUT_OFF,
+        sensor=POKES_AGAIN,
+        delta=-10,
+        methods=("ppe",),
+    ),
+    unavailable(
+        "The body stops in the middle for longer than Timeout",
+        "broken-body",
+        _SLOW_BODY,
+        sensor=POKES_AGAIN,
+        body="slow",
+        methods=("jwt",),
+    ),
+    unavailable(
+        "The body arrives octet by octet",
+        "endless",
+        _SLOW_BODY,
+        sensor=POKES_AGAIN,
+        part="body",
+        interval=SLOW,
+        methods=("jwt",),
+    ),
+    unavailable("A chunk has no size", "broken-body", _CUT_OFF, sensor=POKES_AGAIN, body="bad-chunk"),
+    unavailable("The body is labelled gzip and is not", "broken-body", _CUT_OFF, sensor=POKES_AGAIN, body="not-gzip"),
+    # --- a head that cannot be read: the request is not sent again, because a login may have failed ---
+    unexpected("Octets that are not HTTP", "broken-head", _BAD_HEAD, head="garbage", end="close"),
+    unexpected("Octets that are not HTTP, before a TCP reset", "broken-head", _BAD_HEAD, head="garbage", end="reset"),
+    unexpected("A status line that is cut off", "broken-head", _BAD_HEAD, head="half-status-line", end="close"),
+    unexpected(
+        "A status line that is cut off by a TCP reset", "broken-head", _BAD_HEAD, head="half-status-line", end="reset"
+    ),
+    unexpected("`100 Continue` without end", "endless", _BAD_HEAD, part="continue"),
+    unexpected("`100 Continue` without end, slowly", "endless", _SLOW_HEAD, part="continue", interval=SLOW),
+    unexpected("The status line never ends", "endless", _BAD_HEAD, part="status-line"),
+    unexpected("The status line arrives octet by octet", "endless", _SLOW_HEAD, part="status-line", interval=SLOW),
+    unexpected(
+        "200, and the head is cut off by a TCP reset", "broken-head", _BAD_HEAD, head="half-headers", end="reset"
+    ),
+    unexpected("200, and the head ends too early", "broken-head", _NOT_JSON, head="half-headers", end="close"),
+    unexpected("200, and the headers never end", "endless", _BAD_HEAD, part="headers"),
+    unexpected("200, and a header line never ends", "endless", _BAD_HEAD, part="header-line"),
+    unexpected("200, and the head arrives octet by octet", "endless", _SLOW_HEAD, part="header-line", interval=SLOW),
+    unexpected("200, and two different `Content-Length`", "broken-body", _BAD_HEAD, body="two-lengths"),
+    # --- over a limit ---
+    *(
+        unexpected(f"200, and {words}", "endless", _TOO_LARGE, part=part)
+        for part, words in ENDLESS_PARTS.items()
+        if part not in {"headers", "header-line"}
+    ),
+    # --- a coding that was not requested ---
+    *(
+        unexpected(f"200, and the body {BROKEN_BODIES[body]}", "broken-body", _CODING, body=body)
+        for body in ("gzip-twice", "not-gzip-twice", "deflate", "not-deflate", "br", "not-br")
+    ),
+    unexpected("A gzip bomb in two layers", "gzip-bomb", _CODING, size=16_777_216, layers=2),
     # --- a response that does not follow the interface ---
     unexpected("200 and a body that is not JSON", "invalid-json", _NOT_JSON),
     unexpected("200 and a JSON list", "wrong-shape", _NOT_AN_OBJECT, shape="list"),
@@ -190,11 +309,28 @@ ROWS = (
     Row("The correct body with a different content type", "wrong-content-type", message=_EXPIRY),
     unexpected("A gzip body that becomes 16 MiB", "gzip-bomb", _TOO_LARGE, size=16_777_216),
     unexpected("A body of 10 MiB", "huge-body", _TOO_LARGE),
+    unexpected("A body of 10 MiB without JSON", "broken-body", _TOO_LARGE, body="huge"),
+    Row(
+        "A header line without a colon", "broken-head", {"head": "bad-header"}, message=_EXPIRY, methods=_TOKEN_METHODS
+    ),
+    unexpected(
+        "A header line without a colon, before the coding of the body",
+        "broken-head",
+        _NOT_JSON,
+        head="bad-header",
+        methods=("ppe",),
+    ),
     unexpected("301 to a different host", "redirect", f"The service responded with 301, {_REDIRECTED}", status=301),
     unexpected("302 to a different host", "redirect", f"The service responded with 302, {_REDIRECTED}", status=302),
     unexpected("303 to a different host", "redirect", f"The service responded with 303, {_REDIRECTED}", status=303),
     unexpected("307 to a different host", "redirect", f"The service responded with 307, {_REDIRECTED}", status=307),
     unexpected("308 to a different host", "redirect", f"The service responded with 308, {_REDIRECTED}", status=308),
+    unexpected(
+        "302 to a login page of the same host",
+        "redirect",
+        "The service responded with 302, a redirect to another path on the same host.",
+        location="/login?error",
+    ),
     # --- rejections ---
     rejected(
         "400, not `invalid_grant`",
@@ -234,13 +370,15 @@ ROWS = (
         "Nothing exists at this address: check Auth URL in the Connection (host and path prefix).",
         status=404,
     ),
-    # --- an error response whose body is broken: the status decides ---
+    # --- an error response that is broken after its status line: the status decides ---
     *broken(400, rejected, "The request was not accepted: check Username, Password, Origin"),
     *broken(401, rejected, "The client credentials were rejected: check Client ID"),
     *broken(403, rejected, "Access denied. Likely causes: the Group of the user does not permit it"),
     *broken(429, unavailable, "The service is rate-limiting requests."),
     *broken(503, unavailable, _OVERLOADED),
     # --- an error code says that the request was rejected, whatever the status is ---
+    rejected("200 with the error code `invalid_grant`", "status", _WRONG_PASSWORD, status=200, shape="oauth"),
+    rejected("302 with the error code `invalid_grant`", "status", _WRONG_PASSWORD, status=302, shape="oauth"),
     rejected("429 with the error code `invalid_grant`", "status", _WRONG_PASSWORD, status=429, shape="oauth"),
     Row(
         "503 with the error code `invalid_grant`: the user is locked",
@@ -309,12 +447,15 @@ _HEAD = """\
 # What happens when the service fails
 
 Each row is one way in which the service can fail, and what this provider then does. The table is generated from
-`tests/support/fault_table.py`. `tests/integration/test_faults.py` checks each row with the hook, the operator, and
-the sensor in its three modes, against a server that simulates the fault over real sockets. To change the table,
-edit `tests/support/fault_table.py` and run `.venv/bin/python -m tests.support.fault_table docs/faults.md`.
+`tests/support/fault_table.py`. `tests/integration/test_faults.py` checks each fault with the hook, the operator and
+`LoanAuth`, and `tests/integration/test_sensor_faults.py` with the sensor in its three modes, against a server that
+simulates the fault over real sockets. To change the table, edit `tests/support/fault_table.py` and run
+`.venv/bin/python -m tests.support.fault_table docs/faults.md`.
 
 The columns:
 
+* **Fault**: what the service does. Faults with the same consequences share a row. The status of a response decides,
+  even if the rest of the response is broken.
 * **Attempts**: how many requests the hook or the operator sends for one authentication. The sensor sends one per
   poke. The wait before the second attempt is random, up to 1 s, and before the third attempt up to 2 s. If the service
   sends `Retry-After`, the hook waits at least that long.
@@ -334,13 +475,21 @@ The columns:
 
 
 def document() -> str:
-    """Return the text of ``docs/faults.md``."""
+    """Return the text of ``docs/faults.md``. Rows in sequence that differ only in the fault share a line."""
     lines = []
-    for row in ROWS:
-        exception = f"`{row.exception}`" if row.exception else "none"
-        cells = [row.description, exception, str(row.attempts), row.message.strip(), row.task, row.sensor]
-        lines.append(f"| {' | '.join(cells)} |\n")
+    for cells, rows in groupby(ROWS, key=_cells):
+        first, *others = (row.description for row in rows)
+        # "401, and the body is cut off; the body is far too large": the status stands once.
+        status = first.partition(", and ")[0] + ", and "
+        descriptions = "; ".join([first, *(other.removeprefix(status) for other in others)])
+        lines.append(f"| {' | '.join([descriptions, *cells])} |\n")
     return _HEAD + "".join(lines)
+
+
+def _cells(row: Row) -> list[str]:
+    """Return the columns of a row after the first."""
+    exception = f"`{row.exception}`" if row.exception else "none"
+    return [exception, str(row.attempts), row.message.strip(), row.task, row.sensor]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,107 @@
+"""Every row of `fault_table.py`, over real sockets: by the sensor in its three modes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from airflow_provider_loanauth._compat import AirflowFailException
+from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
+from tests.support.fault_scenarios import MAX_WAIT, each
+from tests.support.fault_table import FAILS, FAILS_AT_ONCE, POKES_AGAIN, SUCCEEDS
+from tests.support.waiting import context_of_a_task, fire, stored
+
+INTERVAL = 0.03  # seconds between two probes
+SHORT_WAIT = 6 * INTERVAL
+
+
+def ends_at_first_poke(scenario, sensor, context):
+    """Return whether the sensor does not wait for this fault; check its result if so."""
+    row = scenario.row
+    if row.sensor == SUCCEEDS:
+        scenario.credential(sensor.execute(context))
+    elif row.sensor in (FAILS, FAILS_AT_ONCE):
+        error = scenario.failure(lambda: sensor.execute(context))
+        assert isinstance(error, AirflowFailException) == (row.sensor == FAILS_AT_ONCE)
+    else:
+        return False
+    scenario.check_requests(1)
+    return True
+
+
+@each()
+def test_sensor_that_pokes(scenario, monkeypatch, logs):
+    slept = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        scenario.check_requests(len(slept))
+        if len(slept) == 2:
+            scenario.end_fault()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    sensor = scenario.sensor()
+    if ends_at_first_poke(scenario, sensor, {}):
+        assert slept == []
+        return
+    scenario.credential(sensor.execute({}))
+    assert slept == [30, 30]
+    assert logs.text.count("The service is not available yet: ") == 2
+    assert scenario.row.message.partition("Gave up after")[0] in logs.text
+    assert scenario.waits == []
+
+
+@each()
+def test_sensor_that_is_rescheduled(scenario, monkeypatch):
+    context = context_of_a_task(monkeypatch)
+    if ends_at_first_poke(scenario, scenario.sensor(mode="reschedule"), context):
+        return
+    for poke in (1, 2):
+        # A new object each time, as in a new process, because no state is kept.
+        with pytest.raises(AirflowRescheduleException) as raised:
+            scenario.sensor(mode="reschedule").execute(context)
+        assert 25 < raised.value.reschedule_date.timestamp() - time.time() <= 30
+        scenario.check_requests(poke)
+    scenario.end_fault()
+    scenario.credential(scenario.sensor(mode="reschedule").execute(context))
+
+
+@each()
+def test_sensor_that_is_deferred(scenario, logs):
+    sensor = scenario.sensor(deferrable=True, poke_interval=INTERVAL)
+    if ends_at_first_poke(scenario, sensor, {}):
+        assert scenario.sandbox.counters().probe == 0
+        return
+
+    def poke(deferred=None, event=None):
+        """Poke as a worker does, with nothing but the values that Airflow stored."""
+        sensor = scenario.sensor(deferrable=True, poke_interval=INTERVAL)
+        if deferred is None:
+            return sensor.execute({})
+        arguments = stored(deferred, event.payload)
+        scenario.texts += [repr(arguments), repr(event)]
+        return sensor.resume_execution(deferred.method_name, arguments, {})
+
+    with pytest.raises(TaskDeferred) as first:
+        poke()
+    deferred = first.value
+    scenario.texts += [repr(deferred.trigger), repr(deferred.trigger.serialize()), repr(vars(deferred.trigger))]
+    scenario.check_requests(1)
+    # During the fault, the trigger sends no event, or one after an interval, and the next poke defers again.
+    event = fire(deferred.trigger, MAX_WAIT if scenario.row.sensor == POKES_AGAIN else SHORT_WAIT)
+    assert (event is not None) == (scenario.row.sensor == POKES_AGAIN)
+    if event is not None:
+        with pytest.raises(TaskDeferred) as again:
+            poke(deferred, event)
+        deferred = again.value
+        scenario.check_requests(2)
+    requests_before = scenario.requests()
+    scenario.end_fault()
+    event = fire(deferred.trigger, MAX_WAIT)
+    assert event.payload == "ready"
+    scenario.credential(poke(deferred, event))
+    if scenario.row.received:
+        assert scenario.requests() == requests_before + 1
+    assert {entry.endpoint for entry in scenario.sandbox.requests()} <= {"token", "probe"}
+    assert logs.text.count("The service is not available yet: ") == (2 if scenario.row.sensor == POKES_AGAIN else 1)

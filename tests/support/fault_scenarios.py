@@ -1,0 +1,167 @@
+"""Fixtures for the rows of ``fault_table.py``: a fault in a sandbox, and the checks that all ways to use it share."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import time
+
+import pytest
+import requests
+
+from airflow_provider_loanauth import exceptions
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from airflow_provider_loanauth.service.retry import call_with_retries
+from loanauth_sandbox.accounts import Company, User
+from loanauth_sandbox.server import running_sandbox
+from tests.support.fault_table import ROWS
+from tests.support.leaks import leaks, messages
+
+CONN_ID = "faulty"
+TIMEOUT = 5.0  # seconds
+SHORT_TIMEOUT = 0.25  # seconds, for faults that last until the deadline
+MAX_WAIT = 15.0  # seconds
+
+# Made up, with characters that are different in a URL, in Base64 and in repr.
+COMPANY = Company(
+    company_id="company-77",
+    origin="https://lender.example",
+    client_id="client-77",
+    client_secret="made-up/client+sécret=77",
+    los_client_id="los-client-77",
+    los_client_secret="made-up/los+sécret=77",
+    api_key="made-up/api+kéy=77",
+    users=(User(username="pat@lender.example", password="made-up 'pässword'/+=77", user_id="user/77"),),
+    label="lender",
+)
+WRONG_PASSWORD = "made-up 'wröng'/+=77"
+SECRETS = [
+    COMPANY.client_secret,
+    COMPANY.los_client_secret,
+    COMPANY.api_key,
+    COMPANY.users[0].password,
+    WRONG_PASSWORD,
+]
+
+
+@pytest.fixture(scope="module")
+def servers():
+    with running_sandbox(accounts=[COMPANY]) as plain, running_sandbox(accounts=[COMPANY], tls="good") as tls:
+        yield {False: plain, True: tls}
+
+
+@dataclasses.dataclass
+class Scenario:
+    """
+    A fault that is set in the sandbox, and the observations of a test.
+
+    :param waits: seconds of each wait between two attempts of the hook
+    :param texts: texts that must not contain a secret
+    """
+
+    sandbox: object
+    row: object
+    method: str
+    waits: list
+    texts: list
+
+    def requests(self):
+        """Return how many authentication requests the sandbox has received."""
+        counters = self.sandbox.counters()
+        return counters.token + counters.secret
+
+    def end_fault(self):
+        """End the fault."""
+        self.sandbox.clear_faults()
+
+    def check_requests(self, expected):
+        expected = expected if self.row.received else 0
+        # A client that timed out may get here before the sandbox has counted its request.
+        deadline = time.monotonic() + MAX_WAIT
+        while self.requests() < expected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert self.requests() == expected
+
+    def sensor(self, **parameters):
+        sensor = LoanAuthSensor(
+            task_id="wait", loanauth_conn_id=CONN_ID, timeout=3600, **{"poke_interval": 30, **parameters}
+        )
+        self.texts.append(repr(sensor))
+        return sensor
+
+    def failure(self, call):
+        """Return the exception of a call, which must be that of the table."""
+        with pytest.raises(getattr(exceptions, self.row.exception)) as raised:
+            call()
+        error = raised.value
+        assert type(error).__name__ == self.row.exception
+        # The table has the message of method jwt.
+        message = self.row.message.replace("access_token", "secret") if self.method == "ppe" else self.row.message
+        assert message.partition("Gave up after")[0] in str(error)
+        assert str(error).endswith(f"(connection id '{CONN_ID}', method '{self.method}')")
+        self.texts.append(messages(error))
+        return error
+
+    def credential(self, value):
+        """Check that a value is a credential that can be opened, and that no text contains its secret."""
+        assert type(value) is (ApiSecret if self.method == "ppe" else AccessToken)
+        assert (value.conn_id, value.method) == (CONN_ID, self.method)
+        self.texts += [repr(value), str(value), repr(value.serialize())]
+        assert leaks("\n".join(self.texts), [value.value]) == []
+        return value
+
+
+@pytest.fixture
+def scenario(servers, define, monkeypatch, logs, request):
+    row, method = request.param
+    sandbox = servers[row.tls]
+    sandbox.clear_faults()
+    sandbox.reset()
+    waits = []
+    monkeypatch.setitem(call_with_retries.__kwdefaults__, "sleep", waits.append)
+    # No text may depend on Airflow's masker, which works only when a text is logged.
+    monkeypatch.setattr("airflow_provider_loanauth.redaction.mask_secret", lambda _: None)
+    conn = copy.deepcopy(sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"])
+    is_slow = row.kind in ("hang", "stall") or row.params.get("body") == "slow" or "interval" in row.params
+    conn["extra"]["timeout"] = SHORT_TIMEOUT if is_slow else TIMEOUT
+    if row.wrong_password:
+        conn["password"] = WRONG_PASSWORD
+    define(CONN_ID, conn)
+    sandbox.set_fault(row.kind, **row.params)
+    if row.locked:
+        lock(sandbox)
+    scenario = Scenario(sandbox, row, method, waits, [])
+    yield scenario
+    sandbox.clear_faults()
+    assert leaks("\n".join(scenario.texts), SECRETS) == []
+    assert leaks(logs.text, SECRETS) == []
+
+
+def lock(sandbox):
+    """Send a wrong password once, without the provider, so that the user is locked."""
+    response = requests.post(
+        f"{sandbox.url}/oauth/token",
+        headers={"Origin": COMPANY.origin},
+        auth=(COMPANY.client_id, COMPANY.client_secret.encode()),
+        files=[
+            (name, (None, value))
+            for name, value in (
+                ("username", COMPANY.users[0].username),
+                ("password", WRONG_PASSWORD),
+                ("grant_type", "password"),
+                ("client_id", COMPANY.client_id),
+            )
+        ],
+        timeout=5,
+    )
+    assert response.json()["error_description"] == "Bad credentials"
+    # From here on, only the requests of the provider count.
+    sandbox.state.counters.token = 0
+
+
+def each(methods=("jwt",), rows=ROWS):
+    """Parametrize by the rows, and by the methods that can have the fault."""
+    cases = [(row, method) for row in rows for method in methods if method in row.methods]
+    names = [f"{row.id}-{method}" if len(methods) > 1 else row.id for row, method in cases]
+    return pytest.mark.parametrize("scenario", cases, ids=names, indirect=True)
