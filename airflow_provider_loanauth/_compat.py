@@ -1,5 +1,5 @@
 """
-Differences between Airflow 2.11 and 3.3: names that moved, the channel to the supervisor, XCom, threads.
+Differences between Airflow 2.11 and 3.3: names that moved, the channel to the supervisor, XCom. Also threads and forks.
 
 This is the only module that depends on Airflow's version. It tries the newest place of each name first, so that no
 version gives a deprecation warning.
@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import os
 import threading
+import weakref
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -112,18 +113,36 @@ def allow_in_xcom(cls: type[Any]) -> None:
         serde._extra_allowed.add(f"{cls.__module__}.{cls.__qualname__}")  # noqa: SLF001 - no other way before 3.3
 
 
-class _SupervisorLock:
-    """Lock for the channel to Airflow's supervisor. It is recreated after a fork: the child has a separate channel."""
+class ForkSafeLock:
+    """
+    A reentrant lock that a forked child does not share with its parent: ``with lock.current: …``.
+
+    If another thread of the parent holds a lock at the fork, no thread of the child would ever release it.
+
+    :ivar current: the lock of this process
+    """
 
     def __init__(self) -> None:
         self.recreate()
-        os.register_at_fork(after_in_child=self.recreate)
+        _LOCKS.add(self)
 
     def recreate(self) -> None:
-        self.lock = threading.RLock()
+        """Replace the lock. A ``with`` statement in which the process was forked releases the lock that it acquired."""
+        self.current = threading.RLock()
 
 
-_SUPERVISOR_LOCK = _SupervisorLock()
+_LOCKS: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
+
+
+def _recreate_locks() -> None:
+    for lock in [*_LOCKS]:
+        lock.recreate()
+
+
+os.register_at_fork(after_in_child=_recreate_locks)
+
+# A forked child has a separate channel to the supervisor.
+_SUPERVISOR_LOCK = ForkSafeLock()
 
 
 def supervisor_lock() -> AbstractContextManager[Any]:
@@ -133,7 +152,7 @@ def supervisor_lock() -> AbstractContextManager[Any]:
     On 3.0 and 3.1, a task's channel to its supervisor has no lock of its own. If two threads read a Connection or mask
     a secret at the same time, each may get the other's response.
     """
-    return _SUPERVISOR_LOCK.lock
+    return _SUPERVISOR_LOCK.current
 
 
 async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") -> R:
@@ -218,6 +237,7 @@ __all__ = [
     "BaseOperator",
     "BaseSensorOperator",
     "Context",
+    "ForkSafeLock",
     "PokeReturnValue",
     "allow_in_xcom",
     "conf",

@@ -34,12 +34,15 @@ for _name in [*os.environ]:
     if _name.startswith("AIRFLOW_CONN_"):
         del os.environ[_name]
 
+from airflow_provider_loanauth.service import memory  # noqa: E402
 from loanauth_sandbox.server import running_sandbox  # noqa: E402
 from tests.support import masking  # noqa: E402
 from tests.support.airflow_scratch import conn_variable, migrated_database, reload_fernet_key  # noqa: E402
 from tests.support.captured_logs import capture  # noqa: E402
+from tests.support.clock import Clock  # noqa: E402
 from tests.support.loopback import Loopback  # noqa: E402
 from tests.support.pricing_fixtures import _timed_sandbox, elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
+from tests.support.processes import start_new_process  # noqa: E402
 
 # Reproducible, and without a time limit for each example, which a busy machine may exceed.
 hypothesis.settings.register_profile(
@@ -73,6 +76,20 @@ def _no_network_settings(monkeypatch):
 def _reset_masking():
     """Start each test with an empty masker, so that a masked value was masked by this test."""
     masking.reset()
+
+
+@pytest.fixture(autouse=True)
+def _forget_authentications():
+    """No test sees the cached credentials and remembered failures of another test."""
+    start_new_process()
+
+
+@pytest.fixture
+def memory_clock(monkeypatch):
+    """The clock by which remembered failures end."""
+    clock = Clock()
+    monkeypatch.setattr(memory, "time", clock)
+    return clock
 
 
 @pytest.fixture

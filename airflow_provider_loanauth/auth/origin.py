@@ -7,10 +7,10 @@ An access token is sent as a bearer token (RFC 6750 §2.1). The headers of an AP
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
+from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.connection.address import is_loopback
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
@@ -54,7 +54,7 @@ class OriginGuard:
         self.secret_header = secret_header
         self.company_header = company_header
         self._origin: tuple[str, str, int] | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def bind(self, url: str) -> None:
         """
@@ -78,7 +78,7 @@ class OriginGuard:
                 "use https. Plain http is allowed for loopback addresses only."
             )
         # If two threads send their first requests to two origins, one thread must get the error below.
-        with self._lock:
+        with self._lock.current:
             self._origin = self._origin or origin
         if self._origin != origin:
             raise LoanAuthError(

@@ -3,25 +3,25 @@ Refreshing of credentials: when a credential is refreshed, and how often.
 
 Refreshing means authenticating again. The service's ``refresh_token`` is not used, because the interface does not show
 how to use it (``service-interface.md`` §5). A process runs one refresh at a time for each Connection, however many
-threads need it. It does not repeat a rejected refresh.
+threads need it. ``service/memory.py`` decides when it does not repeat a refresh that failed.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import os
-import threading
 import time
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
+from airflow_provider_loanauth.exceptions import UnavailableError
 from airflow_provider_loanauth.redaction import NotForXCom, mask
 from airflow_provider_loanauth.service.client import Client
+from airflow_provider_loanauth.service.memory import PROCESS_FAILURES
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings
@@ -124,23 +124,6 @@ class ActiveCredential(NotForXCom):
         return not untested and now >= self._cooldown_until
 
 
-@dataclass(eq=False)
-class _CacheEntry:
-    """
-    The cached credential of one set of settings.
-
-    :param lock: serialises refreshes
-    :param credential: the newest credential, or None
-    :param failure: the error of the last refresh; None if that succeeded
-    :param failures: number of refreshes that failed
-    """
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    credential: ActiveCredential | None = None
-    failure: LoanAuthError | None = None
-    failures: int = 0
-
-
 class CredentialCache:
     """The credentials that this process requested, by settings."""
 
@@ -148,19 +131,8 @@ class CredentialCache:
         self.clear()
 
     def clear(self) -> None:
-        """Remove all credentials and errors."""
-        self._entries: dict[Settings, _CacheEntry] = {}
-
-    def reset_after_fork(self) -> None:
-        """
-        Remove locks and credentials, because a forked process must not share them. Keep rejections, so that the child
-        does not send the same rejected password again.
-        """
-        self._entries = {
-            settings: _CacheEntry(failure=entry.failure)
-            for settings, entry in self._entries.items()
-            if isinstance(entry.failure, RejectedError)
-        }
+        """Remove all credentials. A forked process must not share them with its parent."""
+        self._credentials: dict[Settings, ActiveCredential] = {}
 
     def get_or_refresh(self, client: Client, stale: ActiveCredential | None, min_ttl: float) -> ActiveCredential:
         """
@@ -169,33 +141,34 @@ class CredentialCache:
         :param client: client that authenticates
         :param stale: the credential that has expired or was rejected; None if there was none
         :param min_ttl: seconds that must be left; see :meth:`ActiveCredential.is_fresh`
-        :raises RejectedError: the service rejected this refresh, or an earlier one with the same settings
         :raises LoanAuthError: any error of :meth:`Client.settings` and :meth:`Client.authenticate`. Threads that waited
             for a refresh of another thread get the error of that refresh
         """
         settings = client.settings()
-        entry = self._entries.setdefault(settings, _CacheEntry())
-        failures = entry.failures
-        with entry.lock:
-            if entry.failure is not None and (isinstance(entry.failure, RejectedError) or entry.failures > failures):
-                # Raise a copy: one exception that many threads raise would collect all their tracebacks.
-                raise copy.copy(entry.failure)
-            if entry.credential is None or entry.credential is stale or not entry.credential.is_fresh(min_ttl):
-                entry.credential = self._authenticate(client, settings, entry)
-            return entry.credential
+        # Do not wait for another thread if there is a usable credential.
+        credential = self._find(settings, stale, min_ttl)
+        if credential is not None:
+            return credential
+        with PROCESS_FAILURES.turn(settings) as failure:
+            credential = self._find(settings, stale, min_ttl)
+            if credential is None:
+                if failure is not None:
+                    raise failure
+                credential = self._credentials[settings] = self._authenticate(client, settings)
+            return credential
+
+    def _find(self, settings: Settings, stale: ActiveCredential | None, min_ttl: float) -> ActiveCredential | None:
+        """Return the cached credential if it is fresh and not the stale one, else None."""
+        credential = self._credentials.get(settings)
+        if credential is None or credential is stale or not credential.is_fresh(min_ttl):
+            return None
+        return credential
 
     @staticmethod
-    def _authenticate(client: Client, settings: Settings, entry: _CacheEntry) -> ActiveCredential:
+    def _authenticate(client: Client, settings: Settings) -> ActiveCredential:
         requested_at = time.monotonic()
-        try:
-            result = client.authenticate(settings)
-        except LoanAuthError as error:
-            # Keep a copy, because the traceback of the original keeps all local variables of its frames alive.
-            entry.failure = copy.copy(error)
-            entry.failures += 1
-            raise
+        result = client.authenticate(settings)
         mask(result.response.secrets)
-        entry.failure = None
         return ActiveCredential(
             value=result.response.credential,
             credential_type=METHODS[settings.method].credential_type,
@@ -209,7 +182,7 @@ class CredentialCache:
 
 
 _PROCESS_CACHE = CredentialCache()
-os.register_at_fork(after_in_child=_PROCESS_CACHE.reset_after_fork)
+os.register_at_fork(after_in_child=_PROCESS_CACHE.clear)
 
 
 class CredentialProvider:
@@ -226,7 +199,7 @@ class CredentialProvider:
         self._credential = credential
         self._min_ttl = min_ttl
         self._active: ActiveCredential | None = None
-        self._opening = threading.Lock()
+        self._opening = ForkSafeLock()
 
     @classmethod
     def from_connection(
@@ -254,7 +227,7 @@ class CredentialProvider:
         cached = self.get_cached()
         if cached is not None:
             return cached
-        with self._opening:
+        with self._opening.current:
             if self._active is None and self._credential is not None:
                 self._active = self._open(self._credential)
             stale = self._active

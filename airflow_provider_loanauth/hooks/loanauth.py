@@ -22,6 +22,7 @@ from airflow_provider_loanauth.get_provider_info import (
 )
 from airflow_provider_loanauth.redaction import mask
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
+from airflow_provider_loanauth.service.memory import PROCESS_FAILURES, FailureMemory
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.auth.session import PricingSession
@@ -42,6 +43,9 @@ class _NotGiven(Enum):
 class LoanAuthHook(BaseHook):
     """
     Authenticates to the loan pricing service with one of its three methods (``service-interface.md`` §4).
+
+    Hooks, tasks and ``LoanAuth`` of a process share what it remembers of a failed authentication: see
+    :class:`airflow_provider_loanauth.service.memory.FailureMemory`.
 
     :param loanauth_conn_id: id of the :ref:`connection <howto/connection:loanauth>`
     :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
@@ -82,7 +86,7 @@ class LoanAuthHook(BaseHook):
         """A client with the connection, method and attempts that this hook has now."""
         return self._client(self.method, self.max_attempts)
 
-    def _client(self, method: str | None, max_attempts: int) -> Client:
+    def _client(self, method: str | None, max_attempts: int, failures: FailureMemory = PROCESS_FAILURES) -> Client:
         return Client(
             self.loanauth_conn_id,
             method,
@@ -90,6 +94,7 @@ class LoanAuthHook(BaseHook):
             get_connection=self.get_connection,
             log=self.log,
             logged_warnings=self._logged_warnings,
+            failures=failures,
         )
 
     def authen_jwt(self) -> TokenResponse:
@@ -100,9 +105,9 @@ class LoanAuthHook(BaseHook):
         :raises SettingsError: the Connection is incomplete or wrong, or the certificate of the service, the CA bundle
             or the proxy is; no credentials were sent
         :raises LoanAuthError: Airflow did not find the Connection
-        :raises RejectedError: the service rejected the credentials; they are not sent again
-        :raises UnavailableError: the service was unavailable at every attempt
-        :raises ResponseError: the response has no usable credential
+        :raises RejectedError: the service rejected the credentials, now or earlier; they are not sent again
+        :raises UnavailableError: the service was unavailable at every attempt, or asked to wait
+        :raises ResponseError: the response, or one less than a minute ago, has no usable credential
         """
         return self.authenticate("jwt")
 
@@ -218,10 +223,13 @@ class LoanAuthHook(BaseHook):
         """
         Authenticate once, with one attempt (the Test button of the Connection form).
 
+        This sends a request also if this process remembers a failure of the same Connection. If it succeeds, the
+        process forgets that failure. If it fails, the process does not remember it.
+
         :return: whether it succeeded, and a message: the user, the method and the expiry; or what is wrong
         """
         hint = ""
-        client = self._client(self.method, max_attempts=1)
+        client = self._client(self.method, max_attempts=1, failures=FailureMemory())
         try:
             settings = client.settings()
             hint = f" {_worker_hint()}"
@@ -230,6 +238,7 @@ class LoanAuthHook(BaseHook):
             # Airflow tests with a random connection id, so the message must not show it.
             error.conn_id = None
             return False, f"{error}{hint}"
+        PROCESS_FAILURES.forget(settings)
         return True, result.summary()
 
 

@@ -43,9 +43,10 @@ class LoanAuthSensor(BaseSensorOperator):
     Wait until the loan pricing service is available, authenticate once, and return the credential as XCom.
 
     Each poke is one attempt to authenticate. While the service is unavailable, the sensor pokes again after
-    ``poke_interval``. Rejected credentials fail the task at once, whatever ``retries``, ``soft_fail`` or
-    ``silent_fail`` are, so that a wrong password is sent only once and no skip hides it. With ``deferrable``, waiting
-    occupies no worker, and all tasks of a triggerer that wait for the same service share one request per interval.
+    ``poke_interval``. A poke sends nothing while this process knows that the service asked to wait. Rejected
+    credentials fail the task at once, whatever ``retries``, ``soft_fail`` or ``silent_fail`` are, so that a wrong
+    password is sent only once and no skip hides it. With ``deferrable``, waiting occupies no worker, and all tasks of a
+    triggerer that wait for the same service share one request per interval.
 
     Takes every parameter of Airflow's sensors in addition to these:
 

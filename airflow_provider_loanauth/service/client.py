@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pendulum
@@ -18,11 +19,13 @@ from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences
 from airflow_provider_loanauth.redaction import NotForXCom, mask
 from airflow_provider_loanauth.service import protocol
+from airflow_provider_loanauth.service.memory import PROCESS_FAILURES, FailureMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_provider_loanauth.connection.settings import Settings
+    from airflow_provider_loanauth.service.transport import Transport
 
 #: Default maximum of requests per authentication while the service is unavailable.
 MAX_ATTEMPTS = 3
@@ -101,6 +104,7 @@ class Client:
     :param log: logger for warnings and successful authentications
     :param now: function that returns the time (UTC); None: the system clock
     :param logged_warnings: warnings that were logged and are not logged again; the client adds to it
+    :param failures: memory of failed authentications; default: the one that everything in this process shares
     """
 
     def __init__(
@@ -113,6 +117,7 @@ class Client:
         log: Any = _log,
         now: Callable[[], datetime] | None = None,
         logged_warnings: set[str] | None = None,
+        failures: FailureMemory = PROCESS_FAILURES,
     ) -> None:
         self.conn_id = conn_id
         self.method = method
@@ -121,6 +126,7 @@ class Client:
         self._log = log
         self._now = now or _utc_now
         self._logged_warnings = set() if logged_warnings is None else logged_warnings
+        self._failures = failures
 
     def settings(self, method: str | None = None) -> Settings:
         """
@@ -144,6 +150,9 @@ class Client:
         """
         Authenticate (``service-interface.md`` §4).
 
+        With the same settings, a process sends one authentication at a time. If it fails, the threads that waited get
+        its error. Some errors are remembered: :class:`FailureMemory` lists them, and for how long nothing is sent.
+
         This method does not mask the new credential in logs. A caller that reveals the plaintext must mask it.
         Airflow's masker compiles all its patterns again for each new value, which costs more than the authentication.
 
@@ -151,30 +160,50 @@ class Client:
         :raises SettingsError: the Connection is incomplete or wrong; or the certificate of the service, the CA bundle
             or the proxy is
         :raises LoanAuthError: Airflow did not find the Connection
-        :raises RejectedError: the service rejected the credentials; they are not sent again
-        :raises UnavailableError: the service was unavailable at every attempt
-        :raises ResponseError: the response has no usable credential
+        :raises RejectedError: the service rejected the credentials, now or earlier; they are not sent again
+        :raises UnavailableError: the service was unavailable at every attempt, or asked to wait
+        :raises ResponseError: the response, or one less than a minute ago, has no usable credential
         """
-        from airflow_provider_loanauth.service.retry import call_with_retries
-        from airflow_provider_loanauth.service.transport import Transport
-
         settings = settings or self.settings()
-        request = protocol.build_request(settings.auth_url, settings.credentials)
-        try:
-            with Transport(timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy) as transport:
-
-                def attempt() -> AuthenticationResult:
-                    requested_at = self._now()
-                    response = protocol.parse_response(request, transport.send(request), now=self._now())
-                    return AuthenticationResult.from_response(settings, response, requested_at=requested_at)
-
-                result = call_with_retries(attempt, max_attempts=self.max_attempts, log_retry=self._log.warning)
-        except LoanAuthError as error:
-            error.conn_id, error.method = settings.conn_id, settings.method
-            raise
+        with self._failures.turn(settings) as failure:
+            if failure is not None:
+                raise failure
+            result = self._send_with_retries(settings)
         self._log.info("%s", result.summary())
         self._log_differences(result.response)
         return result
+
+    def _send_with_retries(self, settings: Settings) -> AuthenticationResult:
+        from airflow_provider_loanauth.service.retry import call_with_retries
+        from airflow_provider_loanauth.service.transport import Transport
+
+        try:
+            with Transport(timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy) as transport:
+                return call_with_retries(
+                    partial(self._attempt, settings, transport),
+                    check=partial(self._failures.check, settings),
+                    max_attempts=self.max_attempts,
+                    log_retry=self._log.warning,
+                )
+        except LoanAuthError as error:
+            error.conn_id, error.method = settings.conn_id, settings.method
+            raise
+
+    def _attempt(self, settings: Settings, transport: Transport) -> AuthenticationResult:
+        """Send one request, and record whether it failed."""
+        try:
+            result = self._send(settings, transport)
+        except LoanAuthError as error:
+            self._failures.record(settings, error)
+            raise
+        self._failures.forget(settings)
+        return result
+
+    def _send(self, settings: Settings, transport: Transport) -> AuthenticationResult:
+        request = protocol.build_request(settings.auth_url, settings.credentials)
+        requested_at = self._now()
+        response = protocol.parse_response(request, transport.send(request), now=self._now())
+        return AuthenticationResult.from_response(settings, response, requested_at=requested_at)
 
     def _log_differences(self, response: TokenResponse | ApiSecretResponse) -> None:
         """Log once in which fields the response differs from the interface: their names, never a value."""

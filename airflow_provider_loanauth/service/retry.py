@@ -25,6 +25,7 @@ def call_with_retries(
     *,
     max_attempts: int,
     log_retry: Callable[..., None],
+    check: Callable[[], None] = lambda: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> R:
     """
@@ -34,15 +35,23 @@ def call_with_retries(
     If the wait would end after the 60 seconds, there is no further attempt. Any error other than
     :class:`UnavailableError` is raised at once.
 
-    :param attempt: function that makes one attempt
+    :param attempt: function that sends one request
     :param max_attempts: maximum number of attempts
     :param log_retry: logging method, called with a message and its arguments before each retry
+    :param check: function that is called before each attempt. If it raises an error, no request is sent
     :param sleep: function that waits for a number of seconds
     :return: the result of the first successful attempt
-    :raises UnavailableError: every attempt failed; the error is that of the last attempt, and its message also states
-        the number of attempts and the ``Retry-After``
+    :raises UnavailableError: every attempt failed; the error is that of the last attempt. If a request was sent, its
+        message also states the number of attempts and the ``Retry-After``
     """
+    sent = 0
     jitter = tenacity.wait_random_exponential(multiplier=_FIRST_WAIT, max=MAX_SECONDS)
+
+    def checked_attempt() -> R:
+        nonlocal sent
+        check()
+        sent += 1
+        return attempt()
 
     def wait(state: tenacity.RetryCallState) -> float:
         retry_after = _failure(state).retry_after
@@ -62,10 +71,14 @@ def call_with_retries(
 
     def give_up(state: tenacity.RetryCallState) -> NoReturn:
         failure = _failure(state)
-        attempts = f"{state.attempt_number} attempt{'s' if state.attempt_number > 1 else ''}"
-        requested = "" if failure.retry_after is None else f"; the service asked to wait {failure.retry_after:.0f} s"
+        message = _as_sentence(str(failure))
+        if sent:
+            requested = (
+                "" if failure.retry_after is None else f"; the service asked to wait {failure.retry_after:.0f} s"
+            )
+            message += f" Gave up after {sent} attempt{'s' if sent > 1 else ''}{requested}."
         raise UnavailableError(
-            f"{_as_sentence(str(failure))} Gave up after {attempts}{requested}.",
+            message,
             status=failure.status,
             retry_after=failure.retry_after,
         )
@@ -78,7 +91,7 @@ def call_with_retries(
         before_sleep=log,
         retry_error_callback=give_up,
     )
-    return retrying(attempt)
+    return retrying(checked_attempt)
 
 
 def _failure(state: tenacity.RetryCallState) -> UnavailableError:

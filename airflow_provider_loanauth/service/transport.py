@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import zlib
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import requests
 from requests.auth import HTTPBasicAuth
 
+from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.get_provider_info import USER_AGENT
 from airflow_provider_loanauth.redaction import encoded_forms, hide_cause
 from airflow_provider_loanauth.service.adapter import LimitedAdapter
@@ -180,11 +180,7 @@ class _RedactingFilter(logging.Filter):
         super().__init__()
         #: Thread id and secrets of each request that is being sent.
         self._active: tuple[tuple[int, tuple[str, ...]], ...] = ()
-        self._create_lock()
-        os.register_at_fork(after_in_child=self._create_lock)
-
-    def _create_lock(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     @contextmanager
     def hiding(self, request: WireRequest) -> Iterator[None]:
@@ -197,12 +193,12 @@ class _RedactingFilter(logging.Filter):
         for name in _LOGGERS:
             # Add it for each request, because configuring logging removes filters. Adding it twice has no effect.
             logging.getLogger(name).addFilter(self)
-        with self._lock:
+        with self._lock.current:
             self._active = (*self._active, mine)
         try:
             yield
         finally:
-            with self._lock:
+            with self._lock.current:
                 self._active = tuple(other for other in self._active if other is not mine)
 
     def filter(self, record: logging.LogRecord) -> bool:

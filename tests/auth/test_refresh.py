@@ -12,7 +12,6 @@ import pytest
 
 from airflow_provider_loanauth.auth import refresh
 from airflow_provider_loanauth.auth.refresh import (
-    _PROCESS_CACHE,
     GRACE_PERIOD,
     REFRESH_COOLDOWN,
     ActiveCredential,
@@ -32,7 +31,9 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
+from airflow_provider_loanauth.service import memory
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
+from airflow_provider_loanauth.service.memory import RESPONSE_ERROR_SECONDS
 from tests.support.pricing_fixtures import in_threads
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
@@ -56,20 +57,21 @@ def settings_of(tenant):
     )
 
 
-class StubClient:
-    """Counts what a client does, and raises ``failure`` if there is one."""
+class StubClient(Client):
+    """A client that sends nothing. It counts what it would send, and raises ``failure`` if there is one."""
 
     def __init__(self, lifetime=100.0, tenant="one"):
+        super().__init__("made-up", max_attempts=1)
         self.lifetime, self.tenant, self.failure = lifetime, tenant, None
         self.logins = self.settings_reads = self.running = self.max_running = 0
         self.gate = threading.Event()
         self.gate.set()
 
-    def settings(self):
+    def settings(self, method=None):
         self.settings_reads += 1
         return settings_of(self.tenant)
 
-    def authenticate(self, settings):
+    def _send(self, settings, transport):
         self.logins += 1
         number = self.logins
         self.running += 1
@@ -86,9 +88,8 @@ class StubClient:
 def clock(monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.seconds, time=lambda: 1e9, seconds=1000.0)
     monkeypatch.setattr(refresh, "time", now)
-    _PROCESS_CACHE.clear()
-    yield now
-    _PROCESS_CACHE.clear()
+    monkeypatch.setattr(memory, "time", now)
+    return now
 
 
 @pytest.fixture
@@ -141,13 +142,13 @@ def test_always_fresh_without_a_known_expiry(clock):
 
 def test_the_lifetime_counts_from_before_the_request(clock, cache):
     client = StubClient(lifetime=100)
-    really = client.authenticate
+    really = client._send
 
-    def slow(settings):
+    def slow(*args):
         clock.seconds += 30
-        return really(settings)
+        return really(*args)
 
-    client.authenticate = slow
+    client._send = slow
     assert cache.get_or_refresh(client, None, 60).deadline == 1100
 
 
@@ -236,9 +237,16 @@ def open_gate_when_all_wait(client, number):
 
 @pytest.mark.parametrize("after_success", [False, True])
 @pytest.mark.parametrize(
-    "failure", [UnavailableError("x", retry_after=3.0), ResponseError("x"), SettingsError("x"), SealError("x")]
+    ("failure", "remembered"),
+    [
+        (UnavailableError("x"), 0),
+        (UnavailableError("x", retry_after=3.0), 3),
+        (ResponseError("x"), RESPONSE_ERROR_SECONDS),
+        (SettingsError("x"), 0),
+        (SealError("x"), 0),
+    ],
 )
-def test_another_failure_is_shared_by_all_who_waited_and_not_by_later_callers(cache, client, failure, after_success):
+def test_a_failure_is_shared_by_all_who_waited(clock, cache, client, failure, remembered, after_success):
     stale = cache.get_or_refresh(client, None, 60) if after_success else None
     before, reads = client.logins, client.settings_reads
     client.failure = failure
@@ -248,21 +256,39 @@ def test_another_failure_is_shared_by_all_who_waited_and_not_by_later_callers(ca
     results = in_threads(8, lambda _: cache.get_or_refresh(client, stale, 60))
     opening.join()
     assert {type(result) for result in results} == {type(failure)}
-    assert {str(result) for result in results} == {"x"}
+    assert {(result.conn_id, result.method) for result in results} == {("made-up", "jwt")}
+    assert all(str(result).startswith("x") for result in results)
+    assert len([result for result in results if "Nothing was sent this time: " in str(result)]) == 7
     assert client.logins == before + 1
+    # Later callers do not get it, once it is no longer remembered.
+    clock.seconds += remembered
     with pytest.raises(type(failure)):
         cache.get_or_refresh(client, stale, 60)
     assert client.logins == before + 2
     client.failure = None
+    clock.seconds += remembered
     assert cache.get_or_refresh(client, stale, 60).value == f"made-up-one-{before + 3}"
 
 
-def test_a_remembered_failure_has_no_traceback(cache, client):
+def test_a_usable_credential_needs_no_waiting_and_hides_no_failure(cache, client):
+    """Another part of the process, such as a hook, may authenticate or fail with the same settings."""
+    first = cache.get_or_refresh(client, None, 60)
+    client.gate.clear()
+    hook = threading.Thread(target=client.authenticate, args=(client.settings(),))
+    hook.start()
+    while client.running == 0:
+        time.sleep(0.01)
+    assert cache.get_or_refresh(client, None, 60) is first
+    assert client.running == 1
+    client.gate.set()
+    hook.join(60)
     client.failure = RejectedError("made-up rejection")
     with pytest.raises(RejectedError):
-        cache.get_or_refresh(client, None, 60)
-    (entry,) = cache._entries.values()
-    assert entry.failure.__traceback__ is None
+        client.authenticate()
+    assert cache.get_or_refresh(client, None, 60) is first
+    with pytest.raises(RejectedError):
+        cache.get_or_refresh(client, first, 60)
+    assert client.logins == 3
 
 
 def test_an_interruption_is_not_remembered(cache, client):
@@ -435,7 +461,9 @@ def test_a_refresh_that_helped_may_be_repeated(clock):
 # --- processes, representations ---
 
 
-def _get_in_child(provider, results):
+def _get_in_child(provider, client, results):
+    client.gate = threading.Event()
+    client.gate.set()
     try:
         results.put(provider.get().value)
     except LoanAuthError as error:
@@ -447,18 +475,30 @@ def test_a_forked_process_makes_its_own_refresh(clock, client):
     """A lock that another thread holds at the fork is never released in the child."""
     provider = CredentialProvider(client, None, 60)
     provider.get()
-    (entry,) = _PROCESS_CACHE._entries.values()
+    clock.seconds += 95
+    client.gate.clear()
+    refreshing = threading.Thread(target=provider.get)
+    refreshing.start()
+    while client.running == 0:
+        time.sleep(0.01)
+    result = in_forked_child(provider, client)
+    client.gate.set()
+    refreshing.join(60)
+    assert result == "made-up-one-3"
+    assert client.logins == 2
+
+
+def in_forked_child(provider, client):
+    """Return what a child of this process gets from a provider."""
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
-    with entry.lock:
-        clock.seconds += 95
-        child = context.Process(target=_get_in_child, args=(provider, results))
-        child.start()
-        child.join(120)
+    child = context.Process(target=_get_in_child, args=(provider, client, results))
+    child.start()
+    child.join(120)
     alive = child.is_alive()
     child.kill()
     assert not alive
-    assert results.get() == "made-up-one-2"
+    return results.get()
 
 
 def test_threads_open_the_credential_once(client):
@@ -480,15 +520,26 @@ def test_threads_open_the_credential_once(client):
     assert results[0].value == "made-up-secret"
 
 
-def test_a_forked_process_does_not_repeat_a_rejected_refresh(client):
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize(
+    "failure", [RejectedError("made-up"), ResponseError("made-up"), UnavailableError("made-up", retry_after=3600)]
+)
+def test_a_forked_process_does_not_repeat_a_refresh_that_failed(client, failure):
     """Otherwise each process of a pool would send the password again, which gets the account locked."""
-    client.failure = RejectedError("made-up rejection")
-    with pytest.raises(RejectedError):
-        CredentialProvider(client, None, 60).get()
-    _PROCESS_CACHE.reset_after_fork()
+    client.failure = failure
+    provider = CredentialProvider(client, None, 60)
+    with pytest.raises(type(failure)):
+        provider.get()
     client.failure = None
-    with pytest.raises(RejectedError):
-        CredentialProvider(client, None, 60).get()
+    result = in_forked_child(provider, client)
+    assert result.startswith(f"{type(failure).__name__}('made-up")
+    assert "Nothing was sent this time" in result
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_process_does_not_share_a_cached_credential(client):
+    CredentialProvider(client, None, 60).get()
+    assert in_forked_child(CredentialProvider(client, None, 60), client) == "made-up-one-2"
 
 
 def test_a_repr_shows_no_value():

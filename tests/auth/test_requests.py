@@ -24,6 +24,7 @@ from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.redaction import SecretStr
+from airflow_provider_loanauth.service.memory import PROCESS_FAILURES
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.masking import redact
 from tests.support.pricing_fixtures import in_threads, loan
@@ -207,12 +208,12 @@ def test_an_adjusted_wall_clock_changes_nothing(world, pulled, monkeypatch, step
     monkeypatch.setattr(time, "time", lambda: really() + step)
     monkeypatch.setattr(pendulum, "now", lambda *args: now(*args).add(seconds=step))
     # The clock of the service is right.
-    world.sandbox.state.clock = lambda: really() + world.passed
+    world.sandbox.state.clock = lambda: really() + world.clock.passed
     assert price(world, auth).status_code == price(world, logged_in_here).status_code == 200
     assert world.logins == 1
     # It still expires at the right moment.
-    world.passed = 3590.0
-    world.sandbox.state.clock = lambda: really() + world.passed
+    world.clock.passed = 3590.0
+    world.sandbox.state.clock = lambda: really() + world.clock.passed
     assert price(world, auth).status_code == price(world, logged_in_here).status_code == 200
     assert world.logins == 3
     assert world.prices.rejected == 0
@@ -637,7 +638,8 @@ def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, logs, define):
             repr(vars(auth)),
             repr(active),
             repr(auth._guard),
-            repr(_PROCESS_CACHE._entries),
+            repr(vars(_PROCESS_CACHE)),
+            repr(vars(PROCESS_FAILURES)),
             repr(vars(auth._provider)),
         ]
     world.pass_time(4000)

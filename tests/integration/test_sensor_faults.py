@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from airflow_provider_loanauth._compat import AirflowFailException
 from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
 from tests.support.fault_scenarios import MAX_WAIT, each
 from tests.support.fault_table import FAILS, FAILS_AT_ONCE, POKES_AGAIN, SUCCEEDS
+from tests.support.processes import start_new_process
 from tests.support.waiting import context_of_a_task, fire, stored
 
 INTERVAL = 0.03  # seconds between two probes
@@ -31,12 +33,15 @@ def ends_at_first_poke(scenario, sensor, context):
 
 
 @each()
-def test_sensor_that_pokes(scenario, monkeypatch, logs):
+def test_sensor_that_pokes(scenario, monkeypatch, logs, memory_clock):
     slept = []
+    # A poke sends nothing while the service asks to wait.
+    pokes_per_request = math.ceil(scenario.row.params.get("retry_after", 0) / 30) or 1
 
     def sleep(seconds):
         slept.append(seconds)
-        scenario.check_requests(len(slept))
+        memory_clock.pass_time(seconds)
+        scenario.check_requests(math.ceil(len(slept) / pokes_per_request))
         if len(slept) == 2:
             scenario.end_fault()
 
@@ -46,8 +51,8 @@ def test_sensor_that_pokes(scenario, monkeypatch, logs):
         assert slept == []
         return
     scenario.credential(sensor.execute({}))
-    assert slept == [30, 30]
-    assert logs.text.count("The service is not available yet: ") == 2
+    assert slept == [30] * max(2, pokes_per_request)
+    assert logs.text.count("The service is not available yet: ") == len(slept)
     assert scenario.row.message.partition("Gave up after")[0] in logs.text
     assert scenario.waits == []
 
@@ -58,12 +63,13 @@ def test_sensor_that_is_rescheduled(scenario, monkeypatch):
     if ends_at_first_poke(scenario, scenario.sensor(mode="reschedule"), context):
         return
     for poke in (1, 2):
-        # A new object each time, as in a new process, because no state is kept.
+        start_new_process()
         with pytest.raises(AirflowRescheduleException) as raised:
             scenario.sensor(mode="reschedule").execute(context)
         assert 25 < raised.value.reschedule_date.timestamp() - time.time() <= 30
         scenario.check_requests(poke)
     scenario.end_fault()
+    start_new_process()
     scenario.credential(scenario.sensor(mode="reschedule").execute(context))
 
 
@@ -76,6 +82,7 @@ def test_sensor_that_is_deferred(scenario, logs):
 
     def poke(deferred=None, event=None):
         """Poke as a worker does, with nothing but the values that Airflow stored."""
+        start_new_process()
         sensor = scenario.sensor(deferrable=True, poke_interval=INTERVAL)
         if deferred is None:
             return sensor.execute({})

@@ -28,6 +28,7 @@ from airflow_provider_loanauth.exceptions import (
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 from tests.support.airflow_names import AirflowRescheduleException, AirflowTaskTimeout, TaskDeferred
+from tests.support.processes import start_new_process
 from tests.support.waiting import context_of_a_task, fire, stored
 
 CONN_ID = "waiting"
@@ -62,11 +63,16 @@ def connection(sandbox, define):
 
 
 @pytest.fixture
-def slept(monkeypatch):
-    """Do not sleep; record for how long it would have been."""
-    seconds = []
-    monkeypatch.setattr(time, "sleep", seconds.append)
-    return seconds
+def slept(monkeypatch, memory_clock):
+    """Do not sleep; record for how long it would have been, and move the clock of remembered failures."""
+    all_seconds = []
+
+    def sleep(seconds):
+        all_seconds.append(seconds)
+        memory_clock.pass_time(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    return all_seconds
 
 
 def deferred_by(call):
@@ -304,9 +310,11 @@ def test_with_silent_fail_the_sensor_pokes_again_after_such_a_response(mode, con
     elif mode == "reschedule":
         with pytest.raises(AirflowRescheduleException):
             sensor(mode, silent_fail=True).execute(context)
+        start_new_process()
         credential = sensor(mode, silent_fail=True).execute(context)
     else:
         deferred = deferred_by(lambda: sensor(silent_fail=True).execute(context))
+        start_new_process()
         credential = resume(deferred, silent_fail=True)
     assert type(credential) is AccessToken
     assert len([text for text in logs.at("error") if "Sensor poke failed" in text and "HTML page" in text]) == 1

@@ -113,13 +113,18 @@ class Scenario:
 
 
 @pytest.fixture
-def scenario(servers, define, monkeypatch, logs, request):
+def scenario(servers, define, monkeypatch, logs, memory_clock, request):
     row, method = request.param
     sandbox = servers[row.tls]
     sandbox.clear_faults()
     sandbox.reset()
     waits = []
-    monkeypatch.setitem(call_with_retries.__kwdefaults__, "sleep", waits.append)
+
+    def wait(seconds):
+        waits.append(seconds)
+        memory_clock.pass_time(seconds)
+
+    monkeypatch.setitem(call_with_retries.__kwdefaults__, "sleep", wait)
     # No text may depend on Airflow's masker, which works only when a text is logged.
     monkeypatch.setattr("airflow_provider_loanauth.redaction.mask_secret", lambda _: None)
     conn = copy.deepcopy(sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"])

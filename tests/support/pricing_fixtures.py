@@ -14,9 +14,10 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_loanauth.auth import refresh
-from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.service import memory
 from loanauth_sandbox.server import running_sandbox
+from tests.support.clock import Clock
 
 CREDENTIAL_HEADERS = ("authorization", "secret", "companyid")
 
@@ -31,12 +32,12 @@ class World:
     def __init__(self, sandbox):
         self.sandbox = sandbox
         self.url = f"{sandbox.url}/sandbox/price"
-        self.passed = 0.0
+        self.clock = Clock()
+        sandbox.state.clock = self.clock.time
 
     def pass_time(self, seconds):
         """Move the clocks of the sandbox and of this process forward, without waiting."""
-        self.passed += seconds
-        self.sandbox.state.clock = lambda: time.time() + self.passed
+        self.clock.pass_time(seconds)
 
     @property
     def logins(self):
@@ -71,17 +72,14 @@ def world(_timed_sandbox, monkeypatch, define):
     _timed_sandbox.set_settings(token_lifetime=3600, secret_lifetime=86_400, lockout_after=0)
     _timed_sandbox.reset()
     here = World(_timed_sandbox)
-    here.pass_time(0)
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + here.passed, time=lambda: time.time() + here.passed)
-    monkeypatch.setattr(refresh, "time", clock)
+    monkeypatch.setattr(refresh, "time", here.clock)
+    monkeypatch.setattr(memory, "time", here.clock)
     for name, value in _timed_sandbox.connections().items():
         define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
-    _PROCESS_CACHE.clear()
     yield here
-    _PROCESS_CACHE.clear()
     _timed_sandbox.set_accounts(accounts)
     _timed_sandbox.clear_faults()
-    here.passed = 0.0
+    _timed_sandbox.state.clock = time.time
 
 
 @pytest.fixture

@@ -1,0 +1,229 @@
+"""Everything in a process that authenticates shares one memory of failures: each way, against the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+import requests
+
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from airflow_provider_loanauth.service.memory import RESPONSE_ERROR_SECONDS
+from tests.support.pricing_fixtures import in_threads, loan
+from tests.support.secret_accounts import with_wrong_password
+
+CONN_ID = "loanauth_jwt"
+
+
+def hook():
+    return LoanAuthHook(CONN_ID)
+
+
+def price_with_get_conn(world):
+    with hook().get_conn() as session:
+        return session.post(world.url, json=loan())
+
+
+def price_with_httpx(world):
+    with httpx.Client(auth=HttpxLoanAuth.from_connection(CONN_ID), verify=False) as client:
+        return client.post(world.url, json=loan())
+
+
+#: Every way to authenticate.
+WAYS = {
+    "get_credential": lambda world: hook().get_credential(),
+    "aget_credential": lambda world: asyncio.run(hook().aget_credential()),
+    "authenticate": lambda world: hook().authenticate(),
+    "authen_jwt": lambda world: hook().authen_jwt(),
+    "get_plaintext": lambda world: hook().get_plaintext(),
+    "operator": lambda world: LoanAuthOperator(task_id="a", loanauth_conn_id=CONN_ID).execute({}),
+    "sensor": lambda world: LoanAuthSensor(task_id="w", loanauth_conn_id=CONN_ID).hook.get_credential(),
+    "LoanAuth": lambda world: requests.post(world.url, json=loan(), auth=LoanAuth.from_connection(CONN_ID), timeout=60),
+    "LoanAuth for httpx": price_with_httpx,
+    "get_conn": price_with_get_conn,
+}
+#: How an authentication fails → the fault, the error, and the seconds until the credentials are sent again.
+FAILURES = {
+    "wrong password": (None, {}, RejectedError, None),
+    "401": ("status", {"status": 401}, RejectedError, None),
+    "a login page": ("html-200", {}, ResponseError, RESPONSE_ERROR_SECONDS),
+    "302 to a login page": ("redirect", {"status": 302}, ResponseError, RESPONSE_ERROR_SECONDS),
+    "503, Retry-After": ("status", {"status": 503, "retry_after": 3600}, UnavailableError, 3600),
+    "429, Retry-After": ("status", {"status": 429, "retry_after": 3600}, UnavailableError, 3600),
+}
+
+
+@pytest.fixture(params=FAILURES)
+def failing(request, world, define):
+    """Let each login fail; return the error and the seconds for which it is remembered."""
+    fault, params, error, seconds = FAILURES[request.param]
+    if fault:
+        world.sandbox.set_fault(fault, where="token", **params)
+    else:
+        define(CONN_ID, with_wrong_password(world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]))
+    return error, seconds
+
+
+@pytest.mark.parametrize("first", WAYS)
+def test_all_ways_share_one_request(world, failing, first):
+    error, seconds = failing
+    with pytest.raises(error):
+        WAYS[first](world)
+    for way in WAYS.values():
+        with pytest.raises(error, match="Nothing was sent this time: "):
+            way(world)
+    assert world.credential_requests == 1
+    if seconds is not None:
+        world.pass_time(seconds)
+        with pytest.raises(error):
+            WAYS[first](world)
+        assert world.credential_requests == 2
+
+
+def price_loans(world, error, number=30):
+    """Price loans one after the other, each with an object of its own; each fails."""
+    for _ in range(number):
+        with pytest.raises(error):
+            requests.post(world.url, json=loan(), auth=LoanAuth.from_connection(CONN_ID), timeout=60)
+        with pytest.raises(error):
+            hook().get_credential()
+
+
+def test_the_loans_of_a_process_send_one_request(world, failing):
+    error, seconds = failing
+    price_loans(world, error)
+    assert world.credential_requests == 1
+    if seconds is not None:
+        world.pass_time(seconds)
+        price_loans(world, error)
+        assert world.credential_requests == 2
+
+
+def test_hooks_in_threads_send_one_request(world, failing):
+    error, _ = failing
+
+    def ten_calls(_):
+        one = hook()
+        for _ in range(10):
+            with pytest.raises(error):
+                one.get_credential()
+        return "done"
+
+    assert in_threads(10, ten_calls) == ["done"] * 10
+    assert world.credential_requests == 1
+
+
+def test_loans_in_coroutines_send_one_request(world, failing):
+    error, _ = failing
+
+    async def price_all():
+        async with httpx.AsyncClient(auth=HttpxLoanAuth.from_connection(CONN_ID), verify=False) as client:
+            return await asyncio.gather(
+                *(client.post(world.url, json=loan()) for _ in range(30)), return_exceptions=True
+            )
+
+    assert {type(result) for result in asyncio.run(price_all())} == {error}
+    assert world.credential_requests == 1
+
+
+def test_a_changed_connection_is_sent(world, failing, define):
+    error, _ = failing
+    for _ in range(2):
+        with pytest.raises(error):
+            hook().get_credential()
+    world.sandbox.clear_faults()
+    corrected = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    define(CONN_ID, corrected | {"extra": corrected["extra"] | {"timeout": 29}})
+    assert hook().get_credential()
+    assert world.credential_requests == 2
+
+
+def test_other_connections_and_methods_are_sent(world, failing):
+    error, _ = failing
+    with pytest.raises(error):
+        hook().get_credential()
+    world.sandbox.clear_faults()
+    assert LoanAuthHook("loanauth_los").get_credential()
+    assert LoanAuthHook("loanauth_ppe").get_credential()
+
+
+def test_a_valid_credential_goes_on_being_used(world):
+    """A failed login of a hook does not end the credential that the process already has."""
+    auth = LoanAuth.from_connection(CONN_ID)
+    assert requests.post(world.url, json=loan(), auth=auth, timeout=60).status_code == 200
+    world.sandbox.set_fault("status", where="token", status=401)
+    with pytest.raises(RejectedError):
+        hook().get_credential()
+    for valid in (auth, LoanAuth.from_connection(CONN_ID)):
+        assert requests.post(world.url, json=loan(), auth=valid, timeout=60).status_code == 200
+
+
+def test_a_sensor_that_pokes_sends_nothing_until_retry_after_is_over(world, monkeypatch, logs):
+    world.sandbox.set_fault("status", where="token", status=503, retry_after=3600)
+    posts = []
+
+    def sleep(seconds):
+        posts.append(world.credential_requests)
+        world.pass_time(seconds)
+        if len(posts) == 59:
+            world.sandbox.clear_faults()
+
+    monkeypatch.setattr("time.sleep", sleep)
+    sensor = LoanAuthSensor(task_id="wait", loanauth_conn_id=CONN_ID, poke_interval=60, timeout=7200)
+    assert sensor.execute({}).value
+    assert posts == [1] * 60
+    assert world.credential_requests == 2
+    lines = [line for line in logs.at("info") if line.startswith("The service is not available yet: ")]
+    assert "Gave up after 1 attempt; the service asked to wait 3600 s." in lines[0]
+    assert "Nothing was sent this time: the service asked to wait, and 3540 s of that time are left." in lines[1]
+    assert len(lines) == 60
+
+
+# --- the Test button ---
+
+
+def test_the_test_button_always_sends(world, failing):
+    error, _ = failing
+    for _ in range(2):
+        with pytest.raises(error):
+            hook().get_credential()
+    for _ in range(2):
+        worked, message = hook().test_connection()
+        assert worked is False
+        assert "Nothing was sent" not in message
+    assert world.credential_requests == 3
+
+
+def test_a_test_that_failed_is_not_remembered(world, failing):
+    error, _ = failing
+    assert hook().test_connection()[0] is False
+    with pytest.raises(error) as caught:
+        hook().get_credential()
+    assert "Nothing was sent" not in str(caught.value)
+
+
+def test_a_test_that_succeeded_ends_what_is_remembered(world):
+    """After the user was unlocked, a process that runs for long, such as a notebook, goes on."""
+    world.sandbox.set_fault("status", where="token", status=401)
+    with pytest.raises(RejectedError):
+        hook().get_credential()
+    world.sandbox.clear_faults()
+    with pytest.raises(RejectedError, match=r"or call LoanAuthHook\.test_connection\(\) in this one"):
+        hook().get_credential()
+    assert hook().test_connection()[0] is True
+    assert hook().get_credential()
+
+
+def test_each_error_names_the_connection(world, failing):
+    error, _ = failing
+    for _ in range(2):
+        with pytest.raises(error) as caught:
+            hook().get_credential()
+        assert isinstance(caught.value, LoanAuthError)
+        assert str(caught.value).endswith(f"(connection id '{CONN_ID}', method 'jwt')")

@@ -1,0 +1,338 @@
+"""When the same credentials are not sent again, by a client of the same process; over a simulated HTTP connection."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+
+from airflow_provider_loanauth.connection.settings import load
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.service.client import Client
+from airflow_provider_loanauth.service.memory import PROCESS_FAILURES, RESPONSE_ERROR_SECONDS, FailureMemory
+from airflow_provider_loanauth.service.retry import call_with_retries
+from tests.service.test_client import connection_of
+from tests.support.leaks import leaks
+from tests.support.pricing_fixtures import in_threads
+from tests.support.secret_accounts import SECRETS
+
+ADDRESS = "https://auth.example/oauth/token"
+GOOD = {"json": {"access_token": "made-up"}}
+WRONG_PASSWORD = {"status_code": 400, "json": {"error": "invalid_grant", "error_description": "Bad credentials"}}
+LOGIN_PAGE = {"text": "<html>made-up login page</html>"}
+TO_LOGIN_PAGE = {"status_code": 302, "headers": {"Location": "/login?error"}}
+OVERLOADED = {"status_code": 503}
+
+
+def wait_longer(seconds, status=503):
+    return {"status_code": status, "headers": {"Retry-After": str(seconds)}}
+
+
+class Service:
+    """Responds to logins, one response after another; the last one stays."""
+
+    def __init__(self, requests_mock):
+        self._mock = requests_mock
+        self.respond(GOOD)
+
+    def respond(self, *responses):
+        self._matcher = self._mock.post(ADDRESS, list(responses))
+        self._before = self._mock.call_count
+
+    @property
+    def posts(self):
+        return self._mock.call_count - self._before
+
+
+@pytest.fixture
+def service(requests_mock, memory_clock, monkeypatch):
+    # The wait before a retry takes no time.
+    monkeypatch.setitem(call_with_retries.__kwdefaults__, "sleep", memory_clock.pass_time)
+    return Service(requests_mock)
+
+
+def client(method="jwt", *, max_attempts=1, conn_id="made-up", **extra):
+    connection = connection_of(method, **extra)
+    connection.conn_id = conn_id
+    return Client(conn_id, max_attempts=max_attempts, get_connection=lambda _: connection)
+
+
+def failure(kind=LoanAuthError, **arguments):
+    with pytest.raises(kind) as caught:
+        client(**arguments).authenticate()
+    return caught.value
+
+
+# --- what is remembered ---
+
+
+@pytest.mark.parametrize("response", [WRONG_PASSWORD, {"status_code": 401}, {"status_code": 403}, {"status_code": 418}])
+def test_rejected_credentials_are_sent_once(service, memory_clock, response):
+    service.respond(response)
+    first = failure(RejectedError)
+    memory_clock.pass_time(1e9)
+    second = failure(RejectedError, max_attempts=3)
+    assert service.posts == 1
+    assert (second.status, second.conn_id, second.method) == (first.status, "made-up", "jwt")
+    assert str(second) == (
+        f"{first.args[0]} Nothing was sent this time: this process does not send these credentials again until the "
+        "Connection changes. If the cause was corrected at the service, start a new process, or call "
+        "LoanAuthHook.test_connection() in this one. (connection id 'made-up', method 'jwt')"
+    )
+
+
+@pytest.mark.parametrize("response", [LOGIN_PAGE, TO_LOGIN_PAGE, {"json": []}, {"status_code": 600}])
+def test_after_an_unusable_response_nothing_is_sent_for_a_minute(service, memory_clock, response):
+    service.respond(response)
+    first = failure(ResponseError)
+    memory_clock.pass_time(RESPONSE_ERROR_SECONDS - 20)
+    second = failure(ResponseError, max_attempts=3)
+    assert service.posts == 1
+    assert second.status == first.status
+    assert str(second) == (
+        f"{first.args[0]} Nothing was sent this time: the same credentials are sent again in 20 s at the earliest. "
+        "(connection id 'made-up', method 'jwt')"
+    )
+    memory_clock.pass_time(20)
+    failure(ResponseError)
+    assert service.posts == 2
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_until_retry_after_is_over_nothing_is_sent(service, memory_clock, status):
+    service.respond(wait_longer(3600, status))
+    first = failure(UnavailableError)
+    assert "Gave up after 1 attempt; the service asked to wait 3600 s." in str(first)
+    memory_clock.pass_time(600)
+    second = failure(UnavailableError, max_attempts=3)
+    assert service.posts == 1
+    assert second.status == status
+    assert 2990 < second.retry_after <= 3000
+    assert str(second) == (
+        f"{first.args[0].partition(' Gave up')[0]} Nothing was sent this time: the service asked to wait, and 3000 s "
+        "of that time are left. (connection id 'made-up', method 'jwt')"
+    )
+    memory_clock.pass_time(3000)
+    service.respond(GOOD)
+    assert client().authenticate()
+
+
+def test_without_retry_after_each_caller_sends(service):
+    service.respond(OVERLOADED)
+    messages = {str(failure(UnavailableError)) for _ in range(3)}
+    assert service.posts == 3
+    assert len(messages) == 1
+    assert "Nothing was sent" not in messages.pop()
+
+
+def test_a_wait_of_zero_seconds_is_over_at_once(service):
+    service.respond(wait_longer(0))
+    failure(UnavailableError)
+    failure(UnavailableError)
+    assert service.posts == 2
+
+
+def test_a_short_rest_is_waited_for(service, memory_clock):
+    service.respond(wait_longer(90), GOOD)
+    failure(UnavailableError)
+    memory_clock.pass_time(70)
+    before = memory_clock.passed
+    assert client(max_attempts=2).authenticate()
+    assert service.posts == 2
+    assert 19 < memory_clock.passed - before < 22
+
+
+def test_requests_are_counted_and_not_attempts(service, memory_clock):
+    service.respond(wait_longer(90), OVERLOADED)
+    failure(UnavailableError)
+    memory_clock.pass_time(70)
+    assert "Gave up after 2 attempts." in str(failure(UnavailableError, max_attempts=3))
+    assert service.posts == 3
+
+
+def test_a_rejection_ends_the_retries_and_is_remembered(service):
+    service.respond(OVERLOADED, WRONG_PASSWORD)
+    failure(RejectedError, max_attempts=3)
+    failure(RejectedError, max_attempts=3)
+    assert service.posts == 2
+
+
+@pytest.mark.parametrize("response", [WRONG_PASSWORD, LOGIN_PAGE, wait_longer(3600)])
+def test_changed_settings_are_sent(service, response):
+    service.respond(response)
+    failure()
+    service.respond(GOOD)
+    assert client(client_secret="made-up-new-secret").authenticate()
+    # The old settings are still remembered.
+    failure()
+    assert service.posts == 1
+
+
+@pytest.mark.parametrize("response", [WRONG_PASSWORD, LOGIN_PAGE, wait_longer(3600)])
+def test_methods_and_connections_share_nothing(service, response):
+    service.respond(response)
+    for other in ({"method": "jwt"}, {"method": "los"}, {"conn_id": "another"}):
+        failure(**other)
+        failure(**other)
+    assert service.posts == 3
+
+
+def test_a_memory_of_its_own_sends_and_leaves_the_memory_of_the_process(service):
+    service.respond(WRONG_PASSWORD)
+    connection = connection_of("jwt")
+    for _ in range(2):
+        with pytest.raises(RejectedError):
+            Client("made-up", get_connection=lambda _: connection, failures=FailureMemory()).authenticate()
+    failure()
+    failure()
+    assert service.posts == 3
+
+
+def test_a_success_ends_what_is_remembered(service, memory_clock):
+    service.respond(wait_longer(3600), GOOD, OVERLOADED)
+    failure()
+    memory_clock.pass_time(3600)
+    assert client().authenticate()
+    # Also if the clock is set back.
+    memory_clock.pass_time(-3600)
+    failure()
+    failure()
+    assert service.posts == 4
+
+
+# --- threads ---
+
+
+def test_threads_send_a_wrong_password_once(service):
+    service.respond(WRONG_PASSWORD)
+    errors = in_threads(10, lambda _: [failure(RejectedError) for _ in range(10)])
+    assert service.posts == 1
+    flat = [error for each in errors for error in each]
+    assert len({id(error) for error in flat}) == 100
+    assert len([error for error in flat if "Nothing was sent this time" in str(error)]) == 99
+
+
+class Gate:
+    """A response that comes when a test opens the gate, over a real connection."""
+
+    def __init__(self, pricing, status=200):
+        self.url, self.status, self.seen = pricing.url, status, pricing.seen
+        self.reached, self.opened = threading.Event(), threading.Event()
+        self.running = self.max_running = 0
+        pricing.respond = self.respond
+
+    def respond(self, _):
+        self.running += 1
+        self.max_running = max(self.running, self.max_running)
+        self.reached.set()
+        self.opened.wait(60)
+        # Long enough for another request to arrive, if one is sent at the same time.
+        time.sleep(0.05)
+        self.running -= 1
+        return self.status, {}, b'{"access_token": "made-up"}'
+
+    def authenticate_in_threads(self, number):
+        """Let some threads authenticate at the same time, while the first request hangs; return their results."""
+        connection, started = connection_of("jwt", self.url), []
+
+        def get_connection(_):
+            started.append(1)
+            return connection
+
+        def open_gate():
+            self.reached.wait(60)
+            deadline = time.monotonic() + 60
+            while len(started) < number and time.monotonic() < deadline:
+                time.sleep(0.01)
+            # Time to get from reading the Connection to waiting.
+            time.sleep(0.3)
+            self.opened.set()
+
+        opening = threading.Thread(target=open_gate)
+        opening.start()
+        results = in_threads(
+            number, lambda _: Client("made-up", max_attempts=1, get_connection=get_connection).authenticate()
+        )
+        opening.join(60)
+        return results
+
+
+def test_threads_that_waited_for_an_unavailable_service_send_nothing(pricing):
+    gate = Gate(pricing, status=503)
+    results = gate.authenticate_in_threads(8)
+    assert {type(result) for result in results} == {UnavailableError}
+    assert len(gate.seen) == 1
+    shared = "Nothing was sent this time: this thread waited for a request of another thread, which failed. "
+    assert len([result for result in results if f"{shared}(connection id 'made-up', method 'jwt')" in str(result)]) == 7
+    # A later caller sends.
+    failure(UnavailableError, url=gate.url)
+    assert len(gate.seen) == 2
+
+
+def test_threads_that_waited_for_a_success_authenticate_one_after_the_other(pricing):
+    """If they sent their passwords at the same time, and it was just changed at the service, each would be rejected."""
+    gate = Gate(pricing)
+    results = gate.authenticate_in_threads(4)
+    assert [result.response.access_token for result in results] == ["made-up"] * 4
+    assert (len(gate.seen), gate.max_running) == (4, 1)
+
+
+@pytest.mark.parametrize("other", [{"method": "los"}, {"conn_id": "another"}])
+def test_other_settings_do_not_wait(pricing, other):
+    gate = Gate(pricing)
+    threads = [
+        threading.Thread(target=client(url=gate.url, **arguments).authenticate, daemon=True)
+        for arguments in ({}, other)
+    ]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 60
+    while gate.max_running < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    gate.opened.set()
+    for thread in threads:
+        thread.join(60)
+    assert gate.max_running == 2
+
+
+# --- what is kept ---
+
+
+def test_an_interruption_is_not_remembered_and_ends_the_turn(service, monkeypatch):
+    service.respond({"exc": KeyboardInterrupt})
+    with pytest.raises(KeyboardInterrupt):
+        client().authenticate()
+    service.respond(GOOD)
+    [result] = in_threads(1, lambda _: client().authenticate())
+    assert result.response.access_token == "made-up"
+
+
+def test_a_remembered_error_keeps_no_frame_alive(service):
+    class Local:
+        """A local variable of a frame of the traceback."""
+
+    service.respond(WRONG_PASSWORD)
+
+    def use():
+        local = Local()
+        with pytest.raises(RejectedError):
+            client().authenticate()
+        return weakref.ref(local)
+
+    reference = use()
+    gc.collect()
+    assert reference() is None
+    failure(RejectedError)
+
+
+def test_no_secret_is_in_a_representation(service):
+    service.respond(WRONG_PASSWORD)
+    failure()
+    settings = load(connection_of("jwt"))
+    with PROCESS_FAILURES.turn(settings) as shared:
+        shown = [repr(PROCESS_FAILURES), str(PROCESS_FAILURES), repr(vars(PROCESS_FAILURES)), repr(shared)]
+    assert leaks("\n".join(shown), SECRETS.values()) == []
+    assert "made-up" not in repr(PROCESS_FAILURES)

@@ -1,0 +1,129 @@
+"""A forked child never waits for a lock that a thread of its parent held at the fork."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from airflow_provider_loanauth import _compat
+from airflow_provider_loanauth._compat import ForkSafeLock
+from tests.support.paths import PACKAGE
+
+#: Modules that may use the locks of ``threading``, with the reason.
+MAY_USE_LOCKS = {
+    "_compat.py": "defines ForkSafeLock",
+    "triggers/probe.py": "a probe belongs to an event loop, which does not run in a forked child",
+}
+LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Event", "Barrier"}
+
+IN_CHILD = """
+import os, signal, sys, threading, time
+from airflow_provider_loanauth import _compat
+{setup}
+locks = list(_compat._LOCKS)
+held, end = threading.Event(), threading.Event()
+
+def hold():
+    for lock in locks:
+        lock.current.acquire()
+    held.set()
+    end.wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+child = os.fork()
+if not child:
+    try:
+        {use}
+        print("done", flush=True)
+    finally:
+        os._exit(0)
+deadline = time.monotonic() + 60
+while time.monotonic() < deadline:
+    if os.waitpid(child, os.WNOHANG)[0]:
+        break
+    time.sleep(0.01)
+else:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    print("the child hangs", flush=True)
+os._exit(0)
+"""
+
+CLIENT = """
+import json
+from airflow_provider_loanauth.exceptions import UnavailableError
+from airflow_provider_loanauth.service.client import Client
+from airflow_provider_loanauth.service import transport
+os.environ["AIRFLOW_CONN_MADE_UP"] = json.dumps({"conn_type": "loanauth", "host": "http://127.0.0.1:9", "login": "pat",
+    "password": "made-up-password", "extra": {"origin": "https://made-up.example", "client_id": "made-up",
+    "client_secret": "made-up-secret"}})
+client = Client("made_up", max_attempts=1)
+settings = client.settings()
+def authenticate():
+    try:
+        client.authenticate(settings)
+    except UnavailableError:
+        return
+    raise AssertionError("port 9 is open")
+authenticate()
+"""
+PROVIDER = """
+import datetime
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.credentials import AccessToken
+issued_at = datetime.datetime.now(datetime.timezone.utc)
+sealed = AccessToken.seal("made-up-token", method="jwt", conn_id="made_up", issued_at=issued_at, expires_at=None)
+auth = LoanAuth(sealed)
+import requests
+request = requests.Request("GET", "https://made-up.example/").prepare()
+"""
+#: What a child does → how its parent prepares it, and the call in the child.
+USES = {
+    "masks a secret": (
+        "from airflow_provider_loanauth.redaction import mask",
+        "mask(['made-up-secret'])",
+    ),
+    "authenticates": (CLIENT, "authenticate()"),
+    "opens a credential and adds it to a request": (PROVIDER, "auth(request)"),
+}
+
+
+@pytest.mark.parametrize(("setup", "use"), USES.values(), ids=USES)
+def test_a_child_waits_for_no_lock_of_its_parent(setup, use):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", IN_CHILD.format(setup=setup, use=use)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.stdout.splitlines()[-1:] == ["done"], done.stdout + done.stderr
+
+
+def test_a_process_that_forks_in_a_with_statement_releases_the_lock_it_acquired():
+    lock = ForkSafeLock()
+    with lock.current:
+        before = lock.current
+        _compat._recreate_locks()
+        assert lock.current is not before
+    # Both can be acquired again, also by another thread.
+    assert before.acquire(blocking=False)
+    assert lock.current.acquire(blocking=False)
+
+
+def used_locks(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Attribute(value=ast.Name(id="threading"), attr=name) if name in LOCKS:
+                yield name
+            case ast.ImportFrom(module="threading", names=names):
+                yield from (alias.name for alias in names if alias.name in LOCKS)
+
+
+def test_each_lock_of_the_package_is_fork_safe():
+    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if any(used_locks(path))}
+    assert found == set(MAY_USE_LOCKS)
