@@ -6,6 +6,7 @@ import base64
 import contextlib
 import socket
 import threading
+import time
 
 from tests.support.loopback import TIMEOUT, read_request
 
@@ -35,12 +36,15 @@ class TunnelProxy:
         return self
 
     def __exit__(self, *_):
-        for one in [self._listener, *self._sockets]:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-        for thread in self._threads:
-            thread.join(TIMEOUT)
+        deadline = time.monotonic() + TIMEOUT
+        # A thread may open another socket, or start another thread, while the others end.
+        while any(thread.is_alive() for thread in self._threads) and time.monotonic() < deadline:
+            for one in [self._listener, *self._sockets]:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
+            for thread in [*self._threads]:
+                thread.join(0.1)
         assert not any(thread.is_alive() for thread in self._threads)
 
     def url(self, user_information=""):
