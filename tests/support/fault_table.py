@@ -101,6 +101,7 @@ _OVERLOADED = "The service, or a gateway in front of it, is failing or overloade
 _NOT_JSON = "and a body that is not JSON"
 _NOT_AN_OBJECT = "The service responded with 200 and JSON that is not an object."
 _TOO_LARGE = "The response of the service is larger than 1024 KiB"
+_TOO_LONG = "The credential in the response is longer than 16 KiB, which is more than a header can carry."
 _UNTRUSTED = "The certificate of the service is not trusted"
 _EXPIRY = "the access token expires at"
 _TOKEN_METHODS = ("jwt", "los")
@@ -268,6 +269,11 @@ ROWS = (
         unexpected(f"200, and {words}", "endless", _TOO_LARGE, part=part)
         for part, words in ENDLESS_PARTS.items()
         if part not in {"headers", "header-line"}
+    ),
+    Row("A token or secret of 16 KiB", "long-credential", {"length": 16_384}, message=_EXPIRY),
+    *(
+        unexpected(f"A token or secret of {length:,} characters", "long-credential", _TOO_LONG, length=length)
+        for length in (16_385, 700_000)
     ),
     # --- a coding that was not requested ---
     *(
