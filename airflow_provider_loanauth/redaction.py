@@ -6,11 +6,10 @@ Airflow's logs, and a base class for objects that must not be stored in XCom.
 from __future__ import annotations
 
 import base64
-import html
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, SupportsIndex
-from urllib.parse import quote, quote_plus, unquote, unquote_plus
+from urllib.parse import quote, quote_plus
 
 from airflow_provider_loanauth._compat import mask_secret, supervisor_lock
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
@@ -92,18 +91,6 @@ def encoded_forms(secret: str) -> list[str]:
             _PERCENT_ESCAPE.sub(lambda match: match[0].lower(), escaped),
         ]
     return list(dict.fromkeys(forms))
-
-
-def contains_any(text: str, secrets: Iterable[str]) -> bool:
-    """
-    Return whether a text contains one of the secrets in any form of :func:`encoded_forms`.
-
-    :param text: text that is about to be shown
-    :param secrets: plaintext values; empty ones are skipped
-    """
-    # Error pages and gateways may quote parts of a request, escaped for HTML or for URLs.
-    texts = {text, html.unescape(text), unquote(text), unquote_plus(text)}
-    return any(form in seen for secret in secrets if secret for form in encoded_forms(secret) for seen in texts)
 
 
 def mask(secrets: Iterable[str]) -> None:
