@@ -123,7 +123,7 @@ def mask(secrets: Iterable[str]) -> None:
     forms = _with_remainders({str(form) for secret in secrets for form in encoded_forms(secret)})
     # One call for all values, because on Airflow 3 each call is a message to the supervisor.
     with supervisor_lock():
-        mask_secret(sorted(forms))
+        mask_secret([*sorted(forms)])
 
 
 def _with_remainders(forms: set[str]) -> set[str]:
