@@ -53,20 +53,15 @@ def _describe_unknown(names: Sequence[str]) -> str:
 
     It does not repeat their names. In a URI that is not percent-encoded, the pieces of a secret become names.
     """
-    labels = {_simplify(spelling): label for name, label in LABELS.items() for spelling in (name, label)}
+    labels = {spelling.lower(): label for name, label in LABELS.items() for spelling in (name, label)}
     similar = {
         labels[match]
         for name in names[:_MAX_COMPARED]
-        for match in get_close_matches(_simplify(name), labels, n=1, cutoff=_SIMILARITY)
+        for match in get_close_matches(name.lower(), labels, n=1, cutoff=_SIMILARITY)
     }
     fields = "1 unknown field, which is" if len(names) == 1 else f"{len(names)} unknown fields, which are"
     hint = f" Misspelt? One is similar to {' and one to '.join(sorted(similar))}." if similar else ""
     return f"Extra contains {fields} ignored.{hint} Unknown names are not shown, because they may be parts of a secret."
-
-
-def _simplify(name: str) -> str:
-    """Return the letters and digits of a name in lower case; a longer name than that of a field is cut."""
-    return "".join(character for character in name[:64].lower() if character.isalnum())
 
 
 class ConnectionLike(Protocol):
