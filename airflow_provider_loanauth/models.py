@@ -12,18 +12,37 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Mapping  # noqa: TC003 - _wire_schema() looks the annotations up
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from airflow_provider_loanauth.exceptions import ResponseError
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["ApiSecretResponse", "LoanAppSessionPolicy", "Person", "TokenResponse"]
 
 _JSON_NAMES = {str: "a string", int: "an integer", bool: "true or false", dict: "an object", type(None): "null"}
 # Digits of the longest number that counts as a lifetime in seconds; int() refuses thousands of them.
 _MAX_DIGITS = 18
+
+#: Limits of the strings among unknown fields that are masked: their number, and the characters of one and of all.
+#: Airflow's masker compiles all its values again for each of them.
+MAX_UNKNOWN_SECRETS = 8
+MAX_UNKNOWN_SECRET_LENGTH = 4096
+MAX_UNKNOWN_SECRETS_LENGTH = 8192
+
+# The name of a field that contains a secret, such as "refreshToken" or "api_keys".
+_SECRET_NAME = re.compile(r"(?:token|secret|key|password|passphrase|pwd)s?[\W_\d]*\Z", re.IGNORECASE)
+# Shorter values of such a field are words such as "true" and "none", which must not be masked.
+_MIN_NAMED_SECRET = 6
+# A string of an unknown name that may be a token: without white space, of many different characters.
+_MIN_TOKEN_LENGTH = 20
+_MIN_TOKEN_CHARACTERS = 10
+_CHARACTER_KINDS = tuple(re.compile(kind) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
 
 M = TypeVar("M")
 
@@ -126,8 +145,9 @@ class TokenResponse(NotForXCom):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every value that must not be shown."""
-        return (self.access_token, *([self.refresh_token] if self.refresh_token else []))
+        """Every value that must not be shown, with strings among the unknown fields that may be secrets."""
+        known = (self.access_token, *([self.refresh_token] if self.refresh_token else []))
+        return (*known, *_unknown_secrets(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +170,57 @@ class ApiSecretResponse(NotForXCom):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every value that must not be shown."""
-        return (self.secret,)
+        """Every value that must not be shown, with strings among the unknown fields that may be secrets."""
+        return (self.secret, *_unknown_secrets(self))
+
+
+def _unknown_secrets(response: Any) -> list[str]:
+    """
+    Return the strings among the unknown fields of a response that may be secrets: those in a field whose name says so,
+    and those that look like tokens.
+
+    :param response: a model of this module
+    """
+    named: set[str] = set()
+    similar: set[str] = set()
+    for name, text in _unknown_strings(response):
+        if len(text) > MAX_UNKNOWN_SECRET_LENGTH:
+            continue
+        if _SECRET_NAME.search(name) and len(text) >= _MIN_NAMED_SECRET:
+            named.add(text)
+        elif _is_like_a_token(text):
+            similar.add(text)
+    found: list[str] = []
+    length = 0
+    for text in [*sorted(named), *sorted(similar - named)][:MAX_UNKNOWN_SECRETS]:
+        length += len(text)
+        if length > MAX_UNKNOWN_SECRETS_LENGTH:
+            break
+        found.append(SecretStr(text))
+    return found
+
+
+def _unknown_strings(response: Any) -> Iterator[tuple[str, str]]:
+    """Yield each string among the unknown fields of a response, at any depth, with the name of its field."""
+    models = [
+        response,
+        *(inner for item in fields(response) if dataclasses.is_dataclass(inner := getattr(response, item.name))),
+    ]
+    pending: list[tuple[str, Any]] = [("", model.extra_fields) for model in models]
+    while pending:
+        name, value = pending.pop()
+        if isinstance(value, str):
+            yield name, value
+        elif isinstance(value, dict):
+            pending += value.items()
+        elif isinstance(value, list):
+            pending += [(name, item) for item in value]
+
+
+def _is_like_a_token(text: str) -> bool:
+    if len(text) < _MIN_TOKEN_LENGTH or len(text.split()) != 1 or len(set(text)) < _MIN_TOKEN_CHARACTERS:
+        return False
+    return sum(kind.search(text) is not None for kind in _CHARACTER_KINDS) > 1
 
 
 @functools.cache

@@ -225,3 +225,79 @@ def test_responses_are_frozen():
 def test_nested_models_have_no_secret():
     assert repr(Person(firstname="Pat")) == "Person(firstname='Pat', middlename=None, lastname=None)"
     assert "limit_one" in repr(LoanAppSessionPolicy())
+
+
+# --- secrets among the unknown fields
+
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJqdGkiOiJDQU5BUlkifQ.Q0FOQVJZLXNpZ25hdHVyZQ"
+MASKED = [
+    ("id_token", JWT),
+    ("anything", JWT),
+    ("sessionToken", "opaque"),
+    ("API_KEYS", ["CANARY-1", "CANARY-2"]),
+    ("oldPassword", "hunter2"),
+    ("client-secret-2", "made-up"),
+    ("session", "6f1ed002ab5595859014ebf0951522d9"),
+    ("anything", "Q0FOQVJZLXRva2VuLXZhbHVl"),
+    ("anything", {"deep": [{"er": JWT}]}),
+    ("refresh_token", {"value": JWT}),
+    ("person", {"firstname": "Pat", "badge": JWT}),
+    ("loanAppSessionPolicy", {"session_key": "made-up"}),
+]
+NOT_MASKED = [
+    ("branch", "West"),
+    ("hasPassword", "false"),
+    ("tokenFormat", "opaque"),
+    ("resetPasswordRequired", "required"),
+    ("anything", "a long sentence of many words, with 1 digit"),
+    ("anything", "aaaaaaaaaaaaaaaaaaaaaaaaAAAAA1"),
+    ("anything", "company_user_administrator"),
+    ("anything", "ABC-123"),
+    ("anything", "AbCdEfGhIj-12345678"),
+    ("token", 123456789),
+    ("token", None),
+    ("access_level", ["read", "write"]),
+]
+
+
+def texts(value):
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return [text for item in value for text in texts(item)] if isinstance(value, list) else [value]
+
+
+@pytest.mark.parametrize(("name", "value"), MASKED)
+def test_an_unknown_string_that_may_be_a_secret_is_masked(name, value):
+    response = from_json(TokenResponse, {"access_token": "t", name: value})
+    found = {text for text in texts(value) if text != "Pat"}
+    assert set(response.secrets) == {"t", *found}
+    assert "CANARY" not in repr(response.secrets)
+    if name not in {"person", "loanAppSessionPolicy", "refresh_token"}:
+        assert set(from_json(ApiSecretResponse, SECRET | {name: value}).secrets) == {SECRET["secret"], *found}
+
+
+@pytest.mark.parametrize(("name", "value"), NOT_MASKED)
+def test_other_unknown_values_are_not_masked(name, value):
+    """A masked word would be missing in every line of the log."""
+    assert from_json(TokenResponse, {"access_token": "t", name: value}).secrets == ("t",)
+
+
+def test_the_fields_of_the_interface_are_not_masked():
+    assert from_json(TokenResponse, FULL).secrets == (FULL["access_token"], FULL["refresh_token"])
+
+
+def test_the_number_and_the_length_of_masked_strings_are_limited():
+    """Airflow's masker compiles all its values again for each of them. A field with such a name comes first."""
+    many = {f"field{number}": f"{JWT}{number}" for number in range(1000)} | {"zKey": "zz-CANARY-key"}
+    secrets = from_json(TokenResponse, {"access_token": "t", **many}).secrets
+    assert len(secrets) == 1 + 8
+    assert "zz-CANARY-key" in secrets
+    tall = {f"token{number}": f"{number}" + "x" * 4000 for number in range(10)} | {"token": "!" * 5000}
+    assert [len(text) for text in from_json(TokenResponse, {"access_token": "t", **tall}).secrets] == [1, 4001, 4001]
+
+
+def test_deeply_nested_unknown_fields():
+    value = JWT
+    for _ in range(100_000):
+        value = [value]
+    assert JWT in from_json(TokenResponse, {"access_token": "t", "x": value}).secrets

@@ -254,7 +254,7 @@ class CredentialProvider:
         return self._active
 
     def _open(self, credential: AccessToken | ApiSecret) -> ActiveCredential:
-        lifetime = deadline = company_id = None
+        lifetime = deadline = None
         if credential.expires_at is not None:
             lifetime = (credential.expires_at - credential.issued_at).total_seconds()
             # Only this line uses the wall clock, because the credential was issued on a different machine.
@@ -262,16 +262,18 @@ class CredentialProvider:
         if lifetime is not None and lifetime <= 0:
             # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
             lifetime = deadline = None
-        if isinstance(credential, ApiSecret):
-            # Only an API secret needs the Connection: the company id is sent with it.
-            company_id = self._client.settings().company_id
-        return ActiveCredential(
+        active = ActiveCredential(
             value=credential.value,
             credential_type=type(credential),
             conn_id=credential.conn_id,
             method=credential.method,
-            company_id=company_id,
+            company_id=None,
             lifetime=lifetime,
             deadline=deadline,
             issued_here=False,
         )
+        if isinstance(credential, ApiSecret):
+            # Only an API secret needs the Connection: the company id is sent with it. Read the Connection only now:
+            # the connection id is text from XCom, and opening the credential has checked it.
+            active.company_id = self._client.settings().company_id
+        return active

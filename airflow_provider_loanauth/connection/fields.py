@@ -10,6 +10,8 @@ import json
 import math
 import re
 import stat
+import unicodedata
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,10 +19,10 @@ from airflow_provider_loanauth.connection.address import AddressError, base_addr
 from airflow_provider_loanauth.connection.form import UNCHANGED_SECRET
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, CONN_TYPE, LABELS, METHOD_NAMES
-from airflow_provider_loanauth.redaction import MIN_MASKABLE_LENGTH, SecretStr
+from airflow_provider_loanauth.redaction import NEVER_MASKED, SecretStr, min_maskable_length
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 DEFAULT_METHOD = "jwt"
 DEFAULT_TIMEOUT = 30.0
@@ -29,6 +31,10 @@ MAX_TIMEOUT = 86_400
 
 # Unicode categories Cc (control) and Cs (surrogate).
 _INVALID = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+# How similar to a field the name of an unknown field must be (difflib, 0 to 1), and how many names are compared.
+_SIMILARITY = 0.8
+_MAX_COMPARED = 20
 
 # A ticked box arrives as "y" when the form of Airflow 2.11 is tested.
 _TRUE = frozenset({"true", "1", "yes", "y", "on"})
@@ -57,6 +63,23 @@ def is_special_file(path: str) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
+def _describe_unknown(names: Sequence[str]) -> str:
+    """
+    Return the warning about unknown fields in the extra of a Connection.
+
+    It does not repeat their names. In a URI that is not percent-encoded, the pieces of a secret become names.
+    """
+    labels = {spelling.lower(): label for name, label in LABELS.items() for spelling in (name, label)}
+    similar = {
+        labels[match]
+        for name in names[:_MAX_COMPARED]
+        for match in get_close_matches(name.lower(), labels, n=1, cutoff=_SIMILARITY)
+    }
+    fields = "1 unknown field, which is" if len(names) == 1 else f"{len(names)} unknown fields, which are"
+    hint = f" Misspelt? One is similar to {' and one to '.join(sorted(similar))}." if similar else ""
+    return f"Extra contains {fields} ignored.{hint} Unknown names are not shown, because they may be parts of a secret."
+
+
 class ConnectionLike(Protocol):
     """The attributes of an Airflow Connection that are read here."""
 
@@ -82,6 +105,7 @@ class FieldReader:
         self.conn = conn
         self.problems: list[str] = []
         self.warnings: list[str] = []
+        self._min_maskable_length = min_maskable_length()
         self.extra = self._extra()
 
     def _extra(self) -> Mapping[str, Any]:
@@ -101,8 +125,8 @@ class FieldReader:
         for name, value in parsed.items():
             if name.startswith(prefix) and plain.get(name.removeprefix(prefix)) in (None, ""):
                 plain[name.removeprefix(prefix)] = value
-        if unknown := sorted(name for name in plain if name not in CONN_FIELDS):
-            self.warnings.append(f"Extra contains unknown fields, which are ignored: {', '.join(unknown)}.")
+        if unknown := [name for name in plain if name not in CONN_FIELDS]:
+            self.warnings.append(_describe_unknown(unknown))
         return plain
 
     def raw(self, name: str) -> Any:
@@ -147,12 +171,50 @@ class FieldReader:
                 f"{label} contains an invalid character (a control character such as a line break or a tab, or a lone "
                 "surrogate): enter the value again."
             )
-        elif is_secret(name) and len(value) < MIN_MASKABLE_LENGTH:
+        elif name != "host":
+            self._check_copied(label, value)
+        if is_secret(name):
+            self._check_maskable(label, value)
+            return SecretStr(value)
+        return value
+
+    def _check_copied(self, label: str, value: str) -> None:
+        """Warn of characters that nobody sees and that are easily copied together with a value."""
+        if value != value.strip():
+            self.warnings.append(f"{label} begins or ends with white space: was it copied by mistake? It is sent too.")
+        # Unicode category Cf (format): zero-width characters, the byte order mark, soft hyphens.
+        if not value.isascii() and any(unicodedata.category(character) == "Cf" for character in value):
             self.warnings.append(
-                f"{label} is shorter than {MIN_MASKABLE_LENGTH} characters, so Airflow cannot mask it in logs: use a "
-                "longer value."
+                f"{label} contains an invisible character, such as a zero-width space or a byte order mark: was it "
+                "copied by mistake? It is sent too."
             )
-        return SecretStr(value) if is_secret(name) else value
+
+    def _check_maskable(self, label: str, value: str) -> None:
+        """Warn of a secret that Airflow's masker does not mask."""
+        if len(value) < self._min_maskable_length:
+            self.warnings.append(
+                f"{label} is shorter than {self._min_maskable_length} characters, so Airflow cannot mask it in logs: "
+                "use a longer value."
+            )
+        elif value.lower() in NEVER_MASKED:
+            self.warnings.append(f"{label} is a word that Airflow never masks in logs: use a different value.")
+
+    def check_beginnings(self) -> None:
+        """
+        Warn of a secret that begins with another one.
+
+        Where Airflow's masker replaces the shorter one first, it shows the rest of the longer one. Airflow masks the
+        secrets of all methods, so all are compared.
+        """
+        names = [name for name in LABELS if is_secret(name)]
+        values = {name: value for name in names if isinstance(value := self.raw(name), str)}
+        for name, value in values.items():
+            for other, longer in values.items():
+                if len(value) >= self._min_maskable_length and longer != value and longer.startswith(value):
+                    self.warnings.append(
+                        f"{LABELS[other]} begins with the value of {LABELS[name]}, so Airflow may show the rest of it "
+                        "in logs: use a value that begins differently."
+                    )
 
     def boolean(self, name: str, *, default: bool) -> bool:
         """

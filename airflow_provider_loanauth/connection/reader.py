@@ -8,10 +8,14 @@ from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowNotFoundException, supervisor_lock
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import hide_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+#: Maximum number of characters that an error shows of an id that Airflow did not find.
+MAX_ID_START = 4
 
 
 @hide_cause()
@@ -35,7 +39,7 @@ def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
         raise LoanAuthError(
             "Airflow did not find a connection with this id: define it in the UI, in AIRFLOW_CONN_..., or in a secrets "
             "backend. If it is defined, its secrets backend or Airflow's API server may be unavailable: try again.",
-            conn_id=conn_id,
+            conn_id=_abbreviated(conn_id),
         ) from None
     except (AirflowException, ValueError, InvalidToken) as error:
         # The text of the error is not used, because it may contain the URI with its password.
@@ -45,3 +49,16 @@ def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
             conn_id=conn_id,
         ) from None
     return conn
+
+
+def _abbreviated(conn_id: Any) -> str:
+    """
+    Return the start and the length of a connection id: enough to find a misspelling.
+
+    If Airflow has no such Connection, the text may be a token that was passed in the place of an id.
+    """
+    if conn_id == DEFAULT_CONN_ID:
+        return DEFAULT_CONN_ID
+    if not isinstance(conn_id, str):
+        return f"not text but {type(conn_id).__name__}"
+    return f"{conn_id[: min(MAX_ID_START, len(conn_id) // 4)]}… ({len(conn_id)} characters)"

@@ -211,8 +211,8 @@ class LoanAuthHook(BaseHook):
                 )
             if credential.conn_id != self.loanauth_conn_id:
                 raise ValueError(
-                    f"get_conn was given a credential of connection {credential.conn_id!r}, but this hook uses "
-                    f"connection {self.loanauth_conn_id!r}: use a hook with the credential's connection id."
+                    f"get_conn was given a credential of connection {credential.conn_id!r}, which is not the "
+                    "connection of this hook: use a hook with the credential's connection id."
                 )
             client = self._client(credential.method, self.max_attempts)
             auth = LoanAuth.from_client(client, credential)

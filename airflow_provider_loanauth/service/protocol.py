@@ -15,12 +15,13 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from airflow_provider_loanauth.connection.methods import ApiKeyCredentials
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
-from airflow_provider_loanauth.redaction import NotForXCom, SecretStr, contains_any, encoded_forms
+from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
+from airflow_provider_loanauth.service.safe_text import redacted_host, safe_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,10 +42,6 @@ MAX_CREDENTIAL_BYTES = 16 * 1024
 
 #: 4xx statuses that are not about the credentials.
 _TRANSIENT_4XX = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
-#: Characters; a longer error text of the service is not shown.
-MAX_DESCRIPTION_LENGTH = 200
-#: Characters; a text with a longer word is not shown, because the word may be a token, a key or an identifier.
-MAX_WORD_LENGTH = 40
 
 _LIKELY_CAUSES = {
     400: (
@@ -343,20 +340,15 @@ def error_details(document: Any, secrets: Iterable[str]) -> tuple[str | None, st
 
     :param document: the parsed JSON of the body, or None
     :param secrets: secrets that were sent
-    :return: error and description; each is None if it is missing, or not safe to show
+    :return: error and description; each is None if it is missing, or not safe to show. An error code of RFC 6749 §5.2
+        is always safe
     """
     if not isinstance(document, dict):
         return None, None
+    error = document.get("error")
     description = document.get("error_description", document.get("message"))
-    return _safe_text(document.get("error"), secrets), _safe_text(description, secrets)
-
-
-def _safe_text(text: Any, secrets: Iterable[str]) -> str | None:
-    if not isinstance(text, str) or not text.strip() or len(text) > MAX_DESCRIPTION_LENGTH or not text.isprintable():
-        return None
-    if any(len(word) > MAX_WORD_LENGTH for word in re.split(r"\s+", text)) or contains_any(text, secrets):
-        return None
-    return text.strip().rstrip(".")
+    is_code = isinstance(error, str) and error in _CAUSES_BY_CODE
+    return error if is_code else safe_text(error, secrets), safe_text(description, secrets)
 
 
 def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
@@ -380,19 +372,3 @@ def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
     return max(0.0, (moment - now).total_seconds())
-
-
-def redacted_host(url: str, secrets: Iterable[str] = ()) -> str:
-    """
-    Return the host of a URL, for messages, without its path, query and user information.
-
-    :param url: an absolute or relative URL
-    :param secrets: secrets that were sent; a host that contains one, in upper or lower case, is not shown
-    """
-    try:
-        host = urlsplit(url).hostname
-    except ValueError:
-        return "an unreadable address"
-    if host and any(form.lower() in host for secret in secrets if secret for form in encoded_forms(secret)):
-        return "an address that contains a secret from the request"
-    return host if host and host.isprintable() else "another path on the same host"

@@ -81,7 +81,7 @@ def test_a_wrong_credential_is_a_type_error(world, given, name):
 
 def test_a_credential_of_another_connection_is_a_value_error(world, pulled):
     token = pulled()
-    message = "credential of connection 'loanauth_jwt', but this hook uses connection 'loanauth_los'"
+    message = "credential of connection 'loanauth_jwt', which is not the connection of this hook"
     with pytest.raises(ValueError, match=message) as caught:
         LoanAuthHook("loanauth_los").get_conn(token)
     assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])

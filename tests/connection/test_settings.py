@@ -5,17 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import socket
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airflow_provider_loanauth.connection.fields import FieldReader
 from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyCredentials, PasswordCredentials
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, METHOD_NAMES
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.redaction import NEVER_MASKED, mask
+from tests.support.masking import redact
 
 EXTRA = {
     "origin": "https://lender.example",
@@ -207,9 +214,54 @@ def test_extra_may_come_parsed_or_as_octets():
         assert load(SimpleNamespace(**vars(conn()) | {"extra": extra})).credentials.client_id == "client"
 
 
-def test_unknown_extras_are_named_and_not_shown():
-    [warning] = warnings(conn({"clientid": "CANARY", "a_header": "CANARY", "extra__loanauth__odd": "CANARY"}))
-    assert warning == "Extra contains unknown fields, which are ignored: a_header, clientid, odd."
+NOT_SHOWN = "Unknown names are not shown, because they may be parts of a secret."
+
+
+@pytest.mark.parametrize(
+    ("unknown", "beginning"),
+    [
+        (["CANARY"], "Extra contains 1 unknown field, which is ignored. Unknown"),
+        (
+            ["a_header", "CANARY", "extra__loanauth__odd"],
+            "Extra contains 3 unknown fields, which are ignored. Unknown names",
+        ),
+        (["clientid"], "Extra contains 1 unknown field, which is ignored. Misspelt? One is similar to Client ID."),
+        (["extra__loanauth__Client-Secret"], "... Misspelt? One is similar to Client secret."),
+        (["orgin"], "... Misspelt? One is similar to Origin."),
+        (["LOS client-ID", "CANARY", "userid"], "... Misspelt? One is similar to LOS client ID and one to User ID."),
+        (["username"], "... Misspelt? One is similar to Username."),
+        (["client_idCANARY\nCANARY"], "Extra contains 1 unknown field, which is ignored. Unknown"),
+        ([*map(str, range(1000)), "orgin"], "Extra contains 1001 unknown fields, which are ignored. Unknown"),
+    ],
+)
+def test_unknown_extras_are_counted_and_not_shown(unknown, beginning):
+    [warning] = warnings(conn(dict.fromkeys(unknown, "CANARY")))
+    assert "CANARY" not in warning
+    assert warning.endswith(NOT_SHOWN)
+    first, _, hint = beginning.rpartition("... ")
+    assert warning.startswith(first)
+    assert hint in warning
+
+
+@given(names=st.lists(st.text(max_size=40), min_size=1, max_size=5, unique=True))
+def test_a_warning_about_extras_has_no_text_of_their_names(names):
+    extra = dict.fromkeys((name for name in names if name not in EXTRA | CONN_FIELDS), "CANARY")
+    labels = "|".join(re.escape(label) for label in LABELS.values())
+    for warning in warnings(conn(extra)):
+        assert re.fullmatch(
+            r"Extra contains \d+ unknown fields?, which (is|are) ignored\."
+            rf"( Misspelt\? One is similar to ({labels})( and one to ({labels}))*\.)? {re.escape(NOT_SHOWN)}",
+            warning,
+        )
+
+
+def test_a_client_secret_in_a_uri_that_was_not_percent_encoded(define, logs):
+    """Its pieces become names of unknown fields."""
+    query = "origin=https%3A%2F%2Flender.example&client_id=client&client_secret=ab&CANARY-cd&CANARY-ef=1"
+    define("tenant_a", f"loanauth://pat:made-up-password@auth.example/?{query}")
+    LoanAuthHook("tenant_a").client.settings()
+    assert "unknown field" in logs.text
+    assert "CANARY" not in logs.text
 
 
 def test_the_old_prefix():
@@ -308,6 +360,102 @@ def test_a_short_credential_is_a_warning(name):
     )
     longer = conn(password="abcde") if name == "password" else conn({name: "abcde"})
     assert warnings(longer, method) == ()
+
+
+def with_secret(name, value):
+    connection = conn(password=value) if name == "password" else conn({name: value})
+    return connection, next(method for method, names in REQUIRED_FIELDS.items() if name in names)
+
+
+SECRET_FIELDS = ["password", "client_secret", "api_key", "los_client_secret"]
+
+
+@pytest.mark.parametrize("name", SECRET_FIELDS)
+@pytest.mark.parametrize("word", ["airflow", "Airflow", "AIRFLOW"])
+def test_a_word_that_airflow_never_masks_is_a_warning(name, word):
+    assert warnings(*with_secret(name, word)) == (
+        f"{LABELS[name]} is a word that Airflow never masks in logs: use a different value.",
+    )
+    assert warnings(*with_secret(name, f"{word}1")) == ()
+
+
+def test_the_words_that_airflow_never_masks():
+    """Each word that a masker of this Airflow skips outside of its own tests is known."""
+    skipped = [vars(module).get("SECRETS_TO_SKIP_MASKING", set()) for module in [*sys.modules.values()] if module]
+    assert set().union(*skipped) <= NEVER_MASKED
+    for word in NEVER_MASKED:
+        mask([word])
+        assert (redact(f"a {word} b") == f"a {word} b") is any(skipped)
+
+
+def test_the_minimum_length_that_airflow_is_configured_with(monkeypatch):
+    monkeypatch.setenv("AIRFLOW__LOGGING__MIN_LENGTH_MASKED_SECRET", "9")
+    short = "is shorter than 9 characters, so Airflow cannot mask it in logs: use a longer value."
+    assert warnings(conn(password="12345678")) == (f"Password {short}",)
+    assert warnings(conn(password="123456789")) == ()
+
+
+COPIED = "begins or ends with white space: was it copied by mistake? It is sent too."
+INVISIBLE = (
+    "contains an invisible character, such as a zero-width space or a byte order mark: was it copied by mistake? It is "
+    "sent too."
+)
+
+
+@pytest.mark.parametrize("name", SECRET_FIELDS)
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (" made-up", [COPIED]),
+        ("made-up ", [COPIED]),
+        ("\u00a0made-up", [COPIED]),
+        ("made-up\u3000", [COPIED]),
+        ("\ufeffmade-up", [INVISIBLE]),
+        ("made-up\u200b", [INVISIBLE]),
+        ("made-up\u200d", [INVISIBLE]),
+        ("made\u2060-up", [INVISIBLE]),
+        ("made\u00ad-up", [INVISIBLE]),
+        ("made-up\u200b ", [COPIED, INVISIBLE]),
+        ("made up \u00fc\u2713", []),
+    ],
+)
+def test_a_character_that_nobody_sees_is_a_warning(name, value, expected):
+    connection, method = with_secret(name, value)
+    settings = load(connection, method)
+    assert settings.warnings == tuple(f"{LABELS[name]} {sentence}" for sentence in expected)
+    assert value in settings.secrets
+
+
+def test_a_username_and_an_address_with_white_space():
+    assert warnings(conn(login="pat\u00a0")) == (f"Username {COPIED}",)
+    assert warnings(conn(host=" https://auth.example ")) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"client_secret": "CANARY-password-2"}, [("client_secret", "password")]),
+        ({"api_key": "CANARY-password-2"}, [("api_key", "password")]),
+        ({"los_client_secret": "CANARY-client-secret7"}, [("los_client_secret", "client_secret")]),
+        ({"client_secret": "CANARY-password"}, []),
+        ({"client_secret": "x-CANARY-password"}, []),
+        ({"client_id": "CANARY-password-2"}, []),
+        ({"api_key": ""}, []),
+        ({"api_key": ["CANARY-password-2"]}, []),
+    ],
+)
+def test_a_secret_that_begins_with_another_one_is_a_warning(changes, expected):
+    """Also one of a different method: Airflow itself masks all secrets of a Connection."""
+    assert warnings(conn(changes), "jwt") == tuple(
+        f"{LABELS[longer]} begins with the value of {LABELS[shorter]}, so Airflow may show the rest of it in logs: use "
+        "a value that begins differently."
+        for longer, shorter in expected
+    )
+
+
+def test_a_value_that_is_not_masked_hides_no_rest_of_another():
+    [warning] = warnings(conn({"client_secret": "abcdefgh"}, password="abcd"))
+    assert warning.startswith("Password is shorter than 5 characters")
 
 
 TRUE = [True, "true", "True", " TRUE ", "1", 1, "yes", "on"]

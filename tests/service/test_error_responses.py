@@ -14,8 +14,8 @@ from airflow_provider_loanauth.service.protocol import (
     error_details,
     parse_retry_after,
     raise_for_status,
-    redacted_host,
 )
+from airflow_provider_loanauth.service.safe_text import redacted_host
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 PASSWORD = "CANARY <pass>/ü"
@@ -131,6 +131,13 @@ def test_no_details(document):
     assert error_details(document, []) == (None, None)
 
 
+@pytest.mark.parametrize("password", ["invalid_grant", "my-grant-7x", "INVALID"])
+def test_an_error_code_of_the_standard_is_shown_with_every_password(password):
+    """The code is one of a fixed list, so it repeats nothing. Other texts with a part of the password are not shown."""
+    assert error_details(OAUTH, [password]) == ("invalid_grant", "Bad credentials")
+    assert error_details({"error": f"{password}!"}, [password]) == (None, None)
+
+
 def test_description_wins_over_message():
     assert error_details({"error": "e", "error_description": "d", "message": "m"}, []) == ("e", "d")
 
@@ -156,6 +163,8 @@ def test_only_the_host_of_a_redirect_is_shown(location, target):
 
 def test_redacted_host():
     assert redacted_host("https://Elsewhere.Example/") == "elsewhere.example"
+    assert redacted_host(f"https://{'a' * 249}.com/").endswith(".com")
+    assert redacted_host(f"https://{'a' * 250}.com/") == "an unreadable address"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +208,7 @@ def test_retry_after_is_part_of_the_error():
 
 @pytest.mark.parametrize("location", ["//Canary-KEY/u1", "https://canary-key.example/", "https://x.Canary-Key/"])
 def test_a_redirect_host_that_contains_a_secret_is_not_shown(location):
-    assert redacted_host(location, ["Canary-Key", ""]) == "an address that contains a secret from the request"
+    assert redacted_host(location, ["Canary-Key", ""]) == "an address that contains a part of a secret from the request"
     assert "canary" in redacted_host(location)
 
 

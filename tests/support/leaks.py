@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import traceback
 from urllib.parse import quote, quote_plus
@@ -12,9 +13,11 @@ _JSON_WEB_TOKEN = re.compile(r"eyJ[\w-]{8,}\.[\w-]+")
 
 
 def forms(secret):
-    """Return the forms in which a secret may appear: raw, escaped by repr, percent-encoded, Base64 at each offset."""
+    """Return the forms of a secret: raw, escaped as in JSON and Python, percent-encoded, Base64 at each offset."""
     octets = secret.encode()
     found = {secret, repr(secret)[1:-1], quote(secret, safe=""), quote(secret), quote_plus(secret)}
+    found |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    found |= {ascii(secret)[1:-1], repr(octets)[2:-1]}
     found |= {form.lower() for form in found if "%" in form}
     for offset in range(3):
         # Preceding octets shift the groups of three; the first and the last character depend on neighbouring octets.

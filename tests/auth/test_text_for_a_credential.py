@@ -1,0 +1,144 @@
+"""
+Where a credential is expected, a value from XCom never becomes a connection id: otherwise anyone who can write XCom
+could choose the Connection that a task logs in with.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import requests
+from airflow.providers.http.hooks.http import HttpHook
+
+from airflow_provider_loanauth._compat import BaseHook
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.auth import httpx as httpx_auth
+from airflow_provider_loanauth.auth import requests as requests_auth
+from airflow_provider_loanauth.exceptions import SealError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from tests.support.leaks import locals_of, messages
+
+#: The id of a Connection that a task could log in with.
+OTHER = "loanauth_los"
+
+
+@pytest.fixture
+def read_ids(world, monkeypatch):
+    """The ids of the Connections that are read."""
+    ids = []
+    get_connection = BaseHook.get_connection.__func__
+
+    def record(cls, conn_id):
+        ids.append(conn_id)
+        return get_connection(cls, conn_id)
+
+    monkeypatch.setattr(BaseHook, "get_connection", classmethod(record))
+    return ids
+
+
+@pytest.fixture
+def from_task(monkeypatch):
+    """Call an ``auth_type`` in a task that pulls a value."""
+
+    def call(value, *arguments):
+        ti = SimpleNamespace(xcom_pull=lambda task_ids: value)
+        monkeypatch.setattr(requests_auth, "get_current_context", lambda: {"ti": ti})
+        return LoanAuth.from_task("authenticate")(*arguments)
+
+    return call
+
+
+PLACES = {
+    "LoanAuth": lambda value, _: LoanAuth(value),
+    "LoanAuth by name": lambda value, _: LoanAuth(credential=value),
+    "LoanAuth for httpx": lambda value, _: httpx_auth.LoanAuth(value),
+    "get_conn": lambda value, _: LoanAuthHook("loanauth_jwt").get_conn(value),
+    "get_conn by name": lambda value, _: LoanAuthHook("loanauth_jwt").get_conn(credential=value),
+    "from_task": lambda value, from_task: from_task(value),
+    "from_task, called with login and password": lambda value, from_task: from_task(
+        value, "made-up-login", "made-up-password"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [OTHER, {"conn_id": OTHER}, {}, [OTHER], [], (OTHER,), None, b"loanauth_los", 7, True, ""],
+    ids=lambda value: f"{type(value).__name__} {value!r}",
+)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_value_that_is_no_credential(place, value, world, read_ids, from_task):
+    with pytest.raises(TypeError, match=f"given (a )?{type(value).__name__} instead of a credential") as caught:
+        PLACES[place](value, from_task)
+    assert read_ids == []
+    assert world.credential_requests == 0
+    assert OTHER not in messages(caught.value) + locals_of(caught.value)
+
+
+def test_the_class_itself_as_the_auth_type_of_the_http_hook(world, read_ids, define):
+    """The hook calls it with the login and password of the HTTP Connection."""
+    define("pricing", {"conn_type": "http", "host": world.url, "login": OTHER, "password": "made-up-password"})
+    with pytest.raises(TypeError, match="given a str instead of a credential") as caught:
+        HttpHook(http_conn_id="pricing", auth_type=LoanAuth).get_conn()
+    assert set(read_ids) <= {"pricing"}
+    assert world.credential_requests == 0
+    assert "made-up-password" not in str(caught.value)
+
+
+@pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_ppe"])
+def test_a_connection_id_that_was_changed_in_xcom_is_not_read(conn_id, world, pulled, read_ids):
+    credential = pulled(conn_id)
+    data = credential.serialize() | {"conn_id": OTHER, "method": "los"}
+    changed = type(credential).deserialize(data, 1)
+    before, read_ids[:] = world.credential_requests, []
+    for auth in (LoanAuth(changed), LoanAuth(changed, min_ttl=10**9)):
+        with pytest.raises(SealError, match="was sealed for a different connection"):
+            requests.post(world.url, json={}, auth=auth, timeout=5)
+    assert read_ids == []
+    assert world.credential_requests == before
+
+
+def test_no_representation_shows_a_connection_id(world):
+    """The id may be a token that was passed in its place."""
+    auth = LoanAuth.from_connection("CANARY-token")
+    assert "CANARY" not in f"{auth!r} {auth} {httpx_auth.LoanAuth.from_connection('CANARY-token')!r}"
+
+
+USES = {
+    "LoanAuth": lambda text: requests.get("https://pricing.example", auth=LoanAuth.from_connection(text), timeout=5),
+    "get_conn": lambda text: LoanAuthHook(text).get_conn(),
+    "get_credential": lambda text: LoanAuthHook(text).get_credential(),
+    "authenticate": lambda text: LoanAuthHook(text, "ppe").authenticate(),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("TOKN-eyJhbGciOiJub25lIn0.eyJqdGkiOiJDQU5BUlkifQ.c2ln", "'TOKN… (52 characters)'"),
+        ("loanauth_defualt", "'loan… (16 characters)'"),
+        ("CANARY-12", "'CA… (9 characters)'"),
+        ("CANA\nRY\x1b[31m\n", "'CAN… (13 characters)'"),
+        ("abc", "'… (3 characters)'"),
+        ("loanauth_default", "'loanauth_default'"),
+    ],
+)
+def test_an_id_that_is_not_found_is_not_repeated(text, shown, use, world, logs):
+    with pytest.raises(Exception, match="Airflow did not find a connection with this id") as caught:
+        USES[use](text)
+    assert f"(connection id {shown})" in str(caught.value)
+    assert str(caught.value).isprintable()
+    if text != "loanauth_default":
+        assert text not in messages(caught.value)
+        assert text not in "\n".join(logs.at("info", "warning", "error"))
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("value", [{"token": "CANARY"}, ["CANARY"], None, 7])
+def test_an_id_that_is_not_text_is_not_repeated(value, world):
+    with pytest.raises(Exception, match="did not find") as caught:
+        LoanAuthHook(value).get_credential()
+    assert f"(connection id 'not text but {type(value).__name__}')" in str(caught.value)
+    assert "CANARY" not in messages(caught.value)
