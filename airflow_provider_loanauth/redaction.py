@@ -8,15 +8,14 @@ from __future__ import annotations
 import base64
 import html
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, SupportsIndex
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 from airflow_provider_loanauth._compat import mask_secret, supervisor_lock
-from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
+from airflow_provider_loanauth.exceptions import SealError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 #: Airflow's masker skips values shorter than this many characters (``SecretsMasker``, 2.11 to 3.3).
 MIN_MASKABLE_LENGTH = 5
@@ -52,21 +51,6 @@ class NotForXCom:
             f"{type(self).__name__} contains a plaintext secret and personal data, so it is not stored in XCom. Return "
             "LoanAuthHook.get_credential() from the task instead: it is sealed."
         )
-
-
-@contextmanager
-def hide_cause() -> Iterator[None]:
-    """
-    Remove the original exception from an exception of this package that leaves the block.
-
-    The text of the original exception may contain a URL or URI with a secret. ``raise ... from None`` hides the
-    original from tracebacks only: it stays in ``__context__``, where error trackers find it.
-    """
-    try:
-        yield
-    except LoanAuthError as error:
-        error.__cause__ = error.__context__ = None
-        raise
 
 
 def encoded_forms(secret: str) -> list[str]:

@@ -22,6 +22,7 @@ from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
 from airflow_provider_loanauth.redaction import NotForXCom, mask
 from airflow_provider_loanauth.service.client import Client
+from airflow_provider_loanauth.tracebacks import sanitize_exceptions
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings
@@ -242,6 +243,7 @@ class CredentialProvider:
         """
         return cls(Client(conn_id, method), credential, min_ttl)
 
+    @sanitize_exceptions
     def get(self) -> ActiveCredential:
         """
         Return a fresh credential, refreshed if necessary.
@@ -270,6 +272,7 @@ class CredentialProvider:
         active = self._active
         return active if active is not None and active.is_fresh(self._min_ttl) else None
 
+    @sanitize_exceptions
     def refresh(self, rejected: ActiveCredential | None) -> ActiveCredential:
         """
         Return a credential other than the rejected one.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import requests
 from requests.adapters import HTTPAdapter
 
+from airflow_provider_loanauth.tracebacks import clear_locals
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -45,7 +47,9 @@ class PricingSession(requests.Session):
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a prepared request; parameters and errors are those of ``requests.Session.send``."""
         kwargs.setdefault("timeout", self._timeout)
-        return super().send(request, **kwargs)
+        # On a failure, http.client has the whole request in a variable.
+        with clear_locals():
+            return super().send(request, **kwargs)
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         """

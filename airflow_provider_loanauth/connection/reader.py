@@ -8,13 +8,13 @@ from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowNotFoundException, supervisor_lock
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
-from airflow_provider_loanauth.redaction import hide_cause
+from airflow_provider_loanauth.tracebacks import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@hide_cause()
+@sanitize_exceptions
 def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
     """
     Read a Connection from any source that Airflow supports.

@@ -22,6 +22,7 @@ from airflow_provider_loanauth.get_provider_info import (
 )
 from airflow_provider_loanauth.redaction import mask
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
+from airflow_provider_loanauth.tracebacks import sanitize_exceptions
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.auth.session import PricingSession
@@ -92,6 +93,7 @@ class LoanAuthHook(BaseHook):
             logged_warnings=self._logged_warnings,
         )
 
+    @sanitize_exceptions
     def authen_jwt(self) -> TokenResponse:
         """
         Authenticate with username, password and the client credentials of the company (Authen JWT, §4.1).
@@ -106,6 +108,7 @@ class LoanAuthHook(BaseHook):
         """
         return self.authenticate("jwt")
 
+    @sanitize_exceptions
     def authen_los(self) -> TokenResponse:
         """
         Authenticate with username, password and the client credentials of the LOS integration (Authen LOS, §4.2).
@@ -114,6 +117,7 @@ class LoanAuthHook(BaseHook):
         """
         return self.authenticate("los")
 
+    @sanitize_exceptions
     def ppe_api_secret(self) -> ApiSecretResponse:
         """
         Authenticate with API key and user id (PPE API secret, §4.3).
@@ -129,6 +133,7 @@ class LoanAuthHook(BaseHook):
     def authenticate(self, method: Literal["ppe"]) -> ApiSecretResponse: ...
     @overload
     def authenticate(self, method: None = None) -> TokenResponse | ApiSecretResponse: ...
+    @sanitize_exceptions
     def authenticate(self, method: Method | None = None) -> Any:
         """
         Authenticate.
@@ -142,6 +147,7 @@ class LoanAuthHook(BaseHook):
         mask(response.secrets)
         return response
 
+    @sanitize_exceptions
     def get_credential(self, method: Method | None = None) -> AccessToken | ApiSecret:
         """
         Authenticate and return a sealed credential, which can be stored in XCom.
@@ -154,6 +160,7 @@ class LoanAuthHook(BaseHook):
         client = self.client
         return client.authenticate(client.settings(method)).seal()
 
+    @sanitize_exceptions
     async def aget_credential(self, method: Method | None = None) -> AccessToken | ApiSecret:
         """
         Do the same as :meth:`get_credential` without blocking the event loop.
@@ -162,6 +169,7 @@ class LoanAuthHook(BaseHook):
         """
         return await run_in_thread(partial(self.get_credential, method))
 
+    @sanitize_exceptions
     def get_plaintext(self, method: Method | None = None) -> str:
         """
         Authenticate and return the access token or API secret in plaintext, masked in this task's logs.
@@ -174,6 +182,7 @@ class LoanAuthHook(BaseHook):
         mask(response.secrets)
         return response.credential
 
+    @sanitize_exceptions
     def get_conn(self, credential: AccessToken | ApiSecret | _NotGiven = _NotGiven.NOT_GIVEN) -> PricingSession:
         """
         Return a session for pricing requests. It authenticates each request with ``LoanAuth``, keeps connections alive,
@@ -214,6 +223,7 @@ class LoanAuthHook(BaseHook):
         settings = client.settings()
         return PricingSession(auth=auth, timeout=settings.timeout, verify=settings.verify)
 
+    @sanitize_exceptions
     def test_connection(self) -> tuple[bool, str]:
         """
         Authenticate once, with one attempt (the Test button of the Connection form).

@@ -18,6 +18,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences
 from airflow_provider_loanauth.redaction import NotForXCom, mask
 from airflow_provider_loanauth.service import protocol
+from airflow_provider_loanauth.tracebacks import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,6 +66,7 @@ class AuthenticationResult(NotForXCom):
             settings=settings, response=response, requested_at=requested_at, expires_at=expires_at, lifetime=lifetime
         )
 
+    @sanitize_exceptions
     def seal(self) -> AccessToken | ApiSecret:
         """
         Return the sealed credential, which can be stored in XCom.
@@ -122,6 +124,7 @@ class Client:
         self._now = now or _utc_now
         self._logged_warnings = set() if logged_warnings is None else logged_warnings
 
+    @sanitize_exceptions
     def settings(self, method: str | None = None) -> Settings:
         """
         Read and check the Connection, and mask its secrets in this task's logs.
@@ -140,6 +143,7 @@ class Client:
             self._warn_once(warning)
         return settings
 
+    @sanitize_exceptions
     def authenticate(self, settings: Settings | None = None) -> AuthenticationResult:
         """
         Authenticate (``service-interface.md`` §4).

@@ -14,9 +14,10 @@ from requests.auth import HTTPBasicAuth
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
 from airflow_provider_loanauth.get_provider_info import USER_AGENT
-from airflow_provider_loanauth.redaction import encoded_forms, hide_cause
+from airflow_provider_loanauth.redaction import encoded_forms
 from airflow_provider_loanauth.service.errors import TRANSPORT_EXCEPTIONS, map_exception
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
+from airflow_provider_loanauth.tracebacks import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +61,7 @@ class Transport:
     def __exit__(self, *exc_info: object) -> None:
         self._session.close()
 
-    @hide_cause()
+    @sanitize_exceptions
     def send(self, request: WireRequest) -> WireResponse:
         """
         Send a request once.
