@@ -15,8 +15,7 @@ from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import AirflowException, allow_in_xcom, get_fernet
 from airflow_provider_loanauth.exceptions import SealError
-from airflow_provider_loanauth.redaction import SecretStr, mask
-from airflow_provider_loanauth.tracebacks import sanitize_exceptions
+from airflow_provider_loanauth.redaction import SecretStr, mask, sanitize_exceptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_loanauth.auth.origin import COMPANY_HEADER, SECRET_HEADER, OriginGuard
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
-from airflow_provider_loanauth.tracebacks import sanitize_exceptions
+from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -14,7 +14,7 @@ import httpx
 from airflow_provider_loanauth._compat import run_in_thread
 from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.tracebacks import sanitize_exceptions
+from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping

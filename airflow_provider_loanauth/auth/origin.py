@@ -15,8 +15,7 @@ from airflow_provider_loanauth.connection.address import is_loopback
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS
-from airflow_provider_loanauth.redaction import SecretStr
-from airflow_provider_loanauth.tracebacks import sanitize_exceptions
+from airflow_provider_loanauth.redaction import SecretStr, sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping

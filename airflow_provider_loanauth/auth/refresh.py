@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
-from airflow_provider_loanauth.redaction import NotForXCom, mask
+from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import Client
-from airflow_provider_loanauth.tracebacks import sanitize_exceptions
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings

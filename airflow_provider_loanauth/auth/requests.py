@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_loanauth._compat import get_current_context
 from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.tracebacks import sanitize_exceptions
+from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

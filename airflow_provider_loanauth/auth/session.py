@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import requests
 from requests.adapters import HTTPAdapter
 
-from airflow_provider_loanauth.tracebacks import clear_locals
+from airflow_provider_loanauth.redaction import clear_locals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowNotFoundException, supervisor_lock
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
-from airflow_provider_loanauth.tracebacks import sanitize_exceptions
+from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

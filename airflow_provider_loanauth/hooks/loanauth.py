@@ -20,9 +20,8 @@ from airflow_provider_loanauth.get_provider_info import (
     HOOK_NAME,
     UI_FIELD_BEHAVIOUR,
 )
-from airflow_provider_loanauth.redaction import mask
+from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
-from airflow_provider_loanauth.tracebacks import sanitize_exceptions
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.auth.session import PricingSession

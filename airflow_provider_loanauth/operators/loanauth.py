@@ -10,7 +10,7 @@ from airflow_provider_loanauth._compat import BaseOperator, delete_xcom
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
-from airflow_provider_loanauth.tracebacks import sanitize_exceptions
+from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

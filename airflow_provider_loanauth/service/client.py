@@ -16,9 +16,8 @@ from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences
-from airflow_provider_loanauth.redaction import NotForXCom, mask
+from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.tracebacks import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

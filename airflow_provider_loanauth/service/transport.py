@@ -14,10 +14,10 @@ from requests.auth import HTTPBasicAuth
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
 from airflow_provider_loanauth.get_provider_info import USER_AGENT
-from airflow_provider_loanauth.redaction import encoded_forms
+from airflow_provider_loanauth.redaction import encoded_forms, sanitize_exceptions
 from airflow_provider_loanauth.service.errors import TRANSPORT_EXCEPTIONS, map_exception
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
-from airflow_provider_loanauth.tracebacks import sanitize_exceptions
+from airflow_provider_loanauth.service.tracing import not_traced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +62,7 @@ class Transport:
         self._session.close()
 
     @sanitize_exceptions
+    @not_traced()
     def send(self, request: WireRequest) -> WireResponse:
         """
         Send a request once.
