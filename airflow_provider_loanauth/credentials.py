@@ -15,7 +15,7 @@ from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import AirflowException, allow_in_xcom, get_fernet
 from airflow_provider_loanauth.exceptions import SealError
-from airflow_provider_loanauth.redaction import SecretStr, mask
+from airflow_provider_loanauth.redaction import SecretStr, mask, sanitize_exceptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -143,6 +143,7 @@ class Credential:
         return SecretStr(value), extra
 
     @property
+    @sanitize_exceptions
     def value(self) -> str:
         """
         The plaintext secret. Reading it opens the credential and masks the secret in this task's logs.
@@ -220,6 +221,7 @@ class AccessToken(Credential):
     label = "access token"
 
     @classmethod
+    @sanitize_exceptions
     def seal(
         cls, token: str, *, method: str, conn_id: str, issued_at: datetime, expires_at: datetime | None
     ) -> AccessToken:
@@ -253,6 +255,7 @@ class ApiSecret(Credential):
     label = "API secret"
 
     @classmethod
+    @sanitize_exceptions
     def seal(cls, secret: str, *, valid: int | None, method: str, conn_id: str, issued_at: datetime) -> ApiSecret:
         """
         Seal an API secret. Other parameters are those of the class.
@@ -266,6 +269,7 @@ class ApiSecret(Credential):
         )
 
     @property
+    @sanitize_exceptions
     def valid(self) -> int | None:
         """
         The integer ``valid`` of the response, or None; its meaning is not known (``service-notes.md``).

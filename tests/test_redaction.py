@@ -12,8 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich import pretty
 
-from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.redaction import NEVER_MASKED, SecretStr, encoded_forms, hide_cause, mask
+from airflow_provider_loanauth.redaction import NEVER_MASKED, SecretStr, encoded_forms, mask
 from tests.support import masking
 from tests.support.leaks import forms
 from tests.support.masking import redact, redact_in_order
@@ -170,34 +169,3 @@ def test_the_search_of_the_tests_finds_each_masked_form():
     for secret in SECRETS.values():
         for form in encoded_forms(secret):
             assert any(known in form for known in forms(secret)) or "%" in form
-
-
-# --- the original exception
-
-
-def test_the_original_exception_is_removed():
-    def convert():
-        try:
-            int("CANARY")
-        except ValueError:
-            raise LoanAuthError("made up")  # noqa: B904 - the point of the test
-
-    with pytest.raises(LoanAuthError) as caught:
-        convert()
-    assert isinstance(caught.value.__context__, ValueError)
-    with pytest.raises(LoanAuthError) as caught, hide_cause():
-        convert()
-    assert caught.value.__context__ is None
-    assert caught.value.__cause__ is None
-
-
-def test_other_exceptions_keep_their_original():
-    def fail():
-        try:
-            int("made up")
-        except ValueError as error:
-            raise KeyError("made up") from error
-
-    with pytest.raises(KeyError) as caught, hide_cause():
-        fail()
-    assert isinstance(caught.value.__cause__, ValueError)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_loanauth.auth.origin import COMPANY_HEADER, SECRET_HEADER, OriginGuard
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
+from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,6 +42,7 @@ class BaseLoanAuth:
     _guard: OriginGuard
     _arguments: dict[str, Any]
 
+    @sanitize_exceptions
     def __init__(
         self,
         credential: AccessToken | ApiSecret,
@@ -73,6 +75,7 @@ class BaseLoanAuth:
         )
 
     @classmethod
+    @sanitize_exceptions
     def from_connection(
         cls,
         conn_id: str = DEFAULT_CONN_ID,
@@ -111,6 +114,7 @@ class BaseLoanAuth:
         return self
 
     @classmethod
+    @sanitize_exceptions
     def from_client(cls, client: Client, credential: AccessToken | ApiSecret | None = None) -> Self:
         """
         Return an object that authenticates with an existing client.

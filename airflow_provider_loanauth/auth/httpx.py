@@ -14,6 +14,7 @@ import httpx
 from airflow_provider_loanauth._compat import run_in_thread
 from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
@@ -120,6 +121,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             # asyncio logs an exception that is never retrieved, and all waiting coroutines may have been cancelled.
             refresh.exception()
 
+    @sanitize_exceptions
     def _apply(self, request: httpx.Request, credential: ActiveCredential) -> httpx.Request:
         self._guard.apply(request.headers, credential)
         return request
@@ -151,6 +153,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
 
         request.extensions = {**request.extensions, "trace": trace}
 
+    @sanitize_exceptions
     def _check_origin(self, event: str, info: Mapping[str, Any]) -> None:
         """
         Check the origin of a request whose headers are about to be sent.

@@ -15,7 +15,7 @@ from airflow_provider_loanauth.connection.address import is_loopback
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS
-from airflow_provider_loanauth.redaction import SecretStr
+from airflow_provider_loanauth.redaction import SecretStr, sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -56,6 +56,7 @@ class OriginGuard:
         self._origin: tuple[str, str, int] | None = None
         self._lock = ForkSafeLock()
 
+    @sanitize_exceptions
     def bind(self, url: str) -> None:
         """
         Bind to the origin of the first request; check the origin of each later request.

@@ -19,7 +19,7 @@ from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import UnavailableError
-from airflow_provider_loanauth.redaction import NotForXCom, mask
+from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.memory import PROCESS_FAILURES
 
@@ -215,6 +215,7 @@ class CredentialProvider:
         """
         return cls(Client(conn_id, method), credential, min_ttl)
 
+    @sanitize_exceptions
     def get(self) -> ActiveCredential:
         """
         Return a fresh credential, refreshed if necessary.
@@ -243,6 +244,7 @@ class CredentialProvider:
         active = self._active
         return active if active is not None and active.is_fresh(self._min_ttl) else None
 
+    @sanitize_exceptions
     def refresh(self, rejected: ActiveCredential | None) -> ActiveCredential:
         """
         Return a credential other than the rejected one.

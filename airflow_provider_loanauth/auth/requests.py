@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_loanauth._compat import get_current_context
 from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,7 @@ class LoanAuth(BaseLoanAuth):
     :raises ValueError: ``min_ttl`` is negative
     """
 
+    @sanitize_exceptions
     def __call__(self, request: PreparedRequest) -> PreparedRequest:
         """
         Add the credential to a request (the protocol of ``requests``).
@@ -90,6 +92,7 @@ class _ResponseHook:
         self._guard = guard
         self._credential = credential
 
+    @sanitize_exceptions
     def __call__(self, response: Response, **send_kwargs: Any) -> Response:
         """Return the response, or that of the retried request (the protocol of response hooks in ``requests``)."""
         request = response.request
@@ -144,6 +147,7 @@ class _FromTask:
         self.task_id = task_id
         self.kwargs = kwargs
 
+    @sanitize_exceptions
     def __call__(self, *_: Any) -> LoanAuth:
         return LoanAuth(get_current_context()["ti"].xcom_pull(task_ids=self.task_id), **self.kwargs)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import requests
 
+from airflow_provider_loanauth.redaction import clear_locals
 from airflow_provider_loanauth.service.proxy import ProxyAdapter, proxies_of
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ class PricingSession(requests.Session):
         kwargs.setdefault("timeout", self._timeout)
         if self._proxy is not None:
             kwargs.setdefault("proxies", proxies_of(self._proxy))
-        return super().send(request, **kwargs)
+        # On a failure, http.client has the whole request in a variable.
+        with clear_locals():
+            return super().send(request, **kwargs)
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         """

@@ -304,9 +304,6 @@ class FieldReader:
         except AddressError as error:
             self.problems.append(f"{LABELS['proxy']} {error}")
             return None
-        if any(len(secret) < MIN_MASKABLE_LENGTH for secret in proxy.secrets):
-            self.warnings.append(
-                f"{LABELS['proxy']} has a password that is shorter than {MIN_MASKABLE_LENGTH} characters, so Airflow "
-                "cannot mask it in logs: use a longer one."
-            )
+        if proxy.secrets:
+            self._check_maskable(f"The password in {LABELS['proxy']}", min(proxy.secrets, key=len))
         return proxy

@@ -9,7 +9,7 @@ from cryptography.fernet import InvalidToken
 from airflow_provider_loanauth._compat import AirflowException, AirflowNotFoundException, supervisor_lock
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
-from airflow_provider_loanauth.redaction import hide_cause
+from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_ID_START = 4
 
 
-@hide_cause()
+@sanitize_exceptions
 def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
     """
     Read a Connection from any source that Airflow supports.

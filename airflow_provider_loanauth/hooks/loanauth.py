@@ -20,7 +20,7 @@ from airflow_provider_loanauth.get_provider_info import (
     HOOK_NAME,
     UI_FIELD_BEHAVIOUR,
 )
-from airflow_provider_loanauth.redaction import mask
+from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
 from airflow_provider_loanauth.service.memory import PROCESS_FAILURES, FailureMemory
 
@@ -97,6 +97,7 @@ class LoanAuthHook(BaseHook):
             failures=failures,
         )
 
+    @sanitize_exceptions
     def authen_jwt(self) -> TokenResponse:
         """
         Authenticate with username, password and the client credentials of the company (Authen JWT, §4.1).
@@ -111,6 +112,7 @@ class LoanAuthHook(BaseHook):
         """
         return self.authenticate("jwt")
 
+    @sanitize_exceptions
     def authen_los(self) -> TokenResponse:
         """
         Authenticate with username, password and the client credentials of the LOS integration (Authen LOS, §4.2).
@@ -119,6 +121,7 @@ class LoanAuthHook(BaseHook):
         """
         return self.authenticate("los")
 
+    @sanitize_exceptions
     def ppe_api_secret(self) -> ApiSecretResponse:
         """
         Authenticate with API key and user id (PPE API secret, §4.3).
@@ -134,6 +137,7 @@ class LoanAuthHook(BaseHook):
     def authenticate(self, method: Literal["ppe"]) -> ApiSecretResponse: ...
     @overload
     def authenticate(self, method: None = None) -> TokenResponse | ApiSecretResponse: ...
+    @sanitize_exceptions
     def authenticate(self, method: Method | None = None) -> Any:
         """
         Authenticate.
@@ -147,6 +151,7 @@ class LoanAuthHook(BaseHook):
         mask(response.secrets)
         return response
 
+    @sanitize_exceptions
     def get_credential(self, method: Method | None = None) -> AccessToken | ApiSecret:
         """
         Authenticate and return a sealed credential, which can be stored in XCom.
@@ -159,6 +164,7 @@ class LoanAuthHook(BaseHook):
         client = self.client
         return client.authenticate(client.settings(method)).seal()
 
+    @sanitize_exceptions
     async def aget_credential(self, method: Method | None = None) -> AccessToken | ApiSecret:
         """
         Do the same as :meth:`get_credential` without blocking the event loop.
@@ -167,6 +173,7 @@ class LoanAuthHook(BaseHook):
         """
         return await run_in_thread(partial(self.get_credential, method))
 
+    @sanitize_exceptions
     def get_plaintext(self, method: Method | None = None) -> str:
         """
         Authenticate and return the access token or API secret in plaintext, masked in this task's logs.
@@ -179,6 +186,7 @@ class LoanAuthHook(BaseHook):
         mask(response.secrets)
         return response.credential
 
+    @sanitize_exceptions
     def get_conn(self, credential: AccessToken | ApiSecret | _NotGiven = _NotGiven.NOT_GIVEN) -> PricingSession:
         """
         Return a session for pricing requests. It authenticates each request with ``LoanAuth``, keeps connections alive,
@@ -219,6 +227,7 @@ class LoanAuthHook(BaseHook):
         settings = client.settings()
         return PricingSession(auth=auth, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
 
+    @sanitize_exceptions
     def test_connection(self) -> tuple[bool, str]:
         """
         Authenticate once, with one attempt (the Test button of the Connection form).

@@ -10,6 +10,7 @@ from airflow_provider_loanauth._compat import BaseOperator, delete_xcom
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
+from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +64,7 @@ class LoanAuthOperator(BaseOperator):
 
         return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method))
 
+    @sanitize_exceptions
     def execute(self, context: Context) -> AccessToken | ApiSecret | str:  # noqa: ARG002 - Airflow's signature
         """
         Authenticate.
@@ -95,6 +97,7 @@ class LoanAuthForgetOperator(BaseOperator):
         super().__init__(**kwargs)
         self.credential_task_id = credential_task_id
 
+    @sanitize_exceptions
     def execute(self, context: Context) -> None:
         """
         Delete the credential. Succeeds also if there is none.

@@ -23,6 +23,7 @@ from airflow_provider_loanauth._compat import (
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
+from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +84,7 @@ class LoanAuthSensor(BaseSensorOperator):
 
         return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method), max_attempts=1)
 
+    @sanitize_exceptions
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
         """
         Try once to authenticate.
@@ -99,6 +101,7 @@ class LoanAuthSensor(BaseSensorOperator):
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=credential)
 
+    @sanitize_exceptions
     def execute(self, context: Context) -> AccessToken | ApiSecret | str:
         """
         Wait and authenticate.
@@ -117,6 +120,7 @@ class LoanAuthSensor(BaseSensorOperator):
             self._apply_fail_policy(error)
         return credential
 
+    @sanitize_exceptions
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """
         Resume after the trigger. Errors fail or skip the task as in the other modes.
@@ -133,6 +137,7 @@ class LoanAuthSensor(BaseSensorOperator):
         except AirflowException as error:
             self._apply_fail_policy(error)
 
+    @sanitize_exceptions
     def execute_complete(
         self, context: Context, event: Any = None, *, deadline: float | None = None
     ) -> AccessToken | ApiSecret | str:

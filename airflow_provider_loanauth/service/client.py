@@ -17,7 +17,7 @@ from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences
-from airflow_provider_loanauth.redaction import NotForXCom, mask
+from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service import protocol
 from airflow_provider_loanauth.service.memory import PROCESS_FAILURES, FailureMemory
 
@@ -68,6 +68,7 @@ class AuthenticationResult(NotForXCom):
             settings=settings, response=response, requested_at=requested_at, expires_at=expires_at, lifetime=lifetime
         )
 
+    @sanitize_exceptions
     def seal(self) -> AccessToken | ApiSecret:
         """
         Return the sealed credential, which can be stored in XCom.
@@ -128,6 +129,7 @@ class Client:
         self._logged_warnings = set() if logged_warnings is None else logged_warnings
         self._failures = failures
 
+    @sanitize_exceptions
     def settings(self, method: str | None = None) -> Settings:
         """
         Read and check the Connection, and mask its secrets in this task's logs.
@@ -146,6 +148,7 @@ class Client:
             self._warn_once(warning)
         return settings
 
+    @sanitize_exceptions
     def authenticate(self, settings: Settings | None = None) -> AuthenticationResult:
         """
         Authenticate (``service-interface.md`` §4).

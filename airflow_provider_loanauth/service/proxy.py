@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import requests
 from requests.adapters import HTTPAdapter
 
 if TYPE_CHECKING:
@@ -50,19 +49,3 @@ class ProxyAdapter(HTTPAdapter):
         if self._proxy is not None and proxy == self._proxy.url:
             return self._proxy.headers
         return super().proxy_headers(proxy)
-
-    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
-        """
-        Send a request; parameters and errors are those of ``HTTPAdapter.send``.
-
-        With a proxy, an error has no cause and no context: a frame of ``http.client`` in their tracebacks may have the
-        credentials of the proxy in a local variable.
-        """
-        if self._proxy is None:
-            return super().send(request, *args, **kwargs)
-        try:
-            return super().send(request, *args, **kwargs)
-        except requests.exceptions.RequestException as error:
-            failure = error
-        failure.__cause__ = failure.__context__ = None
-        raise failure

@@ -14,7 +14,7 @@ from requests.auth import HTTPBasicAuth
 
 from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.get_provider_info import USER_AGENT
-from airflow_provider_loanauth.redaction import encoded_forms, hide_cause
+from airflow_provider_loanauth.redaction import encoded_forms, sanitize_exceptions
 from airflow_provider_loanauth.service.adapter import LimitedAdapter
 from airflow_provider_loanauth.service.errors import (
     TRANSPORT_EXCEPTIONS,
@@ -26,6 +26,7 @@ from airflow_provider_loanauth.service.errors import (
 from airflow_provider_loanauth.service.exchange import MAX_BODY_BYTES, Exchange
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
 from airflow_provider_loanauth.service.proxy import proxies_of
+from airflow_provider_loanauth.service.tracing import not_traced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +76,8 @@ class Transport:
     def __exit__(self, *exc_info: object) -> None:
         self._session.close()
 
-    @hide_cause()
+    @sanitize_exceptions
+    @not_traced()
     def send(self, request: WireRequest) -> WireResponse:
         """
         Send a request once.

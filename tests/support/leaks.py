@@ -6,8 +6,10 @@ import base64
 import json
 import re
 import traceback
+from pathlib import Path
 from urllib.parse import quote, quote_plus
 
+_TESTS = str(Path(__file__).parents[1])
 #: Any JSON web token: it begins with the Base64 of '{"'. A Fernet token may by chance begin so too, but has no dot.
 _JSON_WEB_TOKEN = re.compile(r"eyJ[\w-]{8,}\.[\w-]+")
 
@@ -37,23 +39,43 @@ def without_masking_lines(output):
     return "\n".join(line for line in output.splitlines() if "msg=MaskSecret(" not in line)
 
 
+def chain_of(error):
+    """Return an exception and its inner exceptions: causes, contexts, and exceptions in arguments or groups."""
+    chain, pending = [], [error]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, BaseException) and not any(current is one for one in chain):
+            chain.append(current)
+            pending += [current.__cause__, current.__context__, *current.args, *getattr(current, "exceptions", ())]
+    return chain
+
+
 def messages(error):
     """Return every text of an exception and its chain: messages, representations, the traceback."""
     texts = ["".join(traceback.format_exception(error))]
-    pending = [error]
-    while pending:
-        current = pending.pop()
-        texts += [str(current), repr(current), repr(current.args), repr(vars(current))]
-        pending += [inner for inner in (current.__cause__, current.__context__) if inner is not None]
+    for one in chain_of(error):
+        texts += [str(one), repr(one), repr(one.args), repr(vars(one))]
     return "\n".join(texts)
 
 
+def frames_of(error):
+    """Return the frames below the test in the tracebacks of an exception and its chain."""
+    return [
+        frame
+        for one in chain_of(error)
+        for frame, _ in traceback.walk_tb(one.__traceback__)
+        if not frame.f_code.co_filename.startswith(_TESTS)
+    ]
+
+
 def locals_of(error):
-    """Return the local variables of this package's frames, as a debugger or a traceback with locals prints them."""
-    shown, traceback = [], error.__traceback__
-    while traceback:
-        frame = traceback.tb_frame
-        if "airflow_provider_loanauth" in frame.f_code.co_filename:
-            shown += [f"{name} = {value!r}" for name, value in frame.f_locals.items()]
-        traceback = traceback.tb_next
-    return "\n".join(shown)
+    """Return the local variables of these frames, as a debugger or a traceback with locals prints them."""
+    variables = [item for frame in frames_of(error) for item in frame.f_locals.items()]
+    return "\n".join(f"{name} = {_safe_repr(value)}" for name, value in variables)
+
+
+def _safe_repr(value):
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - an interruption may leave an object half-built
+        return repr(type(value))

@@ -1,0 +1,100 @@
+"""
+Time-outs in the middle of a call. Airflow raises one from a signal handler, so it can arrive at any moment. At whatever
+moment that is, the exception that leaves the package must contain no secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from datetime import datetime, timezone
+
+import pytest
+
+from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
+from airflow_provider_loanauth.credentials import AccessToken
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from tests.support.airflow_names import AirflowTaskTimeout
+from tests.support.interruption import interrupted_at
+from tests.support.leaks import leaks, locals_of, messages
+from tests.support.secret_accounts import SECRETS, secret_connections, without
+
+TOKEN = "eyJhbGciOiJub25lIn0.eyJjIjoiQ0FOQVJZIn0.CANARYissued"
+OLD_TOKEN = "eyJhbGciOiJub25lIn0.eyJjIjoiQ0FOQVJZIn0.CANARYrejected"
+#: Not every moment, because there are thousands. `LOANAUTH_SLOW=1` tries each.
+STEP = 1 if "LOANAUTH_SLOW" in os.environ else 13
+API_SECRET = "CANARY-issued-secret"
+SEARCHED = [*SECRETS.values(), TOKEN, OLD_TOKEN, API_SECRET]
+
+
+def respond(request):
+    if request.path.startswith("/price"):
+        return (401 if OLD_TOKEN in request.headers["authorization"] else 200), {}, b"{}"
+    return 200, {}, json.dumps({"access_token": TOKEN, "secret": API_SECRET, "valid": 1}).encode()
+
+
+def reject(request):
+    return 401, {}, json.dumps({"error": "invalid_grant", "error_description": request.headers.get("origin")}).encode()
+
+
+@pytest.fixture
+def actions(pricing, define):
+    """What is interrupted, by name: a function that makes a new call."""
+    for method, connection in secret_connections(pricing.url).items():
+        define(f"marked_{method}", connection)
+        define(f"incomplete_{method}", without(connection, "origin"))
+    pricing.respond = respond
+    issued_at = datetime.now(timezone.utc)
+    token = AccessToken.seal(OLD_TOKEN, method="jwt", conn_id="marked_jwt", issued_at=issued_at, expires_at=None)
+
+    def rejected():
+        pricing.respond = reject
+        LoanAuthHook("marked_jwt").get_credential()
+
+    def price():
+        _PROCESS_CACHE.clear()
+        # A copy, because a credential that was opened stays open.
+        restored = AccessToken.deserialize(token.serialize(), 1)
+        with LoanAuthHook("marked_jwt").get_conn(restored) as session:
+            session.post(f"{pricing.url}/price", json={})
+
+    return {
+        "hook": lambda: LoanAuthHook("marked_ppe").get_credential(),
+        "operator": lambda: LoanAuthOperator(task_id="login", loanauth_conn_id="marked_jwt").execute({}),
+        "plaintext": lambda: LoanAuthSensor(task_id="wait", loanauth_conn_id="marked_jwt", seal=False).execute({}),
+        "rejected": rejected,
+        "settings": lambda: LoanAuthHook("incomplete_jwt").get_credential(),
+        "pricing": price,
+    }
+
+
+# A time-out may leave a socket to the garbage collector, or arrive in a finalizer, which only warns of it.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", ["hook", "operator", "plaintext", "rejected", "settings", "pricing"])
+def test_a_time_out_at_every_moment(name, actions):
+    action = actions[name]
+    expected = {"rejected": RejectedError, "settings": SettingsError}.get(name)
+    with interrupted_at(0), pytest.raises(expected) if expected else contextlib.nullcontext():
+        action()
+    # A second call, because the first one imported modules.
+    with interrupted_at(0) as whole, pytest.raises(expected) if expected else contextlib.nullcontext():
+        action()
+    tried = range(1, whole.moments + 1, STEP)
+    timed_out = 0
+    for moment in tried:
+        error = None
+        with interrupted_at(moment):
+            try:
+                action()
+            except (AirflowTaskTimeout, LoanAuthError) as left:
+                error = left
+        if error is None:
+            # A library has caught the time-out.
+            continue
+        timed_out += isinstance(error, AirflowTaskTimeout)
+        assert leaks(locals_of(error) + messages(error), SEARCHED) == [], f"moment {moment} of {whole.moments}"
+    assert timed_out > len(tried) * 0.9

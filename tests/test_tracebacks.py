@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import inspect
+import traceback
+
+import pytest
+
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.redaction import clear_locals, sanitize_exceptions
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from tests.support.leaks import leaks
+
+SECRET = "CANARY-made-up-secret"
+
+
+def fail_with(error):
+    secret = SECRET
+    try:
+        int(secret)
+    except ValueError as inner:
+        raise error from inner
+
+
+@sanitize_exceptions
+def fail(error, *_):
+    secret = SECRET
+    fail_with(error)
+    return secret
+
+
+@sanitize_exceptions
+async def fail_async(error, *_):
+    secret = SECRET
+    await asyncio.sleep(0)
+    fail_with(error)
+    return secret
+
+
+def call(error, secret=SECRET):
+    return fail(error, SECRET)
+
+
+def call_async(error):
+    return asyncio.run(fail_async(error, SECRET))
+
+
+def frames_below(error, caller):
+    """Return the frames below a function that calls a decorated function."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [frame.f_code.co_name for frame in frames]
+    return frames[names.index(caller) + 1 :]
+
+
+@pytest.mark.parametrize("caller", [call, call_async])
+@pytest.mark.parametrize("kind", [LoanAuthError, KeyError, KeyboardInterrupt])
+def test_no_exception_contains_a_secret(kind, caller):
+    with pytest.raises(kind) as caught:
+        caller(kind("made up"))
+    below = frames_below(caught.value, caller.__name__)
+    # asyncio has variables too, but only those of its own.
+    assert leaks(str([frame.f_locals for frame in below]), [SECRET]) == []
+    assert below
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("caller", [call, call_async])
+def test_an_expected_error_has_one_frame_of_this_package(caller):
+    with pytest.raises(LoanAuthError) as caught:
+        caller(LoanAuthError("made up"))
+    names = [frame.f_code.co_name for frame in frames_below(caught.value, caller.__name__)]
+    assert "fail_with" not in names
+    assert len([name for name in names if name.startswith("sanitized")]) == 1
+
+
+def test_other_exceptions_keep_their_traceback():
+    with pytest.raises(KeyError) as caught:
+        call(KeyError("made up"))
+    names = [frame.f_code.co_name for frame in frames_below(caught.value, "call")]
+    assert names == ["sanitized", "fail", "fail_with"]
+
+
+def test_the_frames_of_the_caller_are_not_changed():
+    with pytest.raises(KeyError) as caught:
+        call(KeyError("made up"), secret="of the caller")
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+    frame = next(frame for frame in frames if frame.f_code.co_name == "call")
+    assert frame.f_locals["secret"] == "of the caller"
+
+
+def test_an_exception_that_the_caller_handles_stays():
+    def outer():
+        local = "of the caller"
+        raise ValueError(local)
+
+    def handle():
+        try:
+            outer()
+        except ValueError:
+            call(LoanAuthError("made up"))
+
+    with pytest.raises(LoanAuthError) as caught:
+        handle()
+    handled = caught.value.__context__
+    assert type(handled) is ValueError
+    assert frames_below(handled, "handle")[0].f_locals == {"local": "of the caller"}
+    # Python prints it, as for any other exception.
+    assert "During handling of the above exception" in "".join(traceback.format_exception(caught.value))
+
+
+def test_the_exception_that_the_caller_handles_is_raised_again():
+    @sanitize_exceptions
+    def raise_again(error):
+        raise error
+
+    def handle():
+        try:
+            int("x")
+        except ValueError as error:
+            raise_again(error)
+
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        handle()
+    assert caught.value.__context__ is None
+
+
+def test_exceptions_in_arguments_are_cleared_too():
+    """urllib3 and requests pass the cause as an argument or as an attribute."""
+
+    def make():
+        try:
+            fail_with(KeyError("made up"))
+        except KeyError as error:
+            return error
+
+    inner, attribute = make(), make()
+    error = OSError(inner)
+    error.reason = attribute
+    with pytest.raises(OSError, match="made up"), clear_locals():
+        raise error
+    for one in (inner, attribute):
+        frames = [frame for frame, _ in traceback.walk_tb(one.__traceback__)]
+        assert [frame.f_locals for frame in frames] == [{}] * len(frames)
+
+
+def test_a_generator_of_the_caller_goes_on():
+    """Clearing a frame must not close a generator that waits for its next value (Python up to 3.12 closes it)."""
+
+    @sanitize_exceptions
+    def step():
+        raise KeyError("made up")
+
+    def flow():
+        yield "before"
+        with contextlib.suppress(KeyError):
+            step()
+        yield "after"
+
+    assert list(flow()) == ["before", "after"]
+
+
+def test_one_exception_in_many_coroutines():
+    async def one():
+        with pytest.raises(LoanAuthError) as caught:
+            await fail_async(copy.copy(shared))
+        await asyncio.sleep(0)
+        return caught.value
+
+    async def many():
+        return await asyncio.gather(*(one() for _ in range(5)))
+
+    shared = LoanAuthError("made up")
+    assert [str(error) for error in asyncio.run(many())] == ["made up"] * 5
+
+
+def test_the_function_keeps_its_name_and_signature():
+    assert fail.__name__ == "fail"
+    assert str(inspect.signature(fail)) == "(error, *_)"
+    assert inspect.iscoroutinefunction(fail_async)
+
+
+def test_the_rest_of_the_traceback_is_logged_at_debug(logs):
+    with pytest.raises(LoanAuthError):
+        call(LoanAuthError("made up"))
+    (record,) = logs.at("debug")
+    assert record.startswith("fail raised an exception.")
+    assert "in fail_with" in record
+    assert "raise error from inner" in record
+    assert "ValueError:" in record
+    assert leaks(record, [SECRET]) == []
+
+
+# --- a wrong password
+
+
+@pytest.fixture
+def wrong_password(sandbox, define):
+    connection = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    define("wrong", {**connection, "password": "made-up-wrong-password"})
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: LoanAuthHook("wrong").authen_jwt(),
+        lambda: LoanAuthHook("wrong").get_credential(),
+        lambda: asyncio.run(LoanAuthHook("wrong").aget_credential()),
+        lambda: LoanAuthOperator(task_id="login", loanauth_conn_id="wrong").execute({}),
+        lambda: LoanAuthSensor(task_id="wait", loanauth_conn_id="wrong").execute({}),
+        lambda: LoanAuthSensor(task_id="wait", loanauth_conn_id="wrong", deferrable=True).execute({}),
+    ],
+    ids=["authen_jwt", "get_credential", "aget_credential", "operator", "sensor", "deferrable"],
+)
+def test_a_wrong_password_shows_one_frame_of_this_package(run, wrong_password, logs):
+    with pytest.raises(RejectedError) as caught:
+        run()
+    files = [entry.filename for entry in traceback.extract_tb(caught.value.__traceback__)]
+    assert len([file for file in files if "airflow_provider_loanauth" in file]) == 1
+    assert not [file for file in files if "tenacity" in file or "requests" in file]
+    # What was cut off is in the log at DEBUG.
+    assert "tenacity" in "\n".join(logs.at("debug"))
+    assert leaks(logs.text, ["made-up-wrong-password"]) == []
