@@ -142,6 +142,7 @@ for conn_id in sys.argv[1:]:
 """
 
 
+@pytest.mark.processes
 def test_local_filesystem_backend(tmp_path):
     """A secrets backend, in a process without any other source of Connections."""
     stored = {
