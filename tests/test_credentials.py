@@ -106,6 +106,26 @@ def test_no_representation_shows_the_secret(make):
     assert repr(credential.value) == "'***'"
 
 
+@pytest.mark.parametrize(
+    ("make", "changes", "name", "expiry"),
+    [
+        (access_token, {}, "AccessToken", ", expires at 2026-11-21 09:59:59+00:00"),
+        (access_token, {"expires_at": None}, "AccessToken", ""),
+        (api_secret, {}, "ApiSecret", ""),
+    ],
+)
+def test_the_representation_shows_the_metadata(make, changes, name, expiry):
+    shown = repr(make(**{"method": "made-up"} | changes))
+    metadata = "connection 'tenant_a', method 'made-up', issued at 2026-11-21 09:00:00+00:00"
+    assert shown == f"<{name} of {metadata}{expiry}; sealed, .value opens it>"
+
+
+@pytest.mark.parametrize("valid", [None, 0, 1, -1, 1793232000123])
+def test_valid_comes_back(valid):
+    assert api_secret(valid=valid).valid == valid
+    assert through_xcom(api_secret(valid=valid)).valid == valid
+
+
 @both
 def test_opening_masks_each_form(make):
     secret = f"CANARY {make.__name__}/ü+%"
@@ -173,8 +193,9 @@ def test_a_damaged_seal(make, sealed):
 def test_changed_metadata(make, change):
     credential = make()
     moved = type(credential).deserialize(credential.serialize() | change, 1)
-    with pytest.raises(SealError, match="sealed for a different connection or method than its metadata states"):
+    with pytest.raises(SealError, match="for a different connection or method than its metadata states") as caught:
         moved.value  # noqa: B018
+    assert (caught.value.conn_id, caught.value.method) == (moved.conn_id, moved.method)
 
 
 @pytest.mark.parametrize("value", ["CANARY\nsecond\n\nlast\n", "\n", "('AccessToken', 'jwt', 'b')\n\nCANARY", ""])
