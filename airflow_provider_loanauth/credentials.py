@@ -189,7 +189,7 @@ class Credential:
         return isinstance(other, type(self)) and other.serialize() == self.serialize()
 
     def __hash__(self) -> int:
-        return hash((type(self), self._sealed))
+        return hash(self._sealed)
 
     def __repr__(self) -> str:
         until = f", expires at {self.expires_at}" if self.expires_at else ""
