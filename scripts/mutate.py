@@ -38,6 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ACCEPTED = Path(__file__).with_name("accepted_mutants.json")
 PACKAGE = "airflow_provider_loanauth"
 MAX_SURVIVORS = 0.03
+PASSED = {"killed", "timeout", "not checked"}
 _PROSE = re.compile(r"\w[.,:;]? \(?'?\w")
 
 
@@ -166,23 +167,23 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "modules", nargs="*", help="modules of the package, such as connection or auth.origin (default: all configured)"
     )
-    parser.add_argument("--survivors", action="store_true", help="run only mutants that survived before")
-    parser.add_argument("--resume", action="store_true", help="run only mutants without a result")
-    parser.add_argument("--report", action="store_true", help="run no mutants, and print the last results")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--survivors", action="store_true", help="run only mutants that survived the last run")
+    which.add_argument("--resume", action="store_true", help="run all mutants without a result, in every module")
+    which.add_argument("--report", action="store_true", help="run no mutants, and print the last results")
     parser.add_argument("--processes", type=int, default=1, help="mutants to run at the same time (default: 1)")
     return parser.parse_args(arguments)
 
 
 def select(arguments: argparse.Namespace) -> list[str]:
     """
-    Return the names, or patterns of names, of the mutants to run.
+    Return the names, or patterns of names, of the mutants to run; mutmut runs only these, even if it has a result.
 
     :param arguments: the parsed arguments
     """
-    if not (arguments.survivors or arguments.resume):
-        return [f"{PACKAGE}.{module}.*" for module in arguments.modules or [""]]
-    wanted = {"not checked"} if arguments.resume else {"survived", "no tests", "timeout", "suspicious"}
-    return [name for name, status, _ in mutants() if status in wanted and _is_in(name, arguments.modules)]
+    if arguments.survivors:
+        return [name for name, status, _ in mutants() if status not in PASSED and _is_in(name, arguments.modules)]
+    return [f"{PACKAGE}.{module}.*" for module in arguments.modules] or [f"{PACKAGE}.*"]
 
 
 def _is_in(mutant: str, modules: Sequence[str]) -> bool:
@@ -206,7 +207,7 @@ def report(modules: Sequence[str]) -> bool:
         if not _is_in(name, modules):
             continue
         counts[status] += 1
-        if status in {"killed", "timeout", "not checked"}:
+        if status in PASSED:
             continue
         diff = changed_lines(get_diff_for_mutant(name, path=path))
         key = (readable(name).partition(" ")[0], diff)
@@ -217,7 +218,7 @@ def report(modules: Sequence[str]) -> bool:
         if _is_in(f"{PACKAGE}.{function}", modules) and not counts["not checked"]:
             print(f"\nNo such survivor; remove it from {ACCEPTED.name}: {function}\n{diff}")
     total = counts.total() - counts["not checked"]
-    share = unexplained / total if total else 0.0
+    share = unexplained / total if total else 1.0
     print(f"\n{total} mutants:", ", ".join(f"{number} {status}" for status, number in counts.most_common()))
     print(f"{unexplained} survived without a reason: {share:.1%} (at most {MAX_SURVIVORS:.0%})")
     return share <= MAX_SURVIVORS
@@ -234,8 +235,8 @@ def main(arguments: Sequence[str]) -> int:
     os.chdir(ROOT)
     if not parsed.report:
         extend_mutmut()
-        selected = select(parsed)
-        if selected:
+        selected = [] if parsed.resume else select(parsed)
+        if selected or parsed.resume:
             # The processes of the mutants end without removing their temporary files.
             with tempfile.TemporaryDirectory(prefix="mutate-") as directory:
                 os.environ["TMPDIR"] = tempfile.tempdir = directory

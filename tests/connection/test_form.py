@@ -285,7 +285,7 @@ def test_the_timeout_is_a_number_and_the_switch_a_box(drawn):
     assert drawn({"timeout": "20"}).timeout.data == 20
 
 
-def test_text_fields_look_like_those_of_the_web_server(drawn, monkeypatch):
+def test_text_fields_have_the_widgets_of_the_web_server(drawn, monkeypatch):
     """Airflow 2.11 draws its own text and password fields with widgets of Flask-AppBuilder."""
     fieldwidgets = ModuleType("flask_appbuilder.fieldwidgets")
     fieldwidgets.BS3TextFieldWidget = lambda: lambda field: f"text of {field.name}"
