@@ -36,7 +36,7 @@ def require_fernet() -> Any:
     except AirflowException:
         reason = "Airflow's Fernet key is missing or invalid"
     # Without a key Airflow may return a stand-in that encrypts nothing.
-    if fernet is None or not getattr(fernet, "is_encrypted", False):
+    if not getattr(fernet, "is_encrypted", False):
         raise SealError(
             f"{reason}, so the credential cannot be sealed for XCom. Set the same [core] fernet_key "
             "(AIRFLOW__CORE__FERNET_KEY) on every component of this Airflow, or set seal=False on the operator or "

@@ -66,8 +66,19 @@ def test_round_trip(make, trip):
 
 
 @pytest.mark.parametrize("expires_at", [None, EXPIRES])
-def test_times_are_pendulum_and_utc(expires_at):
-    token = access_token(issued_at=ISSUED.astimezone(timezone(timedelta(hours=5, minutes=30))), expires_at=expires_at)
+@pytest.mark.parametrize(
+    "issued_at",
+    [
+        ISSUED,
+        ISSUED.astimezone(timezone(timedelta(hours=5, minutes=30))),
+        ISSUED.replace(tzinfo=pendulum.UTC),
+        pendulum.instance(ISSUED),
+        pendulum.instance(ISSUED).in_timezone("Asia/Kolkata"),
+    ],
+    ids=["utc", "offset", "pendulum-utc", "pendulum", "pendulum-zone"],
+)
+def test_times_are_pendulum_and_utc(issued_at, expires_at):
+    token = access_token(issued_at=issued_at, expires_at=expires_at)
     for time in (token.issued_at, through_xcom(token).issued_at):
         assert isinstance(time, pendulum.DateTime)
         assert time.timezone_name == "UTC"

@@ -177,6 +177,8 @@ def test_required_fields(model, document, missing):
         ("1.5", None),
         ("-1", None),
         ("soon", None),
+        ("9" * 18, 10**18 - 1),
+        ("9" * 19, None),
         ("9" * 5000, None),
         ("٣", None),
     ],
