@@ -76,6 +76,12 @@ e2e: $(READY) ## Run the end-to-end tests on real Airflow installations (ARGS="-
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) -e '.[e2e]' -e ./sandbox
 	@$(BIN)/python -m e2e.run $(ARGS)
 
+.PHONY: mutate
+mutate: $(READY) ## Check that tests fail when the code is changed; some modules: ARGS="connection auth.origin"
+	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .mutate
+	@$(BIN)/uv pip install --quiet --python .mutate/bin/python -c $(PINS) -e '.[dev]' -e ./sandbox mutmut==3.8.1
+	@.mutate/bin/python -m scripts.mutate $(ARGS)
+
 .PHONY: lint
 lint: $(READY) ## Check style, format, types and import layers
 	@$(BIN)/ruff check .
@@ -110,5 +116,5 @@ build: $(READY) ## Build wheels and sdists of both distributions into dist/, and
 
 .PHONY: clean
 clean: ## Remove all files that the other targets create, including .venv
-	@rm -rf $(VENV) .venv-*-* .matrix .e2e .demo .bench build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) .venv-*-* .matrix .e2e .demo .bench .mutate mutants build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

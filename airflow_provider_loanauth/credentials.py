@@ -36,7 +36,7 @@ def require_fernet() -> Any:
     except AirflowException:
         reason = "Airflow's Fernet key is missing or invalid"
     # Without a key Airflow may return a stand-in that encrypts nothing.
-    if fernet is None or not getattr(fernet, "is_encrypted", False):
+    if not getattr(fernet, "is_encrypted", False):
         raise SealError(
             f"{reason}, so the credential cannot be sealed for XCom. Set the same [core] fernet_key "
             "(AIRFLOW__CORE__FERNET_KEY) on every component of this Airflow, or set seal=False on the operator or "
@@ -190,7 +190,7 @@ class Credential:
         return isinstance(other, type(self)) and other.serialize() == self.serialize()
 
     def __hash__(self) -> int:
-        return hash((type(self), self._sealed))
+        return hash(self._sealed)
 
     def __repr__(self) -> str:
         until = f", expires at {self.expires_at}" if self.expires_at else ""

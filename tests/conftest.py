@@ -14,6 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+PID = os.getpid()
 HOME = Path(tempfile.mkdtemp(prefix="loanauth-tests-"))
 
 from tests.support.fernet_keys import FERNET_KEY  # noqa: E402
@@ -52,6 +53,8 @@ hypothesis.settings.load_profile("steady")
 
 
 def pytest_configure(config):
+    # Mutation testing runs pytest many times, in this process and in forked ones.
+    HOME.mkdir(exist_ok=True)
     if getattr(config.option, "dist", "no") == "load":
         # The tests of a file share costly fixtures, such as whole DAG runs, so each file runs in one worker. Files
         # start in the order of their names, so that the slowest ones are not the last.
@@ -59,7 +62,8 @@ def pytest_configure(config):
 
 
 def pytest_unconfigure():
-    shutil.rmtree(HOME, ignore_errors=True)
+    if os.getpid() == PID:
+        shutil.rmtree(HOME, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -66,8 +66,19 @@ def test_round_trip(make, trip):
 
 
 @pytest.mark.parametrize("expires_at", [None, EXPIRES])
-def test_times_are_pendulum_and_utc(expires_at):
-    token = access_token(issued_at=ISSUED.astimezone(timezone(timedelta(hours=5, minutes=30))), expires_at=expires_at)
+@pytest.mark.parametrize(
+    "issued_at",
+    [
+        ISSUED,
+        ISSUED.astimezone(timezone(timedelta(hours=5, minutes=30))),
+        ISSUED.replace(tzinfo=pendulum.UTC),
+        pendulum.instance(ISSUED),
+        pendulum.instance(ISSUED).in_timezone("Asia/Kolkata"),
+    ],
+    ids=["utc", "offset", "pendulum-utc", "pendulum", "pendulum-zone"],
+)
+def test_times_are_pendulum_and_utc(issued_at, expires_at):
+    token = access_token(issued_at=issued_at, expires_at=expires_at)
     for time in (token.issued_at, through_xcom(token).issued_at):
         assert isinstance(time, pendulum.DateTime)
         assert time.timezone_name == "UTC"
@@ -104,6 +115,26 @@ def test_no_representation_shows_the_secret(make):
     assert "connection 'tenant_a'" in str(credential)
     assert ".value opens it" in str(credential)
     assert repr(credential.value) == "'***'"
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "name", "expiry"),
+    [
+        (access_token, {}, "AccessToken", ", expires at 2026-11-21 09:59:59+00:00"),
+        (access_token, {"expires_at": None}, "AccessToken", ""),
+        (api_secret, {}, "ApiSecret", ""),
+    ],
+)
+def test_the_representation_shows_the_metadata(make, changes, name, expiry):
+    shown = repr(make(**{"method": "made-up"} | changes))
+    metadata = "connection 'tenant_a', method 'made-up', issued at 2026-11-21 09:00:00+00:00"
+    assert shown == f"<{name} of {metadata}{expiry}; sealed, .value opens it>"
+
+
+@pytest.mark.parametrize("valid", [None, 0, 1, -1, 1793232000123])
+def test_valid_comes_back(valid):
+    assert api_secret(valid=valid).valid == valid
+    assert through_xcom(api_secret(valid=valid)).valid == valid
 
 
 @both
@@ -173,8 +204,9 @@ def test_a_damaged_seal(make, sealed):
 def test_changed_metadata(make, change):
     credential = make()
     moved = type(credential).deserialize(credential.serialize() | change, 1)
-    with pytest.raises(SealError, match="sealed for a different connection or method than its metadata states"):
+    with pytest.raises(SealError, match="for a different connection or method than its metadata states") as caught:
         moved.value  # noqa: B018
+    assert (caught.value.conn_id, caught.value.method) == (moved.conn_id, moved.method)
 
 
 @pytest.mark.parametrize("value", ["CANARY\nsecond\n\nlast\n", "\n", "('AccessToken', 'jwt', 'b')\n\nCANARY", ""])

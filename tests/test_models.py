@@ -61,6 +61,15 @@ VALUES = {
     list: ["CANARY-value"],
     type(None): None,
 }
+#: How a message names each JSON type.
+JSON_TYPES = {
+    int: "an integer",
+    float: "another number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+    type(None): "null",
+}
 WRONG = [(wire, other) for wire, _, kind in FIELDS[1:] for other in VALUES if other is not kind]
 
 
@@ -111,10 +120,9 @@ def test_a_wrong_type_of_the_access_token_names_the_field_and_not_the_value(othe
     with pytest.raises(ResponseError) as caught:
         from_json(TokenResponse, FULL | {"access_token": VALUES[other]})
     text = str(caught.value)
-    assert "The field access_token of the response is " in text
+    assert f"The field access_token of the response is {JSON_TYPES[other]}; the interface specifies a string." in text
     assert "CANARY" not in text
     assert "4711" not in text
-    assert "the interface specifies a string" in text
 
 
 @pytest.mark.parametrize(("outer", "inner", "kind"), NESTED)
@@ -169,6 +177,8 @@ def test_required_fields(model, document, missing):
         ("1.5", None),
         ("-1", None),
         ("soon", None),
+        ("9" * 18, 10**18 - 1),
+        ("9" * 19, None),
         ("9" * 5000, None),
         ("٣", None),
     ],

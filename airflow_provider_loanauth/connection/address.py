@@ -31,7 +31,7 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
     schema = str(schema or "").strip("/ ")
     is_scheme = schema.lower() in ("http", "https")
     if "://" not in host:
-        host = f"{schema.lower() if is_scheme else 'https'}://{host}"
+        host = f"{schema if is_scheme else 'https'}://{host}"
     try:
         parts = urlsplit(host)
         own_port = parts.port

@@ -130,6 +130,7 @@ def outcome(metadata_template, tmp_path_factory):
         yield SimpleNamespace(of=outcome, counters=sandbox.counters())
 
 
+@pytest.mark.processes
 def test_hook_operator_mapped_operator_and_header_price_with_one_login_a_run(outcome):
     assert set(outcome.of.states("http_jwt").values()) == {"success"}
     assert set(outcome.of.states("http_ppe").values()) == {"success"}
@@ -139,6 +140,7 @@ def test_hook_operator_mapped_operator_and_header_price_with_one_login_a_run(out
     assert (outcome.counters.prices.succeeded, outcome.counters.prices.rejected) == (6 + 7, 0)
 
 
+@pytest.mark.processes
 def test_the_runs_store_no_secret(outcome):
     """Except the rendered fields of Airflow 3.0, where a templated header is in plaintext (``docs/security.md``)."""
     for name, octets in outcome.of.octets.items():

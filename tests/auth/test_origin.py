@@ -78,6 +78,12 @@ def test_not_an_http_or_https_address(address):
     assert not guard.is_bound_to(address)
 
 
+@pytest.mark.parametrize("address", ["pricing.example", "ftp://pricing.example", "https://"])
+def test_an_address_without_an_origin_is_named_by_its_cause(address):
+    with pytest.raises(ValueError, match=r"^not an http or https address$"):
+        origin_of(address)
+
+
 @pytest.mark.parametrize("address", ["http://localhost:1", "http://127.8.9.1", "http://[::1]:80", "http://LOCALHOST."])
 def test_plain_http_is_allowed_to_loopback(address):
     OriginGuard().bind(address)
@@ -91,6 +97,16 @@ def test_plain_http_is_allowed_to_no_other_host(address):
 
 def test_a_new_guard_is_bound_to_no_origin():
     assert not OriginGuard().is_bound_to("https://pricing.example")
+
+
+def test_the_error_names_both_origins():
+    guard = OriginGuard()
+    guard.bind("https://pricing.example/price")
+    with pytest.raises(LoanAuthError) as caught:
+        guard.bind("https://other.example:8443/price?made-up-query")
+    assert "was first used for pricing.example, port 443," in str(caught.value)
+    assert "this request goes to other.example, port 8443." in str(caught.value)
+    assert "made-up-query" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +158,7 @@ def test_a_secret_without_a_company_id_is_not_applied():
         OriginGuard().apply(headers, active("ppe", company_id=None))
     assert headers == {}
     assert VALUE not in str(caught.value)
+    assert (caught.value.conn_id, caught.value.method) == ("c", "ppe")
 
 
 def test_a_repr_shows_no_value():

@@ -25,6 +25,7 @@ from airflow_provider_loanauth.connection.address import AddressError, base_addr
         ("auth.example", "tenant/7", None, "https://auth.example/tenant/7"),
         ("https://auth.example/a", "b", None, "https://auth.example/a/b"),
         ("HTTPS://Auth.Example", None, None, "https://auth.example"),
+        ("https://auth.example/XL/", "/XS", None, "https://auth.example/XL/XS"),
         ("https://grünwald.example", None, None, "https://grünwald.example"),
         ("https://my_host.example", None, None, "https://my_host.example"),
         ("http://localhost:8461", None, None, "http://localhost:8461"),

@@ -14,6 +14,7 @@ from importlib import resources
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import jsonschema
 import pytest
@@ -206,9 +207,8 @@ def drawn():
     """Draw the form with submitted values, or with stored values."""
     from wtforms import Form
 
-    cls = type("ConnectionForm", (Form,), LoanAuthHook.get_connection_form_widgets())
-
-    def draw(submitted=None, **stored):
+    def draw(submitted=None, *, widgets=None, **stored):
+        cls = type("ConnectionForm", (Form,), widgets or LoanAuthHook.get_connection_form_widgets())
         return cls(None if submitted is None else SubmittedForm(submitted), data=stored)
 
     return draw
@@ -231,6 +231,31 @@ def test_the_method_is_a_drop_down(drawn):
     assert re.search(r'<option selected value="los">Authen LOS \(los\)</option>', shown)
     assert shown.startswith("<select ")
     assert 'name="method"' in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "attributes"),
+    [
+        ({}, 'class="form-control" id="method" name="method"'),
+        ({"name_": "other", "disabled": True}, 'class="form-control" disabled id="method" name="other"'),
+    ],
+)
+@pytest.mark.parametrize(
+    ("stored", "choices"),
+    [
+        ({}, '<option selected value=""></option><option value="a">A</option>'),
+        ({"method": "a"}, '<option value=""></option><option selected value="a">A</option>'),
+    ],
+)
+def test_the_html_of_a_drop_down(stored, choices, options, attributes, drawn):
+    widget = form._DropDown({"a": "A"})
+    assert str(widget(drawn(**stored).method, **options)) == f"<select {attributes}>{choices}</select>"
+
+
+def test_a_drop_down_without_display_names_shows_its_values(drawn):
+    declared = {"label": "L", "description": "D", "schema": {"type": ["string", "null"], "enum": ["a"]}}
+    shown = str(drawn(widgets=form.form_widgets({"choice": declared})).choice())
+    assert '<option value="a">a</option>' in shown
 
 
 def test_a_drop_down_escapes_what_it_shows(drawn):
@@ -259,9 +284,23 @@ def test_an_empty_secret_field_keeps_the_stored_secret(drawn):
 
 def test_the_timeout_is_a_number_and_the_switch_a_box(drawn):
     assert 'type="number"' in str(drawn().timeout())
+    assert 'class="form-control"' in str(drawn().timeout())
     assert 'type="checkbox"' in str(drawn().api_key_in_headers())
     assert not drawn({"timeout": "soon"}).validate()
     assert drawn({"timeout": "20"}).timeout.data == 20
+
+
+def test_text_fields_have_the_widgets_of_the_web_server(drawn, monkeypatch):
+    """Airflow 2.11 draws its own text and password fields with widgets of Flask-AppBuilder."""
+    fieldwidgets = ModuleType("flask_appbuilder.fieldwidgets")
+    fieldwidgets.BS3TextFieldWidget = lambda: lambda field: f"text of {field.name}"
+    fieldwidgets.BS3PasswordFieldWidget = lambda: lambda field: f"password of {field.name}"
+    monkeypatch.setitem(sys.modules, "flask_appbuilder", ModuleType("flask_appbuilder"))
+    monkeypatch.setitem(sys.modules, "flask_appbuilder.fieldwidgets", fieldwidgets)
+    page = drawn()
+    assert (page.origin(), page.client_secret()) == ("text of origin", "password of client_secret")
+    assert 'type="checkbox"' in str(page.api_key_in_headers())
+    assert str(page.method()).startswith("<select ")
 
 
 def test_stub_classes_of_the_api_server_get_only_their_own_arguments(monkeypatch):
@@ -304,6 +343,7 @@ def trip(_sandbox, metadata_template, tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1]) | {"url": _sandbox.url, "output": done.stdout + done.stderr}
 
 
+@pytest.mark.processes
 def test_the_page_shows_every_field(trip):
     if isinstance(trip["form"], str):  # HTML of Airflow 2.11
         shown = html.unescape(trip["form"])
@@ -327,6 +367,7 @@ def test_the_page_shows_every_field(trip):
     assert [standard[name]["title"] for name in RELABELING] == [*RELABELING.values()]
 
 
+@pytest.mark.processes
 def test_the_hook_reads_what_the_form_has_saved(trip):
     assert trip["added"]["description"] == FIELDS["description"]
     assert trip["added"]["password"] == FIELDS["password"]
@@ -344,15 +385,18 @@ def test_the_hook_reads_what_the_form_has_saved(trip):
     }
 
 
+@pytest.mark.processes
 def test_an_edit_without_entering_secrets_again_keeps_them(trip):
     assert trip["edited_read"] == trip["added_read"] | {"timeout": 25.0}
     assert trip["edited"]["extra"]["proxy"] == FIELDS["proxy"]
 
 
+@pytest.mark.processes
 def test_the_page_deletes_the_connection(trip):
     assert trip["deleted"] is None
 
 
+@pytest.mark.processes
 def test_no_page_shows_a_secret(trip):
     for page in (trip["add_response"], trip["shown"], json.dumps(trip["form"]), trip["test"]):
         assert FIELDS["password"] not in html.unescape(page)
@@ -409,6 +453,7 @@ CONNECTION = {
 # Airflow 3.3 warns of a call of its own command line.
 @pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
 @pytest.mark.parametrize("how", ["json", "uri", "parts", "import"])
+@pytest.mark.processes
 def test_the_hook_reads_what_the_command_line_has_added(how, database, define, monkeypatch, tmp_path, capsys):
     define("expected", CONNECTION)
     expected = LoanAuthHook("expected").client.settings()
@@ -429,6 +474,7 @@ def test_the_hook_reads_what_the_command_line_has_added(how, database, define, m
     assert FIELDS["client_secret"] not in output.out + output.err
 
 
+@pytest.mark.processes
 def test_an_exported_connection_can_be_imported_again(database, monkeypatch, tmp_path, capfd):
     airflow("add", "given", "--conn-json", json.dumps(CONNECTION))
     before = read("given", monkeypatch)

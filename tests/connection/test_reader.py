@@ -142,6 +142,7 @@ for conn_id in sys.argv[1:]:
 """
 
 
+@pytest.mark.processes
 def test_local_filesystem_backend(tmp_path):
     """A secrets backend, in a process without any other source of Connections."""
     stored = {
@@ -219,6 +220,7 @@ def test_a_connection_that_was_not_found_may_be_retried():
 
     with pytest.raises(LoanAuthError, match=r"did not find a connection with this id: .* try again\.") as caught:
         read_connection(get, "made-up")
+    assert caught.value.conn_id == "made-up"
     assert not isinstance(caught.value, AirflowFailException)
     assert leaks(messages(caught.value), ["CANARY-password"]) == []
 

@@ -470,6 +470,14 @@ def test_booleans_that_came_back_as_strings(value, expected):
     assert load(conn({"api_key_in_headers": value}), "ppe").credentials.in_headers is expected
 
 
+def test_problems_are_sentences_with_a_space_between_them():
+    text = problems(conn({"client_id": None, "origin": None}))
+    assert (
+        "The Connection cannot be used: Origin is missing: method jwt requires it. "
+        "Client ID is missing: method jwt requires it."
+    ) in text
+
+
 def test_a_wrong_method_hides_no_other_problem():
     text = problems(conn({"method": "no such", "timeout": "soon"}), None)
     assert "Method must be one of jwt, los, ppe." in text

@@ -470,6 +470,7 @@ def test_the_prefix_of_the_address_is_kept_and_nothing_else(connection, sandbox)
 @pytest.mark.parametrize(
     ("value", "expected"), [(None, "False"), ("True", "True"), ("False", "False")], ids=["unset", "true", "false"]
 )
+@pytest.mark.processes
 def test_the_configuration_decides_whether_it_defers_by_default(value, expected):
     environment = {name: text for name, text in os.environ.items() if not name.endswith("__DEFAULT_DEFERRABLE")}
     if value:

@@ -10,12 +10,16 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+import pytest
+
 from loanauth_sandbox.accounts import default_accounts
 from loanauth_sandbox.server import running_sandbox
 from tests.support.airflow_scratch import conn_variable
 from tests.support.leaks import leaks, without_masking_lines
 from tests.support.paths import DAG_FILES, EXAMPLE_DAGS
 from tests.support.secret_search import found_in
+
+pytestmark = pytest.mark.processes
 
 DAG_FILE = DAG_FILES / "waits.py"
 EXAMPLE = EXAMPLE_DAGS / "price_when_open.py"

@@ -1,0 +1,248 @@
+"""
+Mutation testing: change the code in many small ways, and check that a test fails for each change (``make mutate``).
+
+mutmut writes the changed functions (mutants) to the directory ``mutants/`` and runs the tests that reach them. This
+module extends it, prints the survivors, and fails if more than 3 % of the mutants survive without a reason in
+``scripts/accepted_mutants.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import os
+import re
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+from mutmut.__main__ import cli
+from mutmut.mutation import file_mutation
+from mutmut.mutation.data import SourceFileMutationData
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.runners.harness import PytestRunner
+from mutmut.state import state
+from mutmut.stats import status_by_exit_code
+from mutmut.utils.file_utils import walk_mutatable_files
+from mutmut.workers import isolation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+ACCEPTED = Path(__file__).with_name("accepted_mutants.json")
+PACKAGE = "airflow_provider_loanauth"
+MAX_SURVIVORS = 0.03
+PASSED = {"killed", "timeout", "not checked"}
+_PROSE = re.compile(r"\w[.,:;]? \(?'?\w")
+
+
+def extend_mutmut() -> None:
+    """
+    Add what this project needs to mutmut.
+
+    - Decorated functions are mutated. By itself, mutmut mutates only class methods and static methods among them.
+    - Prose is not mutated: ``tests/project/test_troubleshooting.py`` compares the messages with the docs.
+    - Only the tests of the same part of the package run, unless there are none; those of fast files run first, because
+      the first failure ends a run.
+    """
+    skips = file_mutation.MutationVisitor._skip_node_and_children  # noqa: SLF001 - mutmut has no option for it
+    arrange = file_mutation.function_trampoline_arrangement
+
+    def skips_undecorated(visitor: Any, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.FunctionDef):
+            node = node.with_changes(decorators=())
+        return bool(skips(visitor, node))
+
+    def arrange_decorated(function: cst.FunctionDef, mutants: Any, class_name: str | None) -> Any:
+        names = {getattr(item.decorator, "value", "") for item in function.decorators}
+        if names <= {"classmethod", "staticmethod"}:
+            return arrange(function, mutants, class_name)
+        # Only the function that chooses a mutant is decorated, not the mutants.
+        empty, functions, assigned, mutant_names = arrange(function.with_changes(decorators=()), mutants, class_name)
+        chooser = functions[0].with_changes(decorators=[*function.decorators, *functions[0].decorators])
+        return empty, [chooser, *functions[1:]], assigned, mutant_names
+
+    file_mutation.MutationVisitor._skip_node_and_children = skips_undecorated  # noqa: SLF001
+    file_mutation.function_trampoline_arrangement = arrange_decorated
+    file_mutation.mutation_operators[:] = [
+        (kind, _without_prose(operator) if kind is cst.BaseString else operator)
+        for kind, operator in file_mutation.mutation_operators
+    ]
+    # They run while models.py is imported, before a mutant is chosen.
+    file_mutation.NEVER_MUTATE_FUNCTION_NAMES.update({"wire_field", "_extra_fields"})
+    isolation.PytestRunner = MirroredTests
+    # Airflow's logging would write these lines to a closed file.
+    logging.getLogger("mutmut").propagate = False
+
+
+def _without_prose(operator: Any) -> Any:
+    def mutate(node: cst.BaseString) -> Iterable[cst.BaseString]:
+        return [] if _PROSE.search(getattr(node, "value", "")) else operator(node)
+
+    return mutate
+
+
+class MirroredTests(PytestRunner):  # type: ignore[misc]  # mutmut is not installed where types are checked
+    """Runs, for each function, the tests of the same part of the package, those of fast files first."""
+
+    def warm_up(self) -> None:
+        """Import the tests, and keep the garbage collector from visiting them in the process of each mutant."""
+        super().warm_up()
+        gc.freeze()
+
+    def run_stats(self, *, tests: Iterable[str]) -> int:
+        """Find out which tests reach which function."""
+        exit_code = super().run_stats(tests=tests)
+        reached = state().tests_by_mangled_function_name
+        for function, names in reached.items():
+            reached[function] = {name for name in names if name.startswith(tests_of(function))} or names
+        return int(exit_code)
+
+    def _pytest_args_regular_run(self, tests: Iterable[str]) -> list[str]:
+        seconds: Counter[str] = Counter()
+        for test in tests:
+            seconds[_file(test)] += state().duration_by_test.get(test, 0)
+        ordered = sorted(tests, key=lambda test: (seconds[_file(test)], test))
+        return list(super()._pytest_args_regular_run(ordered))
+
+
+def tests_of(function: str) -> str:
+    """
+    Return the beginning of the paths of the tests for a function: a directory, or ``tests/test_``.
+
+    :param function: full name of the function
+    """
+    _, part, *rest = function.split(".")
+    return f"tests/{part}/" if len(rest) > 1 else "tests/test_"
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def mutants() -> Iterator[tuple[str, str, Path]]:
+    """Yield the name of each mutant, its status, and the path of its source file."""
+    for path in walk_mutatable_files():
+        data = SourceFileMutationData(path=path)
+        data.load()
+        for name, exit_code in data.exit_code_by_key.items():
+            yield name, status_by_exit_code[exit_code], path
+
+
+def readable(mutant: str) -> str:
+    """
+    Return the name of a mutant as ``module.Class.function (number)``.
+
+    :param mutant: mutmut's name, such as ``module.xǁClassǁfunction__mutmut_1`` or ``module.x_function__mutmut_1``
+    """
+    name, _, number = mutant.rpartition("__mutmut_")
+    module, _, function = name.removeprefix(f"{PACKAGE}.").rpartition(".")
+    function = function.removeprefix("xǁ").replace("ǁ", ".") if "ǁ" in function else function.removeprefix("x_")
+    return f"{module}.{function} ({number})"
+
+
+def changed_lines(diff: str) -> str:
+    """
+    Return the changed lines of a diff, without their indentation.
+
+    :param diff: a unified diff
+    """
+    lines = [line for line in diff.splitlines() if line[:1] in {"-", "+"} and line[:3] not in {"---", "+++"}]
+    return "\n".join(f"{line[0]} {line[1:].strip()}" for line in lines)
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """
+    Parse the arguments of the command line.
+
+    :param arguments: without the name of the program
+    """
+    parser = argparse.ArgumentParser(prog="scripts.mutate", description=__doc__.partition("\n\n")[0])
+    parser.add_argument(
+        "modules", nargs="*", help="modules of the package, such as connection or auth.origin (default: all configured)"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--survivors", action="store_true", help="run only mutants that survived the last run")
+    which.add_argument("--resume", action="store_true", help="run all mutants without a result, in every module")
+    which.add_argument("--report", action="store_true", help="run no mutants, and print the last results")
+    parser.add_argument("--processes", type=int, default=1, help="mutants to run at the same time (default: 1)")
+    return parser.parse_args(arguments)
+
+
+def select(arguments: argparse.Namespace) -> list[str]:
+    """
+    Return the names, or patterns of names, of the mutants to run; mutmut runs only these, even if it has a result.
+
+    :param arguments: the parsed arguments
+    """
+    if arguments.survivors:
+        return [name for name, status, _ in mutants() if status not in PASSED and _is_in(name, arguments.modules)]
+    return [f"{PACKAGE}.{module}.*" for module in arguments.modules] or [f"{PACKAGE}.*"]
+
+
+def _is_in(mutant: str, modules: Sequence[str]) -> bool:
+    return not modules or any(mutant.startswith(f"{PACKAGE}.{module}.") for module in modules)
+
+
+def report(modules: Sequence[str]) -> bool:
+    """
+    Print the counts and each survivor. Return whether few enough survive without a reason.
+
+    :param modules: modules of the package; empty: all
+    """
+    accepted = {
+        (item["function"], "\n".join(item["diff"])): item["reason"]
+        for item in json.loads(ACCEPTED.read_text(encoding="utf-8"))
+    }
+    counts: Counter[str] = Counter()
+    unexplained = 0
+    used = set()
+    for name, status, path in mutants():
+        if not _is_in(name, modules):
+            continue
+        counts[status] += 1
+        if status in PASSED:
+            continue
+        diff = changed_lines(get_diff_for_mutant(name, path=path))
+        key = (readable(name).partition(" ")[0], diff)
+        used.add(key)
+        unexplained += key not in accepted
+        print(f"\n{readable(name)}: {status}", f"\n{diff}", f"\naccepted: {accepted[key]}" if key in accepted else "")
+    for function, diff in accepted.keys() - used:
+        if _is_in(f"{PACKAGE}.{function}", modules) and not counts["not checked"]:
+            print(f"\nNo such survivor; remove it from {ACCEPTED.name}: {function}\n{diff}")
+    total = counts.total() - counts["not checked"]
+    share = unexplained / total if total else 1.0
+    print(f"\n{total} mutants:", ", ".join(f"{number} {status}" for status, number in counts.most_common()))
+    print(f"{unexplained} survived without a reason: {share:.1%} (at most {MAX_SURVIVORS:.0%})")
+    return share <= MAX_SURVIVORS
+
+
+def main(arguments: Sequence[str]) -> int:
+    """
+    Run the mutants and print the results.
+
+    :param arguments: of the command line, without the name of the program
+    :return: the exit code
+    """
+    parsed = parse_arguments(arguments)
+    os.chdir(ROOT)
+    if not parsed.report:
+        extend_mutmut()
+        selected = [] if parsed.resume else select(parsed)
+        if selected or parsed.resume:
+            # The processes of the mutants end without removing their temporary files.
+            with tempfile.TemporaryDirectory(prefix="mutate-") as directory:
+                os.environ["TMPDIR"] = tempfile.tempdir = directory
+                cli.main(["run", f"--max-children={parsed.processes}", *selected], standalone_mode=False)
+    return 0 if report(parsed.modules) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
