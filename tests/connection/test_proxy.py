@@ -138,7 +138,7 @@ def test_no_representation_shows_the_password():
 def test_a_short_password_is_a_warning():
     (warning,) = warnings(conn({"proxy": "http://user:abcd@proxy.example"}))
     assert warning == (
-        "Proxy has a password that is shorter than 5 characters, so Airflow cannot mask it in logs: use a longer one."
+        "The password in Proxy is shorter than 5 characters, so Airflow cannot mask it in logs: use a longer value."
     )
     assert warnings(conn({"proxy": "http://user:abcde@proxy.example"})) == ()
 
