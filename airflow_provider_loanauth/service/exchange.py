@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import io
+import math
 import os
 import socket
 import struct
@@ -36,6 +37,8 @@ MAX_BODY_BYTES = 1024 * 1024
 #: Octets of the head of a response, with the interim responses (1xx) before it. Also the octets that a body may have in
 #: addition to its content: chunk sizes and trailers.
 MAX_HEAD_BYTES = 64 * 1024
+# Seconds after which the thread looks whether there is anything left to do.
+_MAX_SLEEP = 1.0
 # The structure linger of the socket API: on, 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
 
@@ -57,13 +60,11 @@ class Exchange:
     def __init__(self, timeout: float, *, total: float | None = None) -> None:
         self.timeout = timeout
         self._total = 2 * timeout if total is None else total
+        self._deadline = math.inf
         self._is_cancelled = False
         self._is_connected = False
         self._octets = 0
         self._max_octets = MAX_HEAD_BYTES
-        self._watchdog: threading.Thread | None = None
-        # Locked until the end. A lock and not an Event, because releasing it cannot block in a child after a fork.
-        self._running = threading.Lock()
         #: Whether the deadline has passed before the end.
         self.expired = False
         #: Whether there were more octets than the limit.
@@ -76,17 +77,14 @@ class Exchange:
         self.proxy_status: int | None = None
 
     def __enter__(self) -> Self:
-        self._running.acquire()
         self._started = time.monotonic()
         self._deadline = self._started + min(self.timeout, self._total)
         self._token = _CURRENT.set(self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._wake_watchdog()
         _CURRENT.reset(self._token)
-        if self._watchdog is not None:
-            self._watchdog.join()
+        _WATCHDOG.forget(self)
 
     def cancel(self) -> None:
         """
@@ -95,7 +93,7 @@ class Exchange:
         An attempt to connect is not interrupted, but it ends at the deadline that it had.
         """
         self._is_cancelled = True
-        self._wake_watchdog()
+        _WATCHDOG.wake(self)
 
     @classmethod
     def current(cls) -> Exchange:
@@ -104,13 +102,10 @@ class Exchange:
 
     # --- the deadline
 
-    def _time_left(self) -> float:
-        return 0.0 if self._is_cancelled else max(0.0, self._deadline - time.monotonic())
-
-    def _wake_watchdog(self) -> None:
-        # RuntimeError: the lock is not locked, because the exchange has not begun, has ended or was cancelled.
-        with contextlib.suppress(RuntimeError):
-            self._running.release()
+    @property
+    def deadline(self) -> float:
+        """Time of :func:`time.monotonic` at which the connection is shut down. It moves forward with the exchange."""
+        return -math.inf if self._is_cancelled else self._deadline
 
     def create_connection(
         self,
@@ -138,8 +133,9 @@ class Exchange:
             try:
                 for option in options:
                     sock.setsockopt(*option)
+                time_left = self.deadline - time.monotonic()
                 # Not 0, which means "do not wait".
-                sock.settimeout(max(self._time_left() / (len(candidates) - index), 0.001))
+                sock.settimeout(max(time_left / (len(candidates) - index), 0.001))
                 if source_address:
                     sock.bind(source_address)
                 sock.connect(target)
@@ -161,30 +157,7 @@ class Exchange:
 
         :param sock: the socket, before any TLS
         """
-        # A socket of its own: ssl takes the file descriptor out of the first one, and may close it at any time.
-        duplicate = socket.socket(fileno=os.dup(sock.fileno()))
-        self._watchdog = threading.Thread(
-            target=self._shut_down_at_deadline, args=(duplicate,), name="deadline of a request", daemon=True
-        )
-        try:
-            self._watchdog.start()
-        except BaseException:
-            self._watchdog = None
-            duplicate.close()
-            raise
-
-    def _shut_down_at_deadline(self, sock: socket.socket) -> None:
-        with sock:
-            # The deadline may have moved while this thread was waiting.
-            while not self._running.acquire(timeout=self._time_left()) or self._is_cancelled:
-                if not self._time_left():
-                    self.expired = True
-                    # An error means that the connection has ended already.
-                    with contextlib.suppress(OSError):
-                        # The system resets the connection when it is closed, so that no peer goes on sending.
-                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                        sock.shutdown(socket.SHUT_RDWR)
-                    return
+        _WATCHDOG.watch(self, sock)
 
     # --- what has happened so far
 
@@ -228,7 +201,80 @@ class Exchange:
         self._max_octets = MAX_HEAD_BYTES + MAX_BODY_BYTES
 
 
+class _Watchdog:
+    """
+    A thread that shuts connections down at the deadlines of their exchanges. It ends when there is none.
+
+    One thread for all exchanges of a process, because starting one for each would take longer than most of the rest of
+    an authentication.
+    """
+
+    def __init__(self) -> None:
+        self._watched: dict[Exchange, socket.socket] = {}
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        """Forget everything. A child process has the connections of its parent, but not the thread."""
+        while self._watched:
+            self._watched.popitem()[1].close()
+        self._lock = threading.Lock()
+        # The thread sleeps while it waits for this lock, which is released to wake it.
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+        self._wakes_at = 0.0
+        self._is_running = False
+
+    def watch(self, exchange: Exchange, sock: socket.socket) -> None:
+        # A socket of its own: ssl takes the file descriptor out of the first one, and may close it at any time.
+        duplicate = socket.socket(fileno=os.dup(sock.fileno()))
+        with self._lock:
+            self._watched[exchange] = duplicate
+            if not self._is_running:
+                threading.Thread(target=self._run, name="deadlines of requests", daemon=True).start()
+                self._is_running = True
+        self.wake(exchange)
+
+    def wake(self, exchange: Exchange) -> None:
+        """Wake the thread if the deadline of an exchange comes before the time at which it wakes."""
+        with self._lock:
+            if exchange.deadline < self._wakes_at and self._asleep.locked():
+                self._asleep.release()
+
+    def forget(self, exchange: Exchange) -> None:
+        with self._lock:
+            duplicate = self._watched.pop(exchange, None)
+        if duplicate is not None:
+            duplicate.close()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._watched:
+                    self._is_running = False
+                    return
+                now = time.monotonic()
+                self._wakes_at = now + _MAX_SLEEP
+                for exchange, sock in self._watched.items():
+                    deadline = exchange.deadline
+                    if deadline > now:
+                        self._wakes_at = min(self._wakes_at, deadline)
+                    elif not exchange.expired:
+                        exchange.expired = True
+                        _shut_down(sock)
+            self._asleep.acquire(timeout=self._wakes_at - now)
+
+
+def _shut_down(sock: socket.socket) -> None:
+    # An error means that the connection has ended already.
+    with contextlib.suppress(OSError):
+        # The system resets the connection when it is closed, so that no peer goes on sending.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        sock.shutdown(socket.SHUT_RDWR)
+
+
 _CURRENT: ContextVar[Exchange] = ContextVar("current_exchange")
+_WATCHDOG = _Watchdog()
 
 
 class LimitedResponse(http.client.HTTPResponse):

@@ -36,6 +36,8 @@ _COMMON_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
 _B64TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 # RFC 9110 §5.5: characters that every server accepts in a header. The API secret is later sent in one.
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
+#: Octets. Common servers accept fewer in one header, and parsing a much longer token takes seconds.
+MAX_CREDENTIAL_BYTES = 16 * 1024
 
 #: 4xx statuses that are not about the credentials.
 _TRANSIENT_4XX = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
@@ -114,7 +116,7 @@ class WireResponse(NotForXCom):
     :param status: HTTP status
     :param headers: header names, in lower case, to values
     :param body: octets of the body, after decoding its content coding
-    :param failure: why the body could not be read; None if it was read
+    :param failure: why the headers or the body could not be read; None if they were read
     """
 
     status: int
@@ -124,9 +126,6 @@ class WireResponse(NotForXCom):
 
     def __repr__(self) -> str:
         return f"<response {self.status}, {len(self.body)} bytes>"
-
-
-# --- requests
 
 
 def build_request(auth_url: str, credentials: MethodCredentials) -> WireRequest:
@@ -195,9 +194,6 @@ def secret_request(auth_url: str, credentials: ApiKeyCredentials) -> WireRequest
     )
 
 
-# --- responses
-
-
 def parse_response(request: WireRequest, response: WireResponse, *, now: datetime) -> TokenResponse | ApiSecretResponse:
     """
     Parse a response (§2.1, §2.2).
@@ -234,6 +230,11 @@ def _parse(request: WireRequest, response: WireResponse, now: datetime) -> Token
     if not isinstance(document, dict):
         raise ResponseError(_describe_non_object(response, document))
     parsed = from_json(request.response_model, document)
+    if len(parsed.credential) > MAX_CREDENTIAL_BYTES:
+        raise ResponseError(
+            f"The credential in the response is longer than {MAX_CREDENTIAL_BYTES // 1024} KiB, which is more than a "
+            "header can carry."
+        )
     if isinstance(parsed, TokenResponse) and not _B64TOKEN.fullmatch(parsed.access_token):
         raise ResponseError(
             "The field access_token of the response is empty or contains characters that a bearer token cannot have "
@@ -271,9 +272,6 @@ def _describe_non_object(response: WireResponse, document: Any) -> str:
             "service, or Auth URL is not the address of its API."
         )
     return f"{responded} a body that is not JSON ({len(response.body)} bytes)."
-
-
-# --- error responses
 
 
 def is_unavailable(status: int) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import socket
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -348,6 +351,32 @@ def test_verify(value, expected):
         "read the password."
     )
     assert settings.warnings == ((warning,) if expected is False else ())
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "socket"])
+def test_a_ca_bundle_that_is_not_a_file(kind, tmp_path):
+    """It is not opened: opening a FIFO waits until somebody writes to it, and reading a device may never end."""
+    path = tmp_path / "ca.pem"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path = Path("/dev/zero")
+    else:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+    link = tmp_path / "link.pem"
+    link.symlink_to(path)
+    for name in (path, link):
+        message = "Verify TLS is a path, but not of a file or a directory: enter the path of a CA bundle."
+        assert message in problems(conn({"verify": str(name)}))
+
+
+def test_a_ca_bundle_is_a_file_or_a_directory(tmp_path):
+    """A file that is missing on this machine may exist on another."""
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("made-up")
+    for path in (bundle, tmp_path, tmp_path / "missing", "\N{BLACK STAR}" * 5000):
+        assert load(conn({"verify": str(path)})).verify == str(path)
 
 
 @pytest.mark.parametrize(

@@ -81,19 +81,25 @@ def endless(start, repeated, pace):
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """Return a TLS context for servers, and the path of the CA bundle that trusts it."""
-    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
+    """Return a function that makes TLS contexts for servers, and the path of the CA bundle that trusts them."""
+    authority = trustme.CA()
     bundle = tmp_path_factory.mktemp("authority") / "ca.pem"
     authority.cert_pem.write_to_path(str(bundle))
-    return context, bundle
+
+    def make_context():
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
+        return context
+
+    return make_context, bundle
 
 
 @pytest.fixture
 def tls(certificates, monkeypatch):
     """Return a function that makes a server use TLS; clients trust its certificate."""
-    context, bundle = certificates
+    make_context, bundle = certificates
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
+    context = make_context()
     return lambda connection, stopped: context.wrap_socket(connection, server_side=True)
 
 
@@ -118,18 +124,6 @@ def outcomes_by_status(services, start, repeated, pace):
     for status, server in zip(statuses, services, strict=True):
         server.responses = [endless(start.replace(b"%d", str(status).encode()), repeated, pace)]
     return dict(zip(statuses, outcomes([token_request(server.url) for server in services]), strict=True))
-
-
-@pytest.fixture(autouse=True)
-def _no_thread_is_left():
-    """The thread of a request ends with it."""
-
-    def watchdogs():
-        return [thread for thread in threading.enumerate() if thread.name == "deadline of a request"]
-
-    assert watchdogs() == []
-    yield
-    assert watchdogs() == []
 
 
 CHUNKED = b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -241,6 +235,18 @@ def test_a_tls_handshake_without_end(octet):
     assert "did not respond within the time set in Timeout" in str(error)
 
 
+@pytest.mark.usefixtures("tls")
+def test_tls_session_tickets_without_end(certificates):
+    """The TLS library reads on and on, and returns nothing to its caller."""
+    context = certificates[0]()
+    context.num_tickets = 2**31 - 1
+
+    with Loopback(lambda connection, stopped: context.wrap_socket(connection, server_side=True)) as server:
+        error = outcome(token_request(server.url.replace("http:", "https:")))
+    assert type(error) is UnavailableError
+    assert "did not respond within the time set in Timeout" in str(error)
+
+
 # --- proxies
 
 
@@ -255,7 +261,7 @@ PROXY_RESPONSES = {
 
 @pytest.mark.parametrize("pace", [SLOW, FAST])
 @pytest.mark.parametrize("response", PROXY_RESPONSES)
-def test_a_proxy_whose_response_has_no_end(response, pace, service, monkeypatch):
+def test_a_proxy_that_sends_without_end(response, pace, service, monkeypatch):
     """Nothing that a proxy says before it has made the connection is a response of the service."""
     monkeypatch.setenv("HTTPS_PROXY", service.url)
     start, repeated = PROXY_RESPONSES[response]
@@ -471,7 +477,72 @@ def test_the_largest_response(loopback):
     assert outcome(secret_request(loopback.url), timeout=LIMIT).secret == "made-up"
 
 
-# --- the end of an exchange
+# --- the exchange itself
+
+
+def test_interim_responses(loopback):
+    interim = b"".join(b"HTTP/1.1 %d X\r\nX: y\r\n\r\n" % status for status in (100, 102, 103, 199))
+    loopback.responses = [interim + json_response(BODY)]
+    assert outcome(secret_request(loopback.url)).secret == "made-up"
+
+
+@contextlib.contextmanager
+def blocked(server, exchange):
+    """Read in a thread from a server that sends nothing, and check that the read ends."""
+    server.responses = [lambda connection, stopped: stopped.wait(LIMIT)]
+    with exchange:
+        connection = exchange.create_connection(("127.0.0.1", server.port))
+        with connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            connection.settimeout(LIMIT)
+            thread = threading.Thread(target=lambda: connection.recv(1), daemon=True)
+            thread.start()
+            yield
+            thread.join(LIMIT)
+            assert not thread.is_alive()
+
+
+def test_deadlines_of_several_exchanges():
+    """One thread keeps them all. It was asleep until a later deadline when an earlier one was added."""
+    later, sooner, cancelled = Exchange(LIMIT * 10), Exchange(0.1), Exchange(LIMIT * 10)
+    with Loopback() as one, Loopback() as two, Loopback() as three, blocked(one, later):
+        time.sleep(0.05)
+        with blocked(two, sooner):
+            pass
+        assert (later.expired, sooner.expired) == (False, True)
+        with blocked(three, cancelled):
+            cancelled.cancel()
+        assert (later.expired, cancelled.expired) == (False, True)
+        later.cancel()
+
+
+def test_cancelling():
+    """No later part of the exchange moves the deadline again. Cancelling before and after the exchange is allowed."""
+    exchange = Exchange(LIMIT)
+    exchange.cancel()
+    with exchange:
+        exchange.connected()
+        exchange.head_received()
+        assert exchange.deadline < time.monotonic()
+    exchange.cancel()
+
+
+def test_a_total_that_is_shorter_than_the_timeout():
+    with Exchange(LIMIT, total=1.0) as exchange:
+        start = exchange.deadline
+        exchange.connected()
+        exchange.head_received()
+        assert exchange.deadline == start < time.monotonic() + LIMIT / 2
+
+
+def test_the_thread_ends(loopback):
+    """It is there for the next exchange too, but not for ever."""
+    loopback.responses = [json_response(BODY)]
+    outcome(secret_request(loopback.url))
+    deadline = time.monotonic() + LIMIT
+    while any(thread.name == "deadlines of requests" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "the thread does not end"
+        time.sleep(0.05)
 
 
 def descriptors():

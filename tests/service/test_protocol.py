@@ -101,6 +101,19 @@ def test_a_token_must_fit_into_a_header(token, usable):
         protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
 
 
+@pytest.mark.parametrize("request_", [TOKEN_REQUEST, SECRET_REQUEST], ids=["token", "secret"])
+@pytest.mark.parametrize("length", [16_384, 16_385, 700_000])
+def test_a_credential_that_is_longer_than_a_header(length, request_):
+    credential = "a" * length
+    received = response({"access_token": credential, "secret": credential})
+    if length == 16_384:
+        assert protocol.parse_response(request_, received, now=NOW).credential == credential
+        return
+    with pytest.raises(ResponseError, match="The credential in the response is longer than 16 KiB") as caught:
+        protocol.parse_response(request_, received, now=NOW)
+    assert caught.value.status == 200
+
+
 @pytest.mark.parametrize("secret", ["", "a b", "a\n", "é", "\x7f", "\ud800"])
 def test_a_secret_that_a_header_cannot_carry(secret):
     with pytest.raises(ResponseError, match="secret of the response is empty or contains characters") as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import os
 import socket
 from datetime import datetime, timezone
 
@@ -207,6 +208,16 @@ def test_a_file_that_is_not_a_ca_bundle(tmp_path, loopback):
     address = loopback.url.replace("http:", "https:")
     error = fails(secret_request(address), SettingsError, verify=str(bundle))
     assert "The CA bundle cannot be read: check the path in Verify TLS" in str(error)
+
+
+@pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_a_ca_bundle_of_the_environment_that_is_a_fifo(name, tmp_path, monkeypatch):
+    """Opening it would wait until somebody writes to it."""
+    fifo = tmp_path / "ca.pem"
+    os.mkfifo(fifo)
+    monkeypatch.setenv(name, str(fifo))
+    error = fails(secret_request("https://127.0.0.1:1"), SettingsError)
+    assert "The CA bundle cannot be read: check the path in Verify TLS, REQUESTS_CA_BUNDLE or" in str(error)
 
 
 def test_the_end_of_one_request_does_not_unmask_another(logs):
