@@ -55,8 +55,8 @@ class ProxyAdapter(HTTPAdapter):
         """
         Send a request; parameters and errors are those of ``HTTPAdapter.send``.
 
-        With a proxy, an error has no traceback and no cause: a frame of ``http.client`` may have the credentials of the
-        proxy in a local variable.
+        With a proxy, an error has no cause and no context: a frame of ``http.client`` in their tracebacks may have the
+        credentials of the proxy in a local variable.
         """
         if self._proxy is None:
             return super().send(request, *args, **kwargs)
@@ -65,4 +65,4 @@ class ProxyAdapter(HTTPAdapter):
         except requests.exceptions.RequestException as error:
             failure = error
         failure.__cause__ = failure.__context__ = None
-        raise failure.with_traceback(None)
+        raise failure
