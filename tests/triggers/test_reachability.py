@@ -185,14 +185,6 @@ def outcome(function):
     return results[0]
 
 
-@pytest.fixture
-def _nothing_is_left():
-    """No thread of a request is left when it has ended."""
-    yield
-    assert [thread for thread in threading.enumerate() if thread.name == "deadline of a request"] == []
-
-
-@pytest.mark.usefixtures("_nothing_is_left")
 @pytest.mark.parametrize("through", ["nothing", "a proxy", "a tunnel"])
 @pytest.mark.parametrize("case", ENDLESS)
 def test_an_endless_head_counts_as_unreachable(case, through, loopback):
@@ -205,7 +197,6 @@ def test_an_endless_head_counts_as_unreachable(case, through, loopback):
     assert outcome(lambda: is_reachable(address[through], timeout, proxy)) is False
 
 
-@pytest.mark.usefixtures("_nothing_is_left")
 @pytest.mark.parametrize("pause", [0.02, 0], ids=["slow", "fast"])
 @pytest.mark.parametrize("octets", [b"y", b"\r\nX: y"], ids=["a header", "headers"])
 @pytest.mark.parametrize(("status", "expected"), [(200, True), (503, False)])
@@ -228,7 +219,6 @@ HELLO_REQUEST = b"\x16\x03\x03\x00\x04\x00\x00\x00\x00"
 SERVER_HELLO = b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc\x03\x03"
 
 
-@pytest.mark.usefixtures("_nothing_is_left")
 @pytest.mark.parametrize(
     ("start", "repeated", "pause"),
     [(SERVER_HELLO, b"\x00", 0.02), (b"", HELLO_REQUEST, 0.02), (b"", HELLO_REQUEST, 0), (b"", b"", 0.02)],
@@ -263,7 +253,6 @@ def test_the_deadline_is_that_of_handshake_and_head_together():
 # --- a request that is cancelled ---
 
 
-@pytest.mark.usefixtures("_nothing_is_left")
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("octets", [b"", b"H", HELLO_REQUEST], ids=["silence", "octets", "messages"])
 def test_a_cancelled_request_ends_long_before_its_deadline(octets, scheme):
