@@ -31,7 +31,8 @@ class ServiceReadyTrigger(BaseTrigger):
     Wait until an address responds with a status other than 408, 429 and 5xx.
 
     All triggers of a process that wait for the same address through the same proxy share one request per interval. The
-    first probe is sent after one interval, because the service was unavailable a moment ago.
+    first probe is sent after one interval, because the service was unavailable a moment ago. A request takes at most
+    10 seconds, or one interval if that is shorter.
 
     :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests

@@ -97,12 +97,17 @@ def endless(request, monkeypatch):
         yield server
 
 
-def request_threads():
-    return [
-        thread
-        for thread in threading.enumerate()
-        if thread.name.startswith("probe of ") or thread.name == "deadline of a request"
-    ]
+def threads_of_requests():
+    """The thread of each request, and the one that keeps all deadlines, which ends within a second after them."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith(("probe of ", "deadlines of "))]
+
+
+def all_threads_end():
+    """Wait until no thread of a request is left."""
+    deadline = time.monotonic() + TIMEOUT
+    while threads_of_requests():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def start_waiters(number, address, interval=INTERVAL, **options):
@@ -558,6 +563,23 @@ def test_a_request_takes_at_most_one_interval(fake_requests):
     assert set(fake_requests.timeouts) == {INTERVAL}
 
 
+def test_the_connection_and_the_head_together_take_at_most_one_interval(fake_requests):
+    seconds = []
+
+    def connect_and_receive(_, exchange, __):
+        with exchange:
+            began = time.monotonic()
+            exchange.connected()
+            seconds.append(exchange.deadline - began)
+            exchange.head_received()
+            seconds.append(exchange.deadline - began)
+        return True
+
+    fake_requests.result = connect_and_receive
+    asyncio.run(wait_until_ready(UNKNOWN_HOST, INTERVAL))
+    assert all(0 < left < 1.01 * INTERVAL for left in seconds), seconds
+
+
 def test_the_timeout_of_a_request_is_at_most_ten_seconds(fake_requests, monkeypatch):
     monkeypatch.setattr(probe, "REQUEST_TIMEOUT", 2 * INTERVAL)
 
@@ -639,19 +661,20 @@ def test_when_the_last_waiter_leaves_the_request_ends(endless, long_requests):
             await count_reaches(long_requests, number)
             await cancel(others)
             assert long_requests.threads[-1].is_alive()
+            assert len(threads_of_requests()) <= 2
             await cancel([first])
             await asyncio.to_thread(long_requests.threads[-1].join, TIMEOUT)
-            assert request_threads() == []
+            assert not long_requests.threads[-1].is_alive()
 
     asyncio.run(main())
+    all_threads_end()
 
 
 def test_a_request_whose_loop_stopped_ends_at_its_deadline(endless, real_requests):
     loop = asyncio.new_event_loop()
     left = loop.create_task(wait_until_ready(endless.url, INTERVAL))
     loop.run_until_complete(count_reaches(real_requests, 1))
-    real_requests.threads[0].join(TIMEOUT)
-    assert request_threads() == []
+    all_threads_end()
     left.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         loop.run_until_complete(left)
