@@ -179,7 +179,7 @@ class FieldReader:
         return value
 
     def _check_copied(self, label: str, value: str) -> None:
-        """Warn of characters that nobody sees and that are easily copied together with a value."""
+        """Warn of characters that are not visible and are easily copied together with a value."""
         if value != value.strip():
             self.warnings.append(f"{label} begins or ends with white space: was it copied by mistake? It is sent too.")
         # Unicode category Cf (format): zero-width characters, the byte order mark, soft hyphens.

@@ -132,7 +132,9 @@ def test_an_id_that_is_not_found_is_not_repeated(text, shown, use, world, logs):
     assert str(caught.value).isprintable()
     if text != "loanauth_default":
         assert text not in messages(caught.value)
-        assert text not in "\n".join(logs.at("info", "warning", "error"))
+        # Airflow itself logs the id on 2.11 if its database cannot be read.
+        lines = [line for line in logs.at("info", "warning", "error") if "Unable to retrieve connection" not in line]
+        assert text not in "\n".join(lines)
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 

@@ -419,7 +419,7 @@ INVISIBLE = (
         ("made up \u00fc\u2713", []),
     ],
 )
-def test_a_character_that_nobody_sees_is_a_warning(name, value, expected):
+def test_a_character_that_is_not_visible_is_a_warning(name, value, expected):
     connection, method = with_secret(name, value)
     settings = load(connection, method)
     assert settings.warnings == tuple(f"{LABELS[name]} {sentence}" for sentence in expected)
