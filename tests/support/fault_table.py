@@ -169,7 +169,7 @@ ROWS = (
         "`Content-Length` is larger than the body", "wrong-content-length", _CUT_OFF, sensor=POKES_AGAIN, delta=100
     ),
     unexpected("`Content-Length` is smaller than the body", "wrong-content-length", _NOT_JSON, delta=-10),
-    unavailable("The headers never end", "endless-headers", _CUT_OFF),
+    unexpected("The headers never end", "endless-headers", "the head of its response cannot be read"),
     # --- a response that does not follow the interface ---
     unexpected("200 and a body that is not JSON", "invalid-json", _NOT_JSON),
     unexpected("200 and a JSON list", "wrong-shape", _NOT_AN_OBJECT, shape="list"),
