@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_loanauth.auth.refresh import ActiveCredential
 from airflow_provider_loanauth.connection.methods import ApiKeyCredentials, PasswordCredentials
+from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import SealError
@@ -44,6 +45,7 @@ VALUES = (
         username="pat", password="CANARY-password", origin="o", client_id="c", client_secret="CANARY-client"
     ),
     SETTINGS,
+    Proxy.from_url("http://pat:CANARY-password@proxy.example"),
     AuthenticationResult.from_response(SETTINGS, FULL_TOKEN, requested_at=NOW),
 )
 

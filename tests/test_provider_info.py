@@ -31,6 +31,7 @@ EXPECTED_LABELS = {
     "company_id": "Company ID",
     "timeout": "Timeout",
     "verify": "Verify TLS",
+    "proxy": "Proxy",
     "api_key_in_headers": "API key in headers",
 }
 
@@ -97,14 +98,14 @@ def test_the_labels_of_the_form():
 
 def test_the_code_reads_every_field():
     """A field that no code reads would mislead users."""
-    read_elsewhere = {"host", "method", "company_id", "timeout", "verify", "api_key_in_headers"}
+    read_elsewhere = {"host", "method", "company_id", "timeout", "verify", "proxy", "api_key_in_headers"}
     read_by_methods = {name for method in METHODS.values() for name in method.fields.values()}
     assert read_by_methods | read_elsewhere == set(EXPECTED_LABELS)
 
 
 def test_secrets_are_password_fields():
     masked = {name for name, declared in CONN_FIELDS.items() if declared["schema"].get("format") == "password"}
-    assert masked == {"client_secret", "los_client_secret", "api_key"}
+    assert masked == {"client_secret", "los_client_secret", "api_key", "proxy"}
 
 
 def test_no_default_values():
