@@ -670,7 +670,7 @@ def test_when_the_last_waiter_leaves_the_request_ends(endless, long_requests):
     all_threads_end()
 
 
-def test_a_request_whose_loop_stopped_ends_at_its_deadline(endless, real_requests):
+def test_a_request_on_a_loop_that_stopped_ends_at_its_deadline(endless, real_requests):
     loop = asyncio.new_event_loop()
     left = loop.create_task(wait_until_ready(endless.url, INTERVAL))
     loop.run_until_complete(count_reaches(real_requests, 1))
