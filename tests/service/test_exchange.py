@@ -81,25 +81,19 @@ def endless(start, repeated, pace):
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """Return a function that makes TLS contexts for servers, and the path of the CA bundle that trusts them."""
-    authority = trustme.CA()
+    """Return a TLS context for servers, and the path of the CA bundle that trusts it."""
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
     bundle = tmp_path_factory.mktemp("authority") / "ca.pem"
     authority.cert_pem.write_to_path(str(bundle))
-
-    def make_context():
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
-        return context
-
-    return make_context, bundle
+    return context, bundle
 
 
 @pytest.fixture
 def tls(certificates, monkeypatch):
     """Return a function that makes a server use TLS; clients trust its certificate."""
-    make_context, bundle = certificates
+    context, bundle = certificates
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
-    context = make_context()
     return lambda connection, stopped: context.wrap_socket(connection, server_side=True)
 
 
@@ -230,18 +224,6 @@ def test_a_tls_handshake_without_end(octet):
         return connection
 
     with Loopback(accept) as server:
-        error = outcome(token_request(server.url.replace("http:", "https:")))
-    assert type(error) is UnavailableError
-    assert "did not respond within the time set in Timeout" in str(error)
-
-
-@pytest.mark.usefixtures("tls")
-def test_tls_session_tickets_without_end(certificates):
-    """The TLS library reads on and on, and returns nothing to its caller."""
-    context = certificates[0]()
-    context.num_tickets = 2**31 - 1
-
-    with Loopback(lambda connection, stopped: context.wrap_socket(connection, server_side=True)) as server:
         error = outcome(token_request(server.url.replace("http:", "https:")))
     assert type(error) is UnavailableError
     assert "did not respond within the time set in Timeout" in str(error)
@@ -455,12 +437,13 @@ def test_other_codings(coding, body, status, loopback):
         assert "only one gzip stream is accepted" in str(error)
 
 
-@pytest.mark.parametrize("length", [5, 20, 30])
+@pytest.mark.parametrize("length", [0, 5, 20, 30])
 def test_gzip_that_was_cut_off(length, loopback):
+    """The service has sent what it wanted to send, so sending the request again cannot help."""
     loopback.responses = [json_response(gzip.compress(BODY)[:length], headers=b"Content-Encoding: gzip\r\n")]
     error = outcome(secret_request(loopback.url))
-    assert type(error) is UnavailableError
-    assert "was cut off or cannot be decoded" in str(error)
+    assert type(error) is ResponseError
+    assert "a body that is not JSON" in str(error)
 
 
 def test_a_rejection_without_a_body_is_labelled_gzip(loopback):
@@ -468,7 +451,7 @@ def test_a_rejection_without_a_body_is_labelled_gzip(loopback):
     assert type(outcome(secret_request(loopback.url))) is RejectedError
 
 
-def test_the_largest_response(loopback):
+def test_a_response_at_the_limit(loopback):
     """The limits are for octets of the head and of the body, not for both together."""
     chunks = b"".join(b"2000\r\n" + b" " * 8192 + b"\r\n" for _ in range(MAX_BODY_BYTES // 8192 - 1))
     last = BODY + b" " * (8192 - len(BODY))

@@ -225,21 +225,7 @@ ROWS = (
     unavailable(
         "`Content-Length` is larger than the body", "wrong-content-length", _CUT_OFF, sensor=POKES_AGAIN, delta=100
     ),
-    unexpected(
-        "`Content-Length` is smaller than the body",
-        "wrong-content-length",
-        _NOT_JSON,
-        delta=-10,
-        methods=_TOKEN_METHODS,
-    ),
-    unavailable(
-        "`Content-Length` is smaller than the body, which is compressed",
-        "wrong-content-length",
-        _CUT_OFF,
-        sensor=POKES_AGAIN,
-        delta=-10,
-        methods=("ppe",),
-    ),
+    unexpected("`Content-Length` is smaller than the body", "wrong-content-length", _NOT_JSON, delta=-10),
     unavailable(
         "The body stops in the middle for longer than Timeout",
         "broken-body",
