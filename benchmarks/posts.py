@@ -89,7 +89,7 @@ def faults():
         "200, br": {"kind": "broken-body", "body": "br"},
         "200, two different Content-Length": {"kind": "broken-body", "body": "two-lengths"},
         "200, a token of 700,000 characters": {"kind": "long-credential"},
-        "200, a gzip bomb": {"kind": "gzip-bomb"},
+        "200, a gzip bomb": {"kind": "gzip-bomb", "size": 16_777_216},
         "no response": {"kind": "hang"},
         "garbage instead of a status line": {"kind": "broken-head"},
         "garbage, then a TCP reset": {"kind": "broken-head", "end": "reset"},
