@@ -7,6 +7,7 @@ Only this module does that. A test checks that each class of ``requests.exceptio
 from __future__ import annotations
 
 import ssl
+from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
 
 import requests
@@ -56,9 +57,12 @@ def map_exception(
             f"The service responded, but the head of its response {cause}: check {LABELS['host']}, and the proxies "
             f"between this machine and the service ({_target(request)})"
         )
+    proxy = f"{LABELS['proxy']} in the Connection" if has_proxy else "HTTPS_PROXY and NO_PROXY on this machine"
+    if exchange.proxy_status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+        # Do not try again, because the proxy may lock the user.
+        return SettingsError(f"The proxy requires authentication (407): check {proxy} ({_target(request)})")
     if exchange.expired:
         return UnavailableError(f"{_TIMED_OUT} ({_target(request)})")
-    proxy = f"{LABELS['proxy']} in the Connection" if has_proxy else "HTTPS_PROXY and NO_PROXY on this machine"
     return _map_by_class(error, _target(request), proxy)
 
 
@@ -94,7 +98,7 @@ def _map_by_class(  # noqa: PLR0911 - one return for each kind of exception
 ) -> LoanAuthError:
     certificate = _cause_of(error, ssl.SSLCertVerificationError)
     if isinstance(error, requests.exceptions.ProxyError):
-        return _map_proxy_error(error, certificate, proxy, target)
+        return _map_proxy_error(certificate, proxy, target)
     if certificate is not None:
         # verify_message is a text of the TLS library, for example "Hostname mismatch".
         return SettingsError(
@@ -121,9 +125,7 @@ def _target(request: WireRequest) -> str:
     return f"{request.http_method} {request.redacted_url}"
 
 
-def _map_proxy_error(
-    error: requests.exceptions.ProxyError, certificate: ssl.SSLCertVerificationError | None, proxy: str, target: str
-) -> LoanAuthError:
+def _map_proxy_error(certificate: ssl.SSLCertVerificationError | None, proxy: str, target: str) -> LoanAuthError:
     """Map an error of the connection to a proxy; ``proxy`` names what to check."""
     if certificate is not None:
         return SettingsError(
@@ -131,9 +133,6 @@ def _map_proxy_error(
             "if a private certificate authority issued the certificate, add that authority to the CA bundle in "
             f"{LABELS['verify']}."
         )
-    # The text of http.client. Do not try again, because the proxy may lock the user.
-    if "Tunnel connection failed: 407" in str(error):
-        return SettingsError(f"The proxy requires authentication (407): check {proxy} ({target})")
     return UnavailableError(f"The proxy could not be reached, or it blocked the request: check {proxy} ({target})")
 
 

@@ -483,7 +483,6 @@ def test_a_max_interval_below_the_interval_does_not_shorten_it(fake_requests):
         {"kind": "refuse"},
         {"kind": "stall"},
         {"kind": "hang"},
-        {"kind": "endless", "part": "headers"},
         {"kind": "status", "status": 429},
         {"kind": "status", "status": 429, "retry_after": 0},
         {"kind": "status", "status": 500},
