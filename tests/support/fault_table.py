@@ -130,8 +130,8 @@ _WRONG_PASSWORD = (
     "failures can lock the account: correct the Connection, or have the user unlocked, then clear the task."
 )
 _HTML = (
-    "The service responded with 200 and an HTML page instead of JSON: a proxy or a login page is between this "
-    "machine and the service, or Auth URL is not the address of its API."
+    "The service responded with 200 and an HTML page instead of JSON, probably a login page or the page of a proxy: "
+    "check Auth URL in the Connection, and the proxies between this machine and the service."
 )
 
 
