@@ -123,7 +123,7 @@ def mask(secrets: Iterable[str]) -> None:
 
 def _with_remainders(forms: set[str]) -> set[str]:
     """
-    Return the values, and what is left of a value behind another one with which it begins.
+    Return the values; and where a value begins with another one, also the rest of it.
 
     The masker tries its values in the order of a set, which differs between processes. Where it replaces the shorter
     value first, it must know the rest of the longer one. A rest that is too short to be masked is left out.
@@ -197,7 +197,8 @@ def clear_locals() -> Iterator[None]:
 
 def _sanitize(error: BaseException, handled: BaseException | None, name: str) -> None:
     """
-    Remove local variables and inner exceptions from an exception that leaves a function, and cut an expected one off.
+    Remove local variables and inner exceptions from an exception that leaves a function. Cut the traceback of an
+    expected exception.
 
     :param error: the exception
     :param handled: exception that the caller of the function is handling, or None

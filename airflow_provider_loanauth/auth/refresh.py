@@ -149,7 +149,7 @@ class CredentialCache:
         credential = self._find(settings, stale, min_ttl)
         if credential is not None:
             return credential
-        with PROCESS_FAILURES.turn(settings) as failure:
+        with PROCESS_FAILURES.one_at_a_time(settings) as failure:
             credential = self._find(settings, stale, min_ttl)
             if credential is None:
                 if failure is not None:

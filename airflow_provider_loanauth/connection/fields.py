@@ -181,12 +181,14 @@ class FieldReader:
     def _check_copied(self, label: str, value: str) -> None:
         """Warn of characters that are not visible and are easily copied together with a value."""
         if value != value.strip():
-            self.warnings.append(f"{label} begins or ends with white space: was it copied by mistake? It is sent too.")
+            self.warnings.append(
+                f"{label} begins or ends with white space, which is sent too: remove it if it was copied by mistake."
+            )
         # Unicode category Cf (format): zero-width characters, the byte order mark, soft hyphens.
         if not value.isascii() and any(unicodedata.category(character) == "Cf" for character in value):
             self.warnings.append(
-                f"{label} contains an invisible character, such as a zero-width space or a byte order mark: was it "
-                "copied by mistake? It is sent too."
+                f"{label} contains an invisible character, such as a zero-width space or a byte order mark, which is "
+                "sent too: enter the value again if it was copied by mistake."
             )
 
     def _check_maskable(self, label: str, value: str) -> None:
@@ -199,7 +201,7 @@ class FieldReader:
         elif value.lower() in NEVER_MASKED:
             self.warnings.append(f"{label} is a word that Airflow never masks in logs: use a different value.")
 
-    def check_beginnings(self) -> None:
+    def check_prefixes(self) -> None:
         """
         Warn of a secret that begins with another one.
 

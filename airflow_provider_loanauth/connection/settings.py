@@ -71,7 +71,7 @@ def load(conn: ConnectionLike, method: str | None = None) -> Settings:
         chosen = METHODS[name]
         credentials = chosen.credentials.read(reader, chosen)
         company_id = _company_id(reader) if chosen.credential_type is ApiSecret else None
-        reader.check_beginnings()
+        reader.check_prefixes()
         if not reader.problems:
             return Settings(
                 conn_id=conn.conn_id,

@@ -168,7 +168,7 @@ class Client:
         :raises ResponseError: the response, or one less than a minute ago, has no usable credential
         """
         settings = settings or self.settings()
-        with self._failures.turn(settings) as failure:
+        with self._failures.one_at_a_time(settings) as failure:
             if failure is not None:
                 raise failure
             result = self._send_with_retries(settings)

@@ -37,7 +37,7 @@ MAX_BODY_BYTES = 1024 * 1024
 #: Octets of the head of a response, with the interim responses (1xx) before it. Also the octets that a body may have in
 #: addition to its content: chunk sizes and trailers.
 MAX_HEAD_BYTES = 64 * 1024
-# Seconds after which the thread looks whether there is anything left to do.
+# Seconds after which the thread checks again whether there is anything to do.
 _MAX_SLEEP = 1.0
 # The structure linger of the socket API: on, 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
@@ -134,7 +134,7 @@ class Exchange:
                 for option in options:
                     sock.setsockopt(*option)
                 time_left = self.deadline - time.monotonic()
-                # Not 0, which means "do not wait".
+                # A timeout of 0 would mean that connect() does not wait at all.
                 sock.settimeout(max(time_left / (len(candidates) - index), 0.001))
                 if source_address:
                     sock.bind(source_address)
@@ -226,7 +226,7 @@ class _Watchdog:
         self._is_running = False
 
     def watch(self, exchange: Exchange, sock: socket.socket) -> None:
-        # A socket of its own: ssl takes the file descriptor out of the first one, and may close it at any time.
+        # A duplicate, because ssl takes the file descriptor out of the original, and may close it at any time.
         duplicate = socket.socket(fileno=os.dup(sock.fileno()))
         with self._lock:
             self._watched[exchange] = duplicate
@@ -312,7 +312,7 @@ class _LimitedReader(io.RawIOBase):
 
     def readinto(self, buffer: Buffer, /) -> int | None:
         count: int | None = self._raw.readinto(buffer)
-        # Also at the end: a connection that was shut down at the deadline looks like one that the service has closed.
+        # Call this at the end too: after the deadline, it looks as if the service had closed the connection.
         self._exchange.received(count or 0)
         return count
 

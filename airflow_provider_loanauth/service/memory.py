@@ -104,15 +104,15 @@ class FailureMemory:
         return self._entries.get(settings) or self._entries.setdefault(settings, _Entry())
 
     @contextmanager
-    def turn(self, settings: Settings) -> Iterator[LoanAuthError | None]:
+    def one_at_a_time(self, settings: Settings) -> Iterator[LoanAuthError | None]:
         """
-        Wait until no other thread authenticates with these settings, and let the others wait in turn.
+        Wait until no other thread authenticates with these settings, and make the others wait for this one.
 
         A thread may enter again with the same settings.
 
         :param settings: the settings
-        :return: the error of a request that failed while this thread waited, or None. The caller raises it instead of
-            sending a request. Otherwise, if the service did not respond, each thread would wait for it in turn
+        :return: the error of a request that failed while this thread waited, or None. The caller raises it and sends no
+            request. If each thread sent one, each would wait again for a service that does not respond
         """
         entry = self._entry(settings)
         failures = entry.failures

@@ -229,8 +229,8 @@ def _parse(request: WireRequest, response: WireResponse, now: datetime) -> Token
     parsed = from_json(request.response_model, document)
     if len(parsed.credential) > MAX_CREDENTIAL_BYTES:
         raise ResponseError(
-            f"The credential in the response is longer than {MAX_CREDENTIAL_BYTES // 1024} KiB, which is more than a "
-            "header can carry."
+            f"The credential in the response is longer than {MAX_CREDENTIAL_BYTES // 1024} KiB, which is more than "
+            "common servers accept in a header: check Auth URL in the Connection."
         )
     if isinstance(parsed, TokenResponse) and not _B64TOKEN.fullmatch(parsed.access_token):
         raise ResponseError(

@@ -2,7 +2,8 @@
 What may be shown of a text that the service sent: its error texts, and the host of a redirect.
 
 A service may repeat a secret altered: in another case or Unicode normalization, with a character missing, split,
-encoded or escaped. Two texts are therefore compared without these differences, and a run of characters is enough.
+encoded or escaped. Texts are therefore compared without these differences. A few characters of a secret in a row count
+as the secret.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ MAX_TEXT_LENGTH = 200
 MAX_WORD_LENGTH = 40
 #: Characters of a host name (RFC 1035 §2.3.4).
 MAX_HOST_LENGTH = 253
-#: Number of characters in a row of a secret that are not shown. Of a shorter secret it is half the length, because one
-#: character that is missing, added or changed leaves half the secret in a row; but at least ``MIN_RUN``, or all.
+#: Number of characters in a row of a secret that are not shown. For a secret shorter than twice that number, it is half
+#: the length: one character that is missing, added or changed leaves half the secret in a row. It is never less than
+#: ``MIN_RUN``, or than the whole secret if that is shorter.
 MAX_RUN = 6
 MIN_RUN = 3
 

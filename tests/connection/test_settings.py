@@ -395,10 +395,10 @@ def test_the_minimum_length_that_airflow_is_configured_with(monkeypatch):
     assert warnings(conn(password="123456789")) == ()
 
 
-COPIED = "begins or ends with white space: was it copied by mistake? It is sent too."
+COPIED = "begins or ends with white space, which is sent too: remove it if it was copied by mistake."
 INVISIBLE = (
-    "contains an invisible character, such as a zero-width space or a byte order mark: was it copied by mistake? It is "
-    "sent too."
+    "contains an invisible character, such as a zero-width space or a byte order mark, which is sent too: enter the "
+    "value again if it was copied by mistake."
 )
 
 

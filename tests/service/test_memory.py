@@ -334,7 +334,7 @@ def test_no_secret_is_in_a_representation(service):
     service.respond(WRONG_PASSWORD)
     failure()
     settings = load(connection_of("jwt"))
-    with PROCESS_FAILURES.turn(settings) as shared:
+    with PROCESS_FAILURES.one_at_a_time(settings) as shared:
         shown = [repr(PROCESS_FAILURES), str(PROCESS_FAILURES), repr(vars(PROCESS_FAILURES)), repr(shared)]
     assert leaks("\n".join(shown), SECRETS.values()) == []
     assert "made-up" not in repr(PROCESS_FAILURES)

@@ -104,7 +104,10 @@ _OVERLOADED = "The service, or a gateway in front of it, is failing or overloade
 _NOT_JSON = "and a body that is not JSON"
 _NOT_AN_OBJECT = "The service responded with 200 and JSON that is not an object."
 _TOO_LARGE = "The response of the service is larger than 1024 KiB"
-_TOO_LONG = "The credential in the response is longer than 16 KiB, which is more than a header can carry."
+_TOO_LONG = (
+    "The credential in the response is longer than 16 KiB, which is more than common servers accept in a header: check "
+    "Auth URL in the Connection."
+)
 _UNTRUSTED = "The certificate of the service is not trusted"
 _EXPIRY = "the access token expires at"
 _ENDLESS = "200, and a part of the body is [without end](#a-response-that-breaks)"
