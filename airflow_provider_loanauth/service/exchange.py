@@ -210,14 +210,12 @@ class _Watchdog:
     """
 
     def __init__(self) -> None:
-        self._watched: dict[Exchange, socket.socket] = {}
         self._reset()
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
         """Forget everything. A child process has the connections of its parent, but not the thread."""
-        while self._watched:
-            self._watched.popitem()[1].close()
+        self._watched: dict[Exchange, socket.socket] = {}
         self._lock = threading.Lock()
         # The thread sleeps while it waits for this lock, which is released to wake it.
         self._asleep = threading.Lock()
