@@ -167,7 +167,7 @@ def sanitize_exceptions(function: F) -> F:
                 # This frame stays in the traceback, and an argument may be a plaintext token.
                 del args, kwargs
                 _sanitize(error, handled, function.__qualname__)
-                raise error  # noqa: TRY201 - a bare raise restores the traceback on Python 3.10
+                raise error
 
         return cast("F", sanitized_coroutine)
 
@@ -179,7 +179,7 @@ def sanitize_exceptions(function: F) -> F:
         except BaseException as error:
             del args, kwargs
             _sanitize(error, handled, function.__qualname__)
-            raise error  # noqa: TRY201 - a bare raise restores the traceback on Python 3.10
+            raise error
 
     return cast("F", sanitized)
 

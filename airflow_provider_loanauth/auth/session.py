@@ -24,7 +24,8 @@ class PricingSession(requests.Session):
     A ``requests`` session that sets authentication, timeout, TLS settings and proxy for each request.
 
     :param auth: the ``LoanAuth`` that adds the credential to each request
-    :param timeout: seconds to wait for a connection, and for each part of a response
+    :param timeout: seconds to wait for a connection, and for each part of a response, as in ``requests``; unlike in an
+        authentication, the whole request has no limit
     :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
     :param proxy: the proxy for https requests; None: the proxy settings of the environment apply
     """

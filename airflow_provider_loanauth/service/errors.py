@@ -52,10 +52,13 @@ def map_exception(
     :return: the exception to raise
     """
     if exchange.responded:
-        cause = f"did not arrive within the time set in {LABELS['timeout']}" if exchange.expired else "cannot be read"
+        cause, fields = "cannot be read", LABELS["host"]
+        if exchange.expired:
+            cause = f"did not arrive within the time set in {LABELS['timeout']}"
+            fields += f" and {LABELS['timeout']}"
         return ResponseError(
-            f"The service responded, but the head of its response {cause}: check {LABELS['host']}, and the proxies "
-            f"between this machine and the service ({_target(request)})"
+            f"The service responded, but the head of its response {cause}: check {fields} in the Connection, and "
+            f"{_PROXIES} ({_target(request)})"
         )
     proxy = f"{LABELS['proxy']} in the Connection" if has_proxy else "HTTPS_PROXY and NO_PROXY on this machine"
     if exchange.proxy_status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
@@ -78,7 +81,7 @@ def map_broken_body(error: Exception, request: WireRequest, exchange: Exchange) 
     if exchange.expired:
         return UnavailableError(
             "The service responded, but the body of its response did not arrive within twice the time set in "
-            f"{LABELS['timeout']} ({target})"
+            f"{LABELS['timeout']}: {_IF_SLOW} ({target})"
         )
     if exchange.exceeded or isinstance(error, TooLargeError):
         return ResponseError(
@@ -88,7 +91,7 @@ def map_broken_body(error: Exception, request: WireRequest, exchange: Exchange) 
     if isinstance(error, CodingError):
         return ResponseError(
             "The response of the service is encoded in a way that was not requested: only one gzip stream is accepted. "
-            f"Check the proxies between this machine and the service ({target})"
+            f"Check {_PROXIES} ({target})"
         )
     return UnavailableError(f"{_BROKEN} ({target})")
 
@@ -164,8 +167,10 @@ _NO_SOCKS = (
 _UNREACHABLE = (
     "The service could not be reached: it is down, its host name does not resolve, or a firewall blocks the connection"
 )
-_TIMED_OUT = f"The service did not respond within the time set in {LABELS['timeout']}"
-_BROKEN = "The response of the service was cut off or cannot be decoded"
+_IF_SLOW = f"check the service and the network, or set a longer {LABELS['timeout']} in the Connection"
+_PROXIES = "the proxies between this machine and the service"
+_TIMED_OUT = f"The service did not respond within the time set in {LABELS['timeout']}: {_IF_SLOW}"
+_BROKEN = f"The response of the service was cut off or cannot be decoded: if this persists, check {_PROXIES}"
 
 #: (exceptions of libraries, exception of this package, sentence), most specific first.
 _EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
@@ -198,7 +203,7 @@ _EXCEPTION_MAP: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], st
     (
         (requests.exceptions.ConnectTimeout,),
         UnavailableError,
-        f"The service did not accept a connection within the time set in {LABELS['timeout']}",
+        f"The service did not accept a connection within the time set in {LABELS['timeout']}: {_IF_SLOW}",
     ),
     (
         (requests.exceptions.Timeout,),

@@ -46,14 +46,18 @@ class _Failure(NamedTuple):
         if isinstance(error, RejectedError):
             reason = (
                 "this process does not send these credentials again until the Connection changes. If the cause was "
-                "corrected at the service, start a new process, or call LoanAuthHook.test_connection() in this one."
+                "corrected at the service, clear the task; in a process that continues, such as a notebook, call "
+                "LoanAuthHook.test_connection()."
             )
         elif not left:
-            reason = "this thread waited for a request of another thread, which failed."
+            reason = "another thread sent a request with the same credentials, and this is its error."
         elif isinstance(error, UnavailableError):
             reason = f"the service asked to wait, and {math.ceil(left)} s of that time are left."
         else:
-            reason = f"the same credentials are sent again in {math.ceil(left)} s at the earliest."
+            reason = (
+                f"the same credentials are sent again in {math.ceil(left)} s at the earliest, because the service may "
+                "have counted a failed login."
+            )
         error.args = (f"{str(error.args[0]).removesuffix('.')}. Nothing was sent this time: {reason}",)
         return error
 

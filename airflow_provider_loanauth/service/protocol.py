@@ -265,8 +265,8 @@ def _describe_non_object(response: WireResponse, document: Any) -> str:
     start = response.body[:1024].lower()
     if b"<html" in start or b"<!doctype" in start:
         return (
-            f"{responded} an HTML page instead of JSON: a proxy or a login page is between this machine and the "
-            "service, or Auth URL is not the address of its API."
+            f"{responded} an HTML page instead of JSON, probably a login page or the page of a proxy: check Auth URL "
+            "in the Connection, and the proxies between this machine and the service."
         )
     return f"{responded} a body that is not JSON ({len(response.body)} bytes)."
 

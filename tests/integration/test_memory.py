@@ -214,7 +214,7 @@ def test_a_test_that_succeeded_ends_what_is_remembered(world):
     with pytest.raises(RejectedError):
         hook().get_credential()
     world.sandbox.clear_faults()
-    with pytest.raises(RejectedError, match=r"or call LoanAuthHook\.test_connection\(\) in this one"):
+    with pytest.raises(RejectedError, match=r"such as a notebook, call LoanAuthHook\.test_connection\(\)"):
         hook().get_credential()
     assert hook().test_connection()[0] is True
     assert hook().get_credential()

@@ -79,8 +79,8 @@ def test_rejected_credentials_are_sent_once(service, memory_clock, response):
     assert (second.status, second.conn_id, second.method) == (first.status, "made-up", "jwt")
     assert str(second) == (
         f"{first.args[0]} Nothing was sent this time: this process does not send these credentials again until the "
-        "Connection changes. If the cause was corrected at the service, start a new process, or call "
-        "LoanAuthHook.test_connection() in this one. (connection id 'made-up', method 'jwt')"
+        "Connection changes. If the cause was corrected at the service, clear the task; in a process that continues, "
+        "such as a notebook, call LoanAuthHook.test_connection(). (connection id 'made-up', method 'jwt')"
     )
 
 
@@ -93,8 +93,8 @@ def test_after_an_unusable_response_nothing_is_sent_for_a_minute(service, memory
     assert service.posts == 1
     assert second.status == first.status
     assert str(second) == (
-        f"{first.args[0]} Nothing was sent this time: the same credentials are sent again in 20 s at the earliest. "
-        "(connection id 'made-up', method 'jwt')"
+        f"{first.args[0]} Nothing was sent this time: the same credentials are sent again in 20 s at the earliest, "
+        "because the service may have counted a failed login. (connection id 'made-up', method 'jwt')"
     )
     memory_clock.pass_time(20)
     failure(ResponseError)
@@ -265,7 +265,9 @@ def test_threads_that_waited_for_an_unavailable_service_send_nothing(pricing):
     results = gate.authenticate_in_threads(8)
     assert {type(result) for result in results} == {UnavailableError}
     assert len(gate.seen) == 1
-    shared = "Nothing was sent this time: this thread waited for a request of another thread, which failed. "
+    shared = (
+        "Nothing was sent this time: another thread sent a request with the same credentials, and this is its error. "
+    )
     assert len([result for result in results if f"{shared}(connection id 'made-up', method 'jwt')" in str(result)]) == 7
     # A later caller sends.
     failure(UnavailableError, url=gate.url)

@@ -138,7 +138,7 @@ def test_any_token_type(kind):
         (b"null", "JSON that is not an object"),
         (b' "CANARY" ', "JSON that is not an object"),
         (b"3", "JSON that is not an object"),
-        (b"<!DOCTYPE html><p>CANARY", "an HTML page instead of JSON: a proxy or a login page"),
+        (b"<!DOCTYPE html><p>CANARY", "an HTML page instead of JSON, probably a login page"),
         (b"  <HTML lang=en>", "an HTML page instead of JSON"),
     ],
 )

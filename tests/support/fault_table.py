@@ -11,11 +11,12 @@ import sys
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 # What a task does that uses the operator or the hook.
 SUCCEEDS = "succeeds"
-FAILS_AT_ONCE = "fails at once, whatever `retries` says"
+FAILS_AT_ONCE = "fails at once"
 FAILS = "fails; `retries` apply"
 
 # What the sensor does. The last two differ only when it is deferred.
@@ -28,7 +29,7 @@ class Row:
     """
     One fault.
 
-    :param description: text of the docs
+    :param description: text of the docs, different for each row
     :param kind: the sandbox's name for the fault
     :param params: the sandbox's parameters of the fault
     :param exception: name of the exception that the hook raises; None if it succeeds
@@ -41,6 +42,7 @@ class Row:
     :param methods: the methods that can have this fault; or one of them, if an attempt takes long
     :param wrong_password: whether the Connection has a wrong password
     :param locked: whether the user is locked already
+    :param summary: text of the docs for several rows in sequence, in the place of their descriptions
     """
 
     description: str
@@ -56,6 +58,7 @@ class Row:
     methods: tuple[str, ...] = ("jwt", "los", "ppe")
     wrong_password: bool = False
     locked: bool = False
+    summary: str = ""
 
     @property
     def _suffix(self) -> list[str]:
@@ -104,6 +107,8 @@ _TOO_LARGE = "The response of the service is larger than 1024 KiB"
 _TOO_LONG = "The credential in the response is longer than 16 KiB, which is more than a header can carry."
 _UNTRUSTED = "The certificate of the service is not trusted"
 _EXPIRY = "the access token expires at"
+_ENDLESS = "200, and a part of the body is [without end](#a-response-that-breaks)"
+_OTHER_CODING = "200, and the body has a [coding that was not requested](#a-response-that-breaks)"
 _TOKEN_METHODS = ("jwt", "los")
 
 _REDIRECTED = (
@@ -125,21 +130,25 @@ _WRONG_PASSWORD = (
     "failures can lock the account: correct the Connection, or have the user unlocked, then clear the task."
 )
 _HTML = (
-    "The service responded with 200 and an HTML page instead of JSON: a proxy or a login page is between this "
-    "machine and the service, or Auth URL is not the address of its API."
+    "The service responded with 200 and an HTML page instead of JSON, probably a login page or the page of a proxy: "
+    "check Auth URL in the Connection, and the proxies between this machine and the service."
 )
 
 
-#: Broken bodies by the sandbox's names for them.
+#: Bodies that are cut off or malformed, by the sandbox's names for them.
 BROKEN_BODIES = {
     "cut": "is cut off",
     "reset": "ends in a TCP reset",
-    "slow": "never ends",
+    "slow": "stops in the middle for longer than Timeout",
     "wrong-length": "is shorter than its `Content-Length`",
-    "two-lengths": "has two different `Content-Length`",
-    "bad-chunk": "is chunked and a chunk has no size",
+    "two-lengths": "has two different values of `Content-Length`",
+    "bad-chunk": "has a chunk without a size",
     "huge": "is far too large",
     "not-gzip": "is labelled gzip and is not",
+}
+
+#: Bodies with a content coding that was not requested, by the sandbox's names for them.
+CODED_BODIES = {
     "gzip-twice": "is compressed twice",
     "not-gzip-twice": "is labelled as compressed twice and is not",
     "deflate": "has the coding deflate",
@@ -147,52 +156,62 @@ BROKEN_BODIES = {
     "br": "has the coding br",
     "not-br": "is labelled br and is not",
 }
+GZIP_BOMB = {"kind": "gzip-bomb", "size": 16_777_216, "layers": 2}
 
 #: Heads that break after the status line, by the sandbox's names for them.
 BROKEN_HEADS = {"half-headers": "the headers are cut off", "bad-header": "a header line has no colon"}
-ENDS = {"close": "", "reset": ", before a TCP reset"}
+ENDS = {"close": "", "reset": ", and the connection is reset"}
 
 #: Parts of a response after its status line that never end, by the sandbox's names for them.
-ENDLESS_PARTS = {
-    "headers": "the headers never end",
-    "header-line": "a header line never ends",
-    "body": "the body never ends, as fast as it is read",
-    "chunks": "the chunks of the body never end",
-    "chunk-size": "the line of a chunk size never ends",
-    "trailers": "the trailers never end",
-    "trailer-line": "a trailer line never ends",
-    "gzip-members": "empty gzip members never end",
-    "deflate-blocks": "empty deflate blocks never end",
+ENDLESS_HEADS = {"headers": "the headers", "header-line": "a header line"}
+ENDLESS_BODIES = {
+    "body": "the body",
+    "chunks": "the chunks",
+    "chunk-size": "the line of a chunk size",
+    "trailers": "the trailers",
+    "trailer-line": "a trailer line",
+    "gzip-members": "empty gzip members",
+    "deflate-blocks": "empty deflate blocks",
 }
 
 #: Parts of a response after its status line that arrive slowly.
-SLOW_PARTS = {
-    "header-line": "the head arrives octet by octet",
-    "body": "the body arrives octet by octet",
-}
+SLOW_PARTS = {"header-line": "the head", "body": "the body"}
 #: One status of each kind, because each attempt takes long.
 SLOW_STATUSES = (401, 503)
 SLOW = 0.01  # seconds between two octets
 
+#: The ways in which a response breaks after its status line, in groups. The text of the docs is the key of the group,
+#: followed by the keys of its ways. A way is the fault of the sandbox.
+WAYS_TO_BREAK: dict[str, dict[str, dict[str, Any]]] = {
+    "**In the head**:": {
+        f"{words}{end_words}": {"kind": "broken-head", "head": head, "end": end}
+        for head, words in BROKEN_HEADS.items()
+        for end, end_words in ENDS.items()
+    },
+    "**In the body**: it": {words: {"kind": "status", "body": body} for body, words in BROKEN_BODIES.items()},
+    "**A coding that was not requested**: the body": {
+        **{words: {"kind": "status", "body": body} for body, words in CODED_BODIES.items()},
+        "is a gzip bomb in two layers": GZIP_BOMB,
+    },
+    "**Without end**, as fast as the client reads:": {
+        words: {"kind": "endless", "part": part} for part, words in (ENDLESS_HEADS | ENDLESS_BODIES).items()
+    },
+    "**Slowly**, octet by octet (tested with 401 and 503):": {
+        words: {"kind": "endless", "part": part, "interval": SLOW, "methods": ("jwt",)}
+        for part, words in SLOW_PARTS.items()
+    },
+}
+
 
 def broken(status: int, make: Any, message: str) -> tuple[Row, ...]:
-    """Return rows for an error response that is broken after its status line in every way that the sandbox can play."""
-    faults: list[tuple[str, dict[str, Any]]] = [
-        *((f"the body {words}", {"kind": "status", "body": body}) for body, words in BROKEN_BODIES.items()),
-        *(
-            (f"{words}{end_words}", {"kind": "broken-head", "head": head, "end": end})
-            for head, words in BROKEN_HEADS.items()
-            for end, end_words in ENDS.items()
-        ),
-        *((words, {"kind": "endless", "part": part}) for part, words in ENDLESS_PARTS.items()),
-        ("the body is a gzip bomb in two layers", {"kind": "gzip-bomb", "size": 16_777_216, "layers": 2}),
-    ]
-    rows = [make(f"{status}, and {words}", message=message, status=status, **fault) for words, fault in faults]
-    for part, words in SLOW_PARTS.items():
-        if status in SLOW_STATUSES:
-            fault = {"kind": "endless", "part": part, "interval": SLOW, "methods": ("jwt",)}
-            rows.append(make(f"{status}, and {words}", message=message, status=status, **fault))
-    return tuple(rows)
+    """Return rows for an error response that breaks after its status line, one for each way."""
+    summary = f"{status}, and the response [breaks after its status line](#a-response-that-breaks)"
+    return tuple(
+        make(f"{status}: {group} {words}", message=message, status=status, summary=summary, **fault)
+        for group, ways in WAYS_TO_BREAK.items()
+        for words, fault in ways.items()
+        if "interval" not in fault or status in SLOW_STATUSES
+    )
 
 
 ROWS = (
@@ -266,9 +285,8 @@ ROWS = (
     unexpected("200, and two different `Content-Length`", "broken-body", _BAD_HEAD, body="two-lengths"),
     # --- over a limit ---
     *(
-        unexpected(f"200, and {words}", "endless", _TOO_LARGE, part=part)
-        for part, words in ENDLESS_PARTS.items()
-        if part not in {"headers", "header-line"}
+        unexpected(f"200, without end: {words}", "endless", _TOO_LARGE, part=part, summary=_ENDLESS)
+        for part, words in ENDLESS_BODIES.items()
     ),
     Row("A token or secret of 16 KiB", "long-credential", {"length": 16_384}, message=_EXPIRY),
     *(
@@ -277,10 +295,10 @@ ROWS = (
     ),
     # --- a coding that was not requested ---
     *(
-        unexpected(f"200, and the body {BROKEN_BODIES[body]}", "broken-body", _CODING, body=body)
-        for body in ("gzip-twice", "not-gzip-twice", "deflate", "not-deflate", "br", "not-br")
+        unexpected(f"200, and the body {words}", "broken-body", _CODING, body=body, summary=_OTHER_CODING)
+        for body, words in CODED_BODIES.items()
     ),
-    unexpected("A gzip bomb in two layers", "gzip-bomb", _CODING, size=16_777_216, layers=2),
+    unexpected("A gzip bomb in two layers", **GZIP_BOMB, message=_CODING, summary=_OTHER_CODING),
     # --- a response that does not follow the interface ---
     unexpected("200 and a body that is not JSON", "invalid-json", _NOT_JSON),
     unexpected("200 and a JSON list", "wrong-shape", _NOT_AN_OBJECT, shape="list"),
@@ -438,16 +456,15 @@ ROWS = (
 _HEAD = """\
 # What happens when the service fails
 
-Each row is one way in which the service can fail, and what this provider then does. The table is generated from
-`tests/support/fault_table.py`. `tests/integration/test_faults.py` checks each fault with the hook, the operator and
-`LoanAuth`, and `tests/integration/test_sensor_faults.py` with the sensor in its three modes, against a server that
-simulates the fault over real sockets. To change the table, edit `tests/support/fault_table.py` and run
-`.venv/bin/python -m tests.support.fault_table docs/faults.md`.
+Each row of the table is one way in which the service can fail, and what this provider then does. This page is generated
+from `tests/support/fault_table.py`. Two tests check each fault against a server that simulates it over real sockets:
+`tests/integration/test_faults.py` with the hook, the operator and `LoanAuth`, and
+`tests/integration/test_sensor_faults.py` with the sensor in its three modes. To change this page, edit
+`tests/support/fault_table.py` and run `.venv/bin/python -m tests.support.fault_table docs/faults.md`.
 
-The columns:
+## The columns
 
-* **Fault**: what the service does. Faults with the same consequences share a row. The status of a response decides,
-  even if the rest of the response is broken.
+* **Fault**: what the service does. Faults with the same consequences share a row.
 * **Attempts**: how many requests the hook or the operator sends for one authentication. The sensor sends one per
   poke. The wait before the second attempt is random, up to 1 s, and before the third attempt up to 2 s. If the service
   sends `Retry-After`, the hook waits at least that long.
@@ -455,11 +472,21 @@ The columns:
   id and the method. Before each further attempt, the log states the number of the failed attempt, the cause and the
   wait. No message contains a secret.
 * **Task**: what the operator does, or a task that calls the hook. *Fails at once* means that Airflow does not retry
-  the task: a rejected password is sent once.
+  the task, whatever its `retries` say: a rejected password is sent once. *Fails* means that its `retries` apply.
 * **Sensor**: *waits* means that the sensor pokes again after `poke_interval`, in every mode, until `timeout`. A
   deferred sensor waits in the triggerer, which probes the Auth URL without credentials. The sensor pokes again on a
   worker when the probe gets any response other than 408, 429 or 5xx. With `soft_fail`, a timeout skips the task, and
   an error still fails it.
+
+## A response that breaks
+
+The status of an error response decides, even if the rest of the response is broken. If the head of any other response
+cannot be read, the hook does not send the request again, because the service may have counted a failed login.
+
+A row that says *the response breaks after its status line* stands for all of these faults:
+
+{groups}
+## The table
 
 | Fault | Exception | Attempts | Log says | Task | Sensor |
 |---|---|---|---|---|---|
@@ -468,14 +495,15 @@ The columns:
 
 def document() -> str:
     """Return the text of ``docs/faults.md``. Rows in sequence that differ only in the fault share a line."""
+    groups = "".join(
+        fill(f"* {group} {'; '.join(ways)}.", 120, subsequent_indent="  ", break_on_hyphens=False) + "\n"
+        for group, ways in WAYS_TO_BREAK.items()
+    )
     lines = []
     for cells, rows in groupby(ROWS, key=_cells):
-        first, *others = (row.description for row in rows)
-        # "401, and the body is cut off; the body is far too large": the status stands once.
-        status = first.partition(", and ")[0] + ", and "
-        descriptions = "; ".join([first, *(other.removeprefix(status) for other in others)])
-        lines.append(f"| {' | '.join([descriptions, *cells])} |\n")
-    return _HEAD + "".join(lines)
+        faults = dict.fromkeys(row.summary or row.description for row in rows)
+        lines.append(f"| {' | '.join(['; '.join(faults), *cells])} |\n")
+    return _HEAD.replace("{groups}", groups) + "".join(lines)
 
 
 def _cells(row: Row) -> list[str]:
