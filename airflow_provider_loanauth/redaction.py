@@ -226,9 +226,10 @@ def _chain(error: BaseException, handled: BaseException | None) -> list[BaseExce
         one = pending.pop()
         if isinstance(one, BaseException) and one is not handled and id(one) not in chain:
             chain[id(one)] = one
-            # requests and urllib3 pass the cause as an argument or attribute. An exception group has a tuple.
+            # requests and urllib3 pass the cause as an argument or attribute. An exception group has a tuple of them.
             pending += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args]
-            pending += getattr(one, "exceptions", ())
+            group = getattr(one, "exceptions", None)
+            pending += group if isinstance(group, tuple) else ()
     return [*chain.values()]
 
 

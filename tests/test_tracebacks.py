@@ -129,7 +129,7 @@ def test_the_exception_that_the_caller_handles_is_raised_again():
 
 
 def test_exceptions_in_arguments_are_cleared_too():
-    """urllib3 and requests pass the cause as an argument or as an attribute."""
+    """urllib3 and requests pass the cause as an argument or as an attribute. An exception group has a tuple of them."""
 
     def make():
         try:
@@ -137,12 +137,13 @@ def test_exceptions_in_arguments_are_cleared_too():
         except KeyError as error:
             return error
 
-    inner, attribute = make(), make()
+    inner, attribute, grouped = make(), make(), make()
     error = OSError(inner)
     error.reason = attribute
+    error.exceptions = (grouped,)
     with pytest.raises(OSError, match="made up"), clear_locals():
         raise error
-    for one in (inner, attribute):
+    for one in (inner, attribute, grouped):
         frames = [frame for frame, _ in traceback.walk_tb(one.__traceback__)]
         assert [frame.f_locals for frame in frames] == [{}] * len(frames)
 

@@ -78,7 +78,7 @@ def map_broken_body(error: Exception, request: WireRequest, exchange: Exchange) 
     :param exchange: the exchange that has ended
     """
     target = _target(request)
-    if exchange.expired or _cause_of(error, TimeoutError) is not None:
+    if exchange.expired:
         return UnavailableError(
             "The service responded, but the body of its response did not arrive within twice the time set in "
             f"{LABELS['timeout']}: {_IF_SLOW} ({target})"

@@ -210,14 +210,12 @@ class _Watchdog:
     """
 
     def __init__(self) -> None:
-        self._watched: dict[Exchange, socket.socket] = {}
         self._reset()
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
         """Forget everything. A child process has the connections of its parent, but not the thread."""
-        while self._watched:
-            self._watched.popitem()[1].close()
+        self._watched: dict[Exchange, socket.socket] = {}
         self._lock = threading.Lock()
         # The thread sleeps while it waits for this lock, which is released to wake it.
         self._asleep = threading.Lock()
@@ -286,7 +284,7 @@ class LimitedResponse(http.client.HTTPResponse):
         super().__init__(sock, *args, **options)
         self._exchange = Exchange.current()
         # Octets are counted below the buffer, so that the limit holds for lines of any kind.
-        self.fp = io.BufferedReader(_LimitedReader(self.fp.detach(), self._exchange))
+        self.fp = _LimitedBuffer(_LimitedReader(self.fp.detach(), self._exchange))
 
     def begin(self) -> None:
         """Parse the head."""
@@ -305,7 +303,7 @@ class LimitedResponse(http.client.HTTPResponse):
 class _LimitedReader(io.RawIOBase):
     def __init__(self, raw: Any, exchange: Exchange) -> None:
         self._raw = raw
-        self._exchange = exchange
+        self.exchange = exchange
 
     def readable(self) -> bool:
         return True
@@ -313,7 +311,7 @@ class _LimitedReader(io.RawIOBase):
     def readinto(self, buffer: Buffer, /) -> int | None:
         count: int | None = self._raw.readinto(buffer)
         # Call this at the end too: after the deadline, it looks as if the service had closed the connection.
-        self._exchange.received(count or 0)
+        self.exchange.received(count or 0)
         return count
 
     def close(self) -> None:
@@ -321,3 +319,14 @@ class _LimitedReader(io.RawIOBase):
             self._raw.close()
         finally:
             super().close()
+
+
+class _LimitedBuffer(io.BufferedReader):
+    raw: _LimitedReader
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        line = super().readline(size)
+        if len(line) >= MAX_HEAD_BYTES:
+            # Some releases of urllib3 have a limit for the lines of a chunked body, and report a broken body.
+            self.raw.exchange.exceeded = True
+        return line

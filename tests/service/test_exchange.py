@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import signal
 import socket
 import ssl
 import struct
@@ -20,7 +21,8 @@ import pytest
 import trustme
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.service.exchange import MAX_BODY_BYTES, MAX_HEAD_BYTES, Exchange
+from airflow_provider_loanauth.service import exchange as exchange_module
+from airflow_provider_loanauth.service.exchange import _WATCHDOG, MAX_BODY_BYTES, MAX_HEAD_BYTES, Exchange
 from airflow_provider_loanauth.service.protocol import parse_response
 from airflow_provider_loanauth.service.transport import Transport
 from tests.support.leaks import leaks, messages
@@ -341,8 +343,10 @@ def test_addresses_that_do_not_respond(silent, monkeypatch):
 
 def test_an_address_that_does_not_respond_leaves_time_for_the_next(silent, loopback, monkeypatch):
     resolves_to(monkeypatch, silent, ("127.0.0.1", loopback.port))
-    loopback.responses = [json_response(BODY)]
-    assert outcome(secret_request("http://localhost"), timeout=2.0).secret == "made-up"
+    with Exchange(4.0) as exchange:
+        exchange.create_connection(("auth.example", 443)).close()
+        # Half of the time is left.
+        assert exchange.deadline - time.monotonic() > 0.5
 
 
 def test_a_name_without_an_address(monkeypatch):
@@ -485,18 +489,36 @@ def blocked(server, exchange):
             assert not thread.is_alive()
 
 
-def test_deadlines_of_several_exchanges():
+def test_deadlines_of_several_exchanges(monkeypatch):
     """One thread keeps them all. It was asleep until a later deadline when an earlier one was added."""
     later, sooner, cancelled = Exchange(LIMIT * 10), Exchange(0.1), Exchange(LIMIT * 10)
-    with Loopback() as one, Loopback() as two, Loopback() as three, blocked(one, later):
-        time.sleep(0.05)
-        with blocked(two, sooner):
-            pass
-        assert (later.expired, sooner.expired) == (False, True)
-        with blocked(three, cancelled):
-            cancelled.cancel()
-        assert (later.expired, cancelled.expired) == (False, True)
-        later.cancel()
+    with Loopback() as one, Loopback() as two, Loopback() as three, monkeypatch.context() as patch:
+        patch.setattr(exchange_module, "_MAX_SLEEP", LIMIT * 10)
+        with blocked(one, later):
+            time.sleep(0.05)
+            with blocked(two, sooner):
+                pass
+            assert (later.expired, sooner.expired) == (False, True)
+            with blocked(three, cancelled):
+                cancelled.cancel()
+            assert (later.expired, cancelled.expired) == (False, True)
+            patch.undo()
+            later.cancel()
+
+
+def test_the_parts_of_an_exchange():
+    """Each has its own deadline, and the head of a proxy's response does not count as one of the service."""
+    with Exchange(LIMIT) as exchange:
+        start = exchange.deadline
+        exchange.received(MAX_HEAD_BYTES)
+        exchange.connected()
+        connected = exchange.deadline
+        exchange.received(MAX_HEAD_BYTES)
+        exchange.head_received()
+        exchange.received(MAX_BODY_BYTES)
+        assert start < connected < exchange.deadline == pytest.approx(start + LIMIT)
+        with pytest.raises(OSError, match="more octets"):
+            exchange.received(1)
 
 
 def test_cancelling():
@@ -533,15 +555,18 @@ def descriptors():
 
 
 def test_each_exchange_has_its_own_connection(loopback):
-    """A service may keep a connection open, but the limits are those of one exchange."""
-    loopback.responses = [json_response(BODY).replace(b"Connection: close\r\n", b"")] * 3
+    """The service keeps each connection open, but the limits are those of one exchange."""
+    next_octets = []
+
+    def respond(connection, stopped):
+        connection.sendall(json_response(BODY).replace(b"Connection: close\r\n", b""))
+        next_octets.append(connection.recv(1))
+
+    loopback.responses = [respond] * 2
     request = secret_request(loopback.url)
     with Transport(timeout=LIMIT, verify=True) as transport:
-        before = descriptors()
-        for _ in range(3):
-            assert transport.send(request).status == 200
-            assert descriptors() <= before + 1  # the server may not have closed its side yet
-    assert len(loopback.requests) == 3
+        assert [transport.send(request).status for _ in range(2)] == [200, 200]
+    assert next_octets == [b"", b""]
 
 
 @pytest.mark.parametrize("where", ["connected", "head_received"])
@@ -576,7 +601,7 @@ def test_outside_of_the_exchange_there_is_none(loopback):
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_fork_in_the_middle(loopback):
-    """A child has no thread of its parent. It leaves the exchange without waiting for one."""
+    """A child has a copy of every lock, but no thread that would release one."""
     received = threading.Event()
 
     def respond(connection, stopped):
@@ -587,15 +612,18 @@ def test_a_fork_in_the_middle(loopback):
     with Exchange(LIMIT) as exchange:
         connection = exchange.create_connection(("127.0.0.1", loopback.port))
         with connection:
+            _WATCHDOG._lock.acquire()
             child = os.fork()
             if child == 0:
+                exchange.watch(connection)
                 exchange.__exit__(None, None, None)
                 os._exit(7)
-            deadline = time.monotonic() + LIMIT
-            while (found := os.waitpid(child, os.WNOHANG)) == (0, 0):
-                assert time.monotonic() < deadline, "the child hangs"
-                time.sleep(0.01)
-            assert os.waitstatus_to_exitcode(found[1]) == 7
+            _WATCHDOG._lock.release()
+            # A child that hangs is killed, and then has another exit code.
+            killer = threading.Timer(LIMIT, os.kill, (child, signal.SIGKILL))
+            killer.start()
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            killer.cancel()
             # The child's copy of the connection is closed; the parent's is not shut down.
             connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
             received.set()

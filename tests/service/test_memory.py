@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import weakref
+from functools import partial
 
 import pytest
 
@@ -50,7 +51,8 @@ class Service:
 @pytest.fixture
 def service(requests_mock, memory_clock, monkeypatch):
     # The wait before a retry takes no time.
-    monkeypatch.setitem(call_with_retries.__kwdefaults__, "sleep", memory_clock.pass_time)
+    at_once = partial(call_with_retries, sleep=memory_clock.pass_time)
+    monkeypatch.setattr("airflow_provider_loanauth.service.retry.call_with_retries", at_once)
     return Service(requests_mock)
 
 
