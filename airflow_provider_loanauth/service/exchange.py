@@ -25,7 +25,7 @@ import threading
 import time
 from contextvars import ContextVar
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: Octets of a body, before and after decoding. Both responses of the interface are a few KiB.
 MAX_BODY_BYTES = 1024 * 1024
 #: Octets of the head of a response, with the interim responses (1xx) before it. Also the octets that a body may have in
-#: addition to its content: chunk sizes and trailers.
+#: addition to its content: chunk sizes and trailers. No line is longer, in the head or in the body.
 MAX_HEAD_BYTES = 64 * 1024
 # Seconds after which the thread looks whether there is anything left to do.
 _MAX_SLEEP = 1.0
@@ -179,8 +179,16 @@ class Exchange:
         self._octets += count
         self.responded |= self._is_connected and count > 0
         if self._octets > self._max_octets:
-            self.exceeded = True
-            raise OSError("the response has more octets than the limit")
+            self.exceed()
+
+    def exceed(self) -> NoReturn:
+        """
+        Note that the response exceeds a limit of octets.
+
+        :raises OSError: always
+        """
+        self.exceeded = True
+        raise OSError("the response has more octets than the limit")
 
     def status_received(self, status: int) -> None:
         """
@@ -280,13 +288,14 @@ _WATCHDOG = _Watchdog()
 class LimitedResponse(http.client.HTTPResponse):
     """A response within the limits of the current exchange. Parameters are those of the base class."""
 
-    fp: io.BufferedReader
+    fp: _LimitedBuffer
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
         self._exchange = Exchange.current()
         # Octets are counted below the buffer, so that the limit holds for lines of any kind.
-        self.fp = io.BufferedReader(_LimitedReader(self.fp.detach(), self._exchange))
+        self.fp = _LimitedBuffer(_LimitedReader(self.fp.detach(), self._exchange))
+        self.fp.exchange = self._exchange
 
     def begin(self) -> None:
         """Parse the head."""
@@ -300,6 +309,18 @@ class LimitedResponse(http.client.HTTPResponse):
             # The base class skips only this interim response, and would take others for the final one (RFC 9110 §15.2).
             status = HTTPStatus.CONTINUE
         return version, status, reason
+
+
+class _LimitedBuffer(io.BufferedReader):
+    exchange: Exchange
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        # The limits of the libraries differ, and do not show in the class of their exceptions.
+        limit = MAX_HEAD_BYTES + 1
+        line = super().readline(limit if size is None or size < 0 else min(size, limit))
+        if len(line) == limit:
+            self.exchange.exceed()
+        return line
 
 
 class _LimitedReader(io.RawIOBase):
