@@ -231,9 +231,11 @@ def _chain(error: BaseException, handled: BaseException | None) -> list[BaseExce
         one = pending.pop()
         if isinstance(one, BaseException) and one is not handled and id(one) not in chain:
             chain[id(one)] = one
-            # requests and urllib3 pass the cause as an argument or attribute. An exception group has a tuple.
-            pending += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args]
-            pending += getattr(one, "exceptions", ())
+            # requests and urllib3 pass the cause as an argument or attribute, an exception group its exceptions as a
+            # sequence. No property is read: it may raise an error.
+            pending += [one.__cause__, one.__context__, vars(one).get("reason")]
+            for argument in one.args:
+                pending += argument if isinstance(argument, (list, tuple)) else [argument]
     return [*chain.values()]
 
 
