@@ -14,6 +14,7 @@ import re
 import sys
 import traceback
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, cast
 from urllib.parse import quote, quote_plus
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Airflow 3 masks no value shorter than this many characters, unless ``[logging] min_length_masked_secret`` is set.
 MIN_MASKABLE_LENGTH = 5
+#: Characters of all remainders that are masked; see :func:`mask`. Airflow's masker takes seconds for long values.
+MAX_REMAINDERS_LENGTH = 8192
 #: Airflow 3 never masks these words, in upper or lower case (``SECRETS_TO_SKIP_MASKING``).
 NEVER_MASKED = frozenset({"airflow"})
 
@@ -128,12 +131,15 @@ def _with_remainders(forms: set[str]) -> set[str]:
     The masker tries its values in the order of a set, which differs between processes. Where it replaces the shorter
     value first, it must know the rest of the longer one. A rest that is too short to be masked is left out.
     """
-    while True:
+    # A rest may have a rest too. A long token that repeats itself has thousands of them, hence the limits.
+    for _ in range(2):
         rests = {longer.removeprefix(value) for value in forms for longer in forms if longer.startswith(value)}
-        rests = {rest for rest in rests if len(rest) >= MIN_MASKABLE_LENGTH}
-        if rests <= forms:
-            return forms
-        forms |= rests
+        long_enough = sorted((rest for rest in rests if len(rest) >= MIN_MASKABLE_LENGTH), key=lambda r: (len(r), r))
+        lengths = accumulate(map(len, long_enough))
+        forms = forms | {
+            rest for rest, length in zip(long_enough, lengths, strict=True) if length <= MAX_REMAINDERS_LENGTH
+        }
+    return forms
 
 
 # --- exceptions
@@ -226,10 +232,11 @@ def _chain(error: BaseException, handled: BaseException | None) -> list[BaseExce
         one = pending.pop()
         if isinstance(one, BaseException) and one is not handled and id(one) not in chain:
             chain[id(one)] = one
-            # requests and urllib3 pass the cause as an argument or attribute. An exception group has a tuple of them.
-            pending += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args]
-            group = getattr(one, "exceptions", None)
-            pending += group if isinstance(group, tuple) else ()
+            # requests and urllib3 pass the cause as an argument or attribute, an exception group its exceptions as a
+            # sequence. No property is read: it may raise an error.
+            pending += [one.__cause__, one.__context__, vars(one).get("reason")]
+            for argument in one.args:
+                pending += argument if isinstance(argument, (list, tuple)) else [argument]
     return [*chain.values()]
 
 

@@ -4,6 +4,7 @@ import base64
 import json
 import random
 import re
+import threading
 from functools import partial
 from urllib.parse import quote, quote_plus
 
@@ -12,10 +13,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich import pretty
 
-from airflow_provider_loanauth.redaction import NEVER_MASKED, SecretStr, encoded_forms, mask
+from airflow_provider_loanauth.redaction import MAX_REMAINDERS_LENGTH, NEVER_MASKED, SecretStr, encoded_forms, mask
 from tests.support import masking
 from tests.support.leaks import forms
-from tests.support.masking import redact, redact_in_order
+from tests.support.masking import maskers, redact, redact_in_order
 from tests.support.secret_accounts import SECRETS
 
 AWKWARD = 'CANARY/ü+ "%&✓=ab'
@@ -152,6 +153,18 @@ def test_the_rest_of_a_secret_that_begins_with_another_is_masked(values, text):
         shown = redact_in_order(text, order).replace("***", "").replace("=", "").strip()
         # A rest of fewer than five characters cannot be masked.
         assert len(shown) < 5
+
+
+def test_masking_a_long_token_that_repeats_itself_ends():
+    """Airflow's masker compiles all values into one pattern, which takes minutes for a million characters."""
+    lengths = (16384, 15001, 4000, 2003, 1009, 507, 7, 6)
+    thread = threading.Thread(target=mask, args=(["A" * length for length in lengths],), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    [patterns] = {frozenset(masker.patterns) for masker in maskers() if masker.patterns}
+    values = sum(len(form) for length in lengths for form in encoded_forms("A" * length))
+    assert sum(map(len, patterns)) <= values + 2 * MAX_REMAINDERS_LENGTH
 
 
 def test_a_short_rest_is_not_masked():

@@ -148,6 +148,21 @@ def test_exceptions_in_arguments_are_cleared_too():
         assert [frame.f_locals for frame in frames] == [{}] * len(frames)
 
 
+class OddAttributesError(Exception):
+    """An exception of a secrets backend, whose attributes have the names of those of other libraries."""
+
+    exceptions = None
+
+    @property
+    def reason(self):
+        raise RuntimeError("not known yet")
+
+
+def test_attributes_of_an_exception_do_not_matter():
+    with pytest.raises(OddAttributesError):
+        fail(OddAttributesError())
+
+
 def test_a_generator_of_the_caller_goes_on():
     """Clearing a frame must not close a generator that waits for its next value (Python up to 3.12 closes it)."""
 

@@ -25,7 +25,7 @@ import threading
 import time
 from contextvars import ContextVar
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: Octets of a body, before and after decoding. Both responses of the interface are a few KiB.
 MAX_BODY_BYTES = 1024 * 1024
 #: Octets of the head of a response, with the interim responses (1xx) before it. Also the octets that a body may have in
-#: addition to its content: chunk sizes and trailers.
+#: addition to its content: chunk sizes and trailers. No line is longer, in the head or in the body.
 MAX_HEAD_BYTES = 64 * 1024
 # Seconds after which the thread checks again whether there is anything to do.
 _MAX_SLEEP = 1.0
@@ -179,8 +179,16 @@ class Exchange:
         self._octets += count
         self.responded |= self._is_connected and count > 0
         if self._octets > self._max_octets:
-            self.exceeded = True
-            raise OSError("the response has more octets than the limit")
+            self.exceed()
+
+    def exceed(self) -> NoReturn:
+        """
+        Note that the response exceeds a limit of octets.
+
+        :raises OSError: always
+        """
+        self.exceeded = True
+        raise OSError("the response has more octets than the limit")
 
     def status_received(self, status: int) -> None:
         """
@@ -278,7 +286,7 @@ _WATCHDOG = _Watchdog()
 class LimitedResponse(http.client.HTTPResponse):
     """A response within the limits of the current exchange. Parameters are those of the base class."""
 
-    fp: io.BufferedReader
+    fp: _LimitedBuffer
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -300,6 +308,18 @@ class LimitedResponse(http.client.HTTPResponse):
         return version, status, reason
 
 
+class _LimitedBuffer(io.BufferedReader):
+    raw: _LimitedReader
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        # The limits of the libraries differ, and do not show in the class of their exceptions.
+        limit = MAX_HEAD_BYTES + 1
+        line = super().readline(limit if size is None or size < 0 else min(size, limit))
+        if len(line) == limit:
+            self.raw.exchange.exceed()
+        return line
+
+
 class _LimitedReader(io.RawIOBase):
     def __init__(self, raw: Any, exchange: Exchange) -> None:
         self._raw = raw
@@ -319,14 +339,3 @@ class _LimitedReader(io.RawIOBase):
             self._raw.close()
         finally:
             super().close()
-
-
-class _LimitedBuffer(io.BufferedReader):
-    raw: _LimitedReader
-
-    def readline(self, size: int | None = -1, /) -> bytes:
-        line = super().readline(size)
-        if len(line) >= MAX_HEAD_BYTES:
-            # Some releases of urllib3 have a limit for the lines of a chunked body, and report a broken body.
-            self.raw.exchange.exceeded = True
-        return line

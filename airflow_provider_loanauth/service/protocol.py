@@ -73,6 +73,9 @@ _CAUSES_BY_CODE = {
     "unauthorized_client": _LIKELY_CAUSES[401],
     "unsupported_grant_type": _LIKELY_CAUSES[400],
 }
+# An error code in a body that cannot be parsed: cut off, in Latin-1, with a number of thousands of digits, or nested
+# too deeply. It still means that the password must not be sent again.
+_ERROR_CODE = re.compile(rf'"error"\s*:\s*"({"|".join(_CAUSES_BY_CODE)})"'.encode())
 _OTHER_4XX = "The service rejected the request: check Auth URL and the credentials of the method in the Connection."
 _SERVER_ERROR = "The service, or a gateway in front of it, is failing or overloaded."
 
@@ -112,8 +115,8 @@ class WireResponse(NotForXCom):
 
     :param status: HTTP status
     :param headers: header names, in lower case, to values
-    :param body: octets of the body, after decoding its content coding
-    :param failure: why the headers or the body could not be read; None if they were read
+    :param body: octets of the body that arrived, after decoding its content coding; empty if it cannot be decoded
+    :param failure: why the headers or the whole body could not be read; None if they were read
     """
 
     status: int
@@ -215,6 +218,8 @@ def parse_response(request: WireRequest, response: WireResponse, *, now: datetim
 
 def _parse(request: WireRequest, response: WireResponse, now: datetime) -> TokenResponse | ApiSecretResponse:
     document = parse_json(response.body)
+    if document is None and (match := _ERROR_CODE.search(response.body)):
+        document = {"error": match[1].decode()}
     raise_for_status(
         response.status,
         document,
@@ -227,7 +232,8 @@ def _parse(request: WireRequest, response: WireResponse, now: datetime) -> Token
     if not isinstance(document, dict):
         raise ResponseError(_describe_non_object(response, document))
     parsed = from_json(request.response_model, document)
-    if len(parsed.credential) > MAX_CREDENTIAL_BYTES:
+    # Also the refresh token, because masking a long value takes seconds.
+    if any(len(secret) > MAX_CREDENTIAL_BYTES for secret in parsed.secrets):
         raise ResponseError(
             f"The credential in the response is longer than {MAX_CREDENTIAL_BYTES // 1024} KiB, which is more than "
             "common servers accept in a header: check Auth URL in the Connection."

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from airflow_provider_loanauth.connection.proxy import Proxy
+    from airflow_provider_loanauth.exceptions import LoanAuthError
 
 _CHUNK_BYTES = 64 * 1024
 
@@ -126,21 +127,26 @@ class Transport:
             return WireResponse(status=exchange.status, headers={}, body=b"", failure=failure)
         with response:
             headers = {name.lower(): value for name, value in response.headers.items()}
+            body = bytearray()
+            broken: LoanAuthError | None = None
             try:
-                return WireResponse(status=response.status_code, headers=headers, body=_read_body(response))
-            except (*TRANSPORT_EXCEPTIONS, zlib.error) as error:
-                failure = map_broken_body(error, request, exchange)
-        return WireResponse(status=response.status_code, headers=headers, body=b"", failure=failure)
+                _read_body(response, body)
+            except TRANSPORT_EXCEPTIONS as error:
+                broken = map_broken_body(error, request, exchange)
+            try:
+                decoded = _decode(bytes(body), headers.get("content-encoding", ""))
+            except (ValueError, zlib.error) as error:
+                decoded, broken = b"", broken or map_broken_body(error, request, exchange)
+        return WireResponse(status=response.status_code, headers=headers, body=decoded, failure=broken)
 
 
-def _read_body(response: requests.Response) -> bytes:
-    body = bytearray()
+def _read_body(response: requests.Response, body: bytearray) -> None:
+    """Add the octets of a body as they arrive, so that those before an error are known."""
     # requests and urllib3 would decode any number of codings, with limits that depend on their release.
     for chunk in response.raw.stream(_CHUNK_BYTES, decode_content=False):
         body += chunk
         if len(body) > MAX_BODY_BYTES:
             raise TooLargeError
-    return _decode(bytes(body), response.headers.get("Content-Encoding", ""))
 
 
 def _decode(body: bytes, content_encoding: str) -> bytes:

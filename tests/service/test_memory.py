@@ -340,3 +340,13 @@ def test_no_secret_is_in_a_representation(service):
         shown = [repr(PROCESS_FAILURES), str(PROCESS_FAILURES), repr(vars(PROCESS_FAILURES)), repr(shared)]
     assert leaks("\n".join(shown), SECRETS.values()) == []
     assert "made-up" not in repr(PROCESS_FAILURES)
+
+
+def test_an_accepted_connection_is_not_kept_in_memory():
+    """Airflow tests a Connection with another random id each time, in a process that runs for long."""
+    memory, settings = FailureMemory(), load(connection_of("jwt"))
+    memory.forget(settings)
+    reference = weakref.ref(settings)
+    del settings
+    gc.collect()
+    assert reference() is None

@@ -114,6 +114,13 @@ def test_a_credential_that_is_longer_than_a_header(length, request_):
     assert caught.value.status == 200
 
 
+def test_a_refresh_token_that_is_longer_than_a_header():
+    """Airflow's masker takes half a minute for 700,000 characters."""
+    received = response({"access_token": "made-up", "refresh_token": "a" * 16_385})
+    with pytest.raises(ResponseError, match="The credential in the response is longer than 16 KiB"):
+        protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
+
+
 @pytest.mark.parametrize("secret", ["", "a b", "a\n", "é", "\x7f", "\ud800"])
 def test_a_secret_that_a_header_cannot_carry(secret):
     with pytest.raises(ResponseError, match="secret of the response is empty or contains characters") as caught:

@@ -282,3 +282,27 @@ def test_the_filters_are_as_before(loopback):
     send(secret_request(loopback.url))
     fails(secret_request(loopback.url), UnavailableError)
     assert logging.getLogger("urllib3.connectionpool").filters == before
+
+
+CODE = b'{"error": "invalid_grant"'
+#: What follows the status line of a response with an error code, in a body that is not read to its end, or not JSON.
+UNREADABLE = {
+    "cut off": b"Content-Length: 999\r\n\r\n" + CODE,
+    "a wrong length": b"Content-Length: 999\r\n\r\n" + CODE + b"}",
+    "a broken chunk": b"Transfer-Encoding: chunked\r\n\r\n1a\r\n" + CODE + b"}\r\nzz\r\n",
+    "too large": b"\r\n" + CODE + b"}" + b" " * MAX_BODY_BYTES,
+    "gzip that is cut off": b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(CODE + b"}")[:-8],
+    "Latin-1": b"\r\n" + CODE + b', "error_description": "mot de passe erron\xe9"}',
+    "a number of 5,000 digits": b"\r\n" + CODE + b', "a": ' + b"1" * 5000 + b"}",
+    "100,000 lists in each other": b"\r\n" + CODE + b', "a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("status", [200, 302, 429, 503])
+@pytest.mark.parametrize("rest", UNREADABLE.values(), ids=UNREADABLE)
+def test_an_error_code_in_a_body_that_cannot_be_read(rest, status, loopback):
+    """Where the code has arrived, the password must not be sent again."""
+    loopback.responses = [b"HTTP/1.1 %d X\r\n%b" % (status, rest)]
+    request = token_request(loopback.url)
+    with Transport(timeout=5.0, verify=True) as transport, pytest.raises(RejectedError, match="invalid_grant"):
+        parse_response(request, transport.send(request), now=NOW)
