@@ -123,9 +123,17 @@ def test_it_is_masked_in_each_form():
         WRITTEN,
         f"user:{WRITTEN}",
     }
-    # Without a password, the user may be an API key.
-    key = load(conn({"proxy": "http://made-up-api-key@proxy.example"}))
-    assert set(key.secrets) - set(load(conn()).secrets) == {"made-up-api-key", "made-up-api-key:"}
+
+
+@pytest.mark.parametrize("written", ["made-up-api-key", "made%2Dup-api-key", "made-up-api-key:", "made-up%2Dapi-key:"])
+def test_a_user_without_a_password_may_be_an_api_key_and_is_masked_in_each_form(written):
+    settings = load(conn({"proxy": f"http://{written}@proxy.example"}))
+    assert set(settings.secrets) - set(load(conn()).secrets) == {
+        "made-up-api-key",
+        "made-up-api-key:",
+        written,
+        written.rstrip(":"),
+    }
 
 
 def test_no_representation_shows_the_password():

@@ -225,6 +225,29 @@ def test_a_connection_that_was_not_found_may_be_retried():
     assert leaks(messages(caught.value), ["CANARY-password"]) == []
 
 
+@pytest.mark.parametrize(
+    ("conn_id", "shown"),
+    [
+        ("abc", "… (3 characters)"),
+        ("tenant", "t… (6 characters)"),
+        ("tenant_a", "te… (8 characters)"),
+        ("tenant_a_eu_west", "tena… (16 characters)"),
+        ("a" * 400, "aaaa… (400 characters)"),
+        ("loanauth_default", "loanauth_default"),
+        ({"access_token": "CANARY"}, "not text but dict"),
+    ],
+)
+def test_an_unknown_id_is_shown_in_part(conn_id, shown):
+    """At most a fourth of it, because a token may have been passed in the place of an id."""
+
+    def get(_):
+        raise AirflowNotFoundException("made-up")
+
+    with pytest.raises(LoanAuthError) as caught:
+        read_connection(get, conn_id)
+    assert caught.value.conn_id == shown
+
+
 def test_the_connection_is_returned_unchanged():
     connection = SimpleNamespace(conn_id="made-up", password=None, extra="{}")
     assert read_connection(lambda _: connection, "made-up") is connection

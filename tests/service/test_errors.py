@@ -11,9 +11,16 @@ import requests
 import urllib3.exceptions
 
 from airflow_provider_loanauth.connection.methods import ApiKeyCredentials
-from airflow_provider_loanauth.exceptions import SettingsError, UnavailableError
+from airflow_provider_loanauth.exceptions import ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.redaction import SecretStr
-from airflow_provider_loanauth.service.errors import _EXCEPTION_MAP, TRANSPORT_EXCEPTIONS, map_exception
+from airflow_provider_loanauth.service.errors import (
+    _EXCEPTION_MAP,
+    TRANSPORT_EXCEPTIONS,
+    CodingError,
+    TooLargeError,
+    map_broken_body,
+    map_exception,
+)
 from airflow_provider_loanauth.service.exchange import Exchange
 from airflow_provider_loanauth.service.protocol import build_request
 from tests.support.leaks import leaks, messages
@@ -151,6 +158,106 @@ def test_the_sentence_names_what_sets_the_proxy():
     assert "PROXY" not in str(error)
 
 
+def exchange_after(**facts):
+    exchange = Exchange(1.0)
+    for name, value in facts.items():
+        setattr(exchange, name, value)
+    return exchange
+
+
+#: What happened in an exchange, the class of the error, and its whole message without the address of the request.
+WITHOUT_A_HEAD = [
+    (
+        {"responded": True, "expired": True},
+        ResponseError,
+        (
+            "The service responded, but the head of its response did not arrive within the time set in Timeout: check "
+            "Auth URL, and the proxies between this machine and the service"
+        ),
+    ),
+    (
+        {"responded": True},
+        ResponseError,
+        (
+            "The service responded, but the head of its response cannot be read: check Auth URL, and the proxies "
+            "between this machine and the service"
+        ),
+    ),
+    (
+        {"proxy_status": 407, "expired": True},
+        SettingsError,
+        "The proxy requires authentication (407): check HTTPS_PROXY and NO_PROXY on this machine",
+    ),
+    (
+        {"proxy_status": 200, "expired": True},
+        UnavailableError,
+        "The service did not respond within the time set in Timeout",
+    ),
+    ({"expired": True}, UnavailableError, "The service did not respond within the time set in Timeout"),
+]
+
+
+@pytest.mark.parametrize(("facts", "kind", "sentence"), WITHOUT_A_HEAD)
+def test_what_happened_in_the_exchange_decides_before_the_exception(facts, kind, sentence):
+    error = map_exception(E.ConnectionError("x"), REQUEST, exchange_after(**facts))
+    assert type(error) is kind
+    assert str(error) == f"{sentence} {SUFFIX}"
+
+
+TIMED_OUT_BODY = (
+    "The service responded, but the body of its response did not arrive within twice the time set in Timeout"
+)
+TOO_LARGE = (
+    "The response of the service is larger than 1024 KiB and was not read to its end. Responses of the interface are a "
+    "few KiB: check Auth URL in the Connection."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "facts", "kind", "message"),
+    [
+        (E.ConnectionError("x"), {"expired": True}, UnavailableError, f"{TIMED_OUT_BODY} {SUFFIX}"),
+        (E.ConnectionError(TimeoutError("x")), {}, UnavailableError, f"{TIMED_OUT_BODY} {SUFFIX}"),
+        (TooLargeError("x"), {"expired": True}, UnavailableError, f"{TIMED_OUT_BODY} {SUFFIX}"),
+        (E.ConnectionError("x"), {"exceeded": True}, ResponseError, TOO_LARGE),
+        (TooLargeError("x"), {}, ResponseError, TOO_LARGE),
+        (
+            CodingError("x"),
+            {},
+            ResponseError,
+            (
+                "The response of the service is encoded in a way that was not requested: only one gzip stream is "
+                f"accepted. Check the proxies between this machine and the service {SUFFIX}"
+            ),
+        ),
+        (
+            E.ChunkedEncodingError("x"),
+            {},
+            UnavailableError,
+            f"The response of the service was cut off or cannot be decoded {SUFFIX}",
+        ),
+    ],
+)
+def test_a_body_that_cannot_be_read(error, facts, kind, message):
+    mapped_error = map_broken_body(error, REQUEST, exchange_after(**facts))
+    assert type(mapped_error) is kind
+    assert str(mapped_error) == message
+
+
+@pytest.mark.parametrize("reason", ["NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "BAD_BASE64_DECODE"])
+def test_a_file_that_is_not_a_ca_bundle_is_a_setting(reason):
+    inner = ssl.SSLError("x")
+    inner.reason = reason
+    error = mapped(E.SSLError(inner))
+    assert type(error) is SettingsError
+    assert str(error) == (
+        "The CA bundle cannot be read: check the path in Verify TLS, REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE on this "
+        f"machine {SUFFIX}"
+    )
+    inner.reason = "UNEXPECTED_EOF_WHILE_READING"
+    assert type(mapped(E.SSLError(inner))) is UnavailableError
+
+
 def certificate_error():
     error = ssl.SSLCertVerificationError(1, "CANARY-key/ü")
     error.verify_message = "Hostname mismatch, certificate is not valid for 'auth.example'."
@@ -167,15 +274,28 @@ def nested(error, how):
         outer.__context__ = error
     elif how == "reason":
         outer.reason = error
+    elif how == "args, with another exception as the context":
+        outer = nested(error, "args")
+        outer.__context__ = OSError("another")
     return outer
 
 
-@pytest.mark.parametrize("how", ["args", "cause", "context", "reason"])
+@pytest.mark.parametrize("how", ["args", "cause", "context", "reason", "args, with another exception as the context"])
 def test_a_wrong_certificate_is_a_setting(how):
     mapped_error = mapped(nested(certificate_error(), how))
     assert type(mapped_error) is SettingsError
     assert "The certificate of the service is not trusted (Hostname mismatch" in str(mapped_error)
     assert "set Verify TLS to the path of its CA bundle" in str(mapped_error)
+
+
+def test_a_wrong_certificate_of_a_proxy_is_a_setting():
+    error = mapped(E.ProxyError(nested(certificate_error(), "args")))
+    assert type(error) is SettingsError
+    assert str(error) == (
+        "The certificate of the proxy is not trusted (Hostname mismatch, certificate is not valid for 'auth.example'.) "
+        f"at {SUFFIX[1:-1]}. Check HTTPS_PROXY and NO_PROXY on this machine; if a private certificate authority issued "
+        "the certificate, add that authority to the CA bundle in Verify TLS."
+    )
 
 
 def test_a_circular_chain():
