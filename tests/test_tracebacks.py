@@ -129,7 +129,7 @@ def test_the_exception_that_the_caller_handles_is_raised_again():
 
 
 def test_exceptions_in_arguments_are_cleared_too():
-    """urllib3 and requests pass the cause as an argument or as an attribute. An exception group has a tuple of them."""
+    """urllib3 and requests pass the cause as an argument or as an attribute. An exception group has a list of them."""
 
     def make():
         try:
@@ -138,9 +138,8 @@ def test_exceptions_in_arguments_are_cleared_too():
             return error
 
     inner, attribute, grouped = make(), make(), make()
-    error = OSError(inner)
+    error = OSError(inner, [grouped])
     error.reason = attribute
-    error.exceptions = (grouped,)
     with pytest.raises(OSError, match="made up"), clear_locals():
         raise error
     for one in (inner, attribute, grouped):
