@@ -328,7 +328,8 @@ def raise_for_status(
         target = f" to {redacted_host(location, secrets)}" if location else ""
         raise ResponseError(
             f"The service responded with {status}, a redirect{target}. It was not followed, because that could send "
-            "the credentials to a different server: check Auth URL in the Connection.",
+            "the credentials to a different server: check Auth URL in the Connection. If it leads to a login page, "
+            "also check Username and Password.",
             status=status,
         )
     raise ResponseError(
