@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 import requests
 
+from airflow_provider_loanauth._compat import BaseHook
+from airflow_provider_loanauth.auth.requests import LoanAuth
 from airflow_provider_loanauth.auth.session import PricingSession
+from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import RejectedError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.service.client import Client
 from loanauth_sandbox.server import running_sandbox
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import in_threads, loan
@@ -161,6 +165,25 @@ def test_the_timeout_is_that_of_the_connection(world, define, pricing, sent):
         pricing.respond = lambda request: (302, {"Location": "/there"}, b"") if request.path == "/" else (200, {}, b"")
         session.get(pricing.url)
     assert [call["timeout"] for call in sent[-5:]] == [7, 3, 7, 7, 7]
+
+
+def test_a_prepared_request_goes_through_the_proxy_of_the_session(pricing, sent):
+    proxy = Proxy("http://127.0.0.1:1")
+    with PricingSession(auth=lambda request: request, timeout=7, verify=True, proxy=proxy) as session:
+        session.send(session.prepare_request(requests.Request("GET", pricing.url)))
+    assert [call["proxies"]["https"] for call in sent] == [proxy.url]
+
+
+def test_arguments_may_be_positional_as_in_requests(pricing):
+    with PricingSession(auth=lambda request: request, timeout=7, verify=True) as session:
+        assert session.request("GET", f"{pricing.url}/", {"number": "1"}).url == f"{pricing.url}/?number=1"
+
+
+def test_a_given_client_authenticates(world):
+    client = Client("in_no_environment", get_connection=lambda _: BaseHook.get_connection("loanauth_jwt"))
+    with requests.Session() as session:
+        assert price(session, world.url, auth=LoanAuth.from_client(client)).status_code == 200
+    assert world.logins == 1
 
 
 def test_a_service_that_hangs_ends_in_a_timeout(world, pulled, define):

@@ -148,6 +148,7 @@ def test_a_short_password_is_a_warning():
     assert warning == (
         "The password in Proxy is shorter than 5 characters, so Airflow cannot mask it in logs: use a longer value."
     )
+    assert warnings(conn({"proxy": "http://user:zzzz@proxy.example"})) == (warning,)
     assert warnings(conn({"proxy": "http://user:abcde@proxy.example"})) == ()
 
 

@@ -279,12 +279,24 @@ def test_a_plain_name_is_newer_than_a_prefixed_one(plain, expected):
 
 @pytest.mark.parametrize(
     ("placeholder", "message"),
-    [("***", "is literally '***'"), ("RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER", "was not entered")],
+    [
+        (
+            "***",
+            "is literally '***': a form or an export replaced the value with asterisks. Enter the value again.",
+        ),
+        (
+            "RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER",
+            (
+                "was not entered: the Airflow 2.11 form does not send stored secrets to a test. Enter it again to test "
+                "it. If you save the form without entering it, the stored value is kept."
+            ),
+        ),
+    ],
 )
 @pytest.mark.parametrize("name", ["password", "client_secret"])
 def test_a_placeholder_instead_of_a_secret(name, placeholder, message):
     connection = conn(password=placeholder) if name == "password" else conn({name: placeholder})
-    assert f"{LABELS[name]} {message}" in problems(connection)
+    assert f" {LABELS[name]} {message}" in problems(connection)
 
 
 @pytest.mark.parametrize("control", ["\n", "\r", "\t", "\0", "\x1b", "\x7f", "\x85", "\x9f"])
@@ -442,6 +454,9 @@ def test_a_username_and_an_address_with_white_space():
         ({"client_id": "CANARY-password-2"}, []),
         ({"api_key": ""}, []),
         ({"api_key": ["CANARY-password-2"]}, []),
+        # The shortest secret that Airflow masks, and a shorter one.
+        ({"api_key": "abcde", "los_client_secret": "abcdef"}, [("los_client_secret", "api_key")]),
+        ({"api_key": "abcd", "los_client_secret": "abcdef"}, []),
     ],
 )
 def test_a_secret_that_begins_with_another_one_is_a_warning(changes, expected):

@@ -496,3 +496,21 @@ def test_an_unavailable_service_is_no_error_of_poke(connection, sandbox, monkeyp
     result = waits.poke({})
     assert not result
     assert result.xcom_value is None
+
+
+def test_each_poke_of_a_deferrable_sensor_gets_the_context_of_the_task(connection, context):
+    contexts = []
+
+    class Recording(LoanAuthSensor):
+        """Its poke may use the context."""
+
+        def poke(self, context):
+            contexts.append(context)
+            return super().poke(context)
+
+    task = Recording(task_id="wait", loanauth_conn_id=CONN_ID, deferrable=True)
+    task.execute(context)
+    for event in ("ready", "timeout"):
+        task.execute_complete(context, event)
+    assert len(contexts) == 3
+    assert all(given is context for given in contexts)

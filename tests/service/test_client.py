@@ -137,6 +137,36 @@ def test_each_attempt_has_its_own_time(loopback, monkeypatch):
     assert result.expires_at == result.requested_at.replace(minute=1)
 
 
+@pytest.mark.parametrize(
+    ("of_the_client", "argument", "expected"),
+    [(None, None, "jwt"), ("ppe", None, "ppe"), (None, "ppe", "ppe"), ("los", "ppe", "ppe")],
+)
+def test_the_method_of_a_call_comes_before_that_of_the_client(of_the_client, argument, expected):
+    every_field = {}
+    for method in ("jwt", "los", "ppe"):
+        every_field |= secret_connections("https://auth.example")[method]["extra"]
+    connection = connection_of("jwt")
+    connection.extra = json.dumps(every_field | {"method": "jwt"})
+    client = Client("made-up", of_the_client, get_connection=lambda _: connection)
+    assert client.settings(argument).method == expected
+
+
+def test_a_retry_after_that_is_a_date_counts_from_the_clock_of_the_client(loopback):
+    date = b"Retry-After: Sat, 21 Nov 2026 09:02:00 GMT"
+    loopback.responses = [b"HTTP/1.1 503 X\r\n%s\r\nContent-Length: 0\r\n\r\n" % date]
+    with pytest.raises(UnavailableError) as caught:
+        authenticate("jwt", loopback.url)
+    assert caught.value.retry_after == 120
+
+
+def test_a_success_is_one_line_in_the_log(loopback, caplog):
+    loopback.responses = [json_response(b'{"access_token": "made-up"}')]
+    with caplog.at_level("INFO", logger="tests"):
+        result = authenticate("jwt", loopback.url)
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    assert line == result.summary()
+
+
 def test_a_missing_ca_bundle(tmp_path):
     with pytest.raises(SettingsError) as caught:
         authenticate("jwt", "https://127.0.0.1:9", verify=str(tmp_path / "none.pem"))

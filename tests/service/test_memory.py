@@ -9,9 +9,16 @@ import weakref
 from functools import partial
 
 import pytest
+import requests
 
 from airflow_provider_loanauth.connection.settings import load
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.exceptions import (
+    LoanAuthError,
+    RejectedError,
+    ResponseError,
+    SettingsError,
+    UnavailableError,
+)
 from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.memory import PROCESS_FAILURES, RESPONSE_ERROR_SECONDS, FailureMemory
 from airflow_provider_loanauth.service.retry import call_with_retries
@@ -135,6 +142,14 @@ def test_a_wait_of_zero_seconds_is_over_at_once(service):
     failure(UnavailableError)
     failure(UnavailableError)
     assert service.posts == 2
+
+
+def test_an_error_in_the_settings_of_the_machine_is_not_remembered(service):
+    service.respond({"exc": requests.exceptions.InvalidProxyURL})
+    messages = {str(failure(SettingsError)) for _ in range(2)}
+    assert service.posts == 2
+    assert len(messages) == 1
+    assert "Nothing was sent" not in messages.pop()
 
 
 def test_a_short_rest_is_waited_for(service, memory_clock):

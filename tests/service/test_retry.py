@@ -128,6 +128,16 @@ def test_retry_after_is_obeyed(monkeypatch, seconds):
     assert seconds <= wait <= seconds + 1
 
 
+def test_clients_that_were_told_the_same_wait_do_not_retry_at_the_same_moment(monkeypatch):
+    waits = []
+    for _ in range(200):
+        simulation = Simulation(monkeypatch, down(retry_after=5.0), "result")
+        simulation.run()
+        waits += simulation.waits
+    assert 5 <= min(waits) < 5.2
+    assert 5.8 < max(waits) <= 6
+
+
 @pytest.mark.parametrize("seconds", [60.0, 61.0, 3600.0, 1e12])
 def test_a_longer_wait_ends_the_attempts_at_once(monkeypatch, seconds):
     simulation = Simulation(monkeypatch, down(retry_after=seconds), "never")

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 from airflow_provider_loanauth.redaction import encoded_forms
 from airflow_provider_loanauth.service.protocol import raise_for_status
-from airflow_provider_loanauth.service.safe_text import MAX_RUN, MIN_RUN, redacted_host, repeats_any, safe_text
+from airflow_provider_loanauth.service.safe_text import (
+    MAX_RUN,
+    MAX_TEXT_LENGTH,
+    MAX_WORD_LENGTH,
+    MIN_RUN,
+    redacted_host,
+    repeats_any,
+    safe_text,
+)
 from tests.support.echoes import SPELLINGS
 
 AWKWARD = 'CANARY/ü+ "%&✓=ab'
@@ -134,6 +142,15 @@ def test_the_client_id_in_front_of_a_client_secret_is_not_secret():
     assert safe_text("Unknown client: lender-client.", pair) == "Unknown client: lender-client"
     assert safe_text("Bad header: lender-client:canary", pair) is None
     assert safe_text("Unknown client: lender-client", ["lender-client:CANARY-secret"]) is None
+
+
+@pytest.mark.parametrize("repeated", ["abc ", f"{'a' * MAX_WORD_LENGTH} "])
+def test_the_longest_text_and_the_longest_word_that_are_shown(repeated):
+    text = (repeated * MAX_TEXT_LENGTH)[: MAX_TEXT_LENGTH - 1] + "b"
+    assert safe_text(text, []) == text
+    assert safe_text(f"{text[:-1]} b", []) is None
+    assert safe_text("a" * MAX_WORD_LENGTH, []) == "a" * MAX_WORD_LENGTH
+    assert safe_text("a" * (MAX_WORD_LENGTH + 1), []) is None
 
 
 #: What servers say, with error codes and reason phrases.

@@ -270,6 +270,20 @@ def test_urllib3_logs_no_secret_at_debug(make, loopback, logs):
     assert leaks(logs.text, SECRETS.values()) == []
 
 
+def test_the_message_of_urllib3_about_malformed_headers_is_replaced(loopback, caplog):
+    """It contains all headers, which may contain an issued credential, and a traceback."""
+    loopback.responses = [b"HTTP/1.1 200 OK\r\nno colon here\r\nX-Token: CANARY-issued\r\nContent-Length: 2\r\n\r\n{}"]
+    with caplog.at_level("DEBUG", logger="urllib3"):
+        send(token_request(loopback.url))
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert (record.exc_info, record.exc_text) == (None, None)
+    assert record.getMessage() == (
+        "The response of the service has malformed headers. The message of urllib3 is hidden, because it may contain a "
+        "secret."
+    )
+    assert "CANARY" not in caplog.text
+
+
 def test_urllib3_logs_the_rest_as_before(loopback, logs):
     loopback.responses = [json_response(BODY)]
     send(token_request(loopback.url))

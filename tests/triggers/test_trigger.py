@@ -35,7 +35,8 @@ PROXY = "http://proxy.example:3128"
     ],
 )
 def test_an_invalid_address_or_one_with_user_information_is_rejected(address):
-    with pytest.raises(ValueError, match="must be an http or https address without user information") as raised:
+    message = "^The address of a ServiceReadyTrigger must be an http or https address without user information"
+    with pytest.raises(ValueError, match=message) as raised:
         ServiceReadyTrigger(address)
     assert not address or address not in str(raised.value)
 
