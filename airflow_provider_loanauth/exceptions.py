@@ -56,8 +56,16 @@ class SettingsError(LoanAuthError, AirflowFailException):
     """
     The Connection is incomplete or wrong; the message names each field by its label in the form.
 
-    Parameters are those of :class:`LoanAuthError`.
+    Other parameters are those of :class:`LoanAuthError`.
+
+    :param status: 407 if a proxy rejected its user or password (RFC 9110 §15.5.8); None for any other cause
     """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, conn_id: str | None = None, method: str | None = None
+    ) -> None:
+        super().__init__(message, conn_id=conn_id, method=method)
+        self.status = status
 
 
 class RejectedError(LoanAuthError, AirflowFailException):

@@ -63,7 +63,9 @@ def map_exception(
     proxy = f"{LABELS['proxy']} in the Connection" if has_proxy else "HTTPS_PROXY and NO_PROXY on this machine"
     if exchange.proxy_status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
         # Do not try again, because the proxy may lock the user.
-        return SettingsError(f"The proxy requires authentication (407): check {proxy} ({_target(request)})")
+        return SettingsError(
+            f"The proxy requires authentication (407): check {proxy} ({_target(request)})", status=exchange.proxy_status
+        )
     if exchange.expired:
         return UnavailableError(f"{_TIMED_OUT} ({_target(request)})")
     return _map_by_class(error, _target(request), proxy)

@@ -13,15 +13,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_loanauth._compat import ForkSafeLock
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.exceptions import (
+    LoanAuthError,
+    RejectedError,
+    ResponseError,
+    SettingsError,
+    UnavailableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_loanauth.connection.settings import Settings
 
-#: Seconds without another request after a response without a usable credential. A login page, or a redirect to one, may
-#: mean that the password was rejected.
+#: Seconds without another request after a response without a usable credential, and after the 407 of a proxy. A login
+#: page, or a redirect to one, may mean that the password was rejected.
 RESPONSE_ERROR_SECONDS = 60.0
 
 
@@ -54,9 +60,10 @@ class _Failure(NamedTuple):
         elif isinstance(error, UnavailableError):
             reason = f"the service asked to wait, and {math.ceil(left)} s of that time are left."
         else:
+            counter = "proxy" if isinstance(error, SettingsError) else "service"
             reason = (
-                f"the same credentials are sent again in {math.ceil(left)} s at the earliest, because the service may "
-                "have counted a failed login."
+                f"the same credentials are sent again in {math.ceil(left)} s at the earliest, because the {counter} "
+                "may have counted a failed login."
             )
         error.args = (f"{str(error.args[0]).removesuffix('.')}. Nothing was sent this time: {reason}",)
         return error
@@ -87,6 +94,7 @@ class FailureMemory:
     ===================================  ================================================
     ``RejectedError``                    until the Connection changes
     ``ResponseError``                    for ``RESPONSE_ERROR_SECONDS``
+    ``SettingsError``: 407 of a proxy    for ``RESPONSE_ERROR_SECONDS``
     ``UnavailableError``                 until its ``Retry-After`` is over, if it has one
     ===================================  ================================================
 
@@ -165,7 +173,7 @@ def _seconds_to_remember(error: LoanAuthError) -> float:
     """Return for how many seconds the same credentials are not sent again after this error."""
     if isinstance(error, RejectedError):
         return math.inf
-    if isinstance(error, ResponseError):
+    if isinstance(error, ResponseError) or (isinstance(error, SettingsError) and error.status is not None):
         return RESPONSE_ERROR_SECONDS
     return (error.retry_after or 0.0) if isinstance(error, UnavailableError) else 0.0
 

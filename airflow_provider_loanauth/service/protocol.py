@@ -258,10 +258,18 @@ def parse_json(body: bytes) -> Any:
     :return: the parsed value, or None if the body is not JSON
     """
     try:
-        return json.loads(body)
+        return json.loads(body, parse_int=_parse_int)
     # RecursionError: the JSON is nested too deeply.
     except (ValueError, RecursionError):
         return None
+
+
+def _parse_int(digits: str) -> int | float:
+    """Return an integer; a float if it has more digits than ``int`` accepts. JSON has no limit (RFC 8259 §6)."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
 
 
 def _describe_non_object(response: WireResponse, document: Any) -> str:

@@ -154,6 +154,14 @@ def test_any_response(kind, body, status, headers):
     assert len(hidden) < 8 or hidden not in repr(response).replace(repr(response.extra_fields), "")
 
 
+def test_a_number_of_thousands_of_digits_is_json():
+    """Python's ``int`` accepts 4,300 digits at most."""
+    body = b'{"access_token": "made-up", "expires_in": %s, "other": -%s}' % (b"9" * 5000, b"9" * 5000)
+    response = protocol.WireResponse(status=200, headers={}, body=body)
+    parsed = protocol.parse_response(TOKEN_REQUEST, response, now=NOW)
+    assert (parsed.access_token, parsed.expires_in) == ("made-up", None)
+
+
 @given(st.dictionaries(st.one_of(st.sampled_from(WIRE_NAMES), words), values, max_size=8))
 @steady
 def test_any_object_with_a_good_access_token_is_a_credential(noise):

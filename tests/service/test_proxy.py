@@ -291,6 +291,19 @@ def wrong_urls(proxy):
     }
 
 
+def test_a_wrong_password_of_the_proxy_is_sent_once_a_minute(proxy, connection, memory_clock):
+    """The proxy may lock the user."""
+    connection(wrong_urls(proxy)["a wrong password"][0])
+    failure_of(LoanAuthHook().get_credential, SettingsError)
+    repeated = failure_of(LoanAuthHook().get_credential, SettingsError)
+    assert "Nothing was sent this time" in str(repeated)
+    assert "the proxy may have counted a failed login" in str(repeated)
+    assert len(proxy.requests) == 1
+    memory_clock.pass_time(61)
+    failure_of(LoanAuthHook().get_credential, SettingsError)
+    assert len(proxy.requests) == 2
+
+
 @pytest.mark.parametrize("case", ["a wrong password", "down", "an unknown host"])
 def test_an_error_names_the_field_and_shows_no_password(case, proxy, connection, service, logs):
     url, kind, sentence = wrong_urls(proxy)[case]

@@ -128,7 +128,7 @@ def test_retry_after_is_obeyed(monkeypatch, seconds):
     assert seconds <= wait <= seconds + 1
 
 
-def test_clients_that_were_told_the_same_wait_do_not_retry_at_the_same_moment(monkeypatch):
+def test_clients_with_the_same_retry_after_do_not_retry_at_the_same_moment(monkeypatch):
     waits = []
     for _ in range(200):
         simulation = Simulation(monkeypatch, down(retry_after=5.0), "result")

@@ -145,7 +145,7 @@ def test_the_client_id_in_front_of_a_client_secret_is_not_secret():
 
 
 @pytest.mark.parametrize("repeated", ["abc ", f"{'a' * MAX_WORD_LENGTH} "])
-def test_the_longest_text_and_the_longest_word_that_are_shown(repeated):
+def test_the_max_length_of_a_text_and_of_a_word(repeated):
     text = (repeated * MAX_TEXT_LENGTH)[: MAX_TEXT_LENGTH - 1] + "b"
     assert safe_text(text, []) == text
     assert safe_text(f"{text[:-1]} b", []) is None
