@@ -26,6 +26,12 @@ def price(session, url, number=1, **kwargs):
     return session.post(url, json=loan(number), **kwargs)
 
 
+def session_of_requests(auth):
+    session = requests.Session()
+    session.auth = auth
+    return session
+
+
 @pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_los", "loanauth_ppe"])
 def test_it_prices_with_one_connection_and_one_login(world, conn_id):
     with LoanAuthHook(conn_id).get_conn() as session:
@@ -59,14 +65,19 @@ def test_a_pickled_session_works_and_contains_no_secret(world, pulled):
     assert world.logins == 0
 
 
-def test_a_pulled_credential_is_refreshed_with_its_own_method(world, pulled, define):
+@pytest.mark.parametrize(
+    "session_with",
+    [lambda token: LoanAuthHook("loanauth_both").get_conn(token), lambda token: session_of_requests(LoanAuth(token))],
+    ids=["get_conn", "LoanAuth"],
+)
+def test_a_pulled_credential_is_refreshed_with_its_own_method(world, pulled, define, session_with):
     """One Connection may serve several methods."""
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     los = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_LOS"]
     define("loanauth_both", connection | {"extra": los["extra"] | connection["extra"]})
     token = LoanAuthHook("loanauth_both", "los").get_credential()
     world.pass_time(4000)
-    with LoanAuthHook("loanauth_both").get_conn(token) as session:
+    with session_with(token) as session:
         assert price(session, world.url).status_code == 200
     assert world.sandbox.counters().by_method["los"].succeeded == 2
 
