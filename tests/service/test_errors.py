@@ -165,6 +165,7 @@ def exchange_after(**facts):
     return exchange
 
 
+IF_SLOW = "check the service and the network, or set a longer Timeout in the Connection"
 #: What happened in an exchange, the class of the error, and its whole message without the address of the request.
 WITHOUT_A_HEAD = [
     (
@@ -172,15 +173,15 @@ WITHOUT_A_HEAD = [
         ResponseError,
         (
             "The service responded, but the head of its response did not arrive within the time set in Timeout: check "
-            "Auth URL, and the proxies between this machine and the service"
+            "Auth URL and Timeout in the Connection, and the proxies between this machine and the service"
         ),
     ),
     (
         {"responded": True},
         ResponseError,
         (
-            "The service responded, but the head of its response cannot be read: check Auth URL, and the proxies "
-            "between this machine and the service"
+            "The service responded, but the head of its response cannot be read: check Auth URL in the Connection, and "
+            "the proxies between this machine and the service"
         ),
     ),
     (
@@ -191,9 +192,9 @@ WITHOUT_A_HEAD = [
     (
         {"proxy_status": 200, "expired": True},
         UnavailableError,
-        "The service did not respond within the time set in Timeout",
+        f"The service did not respond within the time set in Timeout: {IF_SLOW}",
     ),
-    ({"expired": True}, UnavailableError, "The service did not respond within the time set in Timeout"),
+    ({"expired": True}, UnavailableError, f"The service did not respond within the time set in Timeout: {IF_SLOW}"),
 ]
 
 
@@ -205,7 +206,8 @@ def test_what_happened_in_the_exchange_decides_before_the_exception(facts, kind,
 
 
 TIMED_OUT_BODY = (
-    "The service responded, but the body of its response did not arrive within twice the time set in Timeout"
+    "The service responded, but the body of its response did not arrive within twice the time set in Timeout: "
+    f"{IF_SLOW}"
 )
 TOO_LARGE = (
     "The response of the service is larger than 1024 KiB and was not read to its end. Responses of the interface are a "
@@ -217,7 +219,6 @@ TOO_LARGE = (
     ("error", "facts", "kind", "message"),
     [
         (E.ConnectionError("x"), {"expired": True}, UnavailableError, f"{TIMED_OUT_BODY} {SUFFIX}"),
-        (E.ConnectionError(TimeoutError("x")), {}, UnavailableError, f"{TIMED_OUT_BODY} {SUFFIX}"),
         (TooLargeError("x"), {"expired": True}, UnavailableError, f"{TIMED_OUT_BODY} {SUFFIX}"),
         (E.ConnectionError("x"), {"exceeded": True}, ResponseError, TOO_LARGE),
         (TooLargeError("x"), {}, ResponseError, TOO_LARGE),
@@ -234,7 +235,10 @@ TOO_LARGE = (
             E.ChunkedEncodingError("x"),
             {},
             UnavailableError,
-            f"The response of the service was cut off or cannot be decoded {SUFFIX}",
+            (
+                "The response of the service was cut off or cannot be decoded: if this persists, check the proxies "
+                f"between this machine and the service {SUFFIX}"
+            ),
         ),
     ],
 )

@@ -140,7 +140,7 @@ def test_any_token_type(kind):
         (b"{", r"a body that is not JSON \(1 bytes\)"),
         (b"\xff\xfe\x00", "a body that is not JSON"),
         (b"[" * 100_000, "a body that is not JSON"),
-        (b"9" * 5_000, "a body that is not JSON"),
+        (b"9" * 5_000, "JSON that is not an object"),
         (b"[]", "JSON that is not an object"),
         (b"null", "JSON that is not an object"),
         (b' "CANARY" ', "JSON that is not an object"),
