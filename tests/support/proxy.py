@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import select
 import socket
+import ssl
 import threading
 import time
 
@@ -88,7 +90,6 @@ class TunnelProxy:
                         self._sockets.append(service)
                         self.tunnels.append(target)
                         connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                        self._start(_relay, service, connection)
                         _relay(connection, service)
 
     def _is_authorized(self, head):
@@ -98,11 +99,24 @@ class TunnelProxy:
         return b"proxy-authorization: basic " + expected.lower() in head.lower() and expected in head
 
 
-def _relay(source, target):
-    """Send what arrives from one socket to the other, until one of them is closed."""
-    with contextlib.suppress(OSError):
-        while received := source.recv(65536):
-            target.sendall(received)
-    for one in (source, target):
-        with contextlib.suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+def _relay(one, two):
+    """
+    Send what arrives from one socket to the other, in both directions, until one of them is closed.
+
+    One thread does both, because two threads must not use the same TLS connection at the same time.
+    """
+    peers = {one: two, two: one}
+    # ValueError: the test has ended and closed a socket.
+    with contextlib.suppress(OSError, ValueError):
+        while ready := _readable(peers):
+            for source in ready:
+                received = source.recv(65536)
+                if not received:
+                    return
+                peers[source].sendall(received)
+
+
+def _readable(sockets):
+    """Return the sockets that have octets; none after a time-out. A TLS socket may have some that it has decrypted."""
+    pending = [one for one in sockets if isinstance(one, ssl.SSLSocket) and one.pending()]
+    return pending or select.select([*sockets], [], [], TIMEOUT)[0]
