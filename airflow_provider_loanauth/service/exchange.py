@@ -83,8 +83,8 @@ class Exchange:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        _CURRENT.reset(self._token)
         _WATCHDOG.forget(self)
+        _CURRENT.reset(self._token)
 
     def cancel(self) -> None:
         """
@@ -261,19 +261,20 @@ class _Watchdog:
                     return
                 now = time.monotonic()
                 self._wakes_at = now + _MAX_SLEEP
-                for exchange, sock in self._watched.items():
+                for exchange in [*self._watched]:
                     deadline = exchange.deadline
                     if deadline > now:
                         self._wakes_at = min(self._wakes_at, deadline)
-                    elif not exchange.expired:
+                    else:
                         exchange.expired = True
-                        _shut_down(sock)
+                        # Nothing is kept, even if the time-out of a task interrupted the end of the exchange.
+                        _shut_down(self._watched.pop(exchange))
             self._asleep.acquire(timeout=self._wakes_at - now)
 
 
 def _shut_down(sock: socket.socket) -> None:
     # An error means that the connection has ended already.
-    with contextlib.suppress(OSError):
+    with sock, contextlib.suppress(OSError):
         # The system resets the connection when it is closed, so that no peer goes on sending.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         sock.shutdown(socket.SHUT_RDWR)

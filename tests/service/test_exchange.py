@@ -27,6 +27,7 @@ from airflow_provider_loanauth.service.protocol import parse_response
 from airflow_provider_loanauth.service.transport import Transport
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import Loopback, json_response
+from tests.support.proxy import relay
 from tests.support.secret_accounts import SECRETS
 from tests.support.wire_requests import secret_request, token_request
 
@@ -279,10 +280,7 @@ def test_through_a_proxy(late, service, tls, monkeypatch):
         def tunnel(connection, stopped):
             connection.sendall(b"HTTP/1.1 200 Connection established\r\nX: y\r\n\r\n")
             with socket.create_connection(("127.0.0.1", target.port)) as inner:
-                forward = threading.Thread(target=copy, args=(connection, inner))
-                forward.start()
-                copy(inner, connection)
-                forward.join()
+                relay(connection, inner)
 
         service.responses = [tunnel]
         monkeypatch.setenv("HTTPS_PROXY", service.url)
@@ -293,15 +291,6 @@ def test_through_a_proxy(late, service, tls, monkeypatch):
     else:
         assert found.secret == "made-up"
     assert len(target.requests) == 1
-
-
-def copy(source, target):
-    with contextlib.suppress(OSError):
-        while octets := source.recv(65536):
-            target.sendall(octets)
-    for connection in (source, target):
-        with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
 
 
 # --- addresses

@@ -90,7 +90,7 @@ class TunnelProxy:
                         self._sockets.append(service)
                         self.tunnels.append(target)
                         connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                        _relay(connection, service)
+                        relay(connection, service)
 
     def _is_authorized(self, head):
         if self._credentials is None:
@@ -99,7 +99,7 @@ class TunnelProxy:
         return b"proxy-authorization: basic " + expected.lower() in head.lower() and expected in head
 
 
-def _relay(one, two):
+def relay(one, two):
     """
     Send what arrives from one socket to the other, in both directions, until one of them is closed.
 

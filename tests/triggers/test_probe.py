@@ -103,8 +103,8 @@ def threads_of_requests():
 
 
 def all_threads_end():
-    """Wait until no thread of a request is left."""
-    deadline = time.monotonic() + TIMEOUT
+    """Wait until no thread of a request is left. One of another test may have been interrupted, and end later."""
+    deadline = time.monotonic() + 6 * TIMEOUT
     while threads_of_requests():
         assert time.monotonic() < deadline
         time.sleep(0.01)
