@@ -590,7 +590,8 @@ def test_outside_of_the_exchange_there_is_none(loopback):
     loopback.responses = [json_response(BODY)]
 
     def request():
-        assert outcome(secret_request(loopback.url)).secret == "made-up"
+        with Transport(timeout=LIMIT, verify=True) as transport:
+            assert transport.send(secret_request(loopback.url)).status == 200
         with pytest.raises(LookupError):
             Exchange.current()
 
