@@ -21,6 +21,7 @@ from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.interruption import interrupted_at
 from tests.support.leaks import leaks, locals_of, messages
+from tests.support.processes import start_new_process
 from tests.support.secret_accounts import SECRETS, secret_connections, without
 
 TOKEN = "eyJhbGciOiJub25lIn0.eyJjIjoiQ0FOQVJZIn0.CANARYissued"
@@ -52,6 +53,8 @@ def actions(pricing, define):
     token = AccessToken.seal(OLD_TOKEN, method="jwt", conn_id="marked_jwt", issued_at=issued_at, expires_at=None)
 
     def rejected():
+        # Otherwise the process remembers the rejection, and sends nothing.
+        start_new_process()
         pricing.respond = reject
         LoanAuthHook("marked_jwt").get_credential()
 
