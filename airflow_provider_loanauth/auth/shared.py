@@ -226,15 +226,23 @@ class SharedRefresh:
         try:
             credential, result = self._authenticate(sleep)
         except BaseException as error:
-            self._write(claim, before.credential, error if isinstance(error, LoanAuthError) else None)
+            self._write(claim, lambda: before.credential, error if isinstance(error, LoanAuthError) else None)
             raise
-        if self._write(claim, result.seal(), None):
+        if self._write(claim, result.seal, None):
             label = credential.credential_type.label
             _log.info("Refreshed the %s for all tasks that got it from task %r.", label, self._register.task.task_id)
         return credential
 
-    def _write(self, claim: Claim, credential: AccessToken | ApiSecret | None, error: LoanAuthError | None) -> bool:
-        """Write the result of a refresh, and return whether it was written. If not, another process refreshes too."""
+    def _write(
+        self, claim: Claim, seal: Callable[[], AccessToken | ApiSecret | None], error: LoanAuthError | None
+    ) -> bool:
+        """
+        Write the result of a refresh, and return whether it was written. If not, another process refreshes too.
+
+        :param claim: the claim under which it was made
+        :param seal: function that returns the sealed credential; after a failure, the last one
+        :param error: why the refresh failed, or None
+        """
         seconds = 0.0 if error is None else seconds_to_remember(error)
         if isinstance(error, UnavailableError):
             seconds = max(seconds, GRACE_PERIOD)
@@ -242,7 +250,7 @@ class SharedRefresh:
         try:
             for _ in range(MAX_WRITES):
                 with suppress(XComConflictError), _register_errors():
-                    self._register.write_refreshed(claim, credential=credential, error=shared, seconds=seconds)
+                    self._register.write_refreshed(claim, credential=seal(), error=shared, seconds=seconds)
                     return True
                 self._poll()
         except RegisterError as failed:
