@@ -14,7 +14,7 @@ import yaml
 from airflow.configuration import conf
 from cryptography.fernet import Fernet
 
-from tests.support.paths import ROOT
+from tests.support.paths import PACKAGE, ROOT
 
 PAGE = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
 IS_AIRFLOW_2 = version("apache-airflow").startswith("2.")
@@ -89,3 +89,13 @@ def test_the_digest_of_the_fernet_key(key, tmp_path):
     digest = done.stdout.split()[-1]
     assert digest == hashlib.sha256(key.encode()).hexdigest()[:12]
     assert (f"`{digest}` means\n   that no key is set" in PAGE) == (not key)
+
+
+def test_the_log_lines_are_those_of_the_code():
+    code = (PACKAGE / "auth" / "shared.py").read_text(encoding="utf-8")
+    patterns = [
+        re.sub(r"%\w", ".+", re.escape(text).replace("\\%", "%")) for text in re.findall(r'_log\.\w+\("([^"]+)"', code)
+    ]
+    lines = [line for block in blocks("text") for line in block.splitlines() if "tasks used" not in line]
+    assert len(lines) == len(patterns) == 3
+    assert all(any(re.fullmatch(pattern, line) for pattern in patterns) for line in lines)
