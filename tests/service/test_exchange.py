@@ -522,6 +522,33 @@ def test_cancelling():
     exchange.cancel()
 
 
+STALLED = {
+    "head": (b"HTTP/1.1 ", ResponseError, "the head of its response did not arrive within the time set in Timeout"),
+    "body": (b"HTTP/1.1 200 OK\r\n\r\n{", UnavailableError, "did not arrive within twice the time set in Timeout"),
+}
+
+
+@pytest.mark.parametrize("repeated", [b"", b"0"], ids=["nothing more", "octet by octet"])
+@pytest.mark.parametrize("part", STALLED)
+def test_the_message_does_not_depend_on_the_thread(part, repeated, service, monkeypatch):
+    """On a busy machine, the timeout of the socket, or an octet, may come before the thread runs."""
+    monkeypatch.setattr(_WATCHDOG, "watch", lambda exchange, sock: None)
+    start, kind, message = STALLED[part]
+    service.responses = [endless(start, repeated, SLOW)]
+    error = outcome(token_request(service.url))
+    assert type(error) is kind
+    assert message in str(error)
+
+
+def test_octets_after_the_deadline():
+    with Exchange(LIMIT) as exchange:
+        exchange.cancel()
+        with pytest.raises(TimeoutError):
+            exchange.received(1)
+        assert exchange.expired
+        assert not exchange.responded
+
+
 def test_a_total_that_is_shorter_than_the_timeout():
     with Exchange(LIMIT, total=1.0) as exchange:
         start = exchange.deadline
