@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import gzip
+import importlib
 import os
 import signal
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 import tracemalloc
@@ -17,8 +19,10 @@ import zlib
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import requests
 import trustme
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
@@ -292,6 +296,37 @@ def test_through_a_proxy(late, service, tls, monkeypatch):
     else:
         assert found.secret == "made-up"
     assert len(target.requests) == 1
+
+
+@pytest.fixture
+def socks(monkeypatch):
+    """A SOCKS library that connects directly, because none is installed. ``requests`` looks for it at its import."""
+    library = ModuleType("socks")
+    library.PROXY_TYPE_SOCKS4, library.PROXY_TYPE_SOCKS5 = 1, 2
+    library.ProxyError = type("ProxyError", (OSError,), {})
+    targets = []
+
+    def create_connection(target, timeout, **options):
+        targets.append(target)
+        return socket.create_connection(target, timeout)
+
+    library.create_connection = create_connection
+    monkeypatch.setitem(sys.modules, "socks", library)
+    # None blocks the import. After the test, there is no such module again.
+    monkeypatch.setitem(sys.modules, "urllib3.contrib.socks", None)
+    del sys.modules["urllib3.contrib.socks"]
+    managers = importlib.import_module("urllib3.contrib.socks")
+    monkeypatch.setattr(requests.adapters, "SOCKSProxyManager", managers.SOCKSProxyManager)
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://127.0.0.1:1")
+    return targets
+
+
+def test_through_a_socks_proxy(socks, tls):
+    """The SOCKS library makes the connection, which then has the limits of the exchange."""
+    with Loopback(tls) as service:
+        service.responses = [json_response(BODY)]
+        assert outcome(secret_request(f"https://127.0.0.1:{service.port}"), timeout=LIMIT).secret == "made-up"
+        assert socks == [("127.0.0.1", service.port)]
 
 
 # --- addresses
