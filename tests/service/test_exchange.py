@@ -209,8 +209,11 @@ def test_no_response(service):
     assert "did not respond within the time set in Timeout" in str(error)
 
 
-def test_a_service_that_does_not_read():
-    """Sending is part of the time for the head."""
+@pytest.mark.parametrize("late", [False, True])
+def test_a_service_that_does_not_read(late, monkeypatch):
+    """Sending is part of the time for the head, also if the thread runs late."""
+    if late:
+        monkeypatch.setattr(_WATCHDOG, "watch", lambda exchange, sock: None)
 
     def accept(connection, stopped):
         stopped.wait(LIMIT)
@@ -219,7 +222,9 @@ def test_a_service_that_does_not_read():
     with Loopback(accept) as server:
         request = token_request(server.url)
         large = replace(request, form=(*request.form, ("more", "x" * BOMB)))
-        assert type(outcome(large)) is UnavailableError
+        error = outcome(large)
+    assert type(error) is UnavailableError
+    assert "did not respond within the time set in Timeout" in str(error)
 
 
 @pytest.mark.parametrize("octet", [b"", b"\0"], ids=["nothing", "octet by octet"])
