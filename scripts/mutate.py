@@ -198,7 +198,7 @@ def _is_in(mutant: str, modules: Sequence[str]) -> bool:
 
 def report(modules: Sequence[str]) -> bool:
     """
-    Print the counts and each survivor. Return whether few enough survive without a reason.
+    Print the counts, each survivor and each time-out. Return whether few enough survive without a reason.
 
     :param modules: modules of the package; empty: all
     """
@@ -213,6 +213,9 @@ def report(modules: Sequence[str]) -> bool:
         if not _is_in(name, modules):
             continue
         counts[status] += 1
+        if status == "timeout":
+            # It counts as killed. On a busy machine, the tests may have been slow, and the mutant may survive.
+            print(f"\n{readable(name)}: timeout")
         if status in PASSED:
             continue
         diff = changed_lines(get_diff_for_mutant(name, path=path))
