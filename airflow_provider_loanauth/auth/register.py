@@ -163,7 +163,7 @@ class Register:
         self.task = task
         self._settings = settings
         self._issued_at = issued_at.isoformat()
-        self._store = store or XComStore(task)
+        self._store = XComStore(task) if store is None else store
         self._now = now
 
     def read_claim(self) -> Claim | None:
