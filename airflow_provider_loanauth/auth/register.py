@@ -47,6 +47,8 @@ MAX_CLOCK_DIFFERENCE = 300.0
 _ERRORS: dict[str, type[Any]] = {
     error.__name__: error for error in (RejectedError, ResponseError, SettingsError, UnavailableError)
 }
+#: What a stored value of another shape raises while it is read.
+_OTHER_SHAPE = (KeyError, TypeError, ValueError, OverflowError, RecursionError)
 
 
 class Store(Protocol):
@@ -173,7 +175,7 @@ class Register:
         :raises Exception: any error of the store
         """
         content = self._read(CLAIM_KEY)
-        with suppress(KeyError, TypeError, ValueError):
+        with suppress(*_OTHER_SHAPE):
             return Claim(str(content["claim"]), float(content["seconds"]), int(content["attempt"]))
         return None
 
@@ -195,7 +197,7 @@ class Register:
         :raises Exception: any error of the store
         """
         content = self._read(REFRESHED_KEY)
-        with suppress(KeyError, TypeError, ValueError, OverflowError, LoanAuthError):
+        with suppress(*_OTHER_SHAPE, LoanAuthError):
             stored = content["credential"]
             credential_type = METHODS[self._settings.method].credential_type
             credential = None if stored is None else credential_type.deserialize(stored, credential_type.__version__)
@@ -244,7 +246,7 @@ class Register:
         sealed = value.get("sealed") if isinstance(value, dict) else None
         text = decrypt(sealed) if isinstance(sealed, str) else None
         # A JSON array, because the text could be another kind of value that was sealed with the same key.
-        with suppress(ValueError, TypeError):
+        with suppress(*_OTHER_SHAPE):
             bound_to, content = json.loads(text or "")
             if bound_to == self._bound_to(key):
                 return content
