@@ -43,6 +43,8 @@ REFRESHED_KEY = "loanauth_refreshed"
 CLAIM_KEY = "loanauth_claim"
 #: Largest difference, in seconds, by which the clock of a reader may be behind that of a writer.
 MAX_CLOCK_DIFFERENCE = 300.0
+#: Longest time, in seconds, for which a temporary error is stored. A service may send any number in ``Retry-After``.
+MAX_ERROR_SECONDS = 365 * 86_400.0
 
 _ERRORS: dict[str, type[Any]] = {
     error.__name__: error for error in (RejectedError, ResponseError, SettingsError, UnavailableError)
@@ -219,7 +221,9 @@ class Register:
         :raises Exception: any other error of the store
         """
         now, who = self._now(), self._who()
-        until = None if error is None or seconds == float("inf") else (now + timedelta(seconds=seconds)).isoformat()
+        until = None
+        if error is not None and seconds != float("inf"):
+            until = (now + timedelta(seconds=min(seconds, MAX_ERROR_SECONDS))).isoformat()
         expires_at = credential and credential.expires_at
         content = {
             "claim": claim.name,
