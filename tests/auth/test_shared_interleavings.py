@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +18,7 @@ from airflow_provider_loanauth.auth.active import ActiveCredential
 from airflow_provider_loanauth.auth.register import CLAIM_KEY, REFRESHED_KEY, Register
 from airflow_provider_loanauth.auth.shared import CLAIM_MARGIN, MAX_WAIT, MIN_CLAIM_DELAY
 from airflow_provider_loanauth.exceptions import RejectedError
-from tests.support.simulation import EPOCH, ERRORS, LIFETIME, TASK, Process, Simulation, settings_of
+from tests.support.simulation import EPOCH, ERRORS, TASK, Process, Simulation, settings_of
 
 EXAMPLES = int(os.environ.get("LOANAUTH_INTERLEAVINGS", "100"))
 TIMEOUT = settings_of().timeout
@@ -136,7 +135,13 @@ def test_one_rejected_login(tried, simulation):
         Simulation,
         processes(skew=st.just(0.0)),
         outcomes=st.sampled_from(
-            [("response",), ("unavailable",), ("overloaded",), ("unavailable", "ok"), ("overloaded", "overloaded", "ok")]
+            [
+                ("response",),
+                ("unavailable",),
+                ("overloaded",),
+                ("unavailable", "ok"),
+                ("overloaded", "overloaded", "ok"),
+            ]
         ),
         delays=in_time(),
         login_seconds=st.lists(seconds(0, 20), min_size=1, max_size=3),

@@ -284,7 +284,7 @@ class SimulatedService:
         for attempt in range(MAX_ATTEMPTS):
             try:
                 return self._respond(settings)
-            except UnavailableError as error:
+            except UnavailableError as error:  # noqa: PERF203 - each attempt may fail
                 if attempt == MAX_ATTEMPTS - 1:
                     raise
                 sleep((error.retry_after or 0.0) + 1.0)
@@ -323,7 +323,7 @@ ERRORS = {
     "unavailable": lambda: UnavailableError("made-up outage.", status=503),
     "overloaded": lambda: UnavailableError("made-up outage.", status=429, retry_after=70.0),
     "settings": lambda: SettingsError("made-up certificate."),
-    "interrupted": lambda: KeyboardInterrupt(),
+    "interrupted": KeyboardInterrupt,
 }
 
 
