@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
     from airflow_provider_loanauth.service.client import AuthenticationResult
 
-#: Seconds after the timeout of a request until a process that has claimed the refresh is considered dead.
+#: Seconds after the timeout of a request until a process that has claimed the refresh is considered dead. Also the longest
+#: time between writing a claim and reading it again. If it were longer, others would claim before the process logs in.
 CLAIM_MARGIN = 10.0
 #: Shortest time, in seconds, between writing a claim and reading it again.
 MIN_CLAIM_DELAY = 1.0
@@ -196,7 +197,8 @@ class SharedRefresh:
         except XComConflictError:
             self._poll()
             return False
-        self._sleep(max(MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR * (self._monotonic() - began)))
+        delay = max(MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR * (self._monotonic() - began))
+        self._sleep(min(delay, CLAIM_MARGIN))
         return self._read_claim() == claim
 
     def _is_unchanged(self, claim: Claim, refreshed: Refreshed) -> bool:
