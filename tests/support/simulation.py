@@ -10,8 +10,10 @@ from __future__ import annotations
 import heapq
 import json
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from itertools import count, cycle
 from random import Random
 
@@ -27,7 +29,6 @@ from airflow_provider_loanauth.connection.methods import PasswordCredentials
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import (
-    LoanAuthError,
     RejectedError,
     ResponseError,
     SettingsError,
@@ -41,6 +42,8 @@ EPOCH = datetime(2026, 11, 21, tzinfo=timezone.utc)
 TASK = TaskKey("made-up-dag", "made-up-run", "authenticate")
 #: Seconds that a credential is valid, and that must be left.
 LIFETIME, MIN_TTL = 3600.0, 60.0
+#: Seconds that a credential is valid at the start of a process that refreshes it before it expires.
+VALID = 50.0
 #: Requests of one authentication while the service is unavailable.
 MAX_ATTEMPTS = 3
 #: Steps of all processes together after which a run counts as endless.
@@ -163,7 +166,7 @@ class VirtualTime:
         """Run ``work(process)`` for each process until all have ended."""
         threads = []
         for process in processes:
-            self._wake_at(process.start, process)
+            self._wake_at(max(self.now, process.start), process)
             threads.append(threading.Thread(target=self._run, args=(process, work), daemon=True))
             threads[-1].start()
         self.current, first = processes[0], True
@@ -209,9 +212,10 @@ class SimulatedStore:
     :param writes: what happens to a write, by its number: ``lost``, ``conflict`` or ``error``
     :param tampering: (seconds, key, function): at this time, the function gets all values of the key, and returns one
     :param conflicts: whether one of two simultaneous writes of a key is a conflict
+    :param slow: (process, ``read`` or ``write``, key) -> seconds before the first such operation has its effect
     """
 
-    def __init__(self, time, delays=(0.01,), *, writes=None, tampering=(), conflicts=False):
+    def __init__(self, time, delays=(0.01,), *, writes=None, tampering=(), conflicts=False, slow=None):
         self.time = time
         self.values = {CLAIM_KEY: [None], REFRESHED_KEY: [None]}
         self.counts = {"read": 0, "write": 0}
@@ -219,6 +223,7 @@ class SimulatedStore:
         self._writes = writes or {}
         self._tampering = sorted(tampering, key=lambda one: one[0])
         self._conflicts = conflicts
+        self._slow = dict(slow or {})
 
     def read(self, key):
         self._start("read", key)
@@ -244,8 +249,9 @@ class SimulatedStore:
 
     def _start(self, what, key):
         self.counts[what] += 1
-        self.time.sleep(next(self._delays))
-        self.time.trace.append((self.time.current.name, what, key))
+        event = (self.time.current.name, what, key)
+        self.time.sleep(self._slow.pop(event, next(self._delays)))
+        self.time.trace.append(event)
 
     def _end(self, what, key):
         self.time.sleep(next(self._delays))
@@ -264,35 +270,37 @@ class SimulatedService:
     :param time: the virtual time
     :param outcomes: outcome of each request, in order; the last one stays
     :param seconds: seconds of each request, in turn
+    :param max_attempts: requests of one authentication while the service is unavailable
     :ivar requests: number of requests
     :ivar authentications: number of authentications, each of up to ``MAX_ATTEMPTS`` requests
     :ivar issued: when each token expires
     :ivar errors: types of all errors
     """
 
-    def __init__(self, time, outcomes=("ok",), seconds=(0.3,)):
+    def __init__(self, time, outcomes, seconds, max_attempts):
         self.time = time
+        self.outcomes = list(outcomes)
         self.requests = self.authentications = 0
         self.issued = {}
         self.errors = set()
         self.running = self.max_running = 0
-        self._outcomes, self._seconds = list(outcomes), cycle(seconds)
+        self._seconds, self._max_attempts = cycle(seconds), max_attempts
 
     def authenticate(self, settings, sleep):
         """Return a credential in both forms, as ``refresh._authenticate`` does."""
         self.authentications += 1
-        for attempt in range(MAX_ATTEMPTS):
+        for attempt in range(self._max_attempts):
             try:
                 return self._respond(settings)
             except UnavailableError as error:  # noqa: PERF203 - each attempt may fail
-                if attempt == MAX_ATTEMPTS - 1:
+                if attempt == self._max_attempts - 1:
                     raise
                 sleep((error.retry_after or 0.0) + 1.0)
         raise AssertionError
 
     def _respond(self, settings):
         requested_at, requested = self.time.utc(), self.time.monotonic()
-        outcome = self._outcomes[min(self.requests, len(self._outcomes) - 1)]
+        outcome = self.outcomes[min(self.requests, len(self.outcomes) - 1)]
         self.requests += 1
         self.running += 1
         self.max_running = max(self.running, self.max_running)
@@ -305,7 +313,7 @@ class SimulatedService:
             error = ERRORS[outcome]()
             self.errors.add(type(error))
             raise error
-        value = f"made-up-token-{len(self.issued) + 1}"
+        value = f"made-up-token-{len(self.issued)}"
         self.issued[value] = self.time.now + LIFETIME
         result = AuthenticationResult(
             settings=settings,
@@ -336,17 +344,28 @@ class Simulation:
     :param delays: see :class:`SimulatedStore`; so are further keywords
     :param outcomes: see :class:`SimulatedService`
     :param login_seconds: see :class:`SimulatedService`
+    :param max_attempts: see :class:`SimulatedService`
     :param seed: of the random times between two readings
     """
 
-    def __init__(self, processes, *, rounds=1, outcomes=("ok",), login_seconds=(0.3,), seed=0, **store):
+    def __init__(
+        self,
+        processes,
+        *,
+        rounds=1,
+        outcomes=("ok",),
+        login_seconds=(0.3,),
+        max_attempts=MAX_ATTEMPTS,
+        seed=0,
+        **store,
+    ):
         self.time = VirtualTime()
         self.random = Random(seed)
         self.processes = processes
-        for number, process in enumerate(processes):
-            process.name = f"process {number}"
         self.rounds = rounds
-        self.service = SimulatedService(self.time, outcomes, login_seconds)
+        self.check = lambda: None
+        self.service = SimulatedService(self.time, outcomes, login_seconds, max_attempts)
+        #: The credential that all have at the start. When it expires depends on the process.
         self.service.issued["made-up-token-0"] = 0.0
         self.store = SimulatedStore(self.time, **store)
 
@@ -354,8 +373,9 @@ class Simulation:
     def alive(self):
         return [process for process in self.processes if not process.died]
 
-    def run(self):
-        """Run all processes until they have ended."""
+    @contextmanager
+    def patched(self):
+        """Replace the clocks, the random numbers and the name of the host."""
         with pytest.MonkeyPatch.context() as patch:
             for module in (active, shared):
                 patch.setattr(module, "time", self.time)
@@ -363,20 +383,32 @@ class Simulation:
             # The masker compiles all its patterns again for each new value.
             patch.setattr(credentials, "mask", lambda _: None)
             patch.setattr(register.socket, "gethostname", lambda: self.time.current.name)
-            self.time.run(self.processes, self._work)
+            yield
+
+    def run(self, processes=None, work=None):
+        """
+        Run processes until they have ended.
+
+        :param processes: default: those of the simulation
+        :param work: function that each process calls; default: a refresh in each round
+        """
+        processes = processes or self.processes
+        for number, process in enumerate(processes):
+            process.name = f"process {number}"
+        with self.patched():
+            self.time.run(processes, work or self._work)
         return self
 
     def register_of(self, settings):
         return Register(TASK, settings, issued_at=EPOCH, store=self.store, now=self.time.utc)
 
     def _work(self, process):
-        left = {"expired": -10.0, "valid": 50.0, "rejected": 50.0}[process.stale]
-        self.service.issued["made-up-token-0"] = max(self.service.issued["made-up-token-0"], left)
+        left = -10.0 if process.stale == "expired" else VALID
         stale, rejected = active_of("made-up-token-0", self.time.monotonic() + left), process.stale == "rejected"
         for number in range(self.rounds):
             try:
                 self.time.sleep(max(0.0, process.start + number * (LIFETIME + 200.0) - self.time.now))
-                result = self._refresh(process, stale, rejected=rejected)
+                result = self.refresh(process, stale, rejected=rejected)
                 stale, rejected = result, False
             except (DiedError, EndlessError):
                 return
@@ -385,24 +417,23 @@ class Simulation:
             process.results.append(result)
             process.ended_at.append(self.time.now)
 
-    def _refresh(self, process, stale, *, rejected):
+    def refresh(self, process, stale, *, rejected):
         """Refresh as ``CredentialCache`` does."""
         try:
-            return SharedRefresh(
-                self.register_of(process.settings),
-                process.settings,
-                stale=stale,
-                rejected=rejected,
-                min_ttl=MIN_TTL,
-                authenticate=lambda sleep: self.service.authenticate(process.settings, sleep),
-                check=lambda: None,
-                monotonic=self.time.monotonic,
-                sleep=self.time.sleep,
-            ).refresh()
+            return self.shared(process, stale, rejected=rejected).refresh()
         except RegisterError:
             return self.service.authenticate(process.settings, self.time.sleep)[0]
 
-
-def failed(result):
-    """Return whether a result is an error of this package."""
-    return isinstance(result, LoanAuthError)
+    def shared(self, process, stale, *, rejected):
+        """Return the refresh of a process."""
+        return SharedRefresh(
+            self.register_of(process.settings),
+            process.settings,
+            stale=stale,
+            rejected=rejected,
+            min_ttl=MIN_TTL,
+            authenticate=partial(self.service.authenticate, process.settings),
+            check=self.check,
+            monotonic=self.time.monotonic,
+            sleep=self.time.sleep,
+        )
