@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
     from airflow_provider_loanauth.service.client import AuthenticationResult
 
-#: Seconds after the timeout of a request until a process that has claimed the refresh is considered dead. Also the longest
-#: time between writing a claim and reading it again. If it were longer, others would claim before the process logs in.
+#: Seconds after the timeout of a request until a process that has claimed the refresh is considered dead.
 CLAIM_MARGIN = 10.0
 #: Shortest time, in seconds, between writing a claim and reading it again.
 MIN_CLAIM_DELAY = 1.0
-#: The same, as a multiple of the time that reading and writing took. The longer of both times counts.
+#: The same, as a multiple of the time that reading and writing took. The longer of both times counts, but
+#: ``CLAIM_MARGIN`` at most: otherwise the others would consider the process dead before it authenticates.
 CLAIM_DELAY_FACTOR = 4.0
 #: Seconds between two readings while another process refreshes: a random number between these.
 POLL_SECONDS = (0.5, 1.0)
