@@ -177,34 +177,19 @@ def test_a_valid_credential_hides_no_other_error(outcome):
 # --- a refresh that failed ---
 
 
+IN_SECONDS = "authenticate again in {} s at the earliest."
+NEVER = "do not send these credentials again until the Connection changes, or the authenticating task is cleared."
+
+
 @pytest.mark.parametrize(
-    ("outcome", "error", "status", "message"),
+    ("outcome", "error", "status", "end"),
     [
-        (
-            "rejected",
-            RejectedError,
-            400,
-            "made-up rejection. Nothing was sent this time: process 0 sent the request, and the tasks that share this "
-            "credential do not send these credentials again until the Connection changes, or the authenticating task "
-            "is cleared. (connection id 'made-up', method 'jwt')",
-        ),
-        (
-            "response",
-            ResponseError,
-            200,
-            "made-up response. Nothing was sent this time: process 0 sent the request, and the tasks that share this "
-            "credential authenticate again in 57 s at the earliest. (connection id 'made-up', method 'jwt')",
-        ),
-        (
-            "overloaded",
-            UnavailableError,
-            429,
-            "made-up outage. Nothing was sent this time: process 0 sent the request, and the tasks that share this "
-            "credential authenticate again in 67 s at the earliest. (connection id 'made-up', method 'jwt')",
-        ),
+        ("rejected", RejectedError, 400, NEVER),
+        ("response", ResponseError, 200, IN_SECONDS.format(57)),
+        ("overloaded", UnavailableError, 429, IN_SECONDS.format(67)),
     ],
 )
-def test_the_others_get_the_same_error(outcome, error, status, message):
+def test_the_others_get_the_same_error(outcome, error, status, end):
     simulation = Simulation(
         [Process(), Process(start=4.5)], outcomes=[outcome], login_seconds=[0.3], delays=[0.01], max_attempts=1
     ).run()
@@ -212,7 +197,10 @@ def test_the_others_get_the_same_error(outcome, error, status, message):
     first, second = (process.results[0] for process in simulation.processes)
     assert (type(first), type(second)) == (error, error)
     assert "Nothing was sent" not in str(first)
-    assert str(second) == message
+    assert str(second) == (
+        f"{str(first).removesuffix('.')}. Nothing was sent this time: process 0 sent the request, and the tasks that "
+        f"share this credential {end} (connection id 'made-up', method 'jwt')"
+    )
     assert second.status == status
     if error is UnavailableError:
         assert 66 < second.retry_after < 67
