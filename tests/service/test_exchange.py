@@ -521,6 +521,8 @@ def blocked(server, exchange):
 
 def test_deadlines_of_several_exchanges(monkeypatch):
     """One thread keeps them all. It was asleep until a later deadline when an earlier one was added."""
+    # Its own thread, which has never run.
+    monkeypatch.setattr(exchange_module, "_WATCHDOG", exchange_module._Watchdog())
     later, sooner, cancelled = Exchange(LIMIT * 10), Exchange(0.1), Exchange(LIMIT * 10)
     with Loopback() as one, Loopback() as two, Loopback() as three, monkeypatch.context() as patch:
         patch.setattr(exchange_module, "_MAX_SLEEP", LIMIT * 10)
