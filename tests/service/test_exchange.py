@@ -436,6 +436,14 @@ def test_memory(bomb, loopback):
     assert peak < BOMB / 2
 
 
+@pytest.mark.parametrize("line", [b"1;", b"0\r\nX: "], ids=["a chunk size", "a trailer"])
+def test_a_line_of_a_body_over_the_limit(line, loopback):
+    loopback.responses = [CHUNKED.replace(b"%d", b"200") + line + b"y" * MAX_HEAD_BYTES + b"\r\n"]
+    error = outcome(secret_request(loopback.url), timeout=LIMIT)
+    assert type(error) is ResponseError
+    assert "larger than 1024 KiB and was not read to its end" in str(error)
+
+
 # --- content codings
 
 

@@ -6,6 +6,7 @@ import gzip
 import logging
 import os
 import socket
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
@@ -241,6 +242,13 @@ def test_the_end_of_one_request_does_not_unmask_another(logs):
             logger.filters.remove(end_one)
     assert "***" in logs.text
     assert leaks(logs.text, SECRETS.values()) == []
+
+
+def test_a_secret_that_contains_another_is_redacted_whole(logs):
+    request = replace(secret_request("https://one.example"), secrets=("middle", "CANARY-middle-end"))
+    with _RedactingFilter().hiding(request):
+        logging.getLogger("urllib3.connectionpool").debug("GET /CANARY-middle-end/middle")
+    assert "GET /***/***" in logs.text
 
 
 @pytest.mark.parametrize(
