@@ -436,6 +436,14 @@ def test_memory(bomb, loopback):
     assert peak < BOMB / 2
 
 
+@pytest.mark.parametrize("line", [b"1;", b"0\r\nX: "], ids=["a chunk size", "a trailer"])
+def test_a_line_of_a_body_over_the_limit(line, loopback):
+    loopback.responses = [CHUNKED.replace(b"%d", b"200") + line + b"y" * MAX_HEAD_BYTES + b"\r\n"]
+    error = outcome(secret_request(loopback.url), timeout=LIMIT)
+    assert type(error) is ResponseError
+    assert "larger than 1024 KiB and was not read to its end" in str(error)
+
+
 # --- content codings
 
 
@@ -521,6 +529,8 @@ def blocked(server, exchange):
 
 def test_deadlines_of_several_exchanges(monkeypatch):
     """One thread keeps them all. It was asleep until a later deadline when an earlier one was added."""
+    # Its own thread, which has never run.
+    monkeypatch.setattr(exchange_module, "_WATCHDOG", exchange_module._Watchdog())
     later, sooner, cancelled = Exchange(LIMIT * 10), Exchange(0.1), Exchange(LIMIT * 10)
     with Loopback() as one, Loopback() as two, Loopback() as three, monkeypatch.context() as patch:
         patch.setattr(exchange_module, "_MAX_SLEEP", LIMIT * 10)

@@ -6,6 +6,7 @@ import gzip
 import logging
 import os
 import socket
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
@@ -19,7 +20,7 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.service.exchange import MAX_BODY_BYTES
 from airflow_provider_loanauth.service.protocol import parse_response
-from airflow_provider_loanauth.service.transport import _REDACTING_FILTER, Transport
+from airflow_provider_loanauth.service.transport import Transport, _RedactingFilter
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import Loopback, json_response
 from tests.support.secret_accounts import SECRETS
@@ -223,9 +224,10 @@ def test_a_ca_bundle_of_the_environment_that_is_a_fifo(name, tmp_path, monkeypat
 def test_the_end_of_one_request_does_not_unmask_another(logs):
     """Two requests at once: one ends while a record of the other is being filtered."""
     one, other = secret_request("https://one.example"), secret_request("https://other.example")
+    redacting = _RedactingFilter()
     logger = logging.getLogger("urllib3.connectionpool")
     with Transport(timeout=1, verify=True):
-        ended = _REDACTING_FILTER.hiding(one)
+        ended = redacting.hiding(one)
         ended.__enter__()
 
         def end_one(record):
@@ -234,12 +236,19 @@ def test_the_end_of_one_request_does_not_unmask_another(logs):
 
         logger.filters.insert(0, end_one)
         try:
-            with _REDACTING_FILTER.hiding(other):
+            with redacting.hiding(other):
                 logger.debug("GET %s", other.url)
         finally:
             logger.filters.remove(end_one)
     assert "***" in logs.text
     assert leaks(logs.text, SECRETS.values()) == []
+
+
+def test_a_secret_that_contains_another_is_redacted_whole(logs):
+    request = replace(secret_request("https://one.example"), secrets=("middle", "CANARY-middle-end"))
+    with _RedactingFilter().hiding(request):
+        logging.getLogger("urllib3.connectionpool").debug("GET /CANARY-middle-end/middle")
+    assert "GET /***/***" in logs.text
 
 
 @pytest.mark.parametrize(
@@ -290,9 +299,10 @@ def test_urllib3_logs_the_rest_as_before(loopback, logs):
     assert '"POST /oauth/token HTTP/1.1" 200' in logs.text
 
 
-def test_the_filters_are_as_before(loopback):
+def test_each_request_uses_the_same_filter(loopback):
+    loopback.responses = [json_response(BODY), json_response(BODY), None]
+    send(secret_request(loopback.url))
     before = [*logging.getLogger("urllib3.connectionpool").filters]
-    loopback.responses = [json_response(BODY), None]
     send(secret_request(loopback.url))
     fails(secret_request(loopback.url), UnavailableError)
     assert logging.getLogger("urllib3.connectionpool").filters == before

@@ -138,9 +138,17 @@ def test_it_ends_at_the_deadline(sandbox):
 
 @pytest.mark.parametrize("ago", [0, 3600])
 def test_it_ends_at_once_when_the_deadline_has_passed(ago, sandbox):
-    event = fire(ServiceReadyTrigger(sandbox.url, 60, deadline=time.time() - ago), TIMEOUT)
+    event = fire(ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=time.time() - ago), TIMEOUT)
     assert event.payload == loanauth.TIMEOUT
     assert sandbox.counters().probe == 0
+
+
+def test_with_a_max_interval_probes_become_rarer(sandbox):
+    sandbox.set_fault("status")
+    trigger = ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=time.time() + 15 * INTERVAL, max_interval=60.0)
+    assert fire(trigger, TIMEOUT).payload == loanauth.TIMEOUT
+    # After 1, 3 and 7 intervals. Without it, there is one after each.
+    assert 1 <= sandbox.counters().probe <= 5
 
 
 def test_each_trigger_has_its_own_deadline(sandbox):
