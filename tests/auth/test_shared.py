@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from airflow_provider_loanauth.auth import shared
 from airflow_provider_loanauth.auth.active import GRACE_PERIOD, ActiveCredential
 from airflow_provider_loanauth.auth.register import CLAIM_KEY, REFRESHED_KEY, Claim
 from airflow_provider_loanauth.auth.shared import (
@@ -101,7 +102,8 @@ RUNS = int(os.environ.get("LOANAUTH_RUNS", "3"))
 @pytest.mark.parametrize(
     ("median", "sigma"), [(0.03, 0.5), (0.15, 1.0), (4.0, 0.7)], ids=["fast", "loaded", "hardly responding"]
 )
-def test_a_large_batch(median, sigma):
+def test_a_large_batch(median, sigma, monkeypatch):
+    monkeypatch.setattr(shared._log, "disabled", True)
     logins = []
     for seed in range(RUNS):
         source = random.Random(seed)
