@@ -309,6 +309,26 @@ def test_a_late_claim_is_withdrawn():
         assert process.ended_at[1] - LIFETIME - 200 < 10 + 10
 
 
+@pytest.mark.parametrize("outcome", ["overloaded", "rejected", "interrupted"])
+def test_a_late_failure_does_not_replace_the_credential_of_another_process(outcome):
+    """A request may take up to twice the timeout, and then another process has taken over."""
+    processes = [Process(), Process(start=0.5), Process(start=70)]
+    simulation = Simulation(processes, outcomes=[outcome, "ok"], login_seconds=[2 * TIMEOUT, 0.3], max_attempts=1)
+    simulation.run()
+    assert isinstance(processes[0].results[0], BaseException)
+    assert values(simulation)[1:] == [token(1)] * 2
+    assert simulation.service.requests == 2
+    assert waits(simulation)[2] < 1
+
+
+def test_a_claim_that_is_written_late_counts():
+    """The first process waits until the second one, which had read before, has written its claim too."""
+    slow = {("process 1", "write", CLAIM_KEY): MIN_CLAIM_DELAY - 0.1}
+    simulation = Simulation([Process(), Process()], slow=slow).run()
+    assert values(simulation) == [token(1)] * 2
+    assert simulation.service.requests == 1
+
+
 def test_the_time_of_waiting_is_limited():
     """Claims of others that never end in a result."""
     claims = iter(range(1000))
