@@ -35,7 +35,7 @@ CLAIM_MARGIN = 10.0
 #: Shortest time, in seconds, between writing a claim and reading it again.
 MIN_CLAIM_DELAY = 1.0
 #: The same, as a multiple of the time that reading and writing took. The longer of both times counts, but
-#: ``CLAIM_MARGIN`` at most: otherwise the others would consider the process dead before it authenticates.
+#: at most ``CLAIM_MARGIN``: otherwise the others would consider the process dead before it authenticates.
 CLAIM_DELAY_FACTOR = 4.0
 #: Seconds between two readings while another process refreshes: a random number between these.
 POLL_SECONDS = (0.5, 1.0)
