@@ -227,7 +227,10 @@ class SharedRefresh:
         try:
             credential, result = self._authenticate(sleep)
         except BaseException as error:
-            self._write(claim, lambda: before.credential, error if isinstance(error, LoanAuthError) else None)
+            with suppress(RegisterError):
+                # Another process may have considered this one dead, and have refreshed.
+                if self._is_unchanged(claim, before):
+                    self._write(claim, lambda: before.credential, error if isinstance(error, LoanAuthError) else None)
             raise
         if self._write(claim, result.seal, None):
             label = credential.credential_type.label

@@ -27,6 +27,8 @@ from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, encryp
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.redaction import SecretStr
 from tests.support.fernet_keys import OTHER_FERNET_KEY
+from tests.support.leaks import leaks
+from tests.support.secret_accounts import COMPANY, SECRETS, USER
 from tests.support.simulation import settings_of
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
@@ -399,6 +401,21 @@ def test_the_metadata_say_who_and_when(store, monkeypatch, task, who):
     until = (NOW + timedelta(seconds=60)).isoformat()
     unavailable = {"failed_by": who, "failed_at": NOW.isoformat(), "error": "UnavailableError", "until": until}
     assert plaintext(REFRESHED_KEY) == unavailable | place | {"expires_at": None}
+
+
+def test_no_secret_is_in_plaintext(store):
+    settings = settings_of(
+        username=USER.username,
+        password=SecretStr(SECRETS["password"]),
+        client_id=COMPANY.client_id,
+        client_secret=SecretStr(SECRETS["client_secret"]),
+    )
+    register, marked = register_of(store, settings=settings), "MARKED-token-ü/%2B?"
+    register.write_claim(CLAIM)
+    register.write_refreshed(CLAIM, credential=token(marked), error=ResponseError("made-up"), seconds=60.0)
+    searched = [*SECRETS.values(), USER.username, COMPANY.client_id, marked]
+    assert register.read_refreshed().credential.value == marked
+    assert leaks(json.dumps(store), searched) == []
 
 
 def test_one_password_is_sealed_differently_each_time(store):

@@ -126,8 +126,8 @@ class Process:
         return self.dies_at is not None and self.steps >= self.dies_at
 
 
-class VirtualTime:
-    """Runs processes one at a time. It replaces the module ``time`` for the process that is running."""
+class Scheduler:
+    """Runs processes one at a time, in virtual time. It replaces the module ``time`` for the one that is running."""
 
     def __init__(self):
         self.now = 0.0
@@ -152,9 +152,10 @@ class VirtualTime:
         """Let the process that is running wait, and others run."""
         process = self.current
         self._wake_at(self.now + max(0.0, seconds), process)
-        self._continue()
-        if self.current is not process:
-            raise AssertionError("two processes run")
+        following = self._next()
+        if following is not process:
+            following.turn.release()
+            process.turn.acquire()
         process.steps += 1
         self.steps += 1
         if self.steps > MAX_STEPS:
@@ -164,14 +165,12 @@ class VirtualTime:
 
     def run(self, processes, work):
         """Run ``work(process)`` for each process until all have ended."""
-        threads = []
-        for process in processes:
+        threads = [threading.Thread(target=self._run, args=(process, work), daemon=True) for process in processes]
+        for process, thread in zip(processes, threads, strict=True):
             self._wake_at(max(self.now, process.start), process)
-            threads.append(threading.Thread(target=self._run, args=(process, work), daemon=True))
-            threads[-1].start()
-        self.current, first = processes[0], True
-        self._continue(first=first)
-        self._ended.acquire()
+            thread.start()
+        self._next().turn.release()
+        assert self._ended.acquire(timeout=600)
         for thread in threads:
             thread.join(60)
 
@@ -180,23 +179,18 @@ class VirtualTime:
         try:
             work(process)
         finally:
-            self._continue(last=True)
+            following = self._next()
+            (following.turn if following else self._ended).release()
 
     def _wake_at(self, moment, process):
         heapq.heappush(self._waiting, (moment, next(self._numbers), process))
 
-    def _continue(self, *, first=False, last=False):
-        """Hand over to the process that wakes up first, and return when it is this one's turn again."""
+    def _next(self):
+        """Go to the time at which the next process wakes up, and return it; None if all have ended."""
         if not self._waiting:
-            self._ended.release()
-            return
-        process = self.current
+            return None
         self.now, _, self.current = heapq.heappop(self._waiting)
-        if self.current is process and not first and not last:
-            return
-        self.current.turn.release()
-        if not first and not last:
-            process.turn.acquire()
+        return self.current
 
 
 class StoreError(Exception):
@@ -359,7 +353,7 @@ class Simulation:
         seed=0,
         **store,
     ):
-        self.time = VirtualTime()
+        self.time = Scheduler()
         self.random = Random(seed)
         self.processes = processes
         self.rounds = rounds
