@@ -303,7 +303,7 @@ def delete_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> int:
     names = {"key": key, "dag_id": dag_id, "run_id": run_id, "task_id": task_id}
 
     def stored() -> list[Any]:
-        return [value for value in xcom.get_all(**names) or () if value is not None]
+        return [value for value in xcom.get_all(**names) or () if value]
 
     if not stored():
         return 0
@@ -315,10 +315,10 @@ def delete_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> int:
     for index in chain(stated, range(conf.getint("core", "max_map_length", fallback=1024))):
         if not left:
             break
-        if xcom.get_one(**names, map_index=index) is not None:
+        if xcom.get_one(**names, map_index=index):
             xcom.delete(**names, map_index=index)
-            if xcom.get_one(**names, map_index=index) is not None:  # 3.0
-                xcom.set(value=None, **names, map_index=index)
+            if xcom.get_one(**names, map_index=index):  # 3.0, which rejects None as a value
+                xcom.set(value={}, **names, map_index=index)
             left -= 1
     return len(stored())
 

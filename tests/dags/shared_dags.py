@@ -155,15 +155,10 @@ if STEP == "share":
         )
 
 if STEP == "unaware":
-    # The API secret has no expiry, so only a 401 shows that it has expired.
+    # The first API secret has expired. It has no expiry, so only a 401 shows that.
     with DAG("unaware", schedule=None, **COMMON) as unaware_dag:
-
-        @task
-        def wait():
-            time.sleep(1.2)
-
         authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="marked_ppe")
-        authenticate >> wait() >> price.partial(token=authenticate.output).expand(number=[0, 1, 2])
+        price.partial(token=authenticate.output).expand(number=[0, 1, 2])
 
 
 # --- what issues a credential
@@ -326,4 +321,25 @@ if STEP == "forget":
         tokens = issue_mapped.expand(number=[0, 1])
         price_late.expand(token=tokens) >> LoanAuthForgetOperator(
             task_id="clean_up", credential_task_id="issue_mapped"
+        )
+
+# --- an issuing task that is not there any more
+
+
+@task
+def price_with_lost_task(token, lost):
+    start_new_process()
+    token = as_expired(token)
+    token.task = token.task._replace(**lost)
+    started = time.monotonic()
+    rate = price_with(LoanAuth(token))
+    prove(f"lost-{'-'.join(lost)}", {"seconds": time.monotonic() - started})
+    return rate
+
+
+if STEP == "lost":
+    with DAG("lost", schedule=None, **COMMON) as lost_dag:
+        authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID)
+        price_with_lost_task.partial(token=authenticate.output).expand(
+            lost=[{"run_id": "deleted"}, {"task_id": "deleted"}, {"map_index": 7}]
         )
