@@ -267,11 +267,18 @@ def write_xcom(key: str, value: Any, task: TaskKey) -> None:
         with supervisor_lock():
             xcom.set(key, value, **task._asdict())
     except Exception as error:
-        # On 2.11, the task itself writes to the database.
-        conflict = xcom_status(error) == HTTPStatus.CONFLICT if supervised else type(error).__name__ == "IntegrityError"
-        if conflict:
+        if xcom_status(error) == HTTPStatus.CONFLICT if supervised else _is_duplicate(error):
             raise XComConflictError from None
         raise
+
+
+def _is_duplicate(error: Exception) -> bool:
+    """
+    Return whether a database has rejected a row because there is one with the same key.
+
+    On 2.11, the task itself writes to the database. If the task instance was deleted, the error has the same type.
+    """
+    return type(error).__name__ == "IntegrityError" and "foreign key" not in str(getattr(error, "orig", "")).lower()
 
 
 def xcom_status(error: Exception) -> int | None:

@@ -206,6 +206,14 @@ def test_runs_side_by_side_share_nothing(steps):
     assert len(register(step, "backfill")) == 4
 
 
+def test_tasks_whose_issuing_task_was_deleted_authenticate_on_their_own(steps):
+    step = steps["lost"]
+    succeeded(step, "lost")
+    assert logins(step) == (4, 0)
+    # No task has waited for other processes, which takes 300 seconds.
+    assert all(json.loads(content)["seconds"] < 250 for content in step.outcome.proofs.values())
+
+
 def test_forgetting_deletes_the_register(steps):
     step = steps["forget"]
     succeeded(step, "forget", "forget_mapped")
