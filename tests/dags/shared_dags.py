@@ -313,15 +313,11 @@ if STEP.startswith("backfill"):
 if STEP == "forget":
     with DAG("forget", schedule=None, **COMMON) as forget_dag:
         authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID)
-        price_late(authenticate.output) >> LoanAuthForgetOperator(
-            task_id="clean_up", credential_task_id="authenticate"
-        )
+        price_late(authenticate.output) >> LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
 
     with DAG("forget_mapped", schedule=None, **COMMON) as forget_mapped_dag:
         tokens = issue_mapped.expand(number=[0, 1])
-        price_late.expand(token=tokens) >> LoanAuthForgetOperator(
-            task_id="clean_up", credential_task_id="issue_mapped"
-        )
+        price_late.expand(token=tokens) >> LoanAuthForgetOperator(task_id="clean_up", credential_task_id="issue_mapped")
 
 # --- an issuing task that is not there any more
 
