@@ -267,11 +267,18 @@ def write_xcom(key: str, value: Any, task: TaskKey) -> None:
         with supervisor_lock():
             xcom.set(key, value, **task._asdict())
     except Exception as error:
-        # On 2.11, the task itself writes to the database.
-        conflict = xcom_status(error) == HTTPStatus.CONFLICT if supervised else type(error).__name__ == "IntegrityError"
-        if conflict:
+        if xcom_status(error) == HTTPStatus.CONFLICT if supervised else _is_duplicate(error):
             raise XComConflictError from None
         raise
+
+
+def _is_duplicate(error: Exception) -> bool:
+    """
+    Return whether a database has rejected a row because there is one with the same key.
+
+    On 2.11, the task itself writes to the database. If the task instance was deleted, the error has the same type.
+    """
+    return type(error).__name__ == "IntegrityError" and "foreign key" not in str(getattr(error, "orig", "")).lower()
 
 
 def xcom_status(error: Exception) -> int | None:
@@ -303,7 +310,7 @@ def delete_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> int:
     names = {"key": key, "dag_id": dag_id, "run_id": run_id, "task_id": task_id}
 
     def stored() -> list[Any]:
-        return [value for value in xcom.get_all(**names) or () if value is not None]
+        return [value for value in xcom.get_all(**names) or () if value]
 
     if not stored():
         return 0
@@ -315,10 +322,10 @@ def delete_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> int:
     for index in chain(stated, range(conf.getint("core", "max_map_length", fallback=1024))):
         if not left:
             break
-        if xcom.get_one(**names, map_index=index) is not None:
+        if xcom.get_one(**names, map_index=index):
             xcom.delete(**names, map_index=index)
-            if xcom.get_one(**names, map_index=index) is not None:  # 3.0
-                xcom.set(value=None, **names, map_index=index)
+            if xcom.get_one(**names, map_index=index):  # 3.0, which rejects None as a value
+                xcom.set(value={}, **names, map_index=index)
             left -= 1
     return len(stored())
 

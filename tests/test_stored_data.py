@@ -1,8 +1,9 @@
 """
 What earlier code has stored in Airflow's database: XCom values (format 1), pickles of Airflow 2.11, deferred triggers.
 
-The literals were made by the code before the package was restructured, under Airflow 2.11 and 3.3, with the Fernet key
-of the tests. They must be readable as long as format 1 is supported: never make them again.
+The literals were made under Airflow 2.11 and 3.3 with the Fernet key of the tests: by the code before the package was
+restructured, and those with a task by the first code that stored the issuing task. They must be readable as long as
+format 1 is supported: never make them again.
 """
 
 from __future__ import annotations
@@ -172,6 +173,120 @@ CREDENTIALS = {
             "FKULg=="
         ),
     ),
+    "Airflow 2.11, los, with its task": SimpleNamespace(
+        type=AccessToken,
+        attributes={
+            "method": "los",
+            "conn_id": "loanauth_default",
+            "issued_at": ISSUED_AT,
+            "expires_at": datetime(2026, 1, 2, 4, 4, 4, tzinfo=timezone.utc),
+            "value": "made-up.token.value",
+            "task": ("nightly", "scheduled__2026-01-02T03:00:00+00:00", "authenticate", -1),
+        },
+        xcom=(
+            '{"__classname__": "airflow_provider_loanauth.credentials.AccessToken", "__version__": 1, "__data__":'
+            ' {"method": "los", "conn_id": "loanauth_default", "issued_at": "2026-01-02T03:04:05+00:00", "expires'
+            '_at": "2026-01-02T04:04:04+00:00", "sealed": "gAAAAABrApdWn5XxEO2pfklxcIXybA0IPasFSYgbW62xzqzjbu5WyK'
+            "V0aRRK0x4pDSSlqA2wl4Vdk3JrjQFya3k8tZQS_KxQdVyI1ouQ9ZCGsNAHujYrWi-k8SClWYxRnyadEX3JrFvkRfnC2lGCIkbC_Q"
+            'ykdvH54w==", "task": {"dag_id": "nightly", "run_id": "scheduled__2026-01-02T03:00:00+00:00", "task_i'
+            'd": "authenticate", "map_index": -1}}}'
+        ),
+        pickle=(
+            "gASV+AEAAAAAAACMJWFpcmZsb3dfcHJvdmlkZXJfbG9hbmF1dGguY3JlZGVudGlhbHOUjAlfcmVzdG9yZWSUk5RoAIwLQWNjZXNz"
+            "VG9rZW6Uk5R9lCiMBm1ldGhvZJSMA2xvc5SMB2Nvbm5faWSUjBBsb2FuYXV0aF9kZWZhdWx0lIwJaXNzdWVkX2F0lIwZMjAyNi0w"
+            "MS0wMlQwMzowNDowNSswMDowMJSMCmV4cGlyZXNfYXSUjBkyMDI2LTAxLTAyVDA0OjA0OjA0KzAwOjAwlIwGc2VhbGVklIykZ0FB"
+            "QUFBQnJBcGRXbjVYeEVPMnBma2x4Y0lYeWJBMElQYXNGU1lnYlc2Mnh6cXpqYnU1V3lLVjBhUlJLMHg0cERTU2xxQTJ3bDRWZGsz"
+            "SnJqUUZ5YTNrOHRaUVNfS3hRZFZ5STFvdVE5WkNHc05BSHVqWXJXaS1rOFNDbFdZeFJueWFkRVgzSnJGdmtSZm5DMmxHQ0lrYkNf"
+            "UXlrZHZINTR3PT2UjAR0YXNrlH2UKIwGZGFnX2lklIwHbmlnaHRseZSMBnJ1bl9pZJSMJHNjaGVkdWxlZF9fMjAyNi0wMS0wMlQw"
+            "MzowMDowMCswMDowMJSMB3Rhc2tfaWSUjAxhdXRoZW50aWNhdGWUjAltYXBfaW5kZXiUSv////91dUsBh5RSlC4="
+        ),
+    ),
+    "Airflow 2.11, ppe, with its mapped task": SimpleNamespace(
+        type=ApiSecret,
+        attributes={
+            "method": "ppe",
+            "conn_id": "loanauth_ppe",
+            "issued_at": ISSUED_AT,
+            "expires_at": None,
+            "value": "bWFkZS11cC1zZWNyZXQ=",
+            "valid": 1767323045000,
+            "task": ("nightly-ü", "manual__1", "group.authenticate", 3),
+        },
+        xcom=(
+            '{"__classname__": "airflow_provider_loanauth.credentials.ApiSecret", "__version__": 1, "__data__": {'
+            '"method": "ppe", "conn_id": "loanauth_ppe", "issued_at": "2026-01-02T03:04:05+00:00", "expires_at": '
+            'null, "sealed": "gAAAAABrApdWGnQ4onCEyNNkSfyD7XBlGXo_gsV-C_omwSPp2XUs8tKdYaqD9kbyQD34l2EqPMBAEACG_6R'
+            "VCos3vUbOt97JUVbIg_-gQlvaHTxocqHwYgzps1veYeOwA2W89IAmlOTWMKoSoI3Um_ueOLneZLGQ20OJI45pwuM-k2pRv7q0xeM"
+            '=", "task": {"dag_id": "nightly-\\u00fc", "run_id": "manual__1", "task_id": "group.authenticate", "ma'
+            'p_index": 3}}}'
+        ),
+        pickle=(
+            "gASV1gEAAAAAAACMJWFpcmZsb3dfcHJvdmlkZXJfbG9hbmF1dGguY3JlZGVudGlhbHOUjAlfcmVzdG9yZWSUk5RoAIwJQXBpU2Vj"
+            "cmV0lJOUfZQojAZtZXRob2SUjANwcGWUjAdjb25uX2lklIwMbG9hbmF1dGhfcHBllIwJaXNzdWVkX2F0lIwZMjAyNi0wMS0wMlQw"
+            "MzowNDowNSswMDowMJSMCmV4cGlyZXNfYXSUTowGc2VhbGVklIy4Z0FBQUFBQnJBcGRXR25RNG9uQ0V5Tk5rU2Z5RDdYQmxHWG9f"
+            "Z3NWLUNfb213U1BwMlhVczh0S2RZYXFEOWtieVFEMzRsMkVxUE1CQUVBQ0dfNlJWQ29zM3ZVYk90OTdKVVZiSWdfLWdRbHZhSFR4"
+            "b2NxSHdZZ3pwczF2ZVllT3dBMlc4OUlBbWxPVFdNS29Tb0kzVW1fdWVPTG5lWkxHUTIwT0pJNDVwd3VNLWsycFJ2N3EweGVNPZSM"
+            "BHRhc2uUfZQojAZkYWdfaWSUjApuaWdodGx5LcO8lIwGcnVuX2lklIwJbWFudWFsX18xlIwHdGFza19pZJSMEmdyb3VwLmF1dGhl"
+            "bnRpY2F0ZZSMCW1hcF9pbmRleJRLA3V1SwGHlFKULg=="
+        ),
+    ),
+    "Airflow 3.3, los, with its task": SimpleNamespace(
+        type=AccessToken,
+        attributes={
+            "method": "los",
+            "conn_id": "loanauth_default",
+            "issued_at": ISSUED_AT,
+            "expires_at": datetime(2026, 1, 2, 4, 4, 4, tzinfo=timezone.utc),
+            "value": "made-up.token.value",
+            "task": ("nightly", "scheduled__2026-01-02T03:00:00+00:00", "authenticate", -1),
+        },
+        xcom=(
+            '{"__classname__": "airflow_provider_loanauth.credentials.AccessToken", "__version__": 1, "__data__":'
+            ' {"method": "los", "conn_id": "loanauth_default", "issued_at": "2026-01-02T03:04:05+00:00", "expires'
+            '_at": "2026-01-02T04:04:04+00:00", "sealed": "gAAAAABrApdGvf7Cxd2PKqT3PJ1_onJ8oZ_VW4Km5SZ_VcJPorJPfr'
+            "79Q471zjQyrJ7fHCV6ZSlhGSJmWh4LEHoE-KjPvQsSeg6h29fSK0_c2iOss_ZYkSUbICZtMtAqA9XIvKwe5NaCs91L2mB6-1cR6d"
+            'pQtZ_cGA==", "task": {"dag_id": "nightly", "run_id": "scheduled__2026-01-02T03:00:00+00:00", "task_i'
+            'd": "authenticate", "map_index": -1}}}'
+        ),
+        pickle=(
+            "gASV+AEAAAAAAACMJWFpcmZsb3dfcHJvdmlkZXJfbG9hbmF1dGguY3JlZGVudGlhbHOUjAlfcmVzdG9yZWSUk5RoAIwLQWNjZXNz"
+            "VG9rZW6Uk5R9lCiMBm1ldGhvZJSMA2xvc5SMB2Nvbm5faWSUjBBsb2FuYXV0aF9kZWZhdWx0lIwJaXNzdWVkX2F0lIwZMjAyNi0w"
+            "MS0wMlQwMzowNDowNSswMDowMJSMCmV4cGlyZXNfYXSUjBkyMDI2LTAxLTAyVDA0OjA0OjA0KzAwOjAwlIwGc2VhbGVklIykZ0FB"
+            "QUFBQnJBcGRHdmY3Q3hkMlBLcVQzUEoxX29uSjhvWl9WVzRLbTVTWl9WY0pQb3JKUGZyNzlRNDcxempReXJKN2ZIQ1Y2WlNsaEdT"
+            "Sm1XaDRMRUhvRS1LalB2UXNTZWc2aDI5ZlNLMF9jMmlPc3NfWllrU1ViSUNadE10QXFBOVhJdkt3ZTVOYUNzOTFMMm1CNi0xY1I2"
+            "ZHBRdFpfY0dBPT2UjAR0YXNrlH2UKIwGZGFnX2lklIwHbmlnaHRseZSMBnJ1bl9pZJSMJHNjaGVkdWxlZF9fMjAyNi0wMS0wMlQw"
+            "MzowMDowMCswMDowMJSMB3Rhc2tfaWSUjAxhdXRoZW50aWNhdGWUjAltYXBfaW5kZXiUSv////91dUsBh5RSlC4="
+        ),
+    ),
+    "Airflow 3.3, ppe, with its mapped task": SimpleNamespace(
+        type=ApiSecret,
+        attributes={
+            "method": "ppe",
+            "conn_id": "loanauth_ppe",
+            "issued_at": ISSUED_AT,
+            "expires_at": None,
+            "value": "bWFkZS11cC1zZWNyZXQ=",
+            "valid": 1767323045000,
+            "task": ("nightly-ü", "manual__1", "group.authenticate", 3),
+        },
+        xcom=(
+            '{"__classname__": "airflow_provider_loanauth.credentials.ApiSecret", "__version__": 1, "__data__": {'
+            '"method": "ppe", "conn_id": "loanauth_ppe", "issued_at": "2026-01-02T03:04:05+00:00", "expires_at": '
+            'null, "sealed": "gAAAAABrApdGO0jhDilcNH77e8tN1mOitmLv8sUF8_wUJ7VOqWy4h0GL7Fv1dOUNVrpQ-WtiG654gXv13P_'
+            "q2wFtE5XWb1i4PpRk7n3ClcyKCo3H0096XZvWCPkAeY3OKgK4MX7WVz7ftlc4GISWfeH_2wkZNTafv3jMcRJQoZ1hJYEmhBmxnEI"
+            '=", "task": {"dag_id": "nightly-\\u00fc", "run_id": "manual__1", "task_id": "group.authenticate", "ma'
+            'p_index": 3}}}'
+        ),
+        pickle=(
+            "gASV1gEAAAAAAACMJWFpcmZsb3dfcHJvdmlkZXJfbG9hbmF1dGguY3JlZGVudGlhbHOUjAlfcmVzdG9yZWSUk5RoAIwJQXBpU2Vj"
+            "cmV0lJOUfZQojAZtZXRob2SUjANwcGWUjAdjb25uX2lklIwMbG9hbmF1dGhfcHBllIwJaXNzdWVkX2F0lIwZMjAyNi0wMS0wMlQw"
+            "MzowNDowNSswMDowMJSMCmV4cGlyZXNfYXSUTowGc2VhbGVklIy4Z0FBQUFBQnJBcGRHTzBqaERpbGNOSDc3ZTh0TjFtT2l0bUx2"
+            "OHNVRjhfd1VKN1ZPcVd5NGgwR0w3RnYxZE9VTlZycFEtV3RpRzY1NGdYdjEzUF9xMndGdEU1WFdiMWk0UHBSazduM0NsY3lLQ28z"
+            "SDAwOTZYWnZXQ1BrQWVZM09LZ0s0TVg3V1Z6N2Z0bGM0R0lTV2ZlSF8yd2taTlRhZnYzak1jUkpRb1oxaEpZRW1oQm14bkVJPZSM"
+            "BHRhc2uUfZQojAZkYWdfaWSUjApuaWdodGx5LcO8lIwGcnVuX2lklIwJbWFudWFsX18xlIwHdGFza19pZJSMEmdyb3VwLmF1dGhl"
+            "bnRpY2F0ZZSMCW1hcF9pbmRleJRLA3V1SwGHlFKULg=="
+        ),
+    ),
 }
 each_credential = pytest.mark.parametrize("stored", CREDENTIALS.values(), ids=CREDENTIALS)
 
@@ -212,6 +327,16 @@ def test_a_stored_pickle_and_xcom_value_are_equal(stored):
     assert unpickled == serde.deserialize(json.loads(stored.xcom))
     assert pickle.loads(pickle.dumps(unpickled)) == unpickled
     assert json.dumps(serde.serialize(unpickled)) == stored.xcom
+
+
+@each_credential
+def test_a_release_that_did_not_store_the_issuing_task_stored_all_other_keys(stored):
+    """Such a release reads exactly these keys, and ignores the task."""
+    content = json.loads(stored.xcom)
+    assert content["__version__"] == 1
+    keys = {"method", "conn_id", "issued_at", "expires_at", "sealed"}
+    assert set(content["__data__"]) == (keys | {"task"} if "task" in stored.attributes else keys)
+    assert (serde.deserialize(content).task is None) is ("task" not in stored.attributes)
 
 
 def test_a_stored_trigger_is_made_again():
