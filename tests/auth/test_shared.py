@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +23,7 @@ from airflow_provider_loanauth.auth.shared import (
     SharedRefresh,
 )
 from airflow_provider_loanauth.connection.methods import ApiKeyCredentials
-from airflow_provider_loanauth.credentials import ApiSecret
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.redaction import SecretStr
 from tests.support.simulation import EPOCH, LIFETIME, MIN_TTL, Process, Simulation, active_of, settings_of
@@ -177,6 +178,28 @@ def test_a_process_with_an_expired_credential_waits_for_an_advisory_refresh():
     assert values(simulation) == [token(1)] * 2
     assert simulation.service.requests == 1
     assert waits(simulation)[1] > 3
+
+
+def test_an_expired_credential_of_the_register_does_not_replace_a_valid_one():
+    simulation = Simulation([Process()])
+    old = AccessToken.seal(
+        "made-up-old",
+        method="jwt",
+        conn_id="made-up",
+        issued_at=EPOCH - timedelta(seconds=LIFETIME + 10),
+        expires_at=EPOCH - timedelta(seconds=10),
+    )
+
+    def work(process):
+        register = simulation.register_of(process.settings)
+        register.write_refreshed(Claim.new(0.0), credential=old, error=None, seconds=0.0)
+        register.write_claim(Claim.new(1000.0))
+        valid = active_of(token(0), simulation.time.monotonic() + 50)
+        process.results.append(simulation.refresh(process, valid, rejected=False))
+
+    simulation.run(work=work)
+    assert values(simulation) == [token(0)]
+    assert simulation.time.now < 1
 
 
 def test_a_valid_credential_is_used_while_the_service_is_unavailable():
