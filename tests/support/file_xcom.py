@@ -32,5 +32,5 @@ class FileXCom(BaseXCom):
 
     @classmethod
     def purge(cls, xcom, *_):
-        if xcom.value is not None:
-            Path(os.environ["FILE_XCOM"], BaseXCom.deserialize_value(xcom).removeprefix(PREFIX)).unlink()
+        if isinstance(xcom.value, str):
+            Path(os.environ["FILE_XCOM"], xcom.value.removeprefix(PREFIX)).unlink()
