@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AccessToken", "ApiSecret"]
 
+#: Characters that end a segment of a path, or that some HTTP clients decode or treat like a slash.
+_NOT_IN_A_SEGMENT = frozenset("/\\?#%")
+
 
 def require_fernet() -> Any:
     """
@@ -226,9 +229,18 @@ def _stored_task(stored: Any) -> TaskKey | None:
     """Return the issuing task of a stored credential; None if a release that did not store it stored the credential."""
     with suppress(TypeError):
         task = TaskKey(**stored)
-        if all(isinstance(text, str) for text in task[:3]) and type(task.map_index) is int:
+        if all(isinstance(text, str) and _is_path_segment(text) for text in task[:3]) and type(task.map_index) is int:
             return task
     return None
+
+
+def _is_path_segment(text: str) -> bool:
+    """
+    Return whether text is one segment of a path (RFC 3986 §3.3).
+
+    Airflow 3 puts the ids into the path of its API without escaping them, and whoever can write XCom may alter them.
+    """
+    return text.isprintable() and text not in ("", ".", "..") and not _NOT_IN_A_SEGMENT.intersection(text)
 
 
 def _restored(cls: type[Credential], data: dict[str, Any], version: int) -> Credential:

@@ -10,6 +10,7 @@ import pendulum
 import pytest
 
 from airflow_provider_loanauth import credentials
+from airflow_provider_loanauth._compat import TaskKey
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential, encrypt
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import SecretStr, encoded_forms
@@ -268,6 +269,34 @@ def test_missing_metadata(name):
     del stored[name]
     with pytest.raises(SealError, match="is damaged"):
         AccessToken.deserialize(stored, 1)
+
+
+TASK = {
+    "dag_id": "made-up.dag",
+    "run_id": "scheduled__2026-11-21T00:00:00+00:00",
+    "task_id": "group.a-b",
+    "map_index": 3,
+}
+
+
+@both
+def test_the_issuing_task_is_restored(make):
+    restored = through_xcom(make(task=TaskKey(**TASK)))
+    assert restored.task == TaskKey(**TASK)
+
+
+@pytest.mark.parametrize("name", ["dag_id", "run_id", "task_id"])
+@pytest.mark.parametrize(
+    "altered",
+    ["..", ".", "", "../variables", "a/b", "a\\b", "a?x=", "a#b", "%2e%2e", "a\r\nb", "a\0", None, 7, ["a"]],
+    ids=repr,
+)
+def test_an_issuing_task_that_would_change_a_path_is_ignored(name, altered):
+    """Whoever can write XCom may alter it, and Airflow's API has it in its paths."""
+    stored = access_token().serialize() | {"task": TASK | {name: altered}}
+    restored = AccessToken.deserialize(stored, 1)
+    assert restored.task is None
+    assert restored.value == "CANARY-token"
 
 
 @both

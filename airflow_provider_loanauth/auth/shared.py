@@ -122,13 +122,12 @@ class SharedRefresh:
             if refreshed.error is not None:
                 return self._continue_or_raise(self._repeated(refreshed.error, refreshed))
             if not self._is_claimed(refreshed):
-                self._check()
-                claim = Claim.new(self._settings.timeout + CLAIM_MARGIN)
-                if self._claim(claim, began=began) and self._is_unchanged(claim, refreshed):
-                    try:
-                        return self._refresh_for_all(claim, refreshed)
-                    except UnavailableError as error:
-                        return self._continue_or_raise(error)
+                try:
+                    credential = self._try_to_refresh(refreshed, began=began)
+                except UnavailableError as error:
+                    return self._continue_or_raise(error)
+                if credential is not None:
+                    return credential
             # Another process refreshes.
             if self._usable is not None and self._usable.start_grace_period():
                 return self._usable
@@ -184,6 +183,28 @@ class SharedRefresh:
             self._waiting_for, self._waiting_since = claim, self._monotonic()
         return self._monotonic() - self._waiting_since < claim.seconds
 
+    def _try_to_refresh(self, refreshed: Refreshed, *, began: float) -> ActiveCredential | None:
+        """
+        Claim the refresh, and authenticate; return None if another process was faster.
+
+        :param refreshed: the last result
+        :param began: when this process began to read the register
+        """
+        self._check()
+        claim = Claim.new(self._settings.timeout + CLAIM_MARGIN)
+        try:
+            claimed = self._claim(claim, began=began)
+            changed = claimed and self._read_refreshed().claim != refreshed.claim
+        except RegisterError:
+            raise
+        except BaseException:
+            # The task was interrupted. The others need not wait until the claim is old.
+            self._withdraw(claim)
+            raise
+        if changed:
+            self._withdraw(claim)
+        return self._refresh_for_all(claim, refreshed) if claimed and not changed else None
+
     def _claim(self, claim: Claim, *, began: float) -> bool:
         """
         Claim the refresh; return whether it succeeded.
@@ -200,13 +221,10 @@ class SharedRefresh:
         self._sleep(min(delay, CLAIM_MARGIN))
         return self._read_claim() == claim
 
-    def _is_unchanged(self, claim: Claim, refreshed: Refreshed) -> bool:
-        """Return whether no other process has refreshed in the meantime. If one has, withdraw the claim."""
-        if self._read_refreshed().claim == refreshed.claim:
-            return True
-        with _register_errors(), suppress(XComConflictError):
+    def _withdraw(self, claim: Claim) -> None:
+        """End a claim without a result. If this fails, it ends when it is old."""
+        with suppress(Exception):
             self._register.write_claim(claim.next_attempt(0.0))
-        return False
 
     def _refresh_for_all(self, claim: Claim, before: Refreshed) -> ActiveCredential:
         """

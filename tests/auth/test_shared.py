@@ -306,6 +306,24 @@ def test_earlier_errors_of_this_process_hold():
     assert simulation.store.counts["write"] == 0
 
 
+def test_a_valid_credential_is_used_while_this_process_must_not_ask_the_service():
+    """The register has a credential that is valid, but not fresh."""
+    simulation = Simulation([Process()]).run()
+    late = [Process(start=LIFETIME - MIN_TTL / 2)]
+
+    def check():
+        raise UnavailableError("made-up, remembered", retry_after=100.0)
+
+    def work(process):
+        stale = active_of(token(0), simulation.time.monotonic() - 10)
+        process.results.append(simulation.refresh(process, stale, rejected=False))
+
+    simulation.check = check
+    simulation.run(late, work)
+    assert late[0].results[0].value == token(1)
+    assert simulation.service.requests == 1
+
+
 def test_a_rejection_is_not_repeated_after_a_restart():
     """Each task has a process of its own, which remembers nothing of the others."""
     processes = [Process(start=start) for start in (0, 0, 1, 50, 5_000)]
@@ -372,6 +390,25 @@ def test_a_claim_that_is_written_late_counts():
     simulation = Simulation([Process(), Process()], slow=slow).run()
     assert values(simulation) == [token(1)] * 2
     assert simulation.service.requests == 1
+
+
+@pytest.mark.parametrize("step", range(4, 10))
+def test_an_interrupted_process_withdraws_its_claim(step):
+    """A task may be stopped, or reach its time limit, at any moment between the claim and the login."""
+    simulation = Simulation([Process(), Process(start=3)], delays=[0.01])
+    sleep = simulation.time.sleep
+
+    def interrupted(seconds):
+        sleep(seconds)
+        if (simulation.time.current.name, simulation.time.current.steps) == ("process 0", step):
+            simulation.time.current.steps = 1000
+            raise KeyboardInterrupt
+
+    simulation.time.sleep = interrupted
+    simulation.run()
+    assert values(simulation) == [KeyboardInterrupt, token(1)]
+    assert simulation.service.requests == 1
+    assert waits(simulation)[1] < 5
 
 
 def test_the_time_of_waiting_is_limited():
