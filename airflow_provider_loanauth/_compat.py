@@ -245,8 +245,8 @@ def read_xcom(key: str, task: TaskKey) -> Any:
     xcom, supervised = _xcom()
     names = {"key": key, "dag_id": task.dag_id, "run_id": task.run_id, "task_id": task.task_id}
     with supervisor_lock():
-        # If one value is requested that does not exist, the supervisor of some versions logs an error. A sequence may
-        # be empty. For a mapped task it would have the values of all instances.
+        # If the value does not exist, the supervisor of some versions logs an error for get_one, but not for get_all.
+        # For a mapped task, get_all would return the values of all its instances.
         if supervised and task.map_index < 0:
             return next(iter(xcom.get_all(**names) or ()), None)
         return xcom.get_one(**names, map_index=task.map_index)
@@ -292,9 +292,9 @@ def delete_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> int:
     """
     Delete an XCom value of a task, or those of all its mapped instances, if any are stored.
 
-    Airflow 3.0 cannot delete the values of mapped instances, because it drops the map index of the request. There, an
-    empty value replaces them. Of a mapped task, only map indexes below ``[core] max_map_length`` are deleted, and those
-    that a value states as its ``map_index``. Airflow 2.11 deletes all values of the task, whatever their key is.
+    Of a mapped task, only values with a map index below ``[core] max_map_length`` are deleted, and values that state
+    their ``map_index`` themselves. Airflow 3.0 drops the map index of a request to delete, so an empty value replaces
+    each value there. Airflow 2.11 deletes all values of the task, whatever their key is.
 
     :param key: key of the value
     :param dag_id: DAG id

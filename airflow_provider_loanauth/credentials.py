@@ -226,7 +226,7 @@ class Credential:
 
 
 def _stored_task(stored: Any) -> TaskKey | None:
-    """Return the issuing task of a stored credential; None if a release that did not store it stored the credential."""
+    """Return the issuing task of a stored credential; None if none is stored, or if it is damaged."""
     with suppress(TypeError):
         task = TaskKey(**stored)
         if all(isinstance(text, str) and _is_path_segment(text) for text in task[:3]) and type(task.map_index) is int:
@@ -257,7 +257,7 @@ class AccessToken(Credential):
     :param issued_at: when it was requested (UTC)
     :param expires_at: when it expires (UTC); None if the service did not state it
     :param sealed: the sealed token, as made by :meth:`seal`
-    :param task: the issuing task, on whose row of XCom tasks share a refreshed credential; None if no task issued it
+    :param task: the issuing task, through whose XCom tasks share a refreshed credential; None if no task issued it
     """
 
     label = "access token"

@@ -1,9 +1,10 @@
 """
-Check that the tasks of a DAG run share a refreshed credential, whatever the executor.
+Check that the tasks of a DAG run share a refreshed token, with any executor.
 
-Scenario: Airflow was set up, or got another executor, another image or a new Fernet key. This DAG logs in, waits until
-the token has expired, then starts eight mapped tasks at the same time. Each of them needs a new token. The last task
-prints how many tokens they used: one, if everything is set up well. No request is sent to the pricing service.
+Scenario: Airflow is new, or has a different executor, a different image or a new Fernet key. This DAG logs in, waits
+until the token has expired, then starts eight mapped tasks at the same time. Each of them needs a new token. The last
+task prints how many tokens they used: one if they share it, rarely two. The DAG sends logins only, and no pricing
+request.
 
 Set-up: a Connection of type *Loan Pricing Authentication* whose method returns a token (``jwt`` or ``los``). Trigger
 the DAG manually and enter the id. The run takes as long as a token is valid, often an hour. While it waits, it uses no
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken
 
 TASKS = 8
-# Two tasks may refresh at the same moment. The second token is then not an error.
-EXPECTED = 2
+# Two tasks may refresh at the same moment. A second token is therefore no error.
+MAX_TOKENS = 2
 
 
 @dag(
@@ -42,7 +43,7 @@ EXPECTED = 2
     tags=["loanauth", "example"],
 )
 def check_sharing() -> None:
-    """Log in, wait until the token has expired, count the tokens that mapped tasks use then."""
+    """Log in, wait until the token has expired, then count the tokens that mapped tasks use."""
     token = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="{{ params.conn_id }}").output
 
     @task.sensor(mode="reschedule", poke_interval=30, timeout=timedelta(days=1))
@@ -73,7 +74,7 @@ def check_sharing() -> None:
         """Print the number of different tokens; fail if the tasks have not shared one."""
         tokens = len(set(digests))
         print(f"{TASKS} tasks used {tokens} token(s) after the first one had expired")
-        if tokens > EXPECTED:
+        if tokens > MAX_TOKENS:
             raise ValueError("The tasks do not share a refreshed token. Their logs say why.")
 
     used = use.partial(token=token).expand(number=list(range(TASKS)))

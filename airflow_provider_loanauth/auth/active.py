@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_REFRESH_FRACTION = 0.1
 #: Seconds without another refresh if a request still gets a 401 after a refresh.
 REFRESH_COOLDOWN = 60.0
-#: Seconds without another attempt to refresh a credential that is still valid, after an attempt.
+#: Seconds between two attempts to refresh a credential that is still valid.
 GRACE_PERIOD = 10.0
 
 

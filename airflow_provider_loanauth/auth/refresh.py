@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken
     from airflow_provider_loanauth.service.client import AuthenticationResult
 
-#: Seconds without another use of the register after it could not be used. Airflow retries for up to 90 seconds.
+#: After the register could not be used, seconds without another attempt to use it. Airflow retries a request to its API
+#: server for up to 90 seconds, so without the pause each refresh could take that long.
 REGISTER_PAUSE = 60.0
 
 
@@ -65,10 +66,11 @@ class CredentialCache:
         :param client: client that authenticates
         :param stale: the credential that expires soon, has expired or was rejected; None if there was none
         :param min_ttl: seconds that must be left; see :meth:`ActiveCredential.is_fresh`
-        :param issued: the credential that a task issued. The processes that have it share the refresh; None: this
-            process refreshes on its own
+        :param issued: the credential of the issuing task, whose register is used; None: this process refreshes on its
+            own
         :param rejected: whether the service rejected the stale credential (401)
-        :return: the credential; or the stale one, if it is still valid and another process is refreshing it
+        :return: the credential; or the stale one, if it is still valid and another process is refreshing it, or the
+            service is unavailable
         :raises LoanAuthError: any error of :meth:`Client.settings` and :meth:`Client.authenticate`. Threads and
             processes that waited for a refresh of another one get the error of that refresh
         """

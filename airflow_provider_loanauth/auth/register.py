@@ -1,11 +1,11 @@
 """
 The register: two XCom values through which the processes of a DAG run share a refreshed credential.
 
-They lie on the row of the issuing task, so Airflow deletes them when that task runs again, and together with the DAG
-run. Each has metadata in plaintext for people who look at XCom, and one sealed envelope with everything that is used.
-An envelope is ignored if it does not open, or if it was sealed for another issuing task, Connection or method, or with
-other settings than the reader's own. Whoever can write XCom may delete values, and write earlier ones again. That can
-cause a login, or an earlier rejection to be believed again, but reveals nothing.
+They are XCom values of the issuing task, so Airflow deletes them when that task runs again, or when the DAG run is
+deleted. Each value has metadata in plaintext, for people who read it in the UI, and one sealed envelope. A reader uses
+nothing but the envelope. It ignores an envelope that does not open, or that was sealed for another issuing task,
+Connection or method, or with other credentials than its own. An attacker who can write XCom can delete a value, or
+write an earlier one again. That may cause a login, or make tasks wait or fail, but reveals no secret.
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ if TYPE_CHECKING:
 #: Keys of the two XCom values.
 REFRESHED_KEY = "loanauth_refreshed"
 CLAIM_KEY = "loanauth_claim"
-#: Largest difference, in seconds, by which the clock of a reader may be behind that of a writer.
+#: Seconds by which the clock of a reader may be behind that of a writer. If it is further behind, the reader ignores a
+#: temporary error.
 MAX_CLOCK_DIFFERENCE = 300.0
-#: Longest time, in seconds, for which a temporary error is stored. A service may send any number in ``Retry-After``.
+#: Maximum number of seconds for which a temporary error is stored. A service may send any number in ``Retry-After``.
 MAX_ERROR_SECONDS = 365 * 86_400.0
 
 _ERRORS: dict[str, type[Any]] = {
     error.__name__: error for error in (RejectedError, ResponseError, SettingsError, UnavailableError)
 }
-#: What a stored value of another shape raises while it is read.
+#: Errors of reading a stored value that is damaged or has another shape.
 _OTHER_SHAPE = (KeyError, TypeError, ValueError, OverflowError, RecursionError)
 
 
 class Store(Protocol):
-    """Where the values are. Both functions may raise any exception."""
+    """Reads and writes the values. Both methods may raise any exception."""
 
     def read(self, key: str) -> Any:
         """
@@ -96,11 +97,11 @@ class XComStore:
 @dataclass(frozen=True)
 class Claim:
     """
-    Says that a process is about to authenticate for all others.
+    States that one process is about to authenticate for all.
 
     :param name: random name of the claim
-    :param seconds: how long the others wait for the result
-    :param attempt: number of the attempt. Each attempt starts the time again
+    :param seconds: seconds that the others wait for the result. After that, they ignore the claim
+    :param attempt: number of the attempt, from 1. With each attempt, the others start to count the seconds again
     """
 
     name: str
@@ -112,7 +113,7 @@ class Claim:
         """
         Return a claim with a new name.
 
-        :param seconds: how long the others wait for the result
+        :param seconds: seconds that the others wait for the result
         """
         return cls(secrets.token_hex(16), seconds)
 
@@ -120,7 +121,7 @@ class Claim:
         """
         Return the same claim for one more attempt.
 
-        :param seconds: how long the others wait for its result
+        :param seconds: seconds that the others wait for its result; 0 withdraws the claim
         """
         return Claim(self.name, seconds, self.attempt + 1)
 
@@ -131,10 +132,10 @@ class Refreshed:
     The result of a refresh.
 
     :param claim: name of the claim under which it was made
-    :param by: who made it, for a person
+    :param by: the task and host that made it, as text for messages
     :param credential: the last credential that was issued; None if there is none yet
-    :param error: why the last refresh failed; None if it did not, or if another process may succeed
-    :param seconds: for how many more seconds the error holds
+    :param error: the error of the last refresh; None if it succeeded, or if another process may succeed
+    :param seconds: seconds for which the error still holds; it may be infinite
     """
 
     claim: str = ""
@@ -150,9 +151,9 @@ class Register:
 
     :param task: the issuing task
     :param settings: the settings of this process
-    :param issued_at: when the issuing task requested the credential (UTC). If it runs again, what processes write that
-        still have the earlier credential is ignored
-    :param store: where the values are; default: in XCom
+    :param issued_at: when the issuing task requested the credential (UTC). Values that were written for a credential of
+        an earlier run of the task are ignored
+    :param store: reads and writes the values; default: in XCom
     :param now: function that returns the time (UTC)
     """
 
@@ -216,8 +217,8 @@ class Register:
 
         :param claim: the claim under which it was made
         :param credential: the new credential; after a failure, the last one
-        :param error: why the refresh failed; None if it did not, or if another process may succeed
-        :param seconds: for how many seconds the error holds; it may be infinite
+        :param error: the error of the refresh; None if it succeeded, or if another process may succeed
+        :param seconds: seconds for which the error holds; they may be infinite
         :raises XComConflictError: another process wrote a result at the same moment
         :raises Exception: any other error of the store
         """
@@ -246,11 +247,11 @@ class Register:
         self._write(REFRESHED_KEY, content, **result, expires_at=expiry)
 
     def _read(self, key: str) -> Any:
-        """Return what is sealed in a value; None if there is no value, or if it is not one for this reader."""
+        """Return the content of an envelope; None if there is no value, or if this reader must ignore it."""
         value = self._store.read(key)
         sealed = value.get("sealed") if isinstance(value, dict) else None
         text = decrypt(sealed) if isinstance(sealed, str) else None
-        # A JSON array, because the text could be another kind of value that was sealed with the same key.
+        # The same key seals other kinds of text too. Only an envelope begins with the array of _bound_to.
         with suppress(*_OTHER_SHAPE):
             bound_to, content = json.loads(text or "")
             if bound_to == self._bound_to(key):
@@ -272,8 +273,9 @@ class Register:
 
     def _bound_to(self, key: str) -> list[Any]:
         """
-        Return what an envelope is sealed for. The digest is in the envelope only: in plaintext, it would allow to guess
-        a weak password.
+        Return what an envelope is bound to: its key, the issuing task and its credential, and the reader's settings.
+
+        The digest is in the envelope only, because someone could guess a weak password from a digest in plaintext.
         """
         settings = self._settings
         sent = [settings.method, settings.auth_url, settings.company_id, *dataclasses.astuple(settings.credentials)]
@@ -281,7 +283,7 @@ class Register:
         return [key, *self.task, self._issued_at, settings.conn_id, settings.method, digest]
 
     def _stored_error(self, stored: Any) -> tuple[LoanAuthError | None, float]:
-        """Return an error, and for how many more seconds it holds; None if it holds no longer."""
+        """Return an error, and the seconds for which it still holds; None if it holds no longer."""
         if stored is None:
             return None, 0.0
         error: LoanAuthError = _ERRORS[stored["type"]](str(stored["message"]), status=stored["status"])
@@ -291,12 +293,12 @@ class Register:
         now = self._now()
         if not at - timedelta(seconds=MAX_CLOCK_DIFFERENCE) < now < until:
             return None, 0.0
-        # If this clock is behind that of the writer, the error would hold for longer than the writer meant.
+        # If this clock is behind that of the writer, until - now is longer than the writer meant.
         return error, min(until - now, until - at).total_seconds()
 
     @staticmethod
     def _who() -> str:
-        """Return which task wrote a value, and on which host."""
+        """Return the current task, and this host, as text for people."""
         task = current_task()
         host = socket.gethostname()
         if task is None:

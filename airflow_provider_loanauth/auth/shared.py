@@ -1,10 +1,10 @@
 """
 One refresh for all processes of a DAG run, on any number of hosts.
 
-The processes share a register (``auth/register.py``) that they can read and write. The last write wins, and nothing can
-be compared and written in one step. Fischer's mutual exclusion needs no more: a process writes a claim, waits for
-longer than any other process needs to write one, and reads the claim again. If it is still its own, the process
-authenticates for all.
+The processes share a register (``auth/register.py``) that they can read and write. The last write wins, and no
+operation compares and writes in one step. Fischer's algorithm for mutual exclusion works with such a register: a
+process writes a claim, waits for longer than any other process needs to write one, and reads the claim again. If the
+register still contains the claim of this process, the process authenticates for all.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 #: Seconds after the timeout of a request until a process that has claimed the refresh is considered dead.
 CLAIM_MARGIN = 10.0
-#: Shortest time, in seconds, between writing a claim and reading it again.
+#: Minimum of the delay, in seconds, between writing a claim and reading it again. The maximum is ``CLAIM_MARGIN``:
+#: after a longer delay, the others would consider the process dead before it authenticates.
 MIN_CLAIM_DELAY = 1.0
-#: The same, as a multiple of the time that reading and writing took. The longer of both times counts, but
-#: at most ``CLAIM_MARGIN``: otherwise the others would consider the process dead before it authenticates.
+#: If reading and writing took long, the delay is this many times as long.
 CLAIM_DELAY_FACTOR = 4.0
-#: Seconds between two readings while another process refreshes: a random number between these.
+#: While another process refreshes, a process waits between two reads for a random number of seconds between these.
 POLL_SECONDS = (0.5, 1.0)
 #: Seconds after which a process no longer waits for others.
 MAX_WAIT = 300.0
-#: How often the result is written if other processes write at the same moment.
+#: Maximum number of attempts to write the result, if other processes write at the same moment.
 MAX_WRITES = 3
 
 # A child of Airflow's logger, so that its lines reach the log of the task.
@@ -50,9 +50,9 @@ _log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
 class RegisterError(Exception):
     """
-    The register cannot be used. The process authenticates on its own then.
+    The register cannot be used, so the process authenticates on its own.
 
-    :param cause: why
+    :param cause: why it cannot be used
     """
 
     def __init__(self, cause: str) -> None:
@@ -68,8 +68,9 @@ class SharedRefresh:
     :param stale: the credential that expires soon, has expired or was rejected; None if there was none
     :param rejected: whether the service rejected it (401)
     :param min_ttl: seconds that must be left; see :meth:`ActiveCredential.is_fresh`
-    :param authenticate: function that authenticates, and returns the new credential in both forms. Its argument is a
-        function that waits for a number of seconds before the next attempt
+    :param authenticate: function that authenticates. It returns the new credential for this process, and the result
+        that can be sealed for the others. Its argument is a function that waits for a number of seconds before the next
+        attempt
     :param check: function that raises the error of an earlier request, if the same credentials must not be sent yet
     :param monotonic: function that returns seconds, of a clock that is never adjusted
     :param sleep: function that waits for a number of seconds
@@ -96,7 +97,7 @@ class SharedRefresh:
         self._check = check
         self._monotonic = monotonic
         self._sleep = sleep
-        #: What is used while another process refreshes.
+        #: The credential to use while another process refreshes.
         self._usable = None if rejected else stale
         self._waiting_for: Claim | None = None
         self._waiting_since = 0.0
@@ -105,10 +106,11 @@ class SharedRefresh:
         """
         Return a fresh credential: one that another process has refreshed, or a new one.
 
-        While the stale credential, or that of another process, is still valid, this does not wait for a process that
-        is refreshing it.
+        If another process is refreshing, and there is a credential that is still valid, this method returns that
+        credential and does not wait.
 
-        :return: a fresh credential; or a valid one that another process is refreshing, or whose refresh failed
+        :return: a fresh credential; or one that is still valid, if another process is refreshing it, or if the service
+            is unavailable
         :raises RegisterError: the register cannot be used; nothing was sent
         :raises LoanAuthError: any error of ``authenticate``, in this process or in another one
         """
@@ -146,7 +148,7 @@ class SharedRefresh:
         self._sleep(random.uniform(*POLL_SECONDS))  # noqa: S311 - not for cryptography
 
     def _take_over(self, refreshed: Refreshed) -> ActiveCredential | None:
-        """Return the credential of another process if it is fresh. Remember it if it is only valid."""
+        """Return the credential of another process if it is fresh. If it is only valid, keep it for later."""
         credential = self._open(refreshed.credential)
         if credential is None or not credential.is_valid():
             return None
@@ -179,7 +181,7 @@ class SharedRefresh:
         if claim is None or claim.name == refreshed.claim:
             return False
         if claim != self._waiting_for:
-            # Its age counts from here, because the clocks of two hosts may differ.
+            # Measure its age from now on, because the clocks of two hosts may differ.
             self._waiting_for, self._waiting_since = claim, self._monotonic()
         return self._monotonic() - self._waiting_since < claim.seconds
 
@@ -237,7 +239,7 @@ class SharedRefresh:
         def sleep(seconds: float) -> None:
             nonlocal claim
             claim = claim.next_attempt(seconds + self._settings.timeout + CLAIM_MARGIN)
-            # If this fails, another process may authenticate too.
+            # If this fails, another process may authenticate at the same time, which is no error.
             with suppress(Exception):
                 self._register.write_claim(claim)
             self._sleep(seconds)
@@ -283,12 +285,12 @@ class SharedRefresh:
         """Return the error of another process, whose message says that this one sent nothing, and why."""
         if isinstance(error, RejectedError):
             reason = (
-                "the tasks that share this credential do not send these credentials again until the Connection "
-                "changes, or the authenticating task is cleared."
+                "the tasks that share this login do not repeat it until the Connection changes, or the authenticating "
+                "task is cleared."
             )
         else:
             left = math.ceil(refreshed.seconds)
-            reason = f"the tasks that share this credential authenticate again in {left} s at the earliest."
+            reason = f"the tasks that share this login repeat it in {left} s at the earliest."
         if isinstance(error, UnavailableError):
             error.retry_after = refreshed.seconds
         message = str(error.args[0]).removesuffix(".")
@@ -297,7 +299,7 @@ class SharedRefresh:
         return error
 
     def _continue_or_raise(self, error: LoanAuthError) -> ActiveCredential:
-        """Return a credential that is still valid, if the error is that the service was unavailable; else raise it."""
+        """Raise the error. If the service is unavailable, return a credential instead that is still valid, if any."""
         if isinstance(error, UnavailableError) and self._usable is not None and self._usable.start_grace_period():
             return self._usable
         raise error
@@ -305,20 +307,21 @@ class SharedRefresh:
 
 def log_not_shared(error: RegisterError) -> None:
     """
-    Log that other tasks are not told of a refresh.
+    Log that a refresh is not shared with other tasks.
 
-    :param error: why
+    :param error: why it is not shared
     """
     _log.warning("The refresh cannot be shared with other tasks (%s): each process authenticates on its own.", error)
 
 
 @contextmanager
 def _register_errors() -> Iterator[None]:
-    """Raise a :class:`RegisterError` for any error of the register except a conflict. Its text may contain a URL."""
+    """Replace any error of the register, except a conflict, by a :class:`RegisterError` without its text."""
     try:
         yield
     except XComConflictError:
         raise
-    except Exception as error:  # noqa: BLE001 - which errors Airflow raises differs between its versions
+    except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
+        # Not the text of the error, which may contain a URL.
         status = xcom_status(error)
         raise RegisterError(type(error).__name__ + ("" if status is None else f", status {status}")) from None

@@ -81,10 +81,10 @@ class LoanAuthForgetOperator(BaseOperator):
     """
     Delete a credential from XCom when the tasks that use it have ended. The operator is suitable as a teardown.
 
-    The credential itself stays valid at the service until it expires, because the interface shows no way to revoke it.
-    What the tasks shared when they refreshed it is deleted too. If a task received the credential as an argument,
-    Airflow keeps a sealed copy in that task's rendered fields, which this operator does not delete. At most
-    ``[core] max_map_length`` values of a mapped task are deleted; on Airflow 3.0, an empty value replaces each of them.
+    A refreshed credential, which tasks share through XCom, is deleted too. Both stay valid at the service until they
+    expire, because the interface shows no way to revoke them. If a task received the credential as an argument, Airflow
+    keeps a sealed copy in that task's rendered fields, which this operator does not delete. Of a mapped task, values
+    with a map index below ``[core] max_map_length`` are deleted; on Airflow 3.0, an empty value replaces each of them.
     The task logs a warning if any value remains.
 
     Takes every parameter of Airflow's operators in addition to this one:

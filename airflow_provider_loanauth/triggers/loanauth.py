@@ -36,8 +36,8 @@ class ServiceReadyTrigger(BaseTrigger):
 
     After a response, these triggers send their events one after the other, in random order and about 20 per second, so
     that the sensors do not all log in at the same moment. A single trigger sends its event at once. No trigger waits
-    longer than one ``poke_interval`` for its turn, or until its deadline, so thousands of triggers send more events per
-    second.
+    for its turn for longer than one ``poke_interval``, or beyond its deadline. If there are too many triggers for that,
+    they send more than 20 events per second.
 
     :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests

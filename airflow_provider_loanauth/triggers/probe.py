@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT = 10.0
 #: Minimum of the interval in seconds, so that no probe becomes a busy loop.
 MIN_INTERVAL = 0.05
-#: Waiters that a probe releases per second. It releases more if the last one would wait longer than its interval.
+#: Waiters that a probe releases per second; more, if a waiter would otherwise wait longer than its interval.
 RELEASES_PER_SECOND = 20.0
 
 
@@ -150,10 +150,10 @@ class Probe:
 
     def _release_all(self) -> None:
         """
-        Release the waiters one after the other, in random order and at regular distances.
+        Release the waiters one after the other, in random order and evenly spread in time.
 
-        No waiter waits for its turn longer than its own interval, or until its deadline. If there are many waiters, or
-        little time is left, the distances become shorter.
+        No waiter waits for its turn for longer than its own interval, or beyond its deadline. If there are many
+        waiters, or little time is left, they follow each other faster.
         """
         now, number = self._loop.time(), len(self._waiters)
         for position, waiter in enumerate(random.sample(list(self._waiters), number)):

@@ -223,8 +223,8 @@ def test_a_valid_credential_hides_no_other_error(outcome):
 # --- a refresh that failed ---
 
 
-IN_SECONDS = "authenticate again in {} s at the earliest."
-NEVER = "do not send these credentials again until the Connection changes, or the authenticating task is cleared."
+IN_SECONDS = "repeat it in {} s at the earliest."
+NEVER = "do not repeat it until the Connection changes, or the authenticating task is cleared."
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_the_others_get_the_same_error(outcome, error, status, end):
     assert "Nothing was sent" not in str(first)
     assert str(second) == (
         f"{str(first).removesuffix('.')}. Nothing was sent this time: process 0 sent the request, and the tasks that "
-        f"share this credential {end} (connection id 'made-up', method 'jwt')"
+        f"share this login {end} (connection id 'made-up', method 'jwt')"
     )
     assert second.status == status
     if error is UnavailableError:
@@ -264,7 +264,7 @@ def test_an_error_ends(outcome, seconds):
 @pytest.mark.parametrize("skew", [-30, 0, 30])
 @pytest.mark.parametrize("outcome", ["settings", "interrupted"])
 def test_an_error_of_one_process_ends_its_claim(outcome, skew):
-    """Such as a certificate that only one host does not know."""
+    """Such as an error about a certificate that only this host does not trust."""
     simulation = Simulation([Process(), Process(start=1, skew=skew)], outcomes=[outcome, "ok"]).run()
     assert values(simulation) == [{"settings": SettingsError, "interrupted": KeyboardInterrupt}[outcome], token(1)]
     assert simulation.service.requests == 2
@@ -429,8 +429,8 @@ def test_the_time_of_waiting_is_limited():
 
 def test_waiting_processes_read_rarely():
     simulation = Simulation([Process(), Process(start=0.5)], login_seconds=[20], delays=[0.0]).run()
-    low, high = POLL_SECONDS
-    assert 20 / high < simulation.store.counts["read"] / 2 < 22 / low + 3
+    min_seconds, max_seconds = POLL_SECONDS
+    assert 20 / max_seconds < simulation.store.counts["read"] / 2 < 22 / min_seconds + 3
 
 
 # --- the register cannot be used ---

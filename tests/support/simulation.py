@@ -1,8 +1,8 @@
 """
 Processes that share one refresh, simulated in virtual time.
 
-Each process is a thread, but only one runs at a time: it runs until it waits, and then the one continues that wakes up
-first. So a run depends on its plan only, and takes no time for waiting.
+Each process is a thread, but only one thread runs at a time. When it waits, the thread that wakes up first continues.
+A run therefore depends on its plan only, and waiting takes no real time.
 """
 
 from __future__ import annotations
