@@ -387,7 +387,7 @@ def test_a_late_failure_does_not_replace_the_credential_of_another_process(outco
 def test_a_claim_that_is_written_late_counts():
     """The first process waits until the second one, which had read before, has written its claim too."""
     slow = {("process 1", "write", CLAIM_KEY): MIN_CLAIM_DELAY - 0.1}
-    simulation = Simulation([Process(), Process()], slow=slow).run()
+    simulation = Simulation([Process(), Process()], slow=slow, login_seconds=[5]).run()
     assert values(simulation) == [token(1)] * 2
     assert simulation.service.requests == 1
 
