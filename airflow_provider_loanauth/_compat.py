@@ -288,6 +288,32 @@ def xcom_status(error: Exception) -> int | None:
     return status if isinstance(status, int) else None
 
 
+def is_transient(error: Exception) -> bool:
+    """Return whether reading or writing XCom may succeed later: Airflow's API server or database did not respond."""
+    status = xcom_status(error)
+    if status is None:
+        # The supervisor of a task has no status to report if it gets no response.
+        return type(error).__name__ in {"AirflowRuntimeError", "OperationalError"}
+    return status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def read_all_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> list[Any]:
+    """
+    Return an XCom value of a task, or those of all its mapped instances.
+
+    :param key: key of the value
+    :param dag_id: DAG id
+    :param run_id: DAG run id
+    :param task_id: task id
+    :raises Exception: any error of Airflow, such as one of its API server
+    """
+    xcom, supervised = _xcom()
+    if supervised:
+        return [*(xcom.get_all(key=key, dag_id=dag_id, run_id=run_id, task_id=task_id) or ())]
+    rows = xcom.get_many(key=key, dag_ids=dag_id, run_id=run_id, task_ids=task_id)
+    return [xcom.deserialize_value(row) for row in rows]
+
+
 def delete_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> int:
     """
     Delete an XCom value of a task, or those of all its mapped instances, if any are stored.
@@ -352,7 +378,9 @@ __all__ = [
     "delete_xcom",
     "get_current_context",
     "get_fernet",
+    "is_transient",
     "mask_secret",
+    "read_all_xcom",
     "read_xcom",
     "run_in_thread",
     "supervisor_lock",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import secrets
 import socket
 from contextlib import suppress
@@ -24,7 +25,7 @@ import pendulum
 
 from airflow_provider_loanauth._compat import TaskKey, current_task, read_xcom, write_xcom
 from airflow_provider_loanauth.connection.methods import METHODS
-from airflow_provider_loanauth.credentials import decrypt, encrypt
+from airflow_provider_loanauth.credentials import Credential, decrypt, encrypt
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
     RejectedError,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 
-#: Keys of the two XCom values.
+#: What the keys of the two XCom values begin with; see :func:`xcom_key`.
 REFRESHED_KEY = "loanauth_refreshed"
 CLAIM_KEY = "loanauth_claim"
 #: Seconds by which the clock of a reader may be behind that of a writer. If it is further behind, the reader ignores a
@@ -47,6 +48,9 @@ CLAIM_KEY = "loanauth_claim"
 MAX_CLOCK_DIFFERENCE = 300.0
 #: Maximum number of seconds for which a temporary error is stored. A service may send any number in ``Retry-After``.
 MAX_ERROR_SECONDS = 365 * 86_400.0
+
+#: A connection id or a method that can be part of a key.
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 
 _ERRORS: dict[str, type[Any]] = {
     error.__name__: error for error in (RejectedError, ResponseError, SettingsError, UnavailableError)
@@ -77,21 +81,56 @@ class Store(Protocol):
 
 class XComStore:
     """
-    The XCom values of a task instance.
+    The XCom values of a task instance for one credential.
 
     :param task: the issuing task
+    :param conn_id: connection id of the credential
+    :param method: method of the credential
     """
 
-    def __init__(self, task: TaskKey) -> None:
+    def __init__(self, task: TaskKey, *, conn_id: str, method: str) -> None:
         self._task = task
+        self._conn_id = conn_id
+        self._method = method
 
     def read(self, key: str) -> Any:
         """Return a value; see :class:`Store`."""
-        return read_xcom(key, self._task)
+        return read_xcom(xcom_key(key, conn_id=self._conn_id, method=self._method), self._task)
 
     def write(self, key: str, value: dict[str, Any]) -> None:
         """Write a value; see :class:`Store`."""
-        write_xcom(key, value, self._task)
+        write_xcom(xcom_key(key, conn_id=self._conn_id, method=self._method), value, self._task)
+
+
+def xcom_key(key: str, *, conn_id: str, method: str) -> str:
+    """
+    Return the key of an XCom value. A task may return several credentials, and each needs its own values.
+
+    :param key: ``REFRESHED_KEY`` or ``CLAIM_KEY``
+    :param conn_id: connection id of the credential
+    :param method: method of the credential
+    """
+    return ".".join([key, *map(_plain_id, (method, conn_id))])
+
+
+def _plain_id(text: str) -> str:
+    """Return text, or a digest of text that Airflow must not put into the path of its API without escaping it."""
+    if _PLAIN_ID.fullmatch(text):
+        return str.__str__(text)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def keys_of(value: Any) -> set[str]:
+    """
+    Return the keys of the XCom values that processes write for each credential in a value.
+
+    :param value: the return value of a task: a credential, or dicts, lists and tuples with credentials
+    """
+    if isinstance(value, Credential):
+        return {xcom_key(key, conn_id=value.conn_id, method=value.method) for key in (REFRESHED_KEY, CLAIM_KEY)}
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return {key for one in value for key in keys_of(one)} if isinstance(value, (list, tuple)) else set()
 
 
 @dataclass(frozen=True)
@@ -169,7 +208,7 @@ class Register:
         self.task = task
         self._settings = settings
         self._issued_at = issued_at.isoformat()
-        self._store = XComStore(task) if store is None else store
+        self._store = XComStore(task, conn_id=settings.conn_id, method=settings.method) if store is None else store
         self._now = now
 
     def read_claim(self) -> Claim | None:
@@ -278,7 +317,14 @@ class Register:
         The digest is in the envelope only, because someone could guess a weak password from a digest in plaintext.
         """
         settings = self._settings
-        sent = [settings.method, settings.auth_url, settings.company_id, *dataclasses.astuple(settings.credentials)]
+        proxy = None if settings.proxy is None else dataclasses.astuple(settings.proxy)
+        sent = [
+            proxy,
+            settings.method,
+            settings.auth_url,
+            settings.company_id,
+            *dataclasses.astuple(settings.credentials),
+        ]
         digest = hashlib.sha256(json.dumps(sent).encode()).hexdigest()
         return [key, *self.task, self._issued_at, settings.conn_id, settings.method, digest]
 

@@ -16,10 +16,16 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from airflow_provider_loanauth._compat import XComConflictError, xcom_status
+from airflow_provider_loanauth._compat import XComConflictError, is_transient, xcom_status
 from airflow_provider_loanauth.auth.active import GRACE_PERIOD, ActiveCredential
 from airflow_provider_loanauth.auth.register import Claim
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SealError, UnavailableError
+from airflow_provider_loanauth.exceptions import (
+    LoanAuthError,
+    RejectedError,
+    SealError,
+    SettingsError,
+    UnavailableError,
+)
 from airflow_provider_loanauth.service.memory import seconds_to_remember
 
 if TYPE_CHECKING:
@@ -41,6 +47,8 @@ CLAIM_DELAY_FACTOR = 4.0
 POLL_SECONDS = (0.5, 1.0)
 #: Seconds after which a process no longer waits for others.
 MAX_WAIT = 300.0
+#: Maximum number of failed attempts to use the register, if its errors are transient. Airflow retries each on its own.
+MAX_FAILURES = 3
 #: Maximum number of attempts to write the result, if other processes write at the same moment.
 MAX_WRITES = 3
 
@@ -53,10 +61,12 @@ class RegisterError(Exception):
     The register cannot be used, so the process authenticates on its own.
 
     :param cause: why it cannot be used
+    :param transient: whether the same operation may succeed later
     """
 
-    def __init__(self, cause: str) -> None:
+    def __init__(self, cause: str, *, transient: bool = False) -> None:
         super().__init__(cause)
+        self.transient = transient
 
 
 class SharedRefresh:
@@ -114,27 +124,37 @@ class SharedRefresh:
         :raises RegisterError: the register cannot be used; nothing was sent
         :raises LoanAuthError: any error of ``authenticate``, in this process or in another one
         """
-        started = self._monotonic()
+        started, failures = self._monotonic(), 0
         while self._monotonic() - started < MAX_WAIT:
-            began = self._monotonic()
-            refreshed = self._read_refreshed()
-            shared = self._take_over(refreshed)
-            if shared is not None:
-                return shared
-            if refreshed.error is not None:
-                return self._continue_or_raise(self._repeated(refreshed.error, refreshed))
-            if not self._is_claimed(refreshed):
-                try:
-                    credential = self._try_to_refresh(refreshed, began=began)
-                except UnavailableError as error:
-                    return self._continue_or_raise(error)
-                if credential is not None:
-                    return credential
-            # Another process refreshes.
+            try:
+                credential = self._attempt()
+            except RegisterError as error:
+                failures += 1
+                if not error.transient or failures == MAX_FAILURES:
+                    raise
+                credential = None
+            if credential is not None:
+                return credential
             if self._usable is not None and self._usable.start_grace_period():
                 return self._usable
             self._poll()
         raise RegisterError(f"other processes took longer than {MAX_WAIT:.0f} s")
+
+    def _attempt(self) -> ActiveCredential | None:
+        """Take a credential over, or refresh it; return None if another process is refreshing it."""
+        began = self._monotonic()
+        refreshed = self._read_refreshed()
+        shared = self._take_over(refreshed)
+        if shared is not None:
+            return shared
+        if refreshed.error is not None:
+            return self._continue_or_raise(self._repeated(refreshed.error, refreshed))
+        if self._is_claimed(refreshed):
+            return None
+        try:
+            return self._try_to_refresh(refreshed, began=began)
+        except UnavailableError as error:
+            return self._continue_or_raise(error)
 
     def _read_refreshed(self) -> Refreshed:
         with _register_errors():
@@ -196,16 +216,18 @@ class SharedRefresh:
         claim = Claim.new(self._settings.timeout + CLAIM_MARGIN)
         try:
             claimed = self._claim(claim, began=began)
-            changed = claimed and self._read_refreshed().claim != refreshed.claim
+            unchanged = claimed and self._is_unchanged(refreshed)
         except RegisterError:
             raise
         except BaseException:
             # The task was interrupted. The others need not wait until the claim is old.
             self._withdraw(claim)
             raise
-        if changed:
+        if unchanged:
+            return self._refresh_for_all(claim, refreshed)
+        if claimed:
             self._withdraw(claim)
-        return self._refresh_for_all(claim, refreshed) if claimed and not changed else None
+        return None
 
     def _claim(self, claim: Claim, *, began: float) -> bool:
         """
@@ -222,6 +244,10 @@ class SharedRefresh:
         delay = max(MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR * (self._monotonic() - began))
         self._sleep(min(delay, CLAIM_MARGIN))
         return self._read_claim() == claim
+
+    def _is_unchanged(self, before: Refreshed) -> bool:
+        """Return whether the result is still the one that this process has read before."""
+        return self._read_refreshed().claim == before.claim
 
     def _withdraw(self, claim: Claim) -> None:
         """End a claim without a result. If this fails, it ends when it is old."""
@@ -249,7 +275,7 @@ class SharedRefresh:
         except BaseException as error:
             with suppress(RegisterError):
                 # Another process may have considered this one dead, and have refreshed.
-                if self._is_unchanged(claim, before):
+                if self._is_unchanged(before):
                     self._write(claim, lambda: before.credential, error if isinstance(error, LoanAuthError) else None)
             raise
         if self._write(claim, result.seal, None):
@@ -267,9 +293,7 @@ class SharedRefresh:
         :param seal: function that returns the sealed credential; after a failure, the last one
         :param error: why the refresh failed, or None
         """
-        seconds = 0.0 if error is None else seconds_to_remember(error)
-        if isinstance(error, UnavailableError):
-            seconds = max(seconds, GRACE_PERIOD)
+        seconds = 0.0 if error is None else self._seconds_to_share(error)
         shared = error if seconds else None
         try:
             for _ in range(MAX_WRITES):
@@ -280,6 +304,14 @@ class SharedRefresh:
         except RegisterError as failed:
             log_not_shared(failed)
         return False
+
+    def _seconds_to_share(self, error: LoanAuthError) -> float:
+        """Return for how many seconds the other processes do not send the same credentials after an error."""
+        if isinstance(error, SettingsError) and self._settings.proxy is None:
+            # The proxy is that of this host's environment.
+            return 0.0
+        seconds = seconds_to_remember(error)
+        return max(seconds, GRACE_PERIOD) if isinstance(error, UnavailableError) else seconds
 
     def _repeated(self, error: LoanAuthError, refreshed: Refreshed) -> LoanAuthError:
         """Return the error of another process, whose message says that this one sent nothing, and why."""
@@ -324,4 +356,5 @@ def _register_errors() -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
         # Not the text of the error, which may contain a URL.
         status = xcom_status(error)
-        raise RegisterError(type(error).__name__ + ("" if status is None else f", status {status}")) from None
+        cause = type(error).__name__ + ("" if status is None else f", status {status}")
+        raise RegisterError(cause, transient=is_transient(error)) from None

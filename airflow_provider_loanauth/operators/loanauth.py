@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow_provider_loanauth._compat import BaseOperator, delete_xcom
-from airflow_provider_loanauth.auth.register import CLAIM_KEY, REFRESHED_KEY
+from airflow_provider_loanauth._compat import BaseOperator, delete_xcom, read_all_xcom
+from airflow_provider_loanauth.auth.register import keys_of
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
@@ -107,10 +107,10 @@ class LoanAuthForgetOperator(BaseOperator):
         :raises Exception: any error of Airflow during the deletion
         """
         run = context["dag_run"]
-        left = sum(
-            delete_xcom(key, dag_id=run.dag_id, run_id=run.run_id, task_id=self.credential_task_id)
-            for key in ("return_value", REFRESHED_KEY, CLAIM_KEY)
-        )
+        task = {"dag_id": run.dag_id, "run_id": run.run_id, "task_id": self.credential_task_id}
+        # The return value last, because it says which other values there may be.
+        keys = [*sorted(keys_of(read_all_xcom("return_value", **task))), "return_value"]
+        left = sum(delete_xcom(key, **task) for key in keys)
         if left:
             self.log.warning(
                 "%d XCom values of task %r could not be deleted and remain in the metadata database: of a mapped task, "
