@@ -20,6 +20,8 @@ MAX_REFRESH_FRACTION = 0.1
 REFRESH_COOLDOWN = 60.0
 #: Seconds between two attempts to refresh a credential that is still valid.
 GRACE_PERIOD = 10.0
+#: How often one request is retried after a 401. The first retry may have a credential that was requested long ago.
+MAX_RETRIES = 2
 
 
 @dataclass(eq=False, kw_only=True)
@@ -36,6 +38,7 @@ class ActiveCredential(NotForXCom):
     :param deadline: when it expires, in seconds of the monotonic clock, which clock adjustments do not affect; None if
         that is not known
     :param issued_here: whether this process requested it from the service
+    :param age: seconds since it was requested
     """
 
     value: str = field(repr=False)
@@ -46,7 +49,8 @@ class ActiveCredential(NotForXCom):
     lifetime: float | None
     deadline: float | None
     issued_here: bool
-    _obtained_at: float = field(init=False)
+    age: float = 0.0
+    _requested_at: float = field(init=False)
     _accepted: bool = field(default=False, init=False)
     _cooldown_until: float = field(default=-math.inf, init=False)
     _grace_until: float = field(default=-math.inf, init=False)
@@ -60,10 +64,11 @@ class ActiveCredential(NotForXCom):
         :raises SealError: it cannot be opened
         """
         lifetime = deadline = None
+        # Only here the wall clock is used, because the credential may have been issued on a different machine.
+        now = time.time()
         if credential.expires_at is not None:
             lifetime = (credential.expires_at - credential.issued_at).total_seconds()
-            # Only this line uses the wall clock, because the credential was issued on a different machine.
-            deadline = time.monotonic() + credential.expires_at.timestamp() - time.time()
+            deadline = time.monotonic() + credential.expires_at.timestamp() - now
         if lifetime is not None and lifetime <= 0:
             # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
             lifetime = deadline = None
@@ -76,11 +81,12 @@ class ActiveCredential(NotForXCom):
             lifetime=lifetime,
             deadline=deadline,
             issued_here=False,
+            age=now - credential.issued_at.timestamp(),
         )
 
     def __post_init__(self) -> None:
-        """Record when it was obtained."""
-        self._obtained_at = time.monotonic()
+        """Record when it was requested."""
+        self._requested_at = time.monotonic() - self.age
 
     def is_fresh(self, min_ttl: float) -> bool:
         """
@@ -118,15 +124,24 @@ class ActiveCredential(NotForXCom):
         if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110 §15.3
             self._accepted = True
 
-    def record_retry_response(self, status: int) -> None:
+    def should_retry_again(self, status: int) -> bool:
         """
-        Record the status of the response to a request that was retried with this credential after a 401.
+        Record the status of the response to a request that was retried with this credential after a 401, and return
+        whether it is a reason to refresh the credential and to retry once more.
+
+        It is, if the credential was requested long ago, by another process or thread: it may have expired as well.
+        Otherwise the 401 is about the request.
 
         :param status: HTTP status
         """
         self.record_response(status)
-        if status == HTTPStatus.UNAUTHORIZED:
-            self._cooldown_until = time.monotonic() + REFRESH_COOLDOWN
+        if status != HTTPStatus.UNAUTHORIZED:
+            return False
+        now = time.monotonic()
+        if now >= max(self._requested_at + REFRESH_COOLDOWN, self._cooldown_until):
+            return True
+        self._cooldown_until = now + REFRESH_COOLDOWN
+        return False
 
     def should_refresh_on_401(self) -> bool:
         """
@@ -137,5 +152,5 @@ class ActiveCredential(NotForXCom):
         refresh, the 401 is about the request and not about the credential.
         """
         now = time.monotonic()
-        untested = self.issued_here and not self._accepted and now < self._obtained_at + REFRESH_COOLDOWN
+        untested = self.issued_here and not self._accepted and now < self._requested_at + REFRESH_COOLDOWN
         return not untested and now >= self._cooldown_until

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import httpx
 
 from airflow_provider_loanauth._compat import run_in_thread
+from airflow_provider_loanauth.auth.active import MAX_RETRIES
 from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -57,7 +58,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """
-        Add the credential to a request, and retry the request once after a 401 (the protocol of ``httpx``).
+        Add the credential to a request, and retry the request after a 401 (the protocol of ``httpx``).
 
         :param request: the request
         :raises LoanAuthError: the URL is not https, or has a different origin than the first request; the credential
@@ -68,11 +69,14 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         self._add_redirect_check(request)
         rewind = _rewinder(request.stream)
         response = yield self._apply(request, credential)
-        if _should_retry(credential, response):
-            refreshed = self._provider.refresh(credential)
+        retry = _should_retry(credential, response)
+        for _ in range(MAX_RETRIES):
+            if not retry:
+                break
+            credential = self._provider.refresh(credential)
             rewind()
-            response = yield self._apply(request, refreshed)
-            refreshed.record_retry_response(response.status_code)
+            response = yield self._apply(request, credential)
+            retry = credential.should_retry_again(response.status_code)
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Do the same as :meth:`sync_auth_flow` without blocking the event loop; parameters and errors are the same."""
@@ -81,11 +85,14 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         self._add_async_redirect_check(request)
         rewind = _rewinder(request.stream)
         response = yield self._apply(request, credential)
-        if _should_retry(credential, response):
-            refreshed = await self._aget(credential)
+        retry = _should_retry(credential, response)
+        for _ in range(MAX_RETRIES):
+            if not retry:
+                break
+            credential = await self._aget(credential)
             rewind()
-            response = yield self._apply(request, refreshed)
-            refreshed.record_retry_response(response.status_code)
+            response = yield self._apply(request, credential)
+            retry = credential.should_retry_again(response.status_code)
 
     async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
         """

@@ -29,6 +29,8 @@ from airflow_provider_loanauth.service.memory import PROCESS_FAILURES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_provider_loanauth._compat import TaskKey
+    from airflow_provider_loanauth.auth.register import Claim
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.credentials import AccessToken
     from airflow_provider_loanauth.service.client import AuthenticationResult
@@ -47,6 +49,7 @@ class CredentialCache:
     def clear(self) -> None:
         """Remove all credentials. A forked process must not share them with its parent."""
         self._credentials: dict[Settings, ActiveCredential] = {}
+        self._claims: dict[Settings, dict[TaskKey, tuple[Claim, float]]] = {}
         self._unshared_until = -math.inf
         self._logged = False
 
@@ -122,6 +125,7 @@ class CredentialCache:
             min_ttl=min_ttl,
             authenticate=partial(_authenticate, client, settings),
             check=partial(PROCESS_FAILURES.check, settings),
+            claims=self._claims.setdefault(settings, {}),
         )
         try:
             return shared.refresh()

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import get_current_context
+from airflow_provider_loanauth.auth.active import MAX_RETRIES
 from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -83,7 +84,7 @@ class LoanAuth(BaseLoanAuth):
 
 class _ResponseHook:
     """
-    Retries a request once after a 401, and protects the credential on redirects.
+    Retries a request after a 401, and protects the credential on redirects.
 
     If ``requests`` follows a redirect, it registers the same hook on the next request.
     """
@@ -108,6 +109,14 @@ class _ResponseHook:
         return final
 
     def _retry_unauthorized(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
+        for _ in range(MAX_RETRIES):
+            response = self._retry(response, send_kwargs)
+            if not self._credential.should_retry_again(response.status_code):
+                break
+        return response
+
+    def _retry(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
+        """Refresh the credential, and send the request of a response again."""
         from requests.exceptions import UnrewindableBodyError
         from requests.utils import rewind_body
 
@@ -124,8 +133,7 @@ class _ResponseHook:
                 raise LoanAuthError(BODY_NOT_REPLAYABLE) from None
         # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
         retried: Response = response.connection.send(request.copy(), **send_kwargs)
-        retried.history.append(response)
-        self._credential.record_retry_response(retried.status_code)
+        retried.history += [*response.history, response]
         return retried
 
     def __reduce__(self) -> tuple[Any, ...]:

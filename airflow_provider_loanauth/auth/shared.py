@@ -31,6 +31,7 @@ from airflow_provider_loanauth.service.memory import seconds_to_remember
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from airflow_provider_loanauth._compat import TaskKey
     from airflow_provider_loanauth.auth.register import Refreshed, Register
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
@@ -82,6 +83,8 @@ class SharedRefresh:
         that can be sealed for the others. Its argument is a function that waits for a number of seconds before the next
         attempt
     :param check: function that raises the error of an earlier request, if the same credentials must not be sent yet
+    :param claims: the claim of another process that this process saw last, by issuing task, and when it first saw it.
+        All refreshes of a process share it: while the stale credential is valid, no refresh waits for a claim
     :param monotonic: function that returns seconds, of a clock that is never adjusted
     :param sleep: function that waits for a number of seconds
     """
@@ -96,6 +99,7 @@ class SharedRefresh:
         min_ttl: float,
         authenticate: Callable[[Callable[[float], None]], tuple[ActiveCredential, AuthenticationResult]],
         check: Callable[[], None],
+        claims: dict[TaskKey, tuple[Claim, float]],
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -109,8 +113,7 @@ class SharedRefresh:
         self._sleep = sleep
         #: The credential to use while another process refreshes.
         self._usable = None if rejected else stale
-        self._waiting_for: Claim | None = None
-        self._waiting_since = 0.0
+        self._claims = claims
 
     def refresh(self) -> ActiveCredential:
         """
@@ -200,10 +203,13 @@ class SharedRefresh:
         claim = self._read_claim()
         if claim is None or claim.name == refreshed.claim:
             return False
-        if claim != self._waiting_for:
+        now, task = self._monotonic(), self._register.task
+        seen, since = self._claims.get(task, (None, now))
+        if claim != seen:
             # Measure its age from now on, because the clocks of two hosts may differ.
-            self._waiting_for, self._waiting_since = claim, self._monotonic()
-        return self._monotonic() - self._waiting_since < claim.seconds
+            since = now
+            self._claims[task] = claim, since
+        return now - since < claim.seconds
 
     def _try_to_refresh(self, refreshed: Refreshed, *, began: float) -> ActiveCredential | None:
         """

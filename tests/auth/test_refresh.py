@@ -430,7 +430,7 @@ def test_only_a_success_shows_that_a_new_credential_is_accepted(clock):
 def test_a_credential_that_was_never_accepted_is_refreshed_after_a_minute(clock):
     """Otherwise a process would keep a rejected credential without a known expiry for ever."""
     issued = active(issued_here=True, lifetime=None, deadline=None)
-    issued.record_retry_response(401)
+    issued.should_retry_again(401)
     clock.seconds += REFRESH_COOLDOWN - 1
     assert not issued.should_refresh_on_401()
     clock.seconds += 1
@@ -440,7 +440,7 @@ def test_a_credential_that_was_never_accepted_is_refreshed_after_a_minute(clock)
 def test_no_refresh_for_a_minute_after_one_that_did_not_help(clock):
     issued = active(issued_here=True)
     issued.record_response(200)
-    issued.record_retry_response(401)
+    issued.should_retry_again(401)
     assert not issued.should_refresh_on_401()
     clock.seconds += REFRESH_COOLDOWN - 1
     issued.record_response(200)
@@ -451,7 +451,7 @@ def test_no_refresh_for_a_minute_after_one_that_did_not_help(clock):
 
 def test_a_refresh_that_helped_may_be_repeated(clock):
     issued = active(issued_here=True)
-    issued.record_retry_response(200)
+    issued.should_retry_again(200)
     assert issued.should_refresh_on_401()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+from contextlib import suppress
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -26,7 +27,17 @@ from airflow_provider_loanauth.connection.methods import ApiKeyCredentials
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.redaction import SecretStr
-from tests.support.simulation import EPOCH, LIFETIME, MIN_TTL, Process, Simulation, active_of, settings_of
+from tests.support.simulation import (
+    EPOCH,
+    LIFETIME,
+    MIN_TTL,
+    VALID,
+    DiedError,
+    Process,
+    Simulation,
+    active_of,
+    settings_of,
+)
 
 TIMEOUT = settings_of().timeout
 DEAD = TIMEOUT + CLAIM_MARGIN
@@ -355,6 +366,30 @@ def test_another_process_takes_over_from_a_dead_one(dies_at, logins, skew):
     assert DEAD < processes[1].ended_at[0] - processes[1].start < DEAD + 5 + MIN_CLAIM_DELAY + 2
 
 
+def test_a_process_that_does_not_wait_takes_over_from_a_dead_one():
+    """While its credential is valid, it tries again after each grace period, and must not count from the start."""
+    dead, alive = Process(stale="valid", dies_at=6), Process(stale="valid", start=1)
+    simulation = Simulation([dead, alive], delays=[0.01])
+    waited = []
+
+    def work(process):
+        credential = active_of(token(0), simulation.time.monotonic() + VALID)
+        while credential.value == token(0):
+            began = simulation.time.now
+            credential = simulation.refresh(process, credential, rejected=False)
+            waited.append(simulation.time.now - began)
+            simulation.time.sleep(GRACE_PERIOD)
+
+    def until_death(process):
+        with suppress(DiedError):
+            work(process)
+
+    simulation.run(work=until_death)
+    assert simulation.service.requests == 1
+    assert max(waited) < 5
+    assert DEAD < simulation.time.now < DEAD + 2 * GRACE_PERIOD + 5
+
+
 def test_a_slow_login_within_the_timeout_is_not_taken_over():
     simulation = Simulation([Process(), Process(start=0.5)], login_seconds=[TIMEOUT]).run()
     assert simulation.service.requests == 1
@@ -534,6 +569,7 @@ def test_defaults_are_the_clock_of_this_machine():
         min_ttl=MIN_TTL,
         authenticate=lambda sleep: pytest.fail("nothing is sent"),
         check=lambda: None,
+        claims={},
     )
     simulation.store.read = lambda key: 1 / 0
     with pytest.raises(RegisterError, match="ZeroDivisionError"):

@@ -124,6 +124,7 @@ def run(path, fault, start, results):
         min_ttl=60.0,
         authenticate=authenticate,
         check=lambda: None,
+        claims={},
     )
     start.wait(300)
     try:

@@ -114,6 +114,7 @@ class Process:
     dies_at: int | None = None
     settings: Settings = field(default_factory=settings_of)
     name: str = ""
+    claims: dict = field(default_factory=dict)
     steps: int = 0
     results: list = field(default_factory=list)
     ended_at: list = field(default_factory=list)
@@ -428,6 +429,7 @@ class Simulation:
             min_ttl=MIN_TTL,
             authenticate=partial(self.service.authenticate, process.settings),
             check=self.check,
+            claims=process.claims,
             monotonic=self.time.monotonic,
             sleep=self.time.sleep,
         )
