@@ -10,6 +10,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_loanauth import _compat
 from tests.support.airflow_names import serde
@@ -104,6 +106,102 @@ def test_trigger_timeouts_are_those_of_this_airflow():
         expected = {TriggerFailureReason.TRIGGER_TIMEOUT.value, "Trigger/execution timeout"}
     assert method == _compat.TRIGGER_FAIL_REPR
     assert expected == _compat.TRIGGER_TIMEOUTS
+
+
+TASK = _compat.TaskKey("nightly", "manual__1", "authenticate")
+
+
+def test_no_task_runs_in_this_process():
+    """``test_shared_refresh.py`` tests it in tasks: of operators, of sensors, and of functions; mapped and not."""
+    assert _compat.current_task() is None
+
+
+def sdk_error(status):
+    """Return the error that Airflow's SDK raises for a response of the API server."""
+    try:
+        from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+        from airflow.sdk.execution_time.comms import ErrorResponse
+    except ImportError:  # 2.11 has no SDK
+        error = RuntimeError("API_SERVER_ERROR")
+        error.error = SimpleNamespace(detail={"status_code": status})
+        return error
+    return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": status}))
+
+
+def database_error(*statements):
+    """Return the error that SQLAlchemy raises for the last statement."""
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection, pytest.raises(SQLAlchemyError) as raised:  # noqa: PT012
+        for statement in ("pragma foreign_keys=on", *statements):
+            connection.execute(text(statement))
+    return raised.value
+
+
+PARENT = "create table task_instance (id integer primary key)"
+CHILD = "create table xcom (id integer primary key references task_instance (id))"
+INSERT = "insert into xcom values (1)"
+
+
+@pytest.fixture
+def failing_xcom(monkeypatch):
+    """Make Airflow's XCom raise an error, as on Airflow 3 or as on 2.11."""
+
+    def fail(error, *, supervised):
+        def set_value(*_, **__):
+            raise error
+
+        def import_module(name):
+            if name.startswith("airflow.sdk") and not supervised:
+                raise ImportError(name)
+            return SimpleNamespace(XCom=SimpleNamespace(set=set_value))
+
+        monkeypatch.setattr(_compat, "import_module", import_module)
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "supervised"),
+    [
+        (sdk_error(409), True),
+        (database_error(PARENT, CHILD, "insert into task_instance values (1)", INSERT, INSERT), False),
+    ],
+    ids=["3.x", "2.11"],
+)
+def test_a_value_that_another_process_wrote_at_the_same_moment(error, supervised, failing_xcom):
+    failing_xcom(error, supervised=supervised)
+    with pytest.raises(_compat.XComConflictError) as raised:
+        _compat.write_xcom("made_up", {}, TASK)
+    # The text of an error of a database contains the values.
+    assert raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("error", "supervised"),
+    [
+        *((sdk_error(status), True) for status in (400, 403, 404, 500, None)),
+        (database_error(PARENT, CHILD, INSERT), False),
+        (database_error(INSERT), False),
+        (ValueError("DAG run not found"), False),
+        # The other versions do not write to the database themselves.
+        (database_error(PARENT, CHILD, "insert into task_instance values (1)", INSERT, INSERT), True),
+    ],
+)
+def test_any_other_error_of_a_write_is_raised(error, supervised, failing_xcom):
+    failing_xcom(error, supervised=supervised)
+    with pytest.raises(type(error)) as raised:
+        _compat.write_xcom("made_up", {}, TASK)
+    assert raised.value is error
+
+
+@pytest.mark.parametrize("status", [403, 404, 409, 500, None])
+def test_the_status_of_an_error_of_the_sdk(status):
+    assert _compat.xcom_status(sdk_error(status)) == status
+
+
+@pytest.mark.parametrize("error", [ValueError("409"), database_error(INSERT), TimeoutError()])
+def test_other_errors_have_no_status(error):
+    assert _compat.xcom_status(error) is None
 
 
 class StoredXComs:

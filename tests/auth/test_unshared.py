@@ -178,13 +178,14 @@ def test_no_use_of_the_register_for_a_minute_after_an_error(xcom, world, issued)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_credential_of_an_older_release_uses_no_register(way, xcom, world, pulled):  # noqa: F811
+def test_a_credential_of_an_older_release_uses_no_register(way, xcom, world, pulled, logs):  # noqa: F811
     credential = pulled()
     assert credential.task is None
     world.pass_time(LIFETIME)
     with ExitStack() as stack:
         assert way(credential, stack)(world.url).status_code == 200
     assert (world.logins, xcom.calls) == (1, [])
+    assert [text for text in logs.at("warning") if "shared" in text] == []
 
 
 def test_no_read_and_no_write_while_the_credential_is_fresh(post, xcom, world):  # noqa: F811

@@ -333,8 +333,23 @@ def price_with_lost_task(token, lost):
     return rate
 
 
+@task
+def read_and_write():
+    """Use XCom values of other tasks of this run: one that is not mapped, one that is."""
+    ti = get_current_context()["ti"]
+    issuing = _compat.TaskKey(ti.dag_id, ti.run_id, "authenticate")
+    mapped = issuing._replace(task_id="price_with_lost_task", map_index=1)
+    seen = []
+    for issuer, value in ((issuing, 1), (issuing, 2), (mapped, 3), (mapped, 4)):
+        before = _compat.read_xcom("made_up", issuer)
+        _compat.write_xcom("made_up", {"value": value, "of": list(_compat.current_task())}, issuer)
+        seen.append([before and before["value"], _compat.read_xcom("made_up", issuer)["value"]])
+    prove("xcom", {"seen": seen, "task": _compat.current_task(), "run_id": ti.run_id})
+
+
 if STEP == "lost":
     with DAG("lost", schedule=None, **COMMON) as lost_dag:
+        read_and_write()
         authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID)
         price_with_lost_task.partial(token=authenticate.output).expand(
             lost=[{"run_id": "deleted"}, {"task_id": "deleted"}, {"map_index": 7}]

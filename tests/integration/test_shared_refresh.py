@@ -211,7 +211,15 @@ def test_tasks_whose_issuing_task_was_deleted_authenticate_on_their_own(steps):
     succeeded(step, "lost")
     assert logins(step) == (4, 0)
     # No task has waited for other processes, which takes 300 seconds.
-    assert all(json.loads(content)["seconds"] < 250 for content in step.outcome.proofs.values())
+    waits = [json.loads(text)["seconds"] for name, text in step.outcome.proofs.items() if name.startswith("lost-")]
+    assert len(waits) == 3
+    assert max(waits) < 250
+
+
+def test_a_task_reads_and_writes_xcom_of_another_task(steps):
+    proof = json.loads(steps["lost"].outcome.proofs["xcom.json"])
+    assert proof["seen"] == [[None, 1], [1, 2], [None, 3], [3, 4]]
+    assert proof["task"] == ["lost", proof["run_id"], "read_and_write", -1]
 
 
 def test_forgetting_deletes_the_register(steps):
