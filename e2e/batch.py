@@ -163,7 +163,7 @@ class Batches:
         :raises EndToEndError: it does not hold
         """
         if not condition:
-            raise EndToEndError(f"Airflow {self.airflow.version}: {message}")
+            raise EndToEndError(message)
 
     def start(self, run_id: str, *, tasks: int, lifetime: int) -> None:
         """
