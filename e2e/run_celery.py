@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 
 VERSIONS = ("3.3", "2.11")
-LIFETIME = 20  # seconds of a token
+LIFETIME = 20  # seconds of a token during the batch of many tasks
+SHORT_LIFETIME = 10  # seconds of a token during the other batches
 MANY, SOME = 200, 60  # tasks of a batch
 SENSORS = 50
 #: Seconds after which another task takes over from one that was killed while it refreshed.
@@ -93,7 +94,7 @@ class Scenarios:
 
     def changed_password(self) -> list[str]:
         """Change the password at the service during a batch."""
-        self.batches.start("b", tasks=SOME, lifetime=LIFETIME)
+        self.batches.start("b", tasks=SOME, lifetime=SHORT_LIFETIME)
         self._wait_for_tasks("b", 5)
         user = dataclasses.replace(COMPANY.users[0], password=CHANGED_PASSWORD)
         self.sandbox.set_accounts([dataclasses.replace(COMPANY, users=(user,))])
@@ -109,7 +110,7 @@ class Scenarios:
 
     def killed_claimant(self) -> list[str]:
         """Kill the worker of the task that refreshes, between its claim and its login."""
-        self.batches.start("c", tasks=SOME, lifetime=LIFETIME)
+        self.batches.start("c", tasks=SOME, lifetime=SHORT_LIFETIME)
         host = self._wait_for_claim("c")
         before = self.sandbox.counters().token
         killed = time.time()
@@ -126,7 +127,7 @@ class Scenarios:
 
     def killed_worker(self) -> list[str]:
         """Kill a worker in the middle of a batch."""
-        self.batches.start("d", tasks=SOME, lifetime=LIFETIME)
+        self.batches.start("d", tasks=SOME, lifetime=SHORT_LIFETIME)
         self._wait_for_tasks("d", SOME // 3)
         self.airflow.kill_worker(self.programs, WORKERS[0])
         return self._end("d", SOME)
@@ -136,7 +137,7 @@ class Scenarios:
         if self.airflow.is_airflow_2:
             print("  left out: tasks of Airflow 2.11 use the metadata database, and not an API server")
             return []
-        self.batches.start("e", tasks=SOME, lifetime=LIFETIME)
+        self.batches.start("e", tasks=SOME, lifetime=SHORT_LIFETIME)
         self._wait_for_claim("e")
         self.airflow.kill_api_server(self.programs)
         again = time.monotonic() + API_SERVER_PAUSE
