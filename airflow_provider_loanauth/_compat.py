@@ -13,8 +13,10 @@ import os
 import threading
 import weakref
 from contextlib import suppress
+from http import HTTPStatus
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,35 +196,131 @@ async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") ->
     return await done
 
 
-def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> int:
+class TaskKey(NamedTuple):
     """
-    Delete the return value of a task from XCom, or the return values of all its mapped instances, if any are stored.
+    The task instance whose XCom values are read or written.
 
-    Airflow 3.0 cannot delete the values of mapped instances, because it drops the map index of the request. From 3.1
-    on, only map indexes below ``[core] max_map_length`` are deleted.
+    :param dag_id: DAG id
+    :param run_id: DAG run id
+    :param task_id: task id
+    :param map_index: index of a mapped task instance; -1 if it is not mapped
+    """
 
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+
+
+class XComConflictError(Exception):
+    """Another process wrote the same XCom value at the same moment, so this one was not written."""
+
+
+def current_task() -> TaskKey | None:
+    """Return the task instance that this process runs, or None outside of a task."""
+    try:
+        instance = get_current_context()["ti"]
+        index = -1 if instance.map_index is None else instance.map_index
+        return TaskKey(instance.dag_id, instance.run_id, instance.task_id, index)
+    except (AirflowException, RuntimeError, LookupError, AttributeError):
+        return None
+
+
+def _xcom() -> tuple[Any, bool]:
+    """Return Airflow's XCom class, and whether tasks read and write XCom through their supervisor."""
+    try:  # 3.0
+        return import_module("airflow.sdk.execution_time.xcom").XCom, True
+    except ImportError:  # 2.11
+        return import_module("airflow.models.xcom").XCom, False
+
+
+def read_xcom(key: str, task: TaskKey) -> Any:
+    """
+    Return an XCom value of a task instance; None if there is none.
+
+    :param key: key of the value
+    :param task: the task instance
+    :raises Exception: any error of Airflow, such as one of its API server
+    """
+    xcom, supervised = _xcom()
+    names = {"key": key, "dag_id": task.dag_id, "run_id": task.run_id, "task_id": task.task_id}
+    with supervisor_lock():
+        # If one value is requested that does not exist, the supervisor of some versions logs an error. A sequence may
+        # be empty. For a mapped task it would have the values of all instances.
+        if supervised and task.map_index < 0:
+            return next(iter(xcom.get_all(**names) or ()), None)
+        return xcom.get_one(**names, map_index=task.map_index)
+
+
+def write_xcom(key: str, value: Any, task: TaskKey) -> None:
+    """
+    Write an XCom value of a task instance. It replaces the value that was there.
+
+    :param key: key of the value
+    :param value: the value; JSON must be able to represent it
+    :param task: the task instance
+    :raises XComConflictError: another process wrote the same value at the same moment
+    :raises Exception: any other error of Airflow, such as one of its API server
+    """
+    xcom, supervised = _xcom()
+    try:
+        with supervisor_lock():
+            xcom.set(key, value, **task._asdict())
+    except Exception as error:
+        # On 2.11, the task itself writes to the database.
+        conflict = xcom_status(error) == HTTPStatus.CONFLICT if supervised else type(error).__name__ == "IntegrityError"
+        if conflict:
+            raise XComConflictError from None
+        raise
+
+
+def xcom_status(error: Exception) -> int | None:
+    """Return the HTTP status of Airflow's API server in an error of its SDK; None if the error has none."""
+    detail = getattr(getattr(error, "error", None), "detail", None)
+    status = detail.get("status_code") if isinstance(detail, dict) else None
+    return status if isinstance(status, int) else None
+
+
+def delete_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> int:
+    """
+    Delete an XCom value of a task, or those of all its mapped instances, if any are stored.
+
+    Airflow 3.0 cannot delete the values of mapped instances, because it drops the map index of the request. There, an
+    empty value replaces them. Of a mapped task, only map indexes below ``[core] max_map_length`` are deleted, and those
+    that a value states as its ``map_index``. Airflow 2.11 deletes all values of the task, whatever their key is.
+
+    :param key: key of the value
     :param dag_id: DAG id
     :param run_id: DAG run id
     :param task_id: task id
     :return: the number of values that are still stored
     :raises Exception: any error of Airflow, such as one of its API server
     """
-    try:  # 3.0
-        xcom = import_module("airflow.sdk.execution_time.xcom").XCom
-    except ImportError:  # 2.11
-        import_module("airflow.models.xcom").XCom.clear(dag_id=dag_id, task_id=task_id, run_id=run_id)
+    xcom, supervised = _xcom()
+    if not supervised:
+        xcom.clear(dag_id=dag_id, task_id=task_id, run_id=run_id)
         return 0
-    names = {"key": "return_value", "dag_id": dag_id, "run_id": run_id, "task_id": task_id}
+    names = {"key": key, "dag_id": dag_id, "run_id": run_id, "task_id": task_id}
+
+    def stored() -> list[Any]:
+        return [value for value in xcom.get_all(**names) or () if value is not None]
+
+    if not stored():
+        return 0
     xcom.delete(**names)
-    left = stored = len(xcom.get_all(**names) or ())
+    values = stored()
+    left = len(values)
+    stated = [value["map_index"] for value in values if isinstance(value, dict) and "map_index" in value]
     # Mapped instances that returned nothing leave gaps, so try each index until all values are deleted.
-    for index in range(conf.getint("core", "max_map_length", fallback=1024)):
+    for index in chain(stated, range(conf.getint("core", "max_map_length", fallback=1024))):
         if not left:
             break
         if xcom.get_one(**names, map_index=index) is not None:
             xcom.delete(**names, map_index=index)
+            if xcom.get_one(**names, map_index=index) is not None:  # 3.0
+                xcom.set(value=None, **names, map_index=index)
             left -= 1
-    return len(xcom.get_all(**names) or ()) if stored else 0
+    return len(stored())
 
 
 __all__ = [
@@ -239,12 +337,18 @@ __all__ = [
     "Context",
     "ForkSafeLock",
     "PokeReturnValue",
+    "TaskKey",
+    "XComConflictError",
     "allow_in_xcom",
     "conf",
+    "current_task",
     "delete_xcom",
     "get_current_context",
     "get_fernet",
     "mask_secret",
+    "read_xcom",
     "run_in_thread",
     "supervisor_lock",
+    "write_xcom",
+    "xcom_status",
 ]

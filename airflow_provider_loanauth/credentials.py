@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pendulum
 from cryptography.fernet import InvalidToken
 
-from airflow_provider_loanauth._compat import AirflowException, allow_in_xcom, get_fernet
+from airflow_provider_loanauth._compat import AirflowException, TaskKey, allow_in_xcom, get_fernet
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import SecretStr, mask, sanitize_exceptions
 
@@ -45,13 +45,25 @@ def require_fernet() -> Any:
     return fernet
 
 
-def _encrypt(text: str) -> str:
+def encrypt(text: str) -> str:
+    """
+    Encrypt text with Airflow's Fernet key.
+
+    :param text: the plaintext
+    :raises SealError: Airflow has no usable Fernet key
+    """
     # surrogatepass: the error of a strict codec would contain the text.
     return str(require_fernet().encrypt(text.encode("utf-8", "surrogatepass")).decode())
 
 
-def _decrypt(sealed: str) -> str | None:
-    """Return the text; None if this process has a different key, or if the value is damaged."""
+def decrypt(sealed: str) -> str | None:
+    """
+    Decrypt what :func:`encrypt` returned.
+
+    :param sealed: the encrypted text
+    :return: the plaintext; None if this process has a different key, or if the value is damaged
+    :raises SealError: Airflow has no usable Fernet key
+    """
     fernet = require_fernet()
     try:
         return str(fernet.decrypt(sealed.encode()), "utf-8", "surrogatepass")
@@ -78,12 +90,20 @@ class Credential:
     label: ClassVar[str]
 
     def __init__(
-        self, *, method: str, conn_id: str, issued_at: datetime, sealed: str, expires_at: datetime | None = None
+        self,
+        *,
+        method: str,
+        conn_id: str,
+        issued_at: datetime,
+        sealed: str,
+        expires_at: datetime | None = None,
+        task: TaskKey | None = None,
     ) -> None:
         self.method = method
         self.conn_id = conn_id
         self.issued_at = _utc(issued_at)
         self.expires_at = _utc(expires_at) if expires_at else None
+        self.task = task
         self._sealed = sealed
         self._opened: tuple[SecretStr, str] | None = None
 
@@ -98,7 +118,7 @@ class Credential:
         :raises SealError: Airflow has no usable Fernet key
         """
         associated_data = cls._associated_data(metadata["method"], metadata["conn_id"])
-        return cls(sealed=_encrypt(SecretStr(f"{associated_data}\n{extra}\n{value}")), **metadata)
+        return cls(sealed=encrypt(SecretStr(f"{associated_data}\n{extra}\n{value}")), **metadata)
 
     @classmethod
     def _associated_data(cls, method: str, conn_id: str) -> str:
@@ -120,7 +140,7 @@ class Credential:
         return self._opened
 
     def _open(self) -> tuple[SecretStr, str]:
-        content = _decrypt(self._sealed)
+        content = decrypt(self._sealed)
         if content is None:
             raise SealError(
                 f"The {self.label} cannot be opened: this process has a different Fernet key than the task that sealed "
@@ -154,13 +174,14 @@ class Credential:
 
     def serialize(self) -> dict[str, Any]:
         """Return what XCom stores (format 1): metadata in plaintext, the secret sealed."""
-        return {
+        stored = {
             "method": self.method,
             "conn_id": self.conn_id,
             "issued_at": self.issued_at.isoformat(),
             "expires_at": self.expires_at.isoformat() if self.expires_at else None,
             "sealed": self._sealed,
         }
+        return stored if self.task is None else {**stored, "task": self.task._asdict()}
 
     @classmethod
     def _restore(cls, data: dict[str, Any], version: int) -> Self:
@@ -178,6 +199,7 @@ class Credential:
                     **texts,
                     issued_at=datetime.fromisoformat(data["issued_at"]),
                     expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
+                    task=_stored_task(data.get("task")),
                 )
         if restored is None:
             raise SealError(f"The {cls.label} in XCom is damaged: clear the authenticating task.")
@@ -202,6 +224,15 @@ class Credential:
     __str__ = __repr__
 
 
+def _stored_task(stored: Any) -> TaskKey | None:
+    """Return the issuing task of a stored credential; None if a release that did not store it stored the credential."""
+    with suppress(TypeError):
+        task = TaskKey(**stored)
+        if all(isinstance(text, str) for text in task[:3]) and type(task.map_index) is int:
+            return task
+    return None
+
+
 def _restored(cls: type[Credential], data: dict[str, Any], version: int) -> Credential:
     """Unpickle a credential. Stored pickles of Airflow 2.11 name this function, so it must keep its name."""
     return cls._restore(data, version)
@@ -216,6 +247,7 @@ class AccessToken(Credential):
     :param issued_at: when it was requested (UTC)
     :param expires_at: when it expires (UTC); None if the service did not state it
     :param sealed: the sealed token, as made by :meth:`seal`
+    :param task: the issuing task, on whose row of XCom tasks share a refreshed credential; None if no task issued it
     """
 
     label = "access token"
@@ -223,7 +255,14 @@ class AccessToken(Credential):
     @classmethod
     @sanitize_exceptions
     def seal(
-        cls, token: str, *, method: str, conn_id: str, issued_at: datetime, expires_at: datetime | None
+        cls,
+        token: str,
+        *,
+        method: str,
+        conn_id: str,
+        issued_at: datetime,
+        expires_at: datetime | None,
+        task: TaskKey | None = None,
     ) -> AccessToken:
         """
         Seal a token. Other parameters are those of the class.
@@ -231,7 +270,7 @@ class AccessToken(Credential):
         :param token: the plaintext token
         :raises SealError: Airflow has no usable Fernet key
         """
-        return cls._seal(token, method=method, conn_id=conn_id, issued_at=issued_at, expires_at=expires_at)
+        return cls._seal(token, method=method, conn_id=conn_id, issued_at=issued_at, expires_at=expires_at, task=task)
 
     @staticmethod
     def deserialize(data: dict[str, Any], version: int) -> AccessToken:
@@ -256,7 +295,16 @@ class ApiSecret(Credential):
 
     @classmethod
     @sanitize_exceptions
-    def seal(cls, secret: str, *, valid: int | None, method: str, conn_id: str, issued_at: datetime) -> ApiSecret:
+    def seal(
+        cls,
+        secret: str,
+        *,
+        valid: int | None,
+        method: str,
+        conn_id: str,
+        issued_at: datetime,
+        task: TaskKey | None = None,
+    ) -> ApiSecret:
         """
         Seal an API secret. Other parameters are those of the class.
 
@@ -265,7 +313,12 @@ class ApiSecret(Credential):
         :raises SealError: Airflow has no usable Fernet key
         """
         return cls._seal(
-            secret, extra="" if valid is None else f"{valid:d}", method=method, conn_id=conn_id, issued_at=issued_at
+            secret,
+            extra="" if valid is None else f"{valid:d}",
+            method=method,
+            conn_id=conn_id,
+            issued_at=issued_at,
+            task=task,
         )
 
     @property

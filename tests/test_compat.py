@@ -110,12 +110,16 @@ class StoredXComs:
     """XCom of Airflow 3 with the values of one task, by map index; on 3.0 a deletion loses its map index."""
 
     def __init__(self, values, *, loses_index=False):
-        self.values, self.loses_index = dict(values), loses_index
+        self.values, self.loses_index, self.reads = dict(values), loses_index, 0
 
     def delete(self, *, map_index=None, **_):
         self.values.pop(-1 if map_index is None or self.loses_index else map_index, None)
 
+    def set(self, *, value, map_index, **_):
+        self.values[map_index] = value
+
     def get_one(self, *, map_index=None, **_):
+        self.reads += 1
         return self.values.get(-1 if map_index is None else map_index)
 
     def get_all(self, **_):
@@ -125,18 +129,40 @@ class StoredXComs:
 @pytest.mark.parametrize(
     ("values", "loses_index", "left"),
     [
-        ({}, False, 0),
-        ({-1: "sealed"}, False, 0),
-        ({-1: "sealed"}, True, 0),
-        ({0: "sealed", 3: "sealed"}, False, 0),
-        ({0: "sealed", 3: "sealed"}, True, 2),
-        ({0: "sealed", 4: "beyond max_map_length"}, False, 1),
+        ({}, False, []),
+        ({-1: "sealed"}, False, []),
+        ({-1: "sealed"}, True, []),
+        ({0: "sealed", 3: "sealed"}, False, []),
+        ({0: "sealed", 3: "sealed"}, True, []),
+        ({0: "sealed", 4: "beyond max_map_length"}, False, ["beyond max_map_length"]),
+        ({4: {"map_index": 4}}, False, []),
+        ({4: {"map_index": 4}}, True, []),
+        ({4: {"map_index": 5}}, False, [{"map_index": 5}]),
     ],
-    ids=["nothing", "one", "one on 3.0", "mapped with gaps", "mapped on 3.0", "more than max_map_length"],
+    ids=[
+        "nothing",
+        "one",
+        "one on 3.0",
+        "mapped with gaps",
+        "mapped on 3.0",
+        "more than max_map_length",
+        "with its map index",
+        "with its map index on 3.0",
+        "with a wrong map index",
+    ],
 )
 def test_delete_xcom_returns_how_many_values_are_left(values, loses_index, left, monkeypatch):
     stored = StoredXComs(values, loses_index=loses_index)
     monkeypatch.setattr(_compat, "import_module", lambda _: SimpleNamespace(XCom=stored))
     monkeypatch.setattr(_compat.conf, "getint", lambda *_, **__: 4)
-    assert _compat.delete_xcom(dag_id="nightly", run_id="manual__1", task_id="authenticate") == left
-    assert len(stored.values) == left
+    number = _compat.delete_xcom("return_value", dag_id="nightly", run_id="manual__1", task_id="authenticate")
+    assert number == len(left)
+    # On 3.0, an empty value replaces what cannot be deleted.
+    assert [value for value in stored.values.values() if value is not None] == left
+
+
+def test_delete_xcom_reads_no_other_value_of_a_mapped_task_if_the_value_has_its_map_index(monkeypatch):
+    stored = StoredXComs({900: {"map_index": 900}})
+    monkeypatch.setattr(_compat, "import_module", lambda _: SimpleNamespace(XCom=stored))
+    _compat.delete_xcom("loanauth_claim", dag_id="nightly", run_id="manual__1", task_id="authenticate")
+    assert stored.reads <= 2

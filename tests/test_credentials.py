@@ -10,7 +10,7 @@ import pendulum
 import pytest
 
 from airflow_provider_loanauth import credentials
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential, _encrypt
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential, encrypt
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import SecretStr, encoded_forms
 from tests.support.airflow_names import serde
@@ -235,7 +235,7 @@ def test_an_api_secret_cannot_be_opened_as_a_token():
     "text", ["", "\n\n", "CANARY", '{"other": 1}', "('AccessToken', 'jwt', 'tenant_a')x\n\nCANARY"]
 )
 def test_a_sealed_text_that_is_not_a_credential(text):
-    stored = access_token().serialize() | {"sealed": _encrypt(text)}
+    stored = access_token().serialize() | {"sealed": encrypt(text)}
     with pytest.raises(SealError, match="sealed for a different connection"):
         AccessToken.deserialize(stored, 1).value  # noqa: B018
 

@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import pytest
 
-from airflow_provider_loanauth.auth.refresh import ActiveCredential
+from airflow_provider_loanauth.auth.active import ActiveCredential
 from airflow_provider_loanauth.connection.methods import ApiKeyCredentials, PasswordCredentials
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import Settings

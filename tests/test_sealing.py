@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_loanauth.credentials import _decrypt, _encrypt, require_fernet
+from airflow_provider_loanauth.credentials import decrypt, encrypt, require_fernet
 from airflow_provider_loanauth.exceptions import SealError
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 
@@ -12,39 +12,39 @@ CONTENT = "CANARY-token ü✓ \ud800\nsecond line"
 
 
 def test_round_trip():
-    sealed = _encrypt(CONTENT)
-    assert _decrypt(sealed) == CONTENT
+    sealed = encrypt(CONTENT)
+    assert decrypt(sealed) == CONTENT
     assert "CANARY" not in sealed
-    assert _encrypt(CONTENT) != sealed
+    assert encrypt(CONTENT) != sealed
 
 
-def test_a_different_key_does_not_decrypt(fernet):
-    sealed = _encrypt(CONTENT)
+def test_a_different_key_does_notdecrypt(fernet):
+    sealed = encrypt(CONTENT)
     fernet(OTHER_FERNET_KEY)
-    assert _decrypt(sealed) is None
+    assert decrypt(sealed) is None
     fernet(f"{OTHER_FERNET_KEY},{FERNET_KEY}")
-    assert _decrypt(sealed) == CONTENT
+    assert decrypt(sealed) == CONTENT
 
 
 @pytest.mark.parametrize("damage", ["", "x", "not Fernet", "ü", "\0", "gAAAAA" + "A" * 100, "=" * 10])
 def test_damaged_text_is_not_decrypted(damage):
-    assert _decrypt(damage) is None
+    assert decrypt(damage) is None
 
 
 def test_a_changed_octet_is_detected():
-    sealed = _encrypt(CONTENT)
+    sealed = encrypt(CONTENT)
     for place in range(0, len(sealed) - 2, 7):
         changed = sealed[:place] + ("A" if sealed[place] != "A" else "B") + sealed[place + 1 :]
-        assert _decrypt(changed) is None
+        assert decrypt(changed) is None
 
 
 def test_octets_that_are_not_text():
-    assert _decrypt(require_fernet().encrypt(b"\xff").decode()) is None
+    assert decrypt(require_fernet().encrypt(b"\xff").decode()) is None
 
 
 @pytest.mark.parametrize("key", ["", "too-short", "*" * 44])
 @pytest.mark.parametrize(
-    "use", [require_fernet, lambda: _encrypt(CONTENT), lambda: _decrypt("gAAAA")], ids=["require", "encrypt", "decrypt"]
+    "use", [require_fernet, lambda: encrypt(CONTENT), lambda: decrypt("gAAAA")], ids=["require", "encrypt", "decrypt"]
 )
 def test_no_usable_key(fernet, key, use):
     fernet(key)

@@ -19,7 +19,7 @@ from airflow_provider_loanauth.redaction import sanitize_exceptions
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
-    from airflow_provider_loanauth.auth.refresh import ActiveCredential
+    from airflow_provider_loanauth.auth.active import ActiveCredential
 
 __all__ = ["LoanAuth"]
 

@@ -3,7 +3,8 @@ Refreshing of credentials: when a credential is refreshed, and how often.
 
 Refreshing means authenticating again. The service's ``refresh_token`` is not used, because the interface does not show
 how to use it (``service-interface.md`` §5). A process runs one refresh at a time for each Connection, however many
-threads need it. ``service/memory.py`` decides when it does not repeat a refresh that failed.
+threads need it, and shares it with the other processes of the DAG run (``auth/shared.py``). ``service/memory.py``
+decides when it does not repeat a refresh that failed.
 """
 
 from __future__ import annotations
@@ -11,121 +12,33 @@ from __future__ import annotations
 import math
 import os
 import time
-from dataclasses import dataclass, field
-from http import HTTPStatus
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_loanauth._compat import ForkSafeLock
+from airflow_provider_loanauth.auth.active import ActiveCredential
+from airflow_provider_loanauth.auth.register import Register
+from airflow_provider_loanauth.auth.shared import RegisterError, SharedRefresh, log_not_shared
 from airflow_provider_loanauth.connection.methods import METHODS
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import UnavailableError
-from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
+from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.memory import PROCESS_FAILURES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_provider_loanauth.connection.settings import Settings
+    from airflow_provider_loanauth.credentials import AccessToken
+    from airflow_provider_loanauth.service.client import AuthenticationResult
 
-#: Largest fraction of the lifetime that must be left. With ``min_ttl`` alone, a token with a lifetime below ``min_ttl``
-#: would be refreshed for every request.
-MAX_REFRESH_FRACTION = 0.1
-#: Seconds without another refresh if a request still gets a 401 after a refresh.
-REFRESH_COOLDOWN = 60.0
-#: Seconds without another refresh of a credential that is still valid, if the service was unavailable for a refresh.
-GRACE_PERIOD = 10.0
-
-
-@dataclass(eq=False, kw_only=True)
-class ActiveCredential(NotForXCom):
-    """
-    A credential in use in this process.
-
-    :param value: the plaintext access token or API secret
-    :param credential_type: :class:`AccessToken` or :class:`ApiSecret`
-    :param conn_id: id of the connection that it belongs to
-    :param method: the method that issued it
-    :param company_id: company id that is sent with an API secret, or None
-    :param lifetime: seconds from issue to expiry; None if they are not known
-    :param deadline: when it expires, in seconds of the monotonic clock, which clock adjustments do not affect; None if
-        that is not known
-    :param issued_here: whether this process requested it from the service
-    """
-
-    value: str = field(repr=False)
-    credential_type: type[AccessToken | ApiSecret]
-    conn_id: str
-    method: str
-    company_id: str | None
-    lifetime: float | None
-    deadline: float | None
-    issued_here: bool
-    _obtained_at: float = field(init=False)
-    _accepted: bool = field(default=False, init=False)
-    _cooldown_until: float = field(default=-math.inf, init=False)
-    _grace_until: float = field(default=-math.inf, init=False)
-
-    def __post_init__(self) -> None:
-        """Record when it was obtained."""
-        self._obtained_at = time.monotonic()
-
-    def is_fresh(self, min_ttl: float) -> bool:
-        """
-        Return whether enough of the lifetime is left. A credential without a known lifetime is always fresh.
-
-        :param min_ttl: seconds that must be left; a tenth of the lifetime if that is less
-        """
-        if self.deadline is None or self.lifetime is None:
-            return True
-        now = time.monotonic()
-        if now < min(self._grace_until, self.deadline):
-            return True
-        return self.deadline - now > min(min_ttl, self.lifetime * MAX_REFRESH_FRACTION)
-
-    def start_grace_period(self) -> bool:
-        """
-        Return whether the credential is still valid after a failed refresh. If so, treat it as fresh for
-        ``GRACE_PERIOD`` seconds, so that pricing continues during an outage without a refresh attempt on every request.
-        """
-        now = time.monotonic()
-        if self.deadline is None or now >= self.deadline:
-            return False
-        self._grace_until = now + GRACE_PERIOD
-        return True
-
-    def record_response(self, status: int) -> None:
-        """
-        Record the status of a response. Only a 2xx shows that the service accepted the credential.
-
-        :param status: HTTP status
-        """
-        if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110 §15.3
-            self._accepted = True
-
-    def record_retry_response(self, status: int) -> None:
-        """
-        Record the status of the response to a request that was retried with this credential after a 401.
-
-        :param status: HTTP status
-        """
-        self.record_response(status)
-        if status == HTTPStatus.UNAUTHORIZED:
-            self._cooldown_until = time.monotonic() + REFRESH_COOLDOWN
-
-    def should_refresh_on_401(self) -> bool:
-        """
-        Return whether a 401 is a reason to refresh.
-
-        It is not, for ``REFRESH_COOLDOWN`` seconds, in two cases. If this process has just requested the credential and
-        the service has not accepted it yet, a new credential would be rejected too. If a request got a 401 also after a
-        refresh, the 401 is about the request and not about the credential.
-        """
-        now = time.monotonic()
-        untested = self.issued_here and not self._accepted and now < self._obtained_at + REFRESH_COOLDOWN
-        return not untested and now >= self._cooldown_until
+#: Seconds without another use of the register after it could not be used. Airflow retries for up to 90 seconds.
+REGISTER_PAUSE = 60.0
 
 
 class CredentialCache:
-    """The credentials that this process requested, by settings."""
+    """The credentials that this process requested or took over, by settings."""
 
     def __init__(self) -> None:
         self.clear()
@@ -133,52 +46,108 @@ class CredentialCache:
     def clear(self) -> None:
         """Remove all credentials. A forked process must not share them with its parent."""
         self._credentials: dict[Settings, ActiveCredential] = {}
+        self._unshared_until = -math.inf
+        self._logged = False
 
-    def get_or_refresh(self, client: Client, stale: ActiveCredential | None, min_ttl: float) -> ActiveCredential:
+    def get_or_refresh(
+        self,
+        client: Client,
+        stale: ActiveCredential | None,
+        min_ttl: float,
+        *,
+        issued: AccessToken | ApiSecret | None = None,
+        rejected: bool = False,
+    ) -> ActiveCredential:
         """
-        Return a credential other than the stale one: one that another thread requested in the meantime, or a new one.
+        Return a credential other than the stale one: one that another thread or process requested in the meantime, or a
+        new one.
 
         :param client: client that authenticates
-        :param stale: the credential that has expired or was rejected; None if there was none
+        :param stale: the credential that expires soon, has expired or was rejected; None if there was none
         :param min_ttl: seconds that must be left; see :meth:`ActiveCredential.is_fresh`
-        :raises LoanAuthError: any error of :meth:`Client.settings` and :meth:`Client.authenticate`. Threads that waited
-            for a refresh of another thread get the error of that refresh
+        :param issued: the credential that a task issued. The processes that have it share the refresh; None: this
+            process refreshes on its own
+        :param rejected: whether the service rejected the stale credential (401)
+        :return: the credential; or the stale one, if it is still valid and another process is refreshing it
+        :raises LoanAuthError: any error of :meth:`Client.settings` and :meth:`Client.authenticate`. Threads and
+            processes that waited for a refresh of another one get the error of that refresh
         """
         settings = client.settings()
+        find = partial(self._find, settings, stale, min_ttl, rejected=rejected)
         # Do not wait for another thread if there is a usable credential.
-        credential = self._find(settings, stale, min_ttl)
+        credential = find()
         if credential is not None:
             return credential
         with PROCESS_FAILURES.one_at_a_time(settings) as failure:
-            credential = self._find(settings, stale, min_ttl)
+            credential = find()
             if credential is None:
                 if failure is not None:
                     raise failure
-                credential = self._credentials[settings] = self._authenticate(client, settings)
+                credential = self._shared(client, settings, stale, min_ttl, issued, rejected=rejected)
+                if credential is None:
+                    credential, _ = _authenticate(client, settings)
+                self._credentials[settings] = credential
             return credential
 
-    def _find(self, settings: Settings, stale: ActiveCredential | None, min_ttl: float) -> ActiveCredential | None:
+    def _find(
+        self, settings: Settings, stale: ActiveCredential | None, min_ttl: float, *, rejected: bool
+    ) -> ActiveCredential | None:
         """Return the cached credential if it is fresh and not the stale one, else None."""
         credential = self._credentials.get(settings)
         if credential is None or credential is stale or not credential.is_fresh(min_ttl):
             return None
-        return credential
+        # Two objects may have opened the same credential.
+        return None if rejected and stale is not None and credential.value == stale.value else credential
 
-    @staticmethod
-    def _authenticate(client: Client, settings: Settings) -> ActiveCredential:
-        requested_at = time.monotonic()
-        result = client.authenticate(settings)
-        mask(result.response.secrets)
-        return ActiveCredential(
-            value=result.response.credential,
-            credential_type=METHODS[settings.method].credential_type,
-            conn_id=settings.conn_id,
-            method=settings.method,
-            company_id=settings.company_id,
-            lifetime=result.lifetime,
-            deadline=None if result.lifetime is None else requested_at + result.lifetime,
-            issued_here=True,
+    def _shared(
+        self,
+        client: Client,
+        settings: Settings,
+        stale: ActiveCredential | None,
+        min_ttl: float,
+        issued: AccessToken | ApiSecret | None,
+        *,
+        rejected: bool,
+    ) -> ActiveCredential | None:
+        """Refresh together with other processes; return None if that is not possible."""
+        if issued is None or issued.task is None or time.monotonic() < self._unshared_until:
+            return None
+        shared = SharedRefresh(
+            Register(issued.task, settings, issued_at=issued.issued_at),
+            settings,
+            stale=stale,
+            rejected=rejected,
+            min_ttl=min_ttl,
+            authenticate=partial(_authenticate, client, settings),
+            check=partial(PROCESS_FAILURES.check, settings),
         )
+        try:
+            return shared.refresh()
+        except RegisterError as error:
+            self._unshared_until = time.monotonic() + REGISTER_PAUSE
+            if not self._logged:
+                log_not_shared(error)
+                self._logged = True
+        return None
+
+
+def _authenticate(
+    client: Client, settings: Settings, sleep: Callable[[float], None] = time.sleep
+) -> tuple[ActiveCredential, AuthenticationResult]:
+    requested_at = time.monotonic()
+    result = client.authenticate(settings, sleep=sleep)
+    mask(result.response.secrets)
+    credential = ActiveCredential(
+        value=result.response.credential,
+        credential_type=METHODS[settings.method].credential_type,
+        conn_id=settings.conn_id,
+        method=settings.method,
+        company_id=settings.company_id,
+        lifetime=result.lifetime,
+        deadline=None if result.lifetime is None else requested_at + result.lifetime,
+        issued_here=True,
+    )
+    return credential, result
 
 
 _PROCESS_CACHE = CredentialCache()
@@ -200,6 +169,8 @@ class CredentialProvider:
         self._min_ttl = min_ttl
         self._active: ActiveCredential | None = None
         self._opening = ForkSafeLock()
+        #: The process in which a thread is refreshing. A forked child must not wait for a thread of its parent.
+        self._refreshing_pid: int | None = None
 
     @classmethod
     def from_connection(
@@ -220,7 +191,8 @@ class CredentialProvider:
         """
         Return a fresh credential, refreshed if necessary.
 
-        While the service is unavailable, a credential that is still valid is returned instead.
+        While the service is unavailable, a credential that is still valid is returned instead. The other threads get it
+        also while one thread refreshes it.
 
         :raises SealError: the first credential cannot be opened
         :raises LoanAuthError: any error of :meth:`CredentialCache.get_or_refresh`
@@ -232,48 +204,46 @@ class CredentialProvider:
             if self._active is None and self._credential is not None:
                 self._active = self._open(self._credential)
             stale = self._active
+        cached = self.get_cached()
+        if cached is not None:
+            return cached
+        self._refreshing_pid = os.getpid()
         try:
-            return self.get_cached() or self.refresh(stale)
+            return self._refresh(stale, rejected=False)
         except UnavailableError:
             if stale is None or not stale.start_grace_period():
                 raise
             return stale
+        finally:
+            self._refreshing_pid = None
 
     def get_cached(self) -> ActiveCredential | None:
-        """Return the credential if it is open and fresh, else None; never blocks."""
+        """Return the credential if it is open, and fresh or still valid while it is refreshed; never blocks."""
         active = self._active
-        return active if active is not None and active.is_fresh(self._min_ttl) else None
+        if active is None:
+            return None
+        if active.is_fresh(self._min_ttl) or (self._refreshing_pid == os.getpid() and active.is_valid()):
+            return active
+        return None
 
     @sanitize_exceptions
-    def refresh(self, rejected: ActiveCredential | None) -> ActiveCredential:
+    def refresh(self, rejected: ActiveCredential) -> ActiveCredential:
         """
-        Return a credential other than the rejected one.
+        Return a credential other than one that the service rejected.
 
-        :param rejected: the credential that has expired or was rejected; None if there was none
+        :param rejected: the credential that was rejected
         :raises LoanAuthError: any error of :meth:`CredentialCache.get_or_refresh`
         """
-        self._active = _PROCESS_CACHE.get_or_refresh(self._client, rejected, self._min_ttl)
+        return self._refresh(rejected, rejected=True)
+
+    def _refresh(self, stale: ActiveCredential | None, *, rejected: bool) -> ActiveCredential:
+        self._active = _PROCESS_CACHE.get_or_refresh(
+            self._client, stale, self._min_ttl, issued=self._credential, rejected=rejected
+        )
         return self._active
 
     def _open(self, credential: AccessToken | ApiSecret) -> ActiveCredential:
-        lifetime = deadline = None
-        if credential.expires_at is not None:
-            lifetime = (credential.expires_at - credential.issued_at).total_seconds()
-            # Only this line uses the wall clock, because the credential was issued on a different machine.
-            deadline = time.monotonic() + credential.expires_at.timestamp() - time.time()
-        if lifetime is not None and lifetime <= 0:
-            # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
-            lifetime = deadline = None
-        active = ActiveCredential(
-            value=credential.value,
-            credential_type=type(credential),
-            conn_id=credential.conn_id,
-            method=credential.method,
-            company_id=None,
-            lifetime=lifetime,
-            deadline=deadline,
-            issued_here=False,
-        )
+        active = ActiveCredential.open(credential)
         if isinstance(credential, ApiSecret):
             # Only an API secret needs the Connection: the company id is sent with it. Read the Connection only now:
             # the connection id is text from XCom, and opening the credential has checked it.

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from requests import PreparedRequest, Response
 
+    from airflow_provider_loanauth.auth.active import ActiveCredential
     from airflow_provider_loanauth.auth.origin import OriginGuard
-    from airflow_provider_loanauth.auth.refresh import ActiveCredential, CredentialProvider
+    from airflow_provider_loanauth.auth.refresh import CredentialProvider
 
 __all__ = ["LoanAuth"]
 

@@ -7,7 +7,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from airflow_provider_loanauth._compat import BaseHook, run_in_thread
+from airflow_provider_loanauth._compat import BaseHook, current_task, run_in_thread
 from airflow_provider_loanauth.auth.requests import LoanAuth
 from airflow_provider_loanauth.connection.form import form_behaviour, form_widgets
 from airflow_provider_loanauth.connection.methods import Method
@@ -162,7 +162,7 @@ class LoanAuthHook(BaseHook):
         """
         require_fernet()
         client = self.client
-        return client.authenticate(client.settings(method)).seal()
+        return client.authenticate(client.settings(method)).seal(current_task())
 
     @sanitize_exceptions
     async def aget_credential(self, method: Method | None = None) -> AccessToken | ApiSecret:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_loanauth._compat import BaseOperator, delete_xcom
+from airflow_provider_loanauth.auth.register import CLAIM_KEY, REFRESHED_KEY
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
@@ -81,9 +82,10 @@ class LoanAuthForgetOperator(BaseOperator):
     Delete a credential from XCom when the tasks that use it have ended. The operator is suitable as a teardown.
 
     The credential itself stays valid at the service until it expires, because the interface shows no way to revoke it.
-    If a task received it as an argument, Airflow keeps a sealed copy in that task's rendered fields, which this
-    operator does not delete. On Airflow 3.0, the values of a mapped task cannot be deleted. On later versions, at most
-    ``[core] max_map_length`` values of a mapped task are deleted. The task logs a warning if any value remains.
+    What the tasks shared when they refreshed it is deleted too. If a task received the credential as an argument,
+    Airflow keeps a sealed copy in that task's rendered fields, which this operator does not delete. At most
+    ``[core] max_map_length`` values of a mapped task are deleted; on Airflow 3.0, an empty value replaces each of them.
+    The task logs a warning if any value remains.
 
     Takes every parameter of Airflow's operators in addition to this one:
 
@@ -105,14 +107,16 @@ class LoanAuthForgetOperator(BaseOperator):
         :raises Exception: any error of Airflow during the deletion
         """
         run = context["dag_run"]
-        left = delete_xcom(dag_id=run.dag_id, run_id=run.run_id, task_id=self.credential_task_id)
+        left = sum(
+            delete_xcom(key, dag_id=run.dag_id, run_id=run.run_id, task_id=self.credential_task_id)
+            for key in ("return_value", REFRESHED_KEY, CLAIM_KEY)
+        )
         if left:
             self.log.warning(
-                "%d XCom values returned by task %r could not be deleted and remain in the metadata database. Airflow "
-                "3.0 cannot delete the values of a mapped task; later releases delete at most as many as [core] "
-                "max_map_length.",
+                "%d XCom values of task %r could not be deleted and remain in the metadata database: of a mapped task, "
+                "at most as many as [core] max_map_length are deleted.",
                 left,
                 self.credential_task_id,
             )
         else:
-            self.log.info("Deleted the XCom value returned by task %r.", self.credential_task_id)
+            self.log.info("Deleted the credentials of task %r from XCom.", self.credential_task_id)

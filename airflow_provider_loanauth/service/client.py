@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
@@ -24,6 +25,7 @@ from airflow_provider_loanauth.service.memory import PROCESS_FAILURES, FailureMe
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from airflow_provider_loanauth._compat import TaskKey
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.service.transport import Transport
 
@@ -69,16 +71,18 @@ class AuthenticationResult(NotForXCom):
         )
 
     @sanitize_exceptions
-    def seal(self) -> AccessToken | ApiSecret:
+    def seal(self, task: TaskKey | None = None) -> AccessToken | ApiSecret:
         """
         Return the sealed credential, which can be stored in XCom.
 
+        :param task: the issuing task; None if no task issued it
         :raises SealError: Airflow has no usable Fernet key
         """
         metadata: dict[str, Any] = {
             "method": self.settings.method,
             "conn_id": self.settings.conn_id,
             "issued_at": self.requested_at,
+            "task": task,
         }
         if isinstance(self.response, ApiSecretResponse):
             return ApiSecret.seal(self.response.secret, valid=self.response.valid, **metadata)
@@ -149,7 +153,9 @@ class Client:
         return settings
 
     @sanitize_exceptions
-    def authenticate(self, settings: Settings | None = None) -> AuthenticationResult:
+    def authenticate(
+        self, settings: Settings | None = None, *, sleep: Callable[[float], None] = time.sleep
+    ) -> AuthenticationResult:
         """
         Authenticate (``service-interface.md`` §4).
 
@@ -160,6 +166,7 @@ class Client:
         Airflow's masker compiles all its patterns again for each new value, which costs more than the authentication.
 
         :param settings: settings that :meth:`settings` returned; None: read them now
+        :param sleep: function that waits for a number of seconds before the next attempt
         :raises SettingsError: the Connection is incomplete or wrong; or the certificate of the service, the CA bundle
             or the proxy is
         :raises LoanAuthError: Airflow did not find the Connection
@@ -171,12 +178,12 @@ class Client:
         with self._failures.one_at_a_time(settings) as failure:
             if failure is not None:
                 raise failure
-            result = self._send_with_retries(settings)
+            result = self._send_with_retries(settings, sleep)
         self._log.info("%s", result.summary())
         self._log_differences(result.response)
         return result
 
-    def _send_with_retries(self, settings: Settings) -> AuthenticationResult:
+    def _send_with_retries(self, settings: Settings, sleep: Callable[[float], None]) -> AuthenticationResult:
         from airflow_provider_loanauth.service.retry import call_with_retries
         from airflow_provider_loanauth.service.transport import Transport
 
@@ -187,6 +194,7 @@ class Client:
                     check=partial(self._failures.check, settings),
                     max_attempts=self.max_attempts,
                     log_retry=self._log.warning,
+                    sleep=sleep,
                 )
         except LoanAuthError as error:
             error.conn_id, error.method = settings.conn_id, settings.method

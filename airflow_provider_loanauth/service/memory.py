@@ -155,7 +155,7 @@ class FailureMemory:
         """
         entry = self._entry(settings)
         # A copy, because the traceback of the original keeps all local variables of its frames alive.
-        entry.failure = _Failure(copy.copy(error), time.monotonic() + _seconds_to_remember(error))
+        entry.failure = _Failure(copy.copy(error), time.monotonic() + seconds_to_remember(error))
         entry.failures += 1
 
     def forget(self, settings: Settings) -> None:
@@ -169,8 +169,12 @@ class FailureMemory:
             entry.failure = None
 
 
-def _seconds_to_remember(error: LoanAuthError) -> float:
-    """Return for how many seconds the same credentials are not sent again after this error."""
+def seconds_to_remember(error: LoanAuthError) -> float:
+    """
+    Return for how many seconds the same credentials are not sent again after an error: see :class:`FailureMemory`.
+
+    :param error: error of a request
+    """
     if isinstance(error, RejectedError):
         return math.inf
     if isinstance(error, ResponseError) or (isinstance(error, SettingsError) and error.status is not None):

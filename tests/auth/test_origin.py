@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_loanauth.auth.active import ActiveCredential
 from airflow_provider_loanauth.auth.origin import OriginGuard, origin_of
-from airflow_provider_loanauth.auth.refresh import ActiveCredential
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 

@@ -10,14 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from airflow_provider_loanauth.auth import active as active_module
 from airflow_provider_loanauth.auth import refresh
-from airflow_provider_loanauth.auth.refresh import (
-    GRACE_PERIOD,
-    REFRESH_COOLDOWN,
-    ActiveCredential,
-    CredentialCache,
-    CredentialProvider,
-)
+from airflow_provider_loanauth.auth.active import GRACE_PERIOD, REFRESH_COOLDOWN, ActiveCredential
+from airflow_provider_loanauth.auth.refresh import CredentialCache, CredentialProvider
 from airflow_provider_loanauth.connection.methods import PasswordCredentials
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
@@ -88,6 +84,7 @@ class StubClient(Client):
 def clock(monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.seconds, time=lambda: 1e9, seconds=1000.0)
     monkeypatch.setattr(refresh, "time", now)
+    monkeypatch.setattr(active_module, "time", now)
     monkeypatch.setattr(memory, "time", now)
     return now
 

@@ -262,8 +262,8 @@ def test_a_client_secret_in_a_uri_that_was_not_percent_encoded(define, logs):
     LoanAuthHook("tenant_a").client.settings()
     assert "unknown field" in logs.text
     # Airflow logs the names of all parts whose value is not JSON, when it reads the URI.
-    ours = [line for line in logs.text.splitlines() if not line.startswith("Failed parsing the json for key")]
-    assert "CANARY" not in "\n".join(ours)
+    lines = [line for line in logs.text.splitlines() if not line.startswith("Failed parsing the json for key")]
+    assert "CANARY" not in "\n".join(lines)
 
 
 def test_the_old_prefix():

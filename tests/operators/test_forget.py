@@ -15,7 +15,7 @@ from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator
 def deleted(monkeypatch):
     """Delete nothing; record what would have been deleted."""
     calls = []
-    monkeypatch.setattr(loanauth, "delete_xcom", lambda **names: calls.append(names) or 0)
+    monkeypatch.setattr(loanauth, "delete_xcom", lambda key, **names: calls.append((key, names)) or 0)
     return calls
 
 
@@ -23,20 +23,21 @@ def test_it_deletes_the_credential_of_its_own_run(deleted, logs):
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
     run = SimpleNamespace(dag_id="nightly", run_id="manual__1")
     assert operator.execute({"dag_run": run}) is None
-    assert deleted == [{"dag_id": "nightly", "run_id": "manual__1", "task_id": "authenticate"}]
-    assert "Deleted the XCom value returned by task 'authenticate'." in logs.text
+    task = {"dag_id": "nightly", "run_id": "manual__1", "task_id": "authenticate"}
+    assert deleted == [(key, task) for key in ("return_value", "loanauth_refreshed", "loanauth_claim")]
+    assert "Deleted the credentials of task 'authenticate' from XCom." in logs.text
     assert "could not be deleted" not in logs.text
 
 
 def test_values_that_cannot_be_deleted_are_a_warning(monkeypatch, logs):
-    """On Airflow 3.0, those of a mapped task."""
-    monkeypatch.setattr(loanauth, "delete_xcom", lambda **_: 2)
+    """More values of a mapped task than ``[core] max_map_length``."""
+    monkeypatch.setattr(loanauth, "delete_xcom", lambda key, **_: 2 if key == "return_value" else 0)
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
     operator.execute({"dag_run": SimpleNamespace(dag_id="nightly", run_id="manual__1")})
     [warning] = [text for text in logs.at("warning") if "XCom" in text]
-    assert "2 XCom values returned by task 'authenticate' could not be deleted" in warning
-    assert "Airflow 3.0 cannot delete the values of a mapped task" in warning
-    assert "Deleted the XCom value" not in logs.text
+    assert "2 XCom values of task 'authenticate' could not be deleted" in warning
+    assert "max_map_length" in warning
+    assert "Deleted the credentials" not in logs.text
 
 
 def test_the_task_id_is_a_template_field():
@@ -49,7 +50,7 @@ def test_the_task_id_is_required():
 
 
 def test_a_failed_deletion_fails_the_task(monkeypatch):
-    def fail(**_):
+    def fail(*_, **__):
         raise RuntimeError("made-up error of the database")
 
     monkeypatch.setattr(loanauth, "delete_xcom", fail)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.auth import refresh
+from airflow_provider_loanauth.auth import active, refresh
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.service import memory
 from loanauth_sandbox.server import running_sandbox
@@ -72,6 +72,7 @@ def world(_timed_sandbox, monkeypatch, define):
     _timed_sandbox.set_settings(token_lifetime=3600, secret_lifetime=86_400, lockout_after=0)
     _timed_sandbox.reset()
     here = World(_timed_sandbox)
+    monkeypatch.setattr(active, "time", here.clock)
     monkeypatch.setattr(refresh, "time", here.clock)
     monkeypatch.setattr(memory, "time", here.clock)
     for name, value in _timed_sandbox.connections().items():
