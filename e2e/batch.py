@@ -64,7 +64,7 @@ class Result:
     :param logins: when each login succeeded, in seconds since the epoch
     :param rejected: number of rejected logins
     :param waits: seconds from the beginning of each task that used a refreshed credential until it had it
-    :param fresh_waits: the same of the tasks that could use the issued credential
+    :param fresh_waits: the same of the tasks that used the issued credential
     """
 
     lifetime: float
@@ -81,19 +81,19 @@ class Result:
         pairs = zip(self.logins, self.logins[1:], strict=False)
         return sum(later - earlier < self.lifetime * MIN_FRACTION for earlier, later in pairs)
 
-    def problems(self, tasks: int, *, may_refresh_alone: bool = False) -> list[str]:
+    def problems(self, tasks: int, *, max_extra: int = 0) -> list[str]:
         """
         Return a sentence for each wrong number.
 
         :param tasks: number of pricing tasks, all of which should succeed
-        :param may_refresh_alone: tasks may be unable to share, so that each one logs in
+        :param max_extra: maximum of logins beyond one for each lifetime
         """
         problems = []
         if self.states != {"success": tasks}:
             problems.append("some tasks did not succeed")
         if len(self.logins) < 2:  # noqa: PLR2004 - the first one and a refresh
             problems.append("the token did not expire during the batch")
-        if self.extra_logins and not may_refresh_alone:
+        if self.extra_logins > max_extra:
             problems.append(f"{self.extra_logins} tasks logged in too soon after another one")
         if self.rejected:
             problems.append(f"{self.rejected} logins were rejected")
@@ -101,15 +101,15 @@ class Result:
 
     def __str__(self) -> str:
         states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items(), reverse=True))
-        waits = (
-            f"wait of {len(self.waits)} tasks for a refreshed credential: median {median(self.waits):.2f} s, slowest "
-            f"{max(self.waits):.2f} s (with a fresh one: median {median(self.fresh_waits or [0]):.2f} s)"
-            if self.waits
-            else "no task used a refreshed credential"
+        waits = "".join(
+            f"; wait of {len(seconds)} tasks with {kind} credential: median {median(seconds):.2f} s, slowest "
+            f"{max(seconds):.2f} s"
+            for kind, seconds in (("a refreshed", self.waits), ("the issued", self.fresh_waits))
+            if seconds
         )
         return (
             f"{states} in {self.seconds:.0f} s; {len(self.logins)} logins, {self.extra_logins} of them extra; "
-            f"{self.rejected} rejected logins; {waits}"
+            f"{self.rejected} rejected logins{waits}"
         )
 
 
