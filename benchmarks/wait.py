@@ -3,7 +3,7 @@ Measure the cost of waiting: 1,000 triggers in one event loop, compared with ``H
 
 The service is the sandbox, in a separate process. Either it responds with 503, or it accepts requests and does not
 respond for a minute. Then it recovers. Each measurement runs in a separate process, and its event loop runs only
-triggers.
+triggers. In the scenario ``recovery``, each trigger is followed by a login, as in a sensor.
 
 ``make bench-wait``, or ``python -m benchmarks.wait``, prints a Markdown report and writes it to a file.
 """
@@ -58,13 +58,28 @@ SCENARIOS = {
 }
 SUBJECTS = {"own": "ServiceReadyTrigger", "peer": "HttpSensorTrigger"}
 
+# The scenario "recovery".
+RECOVERY_INTERVAL = 60.0  # seconds between two probes, the default of Airflow's sensors
+# The service recovers soon after a probe, so that the next probe comes as late as possible.
+RECOVERY_DOWN_SECONDS = RECOVERY_INTERVAL + 1.0
+RECOVERY_TIMEOUT = 3 * RECOVERY_INTERVAL  # after recovery, for all logins
+RECOVERY = "recovery"
+
 HOW = f"""
 {TRIGGERS:,} triggers in one event loop wait for one service with an interval of {INTERVAL:.0f} s. The service is a
 separate process on loopback. It fails as the first column states, and then recovers. The service counts the requests
 while it is down; the table divides them by the number of whole intervals. Lag is the delay of the end of a sleep of
 {TICK * 1000:.0f} ms, measured from the start to the last event. The first memory number is the memory that Python has
 allocated per waiting trigger (tracemalloc). The second number is the growth of the process's resident set per
-trigger. The peer is the trigger of the HTTP provider. Logging is disabled for both triggers.
+trigger. "Max events in a second" is the highest number of events within any one second. The peer is the trigger of the
+HTTP provider. Logging is disabled for both triggers.
+"""
+HOW_RECOVERY = f"""
+{TRIGGERS:,} triggers of this provider in one event loop wait with an interval of {RECOVERY_INTERVAL:.0f} s for a
+service that responds with 503 for {RECOVERY_DOWN_SECONDS:.0f} s. It recovers one second after a probe, so the next
+probe comes almost one interval later. After each event, a thread of the same process logs in with
+`LoanAuthHook.get_credential`. A login begins with the event of its trigger, without the time that a scheduler needs to
+start the task. The service counts the logins.
 """
 PEER = """
 The peer makes three attempts, one second apart. After any error other than 404 it starts again immediately, so it
@@ -78,7 +93,14 @@ COLUMNS = (
     "loop lag, p50 / p99 / max",
     "memory per trigger, traced / resident",
     "fired",
+    "max events in a second",
     "last event after recovery",
+)
+RECOVERY_COLUMNS = (
+    "logins",
+    "max logins in a second",
+    "first login after recovery",
+    "last login after recovery",
 )
 
 
@@ -94,6 +116,7 @@ class Result:
     :param traced: bytes that Python has allocated per waiting trigger
     :param resident: growth of the process's resident memory per trigger, in bytes, shortly before recovery
     :param fired: number of triggers that reported that the service is ready
+    :param peak: highest number of events within any one second
     :param last_fired: seconds from recovery to the last event
     """
 
@@ -104,7 +127,25 @@ class Result:
     traced: float
     resident: float
     fired: int
+    peak: int
     last_fired: float
+
+
+@dataclass
+class Recovery:
+    """
+    The measurement of the scenario "recovery".
+
+    :param logins: successful logins, counted by the sandbox
+    :param peak: highest number of logins that began within any one second
+    :param first: seconds from recovery to the first login
+    :param last: seconds from recovery to the last login
+    """
+
+    logins: int
+    peak: int
+    first: float
+    last: float
 
 
 # --- the process that is measured ---
@@ -150,6 +191,16 @@ async def first_event(trigger: Any) -> float:
 def start_all(factory: Callable[[], Any]) -> list[asyncio.Task[float]]:
     """Start all triggers."""
     return [asyncio.create_task(first_event(factory())) for _ in range(TRIGGERS)]
+
+
+def max_per_second(times: Sequence[float]) -> int:
+    """Return the highest number of these times, in seconds, within any one second."""
+    ordered, first, highest = sorted(times), 0, 0
+    for number, moment in enumerate(ordered, 1):
+        while ordered[first] <= moment - 1:
+            first += 1
+        highest = max(highest, number - first)
+    return highest
 
 
 async def cancel(tasks: list[asyncio.Task[Any]]) -> None:
@@ -215,7 +266,41 @@ async def measure(factory: Callable[[], Any], control: str, scenario: str) -> Re
         traced=traced,
         resident=growth / TRIGGERS,
         fired=len(fired),
+        peak=max_per_second(fired),
         last_fired=max(fired) - recovered if fired else math.inf,
+    )
+
+
+async def measure_recovery(url: str, control: str) -> Recovery:
+    """Start the triggers while the service is down, let it recover, and log in after each event."""
+    from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook  # noqa: PLC0415 - not in the other scenarios
+    from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger  # noqa: PLC0415 - as above
+
+    async def log_in() -> None:
+        await LoanAuthHook("loanauth_jwt").aget_credential()
+
+    async def wait_and_log_in() -> float:
+        fired = await first_event(ServiceReadyTrigger(url, RECOVERY_INTERVAL))
+        await log_in()
+        return fired
+
+    # Log in once first, so that modules are loaded.
+    await log_in()
+    call(f"{control}/fault", "PUT", {"kind": "status", "status": 503})
+    call(f"{control}/reset", "POST")
+    sensors = [asyncio.create_task(wait_and_log_in()) for _ in range(TRIGGERS)]
+    await asyncio.sleep(RECOVERY_DOWN_SECONDS)
+    await in_a_thread(lambda: call(f"{control}/fault", "DELETE"))
+    recovered = time.perf_counter()
+    done, _ = await asyncio.wait(sensors, timeout=RECOVERY_TIMEOUT)
+    began = [sensor.result() for sensor in done if sensor.exception() is None]
+    await cancel(sensors)
+    counters = await in_a_thread(lambda: call(f"{control}/counters", "GET"))
+    return Recovery(
+        logins=counters["authentications"]["succeeded"],
+        peak=max_per_second(began),
+        first=min(began, default=math.inf) - recovered,
+        last=max(began, default=math.inf) - recovered,
     )
 
 
@@ -231,8 +316,12 @@ def measure_here(subject: str, scenario: str, url: str, control: str) -> None:
     """Measure in this process, and print the result as JSON."""
     # The peer logs each failure. Logging is not part of the comparison.
     logging.disable(logging.CRITICAL)
-    factory = {"own": own_trigger, "peer": peer_trigger}[subject](url)
-    result = asyncio.run(measure(factory, control, scenario))
+    result: Result | Recovery
+    if scenario == RECOVERY:
+        result = asyncio.run(measure_recovery(url, control))
+    else:
+        factory = {"own": own_trigger, "peer": peer_trigger}[subject](url)
+        result = asyncio.run(measure(factory, control, scenario))
     print(f"result: {json.dumps(asdict(result))}")
 
 
@@ -258,11 +347,16 @@ def sandbox() -> Iterator[dict[str, Any]]:
             process.wait(TIMEOUT)
 
 
-def run(subject: str, scenario: str) -> Result | None:
-    """Measure in a new process; return None if it fails or takes too long."""
+def run(subject: str, scenario: str) -> dict[str, Any] | None:
+    """Measure in a new process; return the fields of the result, or None if it fails or takes too long."""
     with sandbox() as service, tempfile.TemporaryDirectory() as home:
         command = [sys.executable, "-m", "benchmarks.wait", "--measure", subject, scenario]
-        environment = os.environ | {"AIRFLOW_HOME": home, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+        environment = os.environ | {
+            "AIRFLOW_HOME": home,
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__FERNET_KEY": "bWFkZS11cC1mZXJuZXQta2V5LWZvci10aGUtdGVzdHM=",
+            "AIRFLOW_CONN_LOANAUTH_JWT": json.dumps(service["connections"]["AIRFLOW_CONN_LOANAUTH_JWT"]),
+        }
         try:
             done = subprocess.run(  # noqa: S603 - this module
                 [*command, service["url"], service["control_url"]],
@@ -277,7 +371,8 @@ def run(subject: str, scenario: str) -> Result | None:
             return None
     for line in done.stdout.splitlines():
         if line.startswith("result: "):
-            return Result(**json.loads(line.removeprefix("result: ")))
+            fields: dict[str, Any] = json.loads(line.removeprefix("result: "))
+            return fields
     sys.stderr.write(done.stderr[-2000:])
     return None
 
@@ -288,8 +383,23 @@ def reached(result: Result) -> str:
         "one request per interval": result.requests_per_interval <= 1,
         "lag p99 under 20 ms": result.lag_p99 < 20,  # noqa: PLR2004 - the goal
         "under 8 KiB per trigger": max(result.traced, result.resident) < 8 * 1024,
-        "all fired within one interval and one second": result.fired == TRIGGERS and result.last_fired <= INTERVAL + 1,
+        "all fired within two intervals": result.fired == TRIGGERS and result.last_fired <= 2 * INTERVAL,
     }
+    return listed(goals)
+
+
+def recovered(result: Recovery) -> str:
+    """Return a line that says which goals of the scenario "recovery" have been reached."""
+    goals = {
+        "one login per trigger": result.logins == TRIGGERS,
+        "under 50 logins in any second": result.peak < 50,  # noqa: PLR2004 - the goal
+        "the last login within two intervals": result.last <= 2 * RECOVERY_INTERVAL,
+    }
+    return listed(goals)
+
+
+def listed(goals: dict[str, bool]) -> str:
+    """Return goals and whether they have been reached."""
     return "; ".join(f"{goal}: {'yes' if holds else 'NO'}" for goal, holds in goals.items())
 
 
@@ -300,13 +410,21 @@ def row(subject: str, scenario: str, result: Result | None) -> str:
         "hang": f"accepts requests and does not respond for {HANG_SECONDS:.0f} s",
     }[scenario]
     if result is None:
-        return f"| {description} | `{SUBJECTS[subject]}` | did not end | | | | |"
+        return f"| {description} | `{SUBJECTS[subject]}` | did not end | | | | | |"
     last = "-" if math.isinf(result.last_fired) else f"{result.last_fired:.1f} s"
     return (
         f"| {description} | `{SUBJECTS[subject]}` | {result.requests_per_interval:,.1f} "
         f"| {result.lag_p50:.1f} / {result.lag_p99:.1f} / {result.lag_max:.1f} ms "
-        f"| {result.traced / 1024:.1f} / {result.resident / 1024:.1f} KiB | {result.fired:,} of {TRIGGERS:,} | {last} |"
+        f"| {result.traced / 1024:.1f} / {result.resident / 1024:.1f} KiB | {result.fired:,} of {TRIGGERS:,} "
+        f"| {result.peak:,} | {last} |"
     )
+
+
+def recovery_row(result: Recovery | None) -> str:
+    """Return the line of the table of the scenario "recovery"."""
+    if result is None:
+        return "| did not end | | | |"
+    return f"| {result.logins:,} of {TRIGGERS:,} | {result.peak:,} | {result.first:.1f} s | {result.last:.1f} s |"
 
 
 def machine() -> str:
@@ -330,20 +448,59 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
     parser.add_argument(
-        "scenarios", nargs="*", metavar="SCENARIO", help=f"one of {', '.join(SCENARIOS)} (default: all)"
+        "scenarios", nargs="*", metavar="SCENARIO", help=f"one of {', '.join((*SCENARIOS, RECOVERY))} (default: all)"
     )
     add_update_docs(parser, ignored="build/bench/WAIT.md", tracked=TRACKED)
     parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if unknown := set(options.scenarios) - set(SCENARIOS):
+    if unknown := set(options.scenarios) - {*SCENARIOS, RECOVERY}:
         parser.error(f"unknown scenarios: {', '.join(sorted(unknown))}")
     if options.scenarios and options.output == ROOT / TRACKED:
         parser.error("--update-docs needs all scenarios")
     return options
 
 
+def report_waiting(scenarios: Sequence[str]) -> list[str]:
+    """Measure both triggers in each scenario; return the paragraphs of the report."""
+    results = {
+        (scenario, subject): Result(**fields) if (fields := run(subject, scenario)) else None
+        for scenario in scenarios
+        for subject in SUBJECTS
+    }
+    goals = [
+        f"- {scenario}: {reached(result) if result else 'not measured'}"
+        for (scenario, subject), result in results.items()
+        if subject == "own"
+    ]
+    rows = [row(subject, scenario, result) for (scenario, subject), result in results.items()]
+    return [
+        wrapped(HOW),
+        table(COLUMNS, rows),
+        "Goals of `ServiceReadyTrigger`:",
+        "\n".join(goals),
+        wrapped(PEER),
+    ]
+
+
+def report_recovery() -> list[str]:
+    """Measure the logins after a recovery; return the paragraphs of the report."""
+    fields = run("own", RECOVERY)
+    result = Recovery(**fields) if fields else None
+    return [
+        "## Logins after a recovery",
+        wrapped(HOW_RECOVERY),
+        table(RECOVERY_COLUMNS, [recovery_row(result)]),
+        f"Goals: {recovered(result) if result else 'not measured'}",
+    ]
+
+
+def table(columns: Sequence[str], rows: Sequence[str]) -> str:
+    """Return a table of rows that are lines of Markdown."""
+    return "\n".join([f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows])
+
+
 def main() -> int:
-    """Measure both triggers in each scenario, print and write the report; return the exit status."""
+    """Measure the scenarios, print and write the report; return the exit status."""
     options = parse_arguments()
     if options.measure:
         measure_here(*options.measure)
@@ -351,24 +508,15 @@ def main() -> int:
     # The peer keeps 1,000 connections open, in the sandbox and here.
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard_limit, 65_536) if hard_limit > 0 else 65_536, hard_limit))
-    scenarios = options.scenarios or SCENARIOS
-    results = {(scenario, subject): run(subject, scenario) for scenario in scenarios for subject in SUBJECTS}
-    head = [
+    scenarios = options.scenarios or [*SCENARIOS, RECOVERY]
+    parts = [
         "# What waiting costs",
-        f"Measured with `make bench-wait` on {datetime.now(timezone.utc):%Y-%m-%d}. {machine()}.",
-        HOW,
+        wrapped(f"Measured with `make bench-wait` on {datetime.now(timezone.utc):%Y-%m-%d}. {machine()}."),
     ]
-    table = [
-        f"| {' | '.join(COLUMNS)} |",
-        "|---" * len(COLUMNS) + "|",
-        *(row(subject, scenario, result) for (scenario, subject), result in results.items()),
-    ]
-    goals = [
-        f"- {scenario}: {reached(result) if result else 'not measured'}"
-        for (scenario, subject), result in results.items()
-        if subject == "own"
-    ]
-    parts = [*map(wrapped, head), "\n".join(table), "Goals of `ServiceReadyTrigger`:", "\n".join(goals), wrapped(PEER)]
+    if waiting := [scenario for scenario in scenarios if scenario != RECOVERY]:
+        parts += report_waiting(waiting)
+    if RECOVERY in scenarios:
+        parts += report_recovery()
     report = "\n\n".join(parts) + "\n"
     print(report, end="")
     options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,7 @@ def nightly_batch() -> None:
         """Return the numbers of the open loans in batches. Numbers, because XCom is meant for small values."""
         return [[*range(start, start + BATCH_SIZE)] for start in range(0, LOANS, BATCH_SIZE)]
 
-    # If the token has expired when a batch starts, or expires during it, it is refreshed once per process.
+    # If the token has expired when a batch starts, or expires during it, one task refreshes it for all.
     # multiple_outputs=False: otherwise Airflow stores each item of the dict as a separate XCom.
     @task(pool=POOL, execution_timeout=timedelta(minutes=15), multiple_outputs=False)
     def price(token: AccessToken, numbers: list[int]) -> dict[str, float]:

@@ -4,7 +4,8 @@ The register: two XCom values through which the processes of a DAG run share a r
 They lie on the row of the issuing task, so Airflow deletes them when that task runs again, and together with the DAG
 run. Each has metadata in plaintext for people who look at XCom, and one sealed envelope with everything that is used.
 An envelope is ignored if it does not open, or if it was sealed for another issuing task, Connection or method, or with
-other settings than the reader's own. So whoever can write XCom can cause a login, and nothing else.
+other settings than the reader's own. Whoever can write XCom may delete values, and write earlier ones again. That can
+cause a login, or an earlier rejection to be believed again, but reveals nothing.
 """
 
 from __future__ import annotations

@@ -47,7 +47,9 @@ class LoanAuthSensor(BaseSensorOperator):
     ``poke_interval``. A poke sends nothing while this process knows that the service asked to wait. Rejected
     credentials fail the task at once, whatever ``retries``, ``soft_fail`` or ``silent_fail`` are, so that a wrong
     password is sent only once and no skip hides it. With ``deferrable``, waiting occupies no worker, and all tasks of a
-    triggerer that wait for the same service share one request per interval.
+    triggerer that wait for the same service share one request per interval. When the service is available again, these
+    tasks log in one after the other, about 20 per second, each at most one ``poke_interval`` later. A single task logs
+    in at once.
 
     Takes every parameter of Airflow's sensors in addition to these:
 

@@ -34,6 +34,11 @@ class ServiceReadyTrigger(BaseTrigger):
     first probe is sent after one interval, because the service was unavailable a moment ago. A request takes at most
     10 seconds, or one interval if that is shorter.
 
+    After a response, these triggers send their events one after the other, in random order and about 20 per second, so
+    that the sensors do not all log in at the same moment. A single trigger sends its event at once. No trigger waits
+    longer than one ``poke_interval`` for its turn, or until its deadline, so thousands of triggers send more events per
+    second.
+
     :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests
     :param deadline: when to give up, in seconds since the epoch (UTC); None: never
@@ -87,7 +92,9 @@ class ServiceReadyTrigger(BaseTrigger):
         """
         # From here on, the event loop's clock is used, which a change of the system time does not affect.
         left = None if self.deadline is None else max(self.deadline - time.time(), 0.0)
-        waiting = wait_until_ready(self.address, self.poke_interval, max_interval=self.max_interval, proxy=self.proxy)
+        waiting = wait_until_ready(
+            self.address, self.poke_interval, max_interval=self.max_interval, time_left=left, proxy=self.proxy
+        )
         try:
             await asyncio.wait_for(waiting, left)
         except asyncio.TimeoutError:

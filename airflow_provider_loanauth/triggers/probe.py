@@ -6,6 +6,9 @@ A probe sends at most one unauthenticated ``GET`` per interval, however many tri
 thread of its own. On the event loop, or in the loop's default thread pool, a service that hangs would delay other
 triggers. Each request has a deadline, and ends when the last waiter leaves. A process sends at most one request at a
 time to an address through the same proxy, so probes that come and go do not add up to many threads.
+
+After a response, the probe releases its waiters one after the other, because each of them then logs in. A thousand
+logins at the same moment could make the service unavailable again.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT = 10.0
 #: Minimum of the interval in seconds, so that no probe becomes a busy loop.
 MIN_INTERVAL = 0.05
+#: Waiters that a probe releases per second. It releases more if the last one would wait longer than its interval.
+RELEASES_PER_SECOND = 20.0
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -38,12 +44,14 @@ class _Waiter:
     :param interval: seconds between two requests, before any back-off
     :param max_interval: seconds up to which back-off may lengthen the interval
     :param not_before: loop time before which the wait does not end, because the service was unavailable when it began
+    :param deadline: loop time at which the caller gives up
     :param released: future that is done when the wait has ended
     """
 
     interval: float
     max_interval: float
     not_before: float
+    deadline: float
     released: Future[None]
 
     def release(self) -> None:
@@ -78,7 +86,8 @@ class Probe:
         self._address = address
         self._proxy = proxy
         self._loop = loop
-        self._waiters: set[_Waiter] = set()
+        # A dict, because a set does not keep the order in which they joined.
+        self._waiters: dict[_Waiter, None] = {}
         self._task: Task[None] | None = None
         self._interval = math.inf
         # Loop time of the last request, or of the start of the probe.
@@ -87,16 +96,23 @@ class Probe:
         self._due = math.inf
         self._wake = asyncio.Event()
 
-    async def wait(self, interval: float, max_interval: float | None) -> None:
+    async def wait(self, interval: float, max_interval: float | None, time_left: float | None) -> None:
         """
         Wait until the address responds, and for at least one interval.
 
         Parameters and errors are those of :func:`wait_until_ready`.
         """
         interval = max(interval, MIN_INTERVAL)
-        not_before = self._loop.time() + interval
-        waiter = _Waiter(interval, max(interval, max_interval or 0.0), not_before, self._loop.create_future())
-        self._waiters.add(waiter)
+        now = self._loop.time()
+        not_before = now + interval
+        waiter = _Waiter(
+            interval=interval,
+            max_interval=max(interval, max_interval or 0.0),
+            not_before=not_before,
+            deadline=math.inf if time_left is None else now + time_left,
+            released=self._loop.create_future(),
+        )
+        self._waiters[waiter] = None
         self._interval = min(self._interval, interval)
         if not_before < self._due:
             self._due = not_before
@@ -107,7 +123,7 @@ class Probe:
             await waiter.released
         finally:
             # This also runs if the wait is cancelled. The last waiter stops the probe.
-            self._waiters.discard(waiter)
+            del self._waiters[waiter]
             if not self._waiters:
                 self._unregister()
                 self._task.cancel()
@@ -130,8 +146,20 @@ class Probe:
                 waiter.fail(error)
         else:
             self._unregister()
-            for waiter in self._waiters:
-                self._loop.call_at(waiter.not_before, waiter.release)
+            self._release_all()
+
+    def _release_all(self) -> None:
+        """
+        Release the waiters one after the other, in random order and at regular distances.
+
+        No waiter waits for its turn longer than its own interval, or until its deadline. If there are many waiters, or
+        little time is left, the distances become shorter.
+        """
+        now, number = self._loop.time(), len(self._waiters)
+        for position, waiter in enumerate(random.sample(list(self._waiters), number)):
+            earliest = max(now, waiter.not_before)
+            spread = min(number / RELEASES_PER_SECOND, waiter.interval, max(waiter.deadline - earliest, 0.0))
+            self._loop.call_at(earliest + spread * position / number, waiter.release)
 
     def _reschedule(self) -> None:
         """Back off and schedule the next request. A waiter does not back off during its first interval."""
@@ -190,15 +218,21 @@ _PROBES: WeakKeyDictionary[AbstractEventLoop, dict[tuple[str, str | None], Probe
 
 
 async def wait_until_ready(
-    address: str, interval: float, *, max_interval: float | None = None, proxy: str | None = None
+    address: str,
+    interval: float,
+    *,
+    max_interval: float | None = None,
+    time_left: float | None = None,
+    proxy: str | None = None,
 ) -> None:
     """
     Wait until an address responds. All callers that wait for the address, through the same proxy, on this event loop
-    share the requests.
+    share the requests. After a response, their waits end one after the other, each within its own interval.
 
     :param address: ``http`` or ``https`` address
     :param interval: seconds between two requests, and the minimum duration of the wait
     :param max_interval: the interval doubles after each request, up to this many seconds; None: it does not change
+    :param time_left: seconds after which the caller gives up; after a response, the wait ends before that. None: never
     :param proxy: see :func:`is_reachable`
     :raises Exception: no request can be sent to the address at all
     """
@@ -207,4 +241,4 @@ async def wait_until_ready(
     key = address, proxy
     if key not in probes:
         probes[key] = Probe(address, loop, proxy)
-    await probes[key].wait(interval, max_interval)
+    await probes[key].wait(interval, max_interval, time_left)

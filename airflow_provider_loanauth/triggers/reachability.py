@@ -33,7 +33,7 @@ def is_reachable(address: str, exchange: Exchange, proxy: str | None = None) -> 
     :return: False for a network error, for a response without a final status within the limits, and for a status that
         means "unavailable" (408, 429, 5xx). True for any other status, also for a redirect, for a 407 of a proxy, and
         if the headers after the status are broken. Also True without a request if urllib cannot use the proxy (SOCKS,
-        or a proxy with an ``https`` URL): a worker then pokes once per interval
+        or a proxy with an ``https`` URL): a worker then pokes, at most once per interval
     :raises UnicodeError: the address has no valid host name
     """
     proxies = _proxies(address, proxy)

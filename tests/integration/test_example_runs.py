@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 from loanauth_sandbox.server import running_sandbox
 from tests.integration.test_dags import run
 from tests.support.airflow_scratch import conn_variable
-from tests.support.paths import EXAMPLE_DAGS
+from tests.support.paths import EXAMPLE_DAGS, ROOT
 
 pytestmark = pytest.mark.xdist_group("dags")
 
@@ -51,6 +52,22 @@ def test_check_connection_authenticates_once_and_returns_nothing(metadata_templa
     assert (counters.authentications.succeeded, counters.prices.succeeded) == (1, 0)
     assert outcome.xcom("check_connection", "check") == []
     assert b"with Authen JWT" in outcome.printed
+
+
+def test_check_sharing_counts_the_tokens_after_the_first_one_has_expired(metadata_template, tmp_path):
+    """In one process. Sharing between processes is proved where an executor starts them."""
+    shutil.copy(metadata_template, tmp_path)
+    with running_sandbox() as sandbox:
+        sandbox.set_fault("short-lived-token", where="token", times=1, lifetime=1)
+        env = dict([conn_variable("loanauth_default", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])])
+        [outcome] = run(tmp_path, ("checked", with_named_dag(tmp_path, "check_sharing"), env))
+        counters = sandbox.counters()
+    assert set(outcome.states("check_sharing").values()) == {"success"}
+    (line,) = re.findall(
+        r"^```text\n(.*tasks used.*)\n```$", (ROOT / "docs" / "deploying.md").read_text(), re.MULTILINE
+    )
+    assert line.encode() in outcome.printed
+    assert (counters.authentications.succeeded, counters.prices.succeeded) == (2, 0)
 
 
 def test_the_nightly_batch_prices_a_thousand_loans_and_forgets_its_credential(batches):

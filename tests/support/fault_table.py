@@ -480,6 +480,11 @@ from `tests/support/fault_table.py`. Two tests check each fault against a server
   deferred sensor waits in the triggerer, which probes the Auth URL without credentials. The sensor pokes again on a
   worker when the probe gets any response other than 408, 429 or 5xx. With `soft_fail`, a timeout skips the task, and
   an error still fails it.
+* **After a recovery**, the deferred sensors of a triggerer do not all log in at the same moment. They resume one after
+  the other, in random order, about 20 per second. A single sensor resumes at once. A sensor waits for its turn at most
+  one `poke_interval`, and resumes before its `timeout`. If more than 1,200 sensors wait with a `poke_interval` of 60 s,
+  more than 20 resume per second. Each triggerer counts only its own sensors. Sensors that are not deferred poke at
+  their own times.
 
 ## A response that breaks
 

@@ -1,0 +1,101 @@
+"""The blocks to copy from ``docs/deploying.md``: settings that Airflow has, and names that agree with each other."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+import yaml
+from airflow.configuration import conf
+from cryptography.fernet import Fernet
+
+from tests.support.paths import PACKAGE, ROOT
+
+PAGE = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+IS_AIRFLOW_2 = version("apache-airflow").startswith("2.")
+#: Options that the page tells users of 2.11 to leave out.
+SINCE_AIRFLOW_3 = {("core", "execution_api_server_url"), ("api_auth", "jwt_secret")}
+#: Sections of providers that the tests do not install.
+OF_OTHER_PROVIDERS = {"celery"}
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def manifests(kind):
+    """Return the YAML blocks of one kind; ``None`` for the values of the chart."""
+    return [block for block in map(yaml.safe_load, blocks("yaml")) if block.get("kind") == kind]
+
+
+def test_every_setting_is_an_option_of_airflow():
+    named = {(section.lower(), option.lower()) for section, option in re.findall(r"AIRFLOW__([A-Z_]+?)__(\w+)", PAGE)}
+    assert {("core", "fernet_key"), ("celery", "broker_url")} <= named
+    unknown = {
+        (section, option)
+        for section, option in named
+        if section not in OF_OTHER_PROVIDERS
+        and option not in conf.configuration_description.get(section, {}).get("options", {})
+    }
+    assert unknown == (SINCE_AIRFLOW_3 if IS_AIRFLOW_2 else set())
+
+
+def test_the_line_that_2_11_leaves_out_is_the_third_one():
+    for block in blocks("ini"):
+        third = block.splitlines()[2]
+        assert third.startswith("AIRFLOW__CORE__EXECUTION_API_SERVER_URL=")
+    assert len(re.findall(r"On Airflow 2\.11, leave\s+out the third\s+line", PAGE)) == len(blocks("ini")) == 2
+
+
+def test_the_values_of_the_chart_use_the_objects_that_the_commands_create():
+    (values,) = manifests(None)
+    commands = "\n".join(blocks("shell"))
+    created = dict(re.findall(r"kubectl create (?:secret generic|configmap) (\S+) .*--from-file=(\S+)", commands))
+    (connection,) = values["secret"]
+    (volume,), (mount,) = values["volumes"], values["volumeMounts"]
+    assert created == {
+        values["fernetKeySecretName"]: "fernet-key=/dev/stdin",
+        connection["secretName"]: connection["secretKey"],
+        volume["configMap"]["name"]: "ca.pem",
+    }
+    assert volume["name"] == mount["name"]
+    assert f"Verify TLS of the Connection is then {mount['mountPath']}/ca.pem." in PAGE
+
+
+def test_the_network_policy_limits_outgoing_connections_only():
+    (policy,) = manifests("NetworkPolicy")
+    assert policy["spec"]["policyTypes"] == ["Egress"]
+    assert len(policy["spec"]["egress"]) == 3
+
+
+@pytest.mark.parametrize("key", [Fernet.generate_key().decode(), ""], ids=["key", "no key"])
+def test_the_digest_of_the_fernet_key(key, tmp_path):
+    commands = set(re.findall(r"python -c (\"import hashlib; .*\")$", PAGE, re.MULTILINE))
+    (code,) = commands  # the same in each block
+    done = subprocess.run(
+        [sys.executable, "-c", code.strip('"')],
+        env=os.environ | {"AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__FERNET_KEY": key},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    digest = done.stdout.split()[-1]
+    assert digest == hashlib.sha256(key.encode()).hexdigest()[:12]
+    assert (f"`{digest}` means\n   that no key is set" in PAGE) == (not key)
+
+
+def test_the_log_lines_are_those_of_the_code():
+    code = (PACKAGE / "auth" / "shared.py").read_text(encoding="utf-8")
+    patterns = [
+        re.sub(r"%\w", ".+", re.escape(text).replace("\\%", "%")) for text in re.findall(r'_log\.\w+\("([^"]+)"', code)
+    ]
+    lines = [line for block in blocks("text") for line in block.splitlines() if "tasks used" not in line]
+    assert len(lines) == len(patterns) == 3
+    assert all(any(re.fullmatch(pattern, line) for pattern in patterns) for line in lines)

@@ -1,0 +1,39 @@
+"""The links of the docs lead to files and headings that exist."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.paths import ROOT
+
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def anchors(page):
+    """Return the anchors that GitHub gives to the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page):
+    found = []
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    assert broken_links(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Two words\n[a](#two-words) [b](#three) [c](none.md) [d](https://lender.example/x)\n", "utf-8")
+    assert broken_links(page) == ["#three", "none.md"]
