@@ -169,12 +169,12 @@ class Scenarios:
         self.batches.wait_until(f"{SENSORS} sensors", lambda: not self._states(dag_id).keys() - {"success", "failed"})
         states = self._states(dag_id)
         logins = [one.at for one in self.sandbox.requests() if one.endpoint == "token"]
-        most = max(sum(first <= at < first + 1 for at in logins) for first in logins)
+        max_per_second = max(sum(first <= at < first + 1 for at in logins) for first in logins)
         rejected = self.sandbox.counters().authentications.rejected
         print(
-            f"  {states['success']} success, {states['failed']} failed; {len(logins)} logins, at most {most} in one "
-            f"second, the last one {logins[-1] - back:.0f} s after the service was back; {rejected} rejected logins; "
-            f"{self.sandbox.counters().probe} probes",
+            f"  {states['success']} success, {states['failed']} failed; {len(logins)} logins, at most {max_per_second} "
+            f"in one second, the last one {logins[-1] - back:.0f} s after the service was back; {rejected} rejected "
+            f"logins; {self.sandbox.counters().probe} probes",
             flush=True,
         )
         if (states["success"], len(logins), rejected) != (SENSORS, SENSORS, 0):
