@@ -100,6 +100,7 @@ class PostgreSQL:
             capture_output=True,
             timeout=COMMAND_TIMEOUT,
             check=False,
+            start_new_session=True,  # Ctrl-C is for this program, which then stops all others
         )
         if done.returncode:
             raise ProgramError(f"a query of PostgreSQL failed: {done.stderr.decode(errors='replace').strip()}")
