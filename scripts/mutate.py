@@ -47,6 +47,7 @@ def extend_mutmut() -> None:
     Add what this project needs to mutmut.
 
     - Decorated functions are mutated. By itself, mutmut mutates only class methods and static methods among them.
+    - Results are not cached. A result from before the choice of a mutant would hide the mutant.
     - Prose is not mutated: ``tests/project/test_troubleshooting.py`` compares the messages with the docs.
     - Only the tests of the same part of the package run, unless there are none; those of fast files run first, because
       the first failure ends a run.
@@ -60,6 +61,7 @@ def extend_mutmut() -> None:
         return bool(skips(visitor, node))
 
     def arrange_decorated(function: cst.FunctionDef, mutants: Any, class_name: str | None) -> Any:
+        function = function.with_changes(decorators=[item for item in function.decorators if not _is_cache(item)])
         names = {getattr(item.decorator, "value", "") for item in function.decorators}
         if names <= {"classmethod", "staticmethod"}:
             return arrange(function, mutants, class_name)
@@ -79,6 +81,10 @@ def extend_mutmut() -> None:
     isolation.PytestRunner = MirroredTests
     # Airflow's logging would write these lines to a closed file.
     logging.getLogger("mutmut").propagate = False
+
+
+def _is_cache(item: cst.Decorator) -> bool:
+    return item.decorator.deep_equals(cst.parse_expression("functools.cache"))
 
 
 def _without_prose(operator: Any) -> Any:
@@ -192,7 +198,7 @@ def _is_in(mutant: str, modules: Sequence[str]) -> bool:
 
 def report(modules: Sequence[str]) -> bool:
     """
-    Print the counts and each survivor. Return whether few enough survive without a reason.
+    Print the counts, each survivor and each time-out. Return whether few enough survive without a reason.
 
     :param modules: modules of the package; empty: all
     """
@@ -207,6 +213,9 @@ def report(modules: Sequence[str]) -> bool:
         if not _is_in(name, modules):
             continue
         counts[status] += 1
+        if status == "timeout":
+            # It counts as killed. On a busy machine, the tests may have been slow, and the mutant may survive.
+            print(f"\n{readable(name)}: timeout")
         if status in PASSED:
             continue
         diff = changed_lines(get_diff_for_mutant(name, path=path))

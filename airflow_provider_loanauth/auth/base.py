@@ -53,8 +53,6 @@ class BaseLoanAuth:
     ) -> None:
         given: type[Any] = type(credential)
         if not issubclass(given, (AccessToken, ApiSecret)):
-            # Tools that capture local variables (Sentry, pytest) must not record a plaintext token.
-            del credential
             if issubclass(given, str):
                 raise TypeError(
                     "LoanAuth was given a str instead of a credential. Pull a sealed credential (seal=True, the "
@@ -97,8 +95,6 @@ class BaseLoanAuth:
         """
         given: type[Any] = type(conn_id)
         if not issubclass(given, str):
-            # A plaintext token may have been passed, so drop it from the local variables.
-            del conn_id
             raise TypeError(f"LoanAuth.from_connection was given {given.__name__} instead of a connection id.")
         if not conn_id:
             raise ValueError("LoanAuth.from_connection was given an empty connection id.")

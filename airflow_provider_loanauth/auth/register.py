@@ -44,10 +44,14 @@ REFRESHED_KEY = "loanauth_refreshed"
 CLAIM_KEY = "loanauth_claim"
 #: Largest difference, in seconds, by which the clock of a reader may be behind that of a writer.
 MAX_CLOCK_DIFFERENCE = 300.0
+#: Longest time, in seconds, for which a temporary error is stored. A service may send any number in ``Retry-After``.
+MAX_ERROR_SECONDS = 365 * 86_400.0
 
 _ERRORS: dict[str, type[Any]] = {
     error.__name__: error for error in (RejectedError, ResponseError, SettingsError, UnavailableError)
 }
+#: What a stored value of another shape raises while it is read.
+_OTHER_SHAPE = (KeyError, TypeError, ValueError, OverflowError, RecursionError)
 
 
 class Store(Protocol):
@@ -164,7 +168,7 @@ class Register:
         self.task = task
         self._settings = settings
         self._issued_at = issued_at.isoformat()
-        self._store = store or XComStore(task)
+        self._store = XComStore(task) if store is None else store
         self._now = now
 
     def read_claim(self) -> Claim | None:
@@ -174,7 +178,7 @@ class Register:
         :raises Exception: any error of the store
         """
         content = self._read(CLAIM_KEY)
-        with suppress(KeyError, TypeError, ValueError):
+        with suppress(*_OTHER_SHAPE):
             return Claim(str(content["claim"]), float(content["seconds"]), int(content["attempt"]))
         return None
 
@@ -196,7 +200,7 @@ class Register:
         :raises Exception: any error of the store
         """
         content = self._read(REFRESHED_KEY)
-        with suppress(KeyError, TypeError, ValueError, OverflowError, LoanAuthError):
+        with suppress(*_OTHER_SHAPE, LoanAuthError):
             stored = content["credential"]
             credential_type = METHODS[self._settings.method].credential_type
             credential = None if stored is None else credential_type.deserialize(stored, credential_type.__version__)
@@ -218,7 +222,9 @@ class Register:
         :raises Exception: any other error of the store
         """
         now, who = self._now(), self._who()
-        until = None if error is None or seconds == float("inf") else (now + timedelta(seconds=seconds)).isoformat()
+        until = None
+        if error is not None and seconds != float("inf"):
+            until = (now + timedelta(seconds=min(seconds, MAX_ERROR_SECONDS))).isoformat()
         expires_at = credential and credential.expires_at
         content = {
             "claim": claim.name,
@@ -245,7 +251,7 @@ class Register:
         sealed = value.get("sealed") if isinstance(value, dict) else None
         text = decrypt(sealed) if isinstance(sealed, str) else None
         # A JSON array, because the text could be another kind of value that was sealed with the same key.
-        with suppress(ValueError, TypeError):
+        with suppress(*_OTHER_SHAPE):
             bound_to, content = json.loads(text or "")
             if bound_to == self._bound_to(key):
                 return content

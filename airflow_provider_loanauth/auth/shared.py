@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 CLAIM_MARGIN = 10.0
 #: Shortest time, in seconds, between writing a claim and reading it again.
 MIN_CLAIM_DELAY = 1.0
-#: The same, as a multiple of the time that reading and writing took. The longer of both times counts.
+#: The same, as a multiple of the time that reading and writing took. The longer of both times counts, but
+#: at most ``CLAIM_MARGIN``: otherwise the others would consider the process dead before it authenticates.
 CLAIM_DELAY_FACTOR = 4.0
 #: Seconds between two readings while another process refreshes: a random number between these.
 POLL_SECONDS = (0.5, 1.0)
@@ -120,18 +121,18 @@ class SharedRefresh:
                 return shared
             if refreshed.error is not None:
                 return self._continue_or_raise(self._repeated(refreshed.error, refreshed))
-            if self._is_claimed(refreshed):
-                if self._usable is not None and self._usable.start_grace_period():
-                    return self._usable
-                self._poll()
-                continue
-            self._check()
-            claim = Claim.new(self._settings.timeout + CLAIM_MARGIN)
-            if self._claim(claim, began=began) and self._is_unchanged(claim, refreshed):
-                try:
-                    return self._refresh_for_all(claim, refreshed)
-                except UnavailableError as error:
-                    return self._continue_or_raise(error)
+            if not self._is_claimed(refreshed):
+                self._check()
+                claim = Claim.new(self._settings.timeout + CLAIM_MARGIN)
+                if self._claim(claim, began=began) and self._is_unchanged(claim, refreshed):
+                    try:
+                        return self._refresh_for_all(claim, refreshed)
+                    except UnavailableError as error:
+                        return self._continue_or_raise(error)
+            # Another process refreshes.
+            if self._usable is not None and self._usable.start_grace_period():
+                return self._usable
+            self._poll()
         raise RegisterError(f"other processes took longer than {MAX_WAIT:.0f} s")
 
     def _read_refreshed(self) -> Refreshed:
@@ -194,9 +195,9 @@ class SharedRefresh:
             with _register_errors():
                 self._register.write_claim(claim)
         except XComConflictError:
-            self._poll()
             return False
-        self._sleep(max(MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR * (self._monotonic() - began)))
+        delay = max(MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR * (self._monotonic() - began))
+        self._sleep(min(delay, CLAIM_MARGIN))
         return self._read_claim() == claim
 
     def _is_unchanged(self, claim: Claim, refreshed: Refreshed) -> bool:

@@ -211,8 +211,6 @@ class LoanAuthHook(BaseHook):
             # on its own.
             given: type[Any] = type(credential)
             if not issubclass(given, (AccessToken, ApiSecret)):
-                # Tools that capture local variables (Sentry, pytest) must not record a plaintext token.
-                del credential
                 raise TypeError(
                     f"get_conn was given {given.__name__} instead of a credential: did the authenticating task run, "
                     "and is its task id right in xcom_pull?"

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 class LimitedAdapter(ProxyAdapter):
-    """Parameters are those of the base class."""
+    """
+    Makes connections that have the limits of the current :class:`Exchange`, with and without a proxy.
+
+    Parameters are those of the base class.
+    """
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         """Make the pool manager for connections without a proxy."""

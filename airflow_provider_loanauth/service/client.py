@@ -237,7 +237,7 @@ class Client:
 
 
 def _utc_now() -> datetime:
-    return pendulum.now("UTC")
+    return pendulum.now(pendulum.UTC)
 
 
 def _expiry(response: TokenResponse, *, requested_at: datetime) -> tuple[datetime | None, float | None]:

@@ -117,7 +117,9 @@ def _map_by_class(  # noqa: PLR0911 - one return for each kind of exception
     # requests raises ConnectionError also if the server closed the connection; the server was reached then.
     broke_off = _cause_of(error, urllib3.exceptions.ProtocolError)
     if type(error) is requests.exceptions.ConnectionError and broke_off is not None:
-        return UnavailableError(f"{_BROKEN} ({target})")
+        # Sending may end at the timeout of the socket, if that comes before the deadline.
+        is_late = _cause_of(broke_off, TimeoutError) is not None
+        return UnavailableError(f"{_TIMED_OUT if is_late else _BROKEN} ({target})")
     if isinstance(error, requests.exceptions.InvalidSchema) and "dependencies for SOCKS" in str(error):
         return SettingsError(f"{_NO_SOCKS} ({target})")
     for types, make, sentence in _EXCEPTION_MAP:

@@ -171,9 +171,12 @@ class Exchange:
         """
         Note that octets were received.
 
-        :param count: their number; 0 at the end of the connection
-        :raises OSError: a limit of the exchange is exceeded
+        :param count: their number; 0 at the end of the connection, or after an error
+        :raises TimeoutError: the deadline has passed
+        :raises OSError: there are more octets than the limit
         """
+        # The thread that shuts the connection down may be late.
+        self.expired |= time.monotonic() >= self.deadline
         if self.expired:
             raise TimeoutError("the deadline of the exchange has passed")
         self._octets += count
@@ -330,7 +333,12 @@ class _LimitedReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Buffer, /) -> int | None:
-        count: int | None = self._raw.readinto(buffer)
+        try:
+            count: int | None = self._raw.readinto(buffer)
+        except OSError:
+            # The timeout of the socket may pass at the same time as the deadline.
+            self.exchange.received(0)
+            raise
         # Call this at the end too: after the deadline, it looks as if the service had closed the connection.
         self.exchange.received(count or 0)
         return count

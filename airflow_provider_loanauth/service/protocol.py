@@ -209,11 +209,8 @@ def parse_response(request: WireRequest, response: WireResponse, *, now: datetim
     try:
         return _parse(request, response, now)
     except (RejectedError, UnavailableError, ResponseError) as error:
-        failure = error
-    # Drop the traceback: tools that capture local variables (Sentry, pytest) must not record the parsed body.
-    failure.__traceback__ = None
-    failure.status = response.status
-    raise failure
+        error.status = response.status
+        raise
 
 
 def _parse(request: WireRequest, response: WireResponse, now: datetime) -> TokenResponse | ApiSecretResponse:

@@ -45,7 +45,7 @@ def call_with_retries(
         message also states the number of attempts and the ``Retry-After``
     """
     sent = 0
-    jitter = tenacity.wait_random_exponential(multiplier=_FIRST_WAIT, max=MAX_SECONDS)
+    jitter = tenacity.wait_random_exponential(multiplier=_FIRST_WAIT)
 
     def checked_attempt() -> R:
         nonlocal sent

@@ -94,7 +94,20 @@ def repeats_any(text: str, secrets: Iterable[str]) -> bool:
 
 def _share_run(form: str, text: str) -> bool:
     length = min(len(form), MAX_RUN, max(MIN_RUN, len(form) // 2))
-    return length > 0 and any(form[start : start + length] in text for start in range(len(form) - length + 1))
+    runs = {form[start : start + length] for start in range(len(form) - length + 1)} - {""}
+    # The separators of a text are ignored by comparing letters and digits, which this form does not have.
+    is_found = _contains if any(map(str.isalnum, form)) else _contains_in_order
+    return any(is_found(text, run) for run in runs)
+
+
+def _contains(text: str, run: str) -> bool:
+    return run in text
+
+
+def _contains_in_order(text: str, run: str) -> bool:
+    """Return whether a text contains the characters of a run in their order, with any others in between."""
+    rest = iter(text)
+    return all(character in rest for character in run)
 
 
 def _comparable(text: str) -> set[str]:

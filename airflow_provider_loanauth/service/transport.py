@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.proxy import Proxy
     from airflow_provider_loanauth.exceptions import LoanAuthError
 
-_CHUNK_BYTES = 64 * 1024
+_MAX_READ_BYTES = 64 * 1024
 
 # Loggers of urllib3 that log URLs. The URL of PPE API secret contains the API key.
 _LOGGERS = [f"urllib3.{name}" for name in ("connectionpool", "connection", "util.retry", "response", "poolmanager")]
@@ -141,10 +141,10 @@ class Transport:
 
 
 def _read_body(response: requests.Response, body: bytearray) -> None:
-    """Add the octets of a body as they arrive, so that those before an error are known."""
+    """Add the octets of a body as they arrive, so that those before an error or a stall are known."""
     # requests and urllib3 would decode any number of codings, with limits that depend on their release.
-    for chunk in response.raw.stream(_CHUNK_BYTES, decode_content=False):
-        body += chunk
+    while received := response.raw.read1(_MAX_READ_BYTES, decode_content=False):
+        body += received
         if len(body) > MAX_BODY_BYTES:
             raise TooLargeError
 

@@ -18,7 +18,6 @@ from raw_http import connect, ended, request, secret_request, send, token_reques
 from loanauth_sandbox import app, broken
 from loanauth_sandbox.accounts import default_accounts
 from loanauth_sandbox.faults import BodyDefect, BrokenHead, Endless
-from loanauth_sandbox.server import running_sandbox
 
 COMPANY = default_accounts()[0]
 USER = COMPANY.users[0]
@@ -28,19 +27,6 @@ PROBE = request("GET", "/", {"Host": "h"})
 MAX_WAIT = 30.0  # seconds
 PARTS = get_args(Endless.model_fields["part"].annotation)
 WITHOUT_STATUS = ("continue", "status-line")
-
-
-@pytest.fixture(params=[None, "good"], ids=["http", "https"], scope="module")
-def either(request):
-    with running_sandbox(tls=request.param) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
-def faulty(either):
-    yield either
-    either.clear_faults()
-    either.reset()
 
 
 def choices(model, name):

@@ -26,19 +26,6 @@ SECRET = secret_request(COMPANY, USER, {"Host": "h", "Accept-Encoding": "gzip"})
 PROBE = request("GET", "/", {"Host": "h"})
 
 
-@pytest.fixture(params=[None, "good"], ids=["http", "https"], scope="module")
-def either(request):
-    with running_sandbox(tls=request.param) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
-def faulty(either):
-    yield either
-    either.clear_faults()
-    either.reset()
-
-
 def test_every_fault_of_the_table_is_played_somewhere():
     played = {name for name, kind in KINDS.items() if kind.scope == "request"}
     assert played == set(fault_handlers.INSTEAD) | set(fault_handlers.AFTERWARDS)

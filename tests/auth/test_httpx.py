@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import io
 import pickle
 import threading
 from types import SimpleNamespace
 
+import httpcore
 import httpx
 import pytest
 import requests
@@ -383,6 +385,49 @@ def test_another_error_is_raised_in_every_request_after_one_attempt(world, monke
     assert len(reads) == len(threads) == 1
 
 
+class UncopiableError(RuntimeError):
+    def __init__(self, first, second):
+        super().__init__(f"{first} {second}")
+
+
+def test_an_error_that_cannot_be_copied_is_raised_as_it_is(world, monkeypatch):
+    """An error of another package may have any arguments."""
+
+    def read(*_):
+        raise UncopiableError("made-up", "trouble")
+
+    monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", read)
+    with pytest.raises(UncopiableError, match="made-up trouble"):
+        Caller("async")(world.url, auth=LoanAuth.from_connection("loanauth_jwt"))
+
+
+def test_an_error_that_no_request_waits_for_any_more_is_not_logged(world, monkeypatch, logs):
+    """Otherwise asyncio logs its whole traceback, when the task is removed from memory."""
+    cancelled = threading.Event()
+
+    def read(*_):
+        cancelled.wait(60)
+        raise RuntimeError("made-up trouble")
+
+    monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", read)
+    auth = LoanAuth.from_connection("loanauth_jwt")
+
+    async def main():
+        async with httpx.AsyncClient(auth=auth, timeout=60, verify=False) as client:
+            call = asyncio.create_task(client.post(world.url, json=loan()))
+            # The request needs a few iterations of the loop until it waits for the refresh.
+            for _ in range(100):
+                await asyncio.sleep(0)
+            (refresh,) = auth._refreshes.values()
+            call.cancel()
+            cancelled.set()
+            await asyncio.wait([call, refresh])
+
+    asyncio.run(main())
+    gc.collect()
+    assert "never retrieved" not in logs.text
+
+
 def test_loops_in_threads_share_one_login(world, pulled, threads):
     token = pulled()
     world.pass_time(4000)
@@ -474,12 +519,28 @@ def test_a_redirect_that_is_not_followed_is_the_response(world, pricing, elsewhe
 def test_the_trace_of_the_caller_works(world, pricing, auth):
     events = []
 
-    async def trace(event, info):
-        events.append(event)
+    def note(event, info):
+        if event == "http11.send_request_headers.started":
+            events.append(info["request"].url.target)
 
-    Caller("async")(pricing.url, auth=auth, extensions={"trace": trace})
-    Caller("sync")(pricing.url, auth=auth, extensions={"trace": lambda event, info: events.append(event)})
-    assert events.count("http11.send_request_headers.started") == 2
+    async def trace(event, info):
+        note(event, info)
+
+    Caller("async")(f"{pricing.url}/one", auth=auth, extensions={"trace": trace})
+    Caller("sync")(f"{pricing.url}/two", auth=auth, extensions={"trace": note})
+    assert events == [b"/one", b"/two"]
+
+
+def test_an_address_of_ipv6_has_an_origin_too(pulled):
+    """What ``httpcore`` reports has the host without brackets."""
+    started = "http11.send_request_headers.started"
+    flow = LoanAuth(pulled()).sync_auth_flow(httpx.Request("GET", "http://[::1]:8461/price"))
+    trace = next(flow).extensions["trace"]
+    trace(started, {"request": httpcore.Request("GET", "http://[::1]:8461/there")})
+    for other in ("http://[::1]:8462/there", "http://[::2]:8461/there"):
+        with pytest.raises(LoanAuthError, match="leads to a different origin"):
+            trace(started, {"request": httpcore.Request("GET", other)})
+    flow.close()
 
 
 def test_through_a_proxy_the_target_is_checked(world, pricing, elsewhere, auth):

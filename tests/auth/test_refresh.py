@@ -498,6 +498,13 @@ def in_forked_child(provider, client):
     return results.get()
 
 
+@pytest.mark.parametrize("method", ["jwt", "los"])
+def test_an_opened_credential_keeps_its_metadata(method, client):
+    sealed = AccessToken.seal("made-up", method=method, conn_id="made-up", issued_at=NOW, expires_at=None)
+    opened = CredentialProvider(client, sealed, 60).get()
+    assert (opened.method, opened.conn_id, opened.credential_type) == (method, "made-up", AccessToken)
+
+
 def test_threads_open_the_credential_once(client):
     """Opening it masks it, and an API secret also needs its Connection: each is a message to Airflow's supervisor."""
     opened = []

@@ -303,6 +303,15 @@ def test_no_repr_or_log_of_a_session_shows_a_secret(world, logs):
     assert value
 
 
+def test_both_schemes_have_the_same_pool_of_connections():
+    """So that threads keep their connections, over TLS too."""
+    session = PricingSession(auth=None, timeout=1.0, verify=True)
+    adapters = [session.get_adapter(f"{scheme}://auth.example") for scheme in ("http", "https")]
+    sizes = {adapter.poolmanager.connection_pool_kw["maxsize"] for adapter in adapters}
+    assert len({type(adapter) for adapter in adapters}) == len(sizes) == 1
+    assert sizes.pop() >= 32
+
+
 def test_it_is_a_session_of_requests_with_its_default_headers():
     session = PricingSession(auth=lambda request: request, timeout=1.0, verify=True)
     assert isinstance(session, requests.Session)

@@ -18,6 +18,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, S
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from airflow_provider_loanauth.service.transport import _REDACTING_FILTER
 from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.interruption import interrupted_at
 from tests.support.leaks import leaks, locals_of, messages
@@ -43,8 +44,10 @@ def reject(request):
 
 
 @pytest.fixture
-def actions(pricing, define):
+def actions(pricing, define, monkeypatch):
     """What is interrupted, by name: a function that makes a new call."""
+    # An interrupted request stays in this list, which the tests after this one must not find.
+    monkeypatch.setattr(_REDACTING_FILTER, "_active", ())
     for method, connection in secret_connections(pricing.url).items():
         define(f"marked_{method}", connection)
         define(f"incomplete_{method}", without(connection, "origin"))

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +26,7 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
+from airflow_provider_loanauth.sensors import loanauth as sensors
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 from tests.support.airflow_names import AirflowRescheduleException, AirflowTaskTimeout, TaskDeferred
@@ -211,6 +213,15 @@ def test_a_poke_after_the_deadline_is_the_last(connection, sandbox):
         resume(deferred)
     sandbox.clear_faults()
     assert type(resume(deferred)) is AccessToken
+
+
+def test_at_the_deadline_it_does_not_wait_again(connection, sandbox, monkeypatch):
+    sandbox.set_fault("status", where="token")
+    deferred = deferred_by(lambda: sensor(timeout=600).execute({}))
+    deadline = deferred.kwargs["deadline"]
+    monkeypatch.setattr(sensors, "time", SimpleNamespace(time=lambda: deadline))
+    with pytest.raises(AirflowSensorTimeout):
+        resume(deferred)
 
 
 def test_the_event_alone_is_enough_because_airflow_dags_test_passes_nothing_else(connection, sandbox):

@@ -85,7 +85,9 @@ def test_the_result(method, loopback):
     result = authenticate(method, loopback.url)
     assert (result.response.credential, result.requested_at) == ("made-up", REQUESTED_AT)
     assert result.lifetime == (None if method == "ppe" else 60)
-    assert result.seal().value == "made-up"
+    sealed = result.seal()
+    assert sealed.value == "made-up"
+    assert method != "ppe" or sealed.valid == 1
     assert len(loopback.requests) == 1
 
 
@@ -273,6 +275,22 @@ def test_expiry_is_not_checked_here():
 def test_text_that_is_not_a_json_web_token(text):
     assert _unverified_claims(text) == {}
     assert expiry_of(text, 60) == (REQUESTED_AT + timedelta(seconds=60), 60)
+
+
+# --- a response that stalls
+
+
+@pytest.mark.parametrize("status", [200, 429, 503])
+def test_a_password_is_posted_once_if_the_response_stalls_after_the_error_code(status, loopback):
+    def stall(connection, stopped):
+        connection.sendall(b'HTTP/1.1 %d X\r\nContent-Length: 999\r\n\r\n{"error":"invalid_grant"' % status)
+        stopped.wait(60)
+
+    loopback.responses = [stall] * 3
+    connection = connection_of("jwt", loopback.url, timeout=0.2)
+    with pytest.raises(RejectedError, match="invalid_grant"):
+        Client("made-up", max_attempts=3, get_connection=lambda _: connection).authenticate()
+    assert len(loopback.requests) == 1
 
 
 # --- differences from the interface

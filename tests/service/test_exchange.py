@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import gzip
+import importlib
 import os
 import signal
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 import tracemalloc
@@ -17,8 +19,10 @@ import zlib
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import requests
 import trustme
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
@@ -205,8 +209,11 @@ def test_no_response(service):
     assert "did not respond within the time set in Timeout" in str(error)
 
 
-def test_a_service_that_does_not_read():
-    """Sending is part of the time for the head."""
+@pytest.mark.parametrize("late", [False, True])
+def test_a_service_that_does_not_read(late, monkeypatch):
+    """Sending is part of the time for the head, also if the thread runs late."""
+    if late:
+        monkeypatch.setattr(_WATCHDOG, "watch", lambda exchange, sock: None)
 
     def accept(connection, stopped):
         stopped.wait(LIMIT)
@@ -215,7 +222,9 @@ def test_a_service_that_does_not_read():
     with Loopback(accept) as server:
         request = token_request(server.url)
         large = replace(request, form=(*request.form, ("more", "x" * BOMB)))
-        assert type(outcome(large)) is UnavailableError
+        error = outcome(large)
+    assert type(error) is UnavailableError
+    assert "did not respond within the time set in Timeout" in str(error)
 
 
 @pytest.mark.parametrize("octet", [b"", b"\0"], ids=["nothing", "octet by octet"])
@@ -292,6 +301,37 @@ def test_through_a_proxy(late, service, tls, monkeypatch):
     else:
         assert found.secret == "made-up"
     assert len(target.requests) == 1
+
+
+@pytest.fixture
+def socks(monkeypatch):
+    """A SOCKS library that connects directly, because none is installed. ``requests`` looks for it at its import."""
+    library = ModuleType("socks")
+    library.PROXY_TYPE_SOCKS4, library.PROXY_TYPE_SOCKS5 = 1, 2
+    library.ProxyError = type("ProxyError", (OSError,), {})
+    targets = []
+
+    def create_connection(target, timeout, **options):
+        targets.append(target)
+        return socket.create_connection(target, timeout)
+
+    library.create_connection = create_connection
+    monkeypatch.setitem(sys.modules, "socks", library)
+    # None blocks the import. After the test, there is no such module again.
+    monkeypatch.setitem(sys.modules, "urllib3.contrib.socks", None)
+    del sys.modules["urllib3.contrib.socks"]
+    managers = importlib.import_module("urllib3.contrib.socks")
+    monkeypatch.setattr(requests.adapters, "SOCKSProxyManager", managers.SOCKSProxyManager)
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://127.0.0.1:1")
+    return targets
+
+
+def test_through_a_socks_proxy(socks, tls):
+    """The SOCKS library makes the connection, which then has the limits of the exchange."""
+    with Loopback(tls) as service:
+        service.responses = [json_response(BODY)]
+        assert outcome(secret_request(f"https://127.0.0.1:{service.port}"), timeout=LIMIT).secret == "made-up"
+        assert socks == [("127.0.0.1", service.port)]
 
 
 # --- addresses
@@ -520,6 +560,33 @@ def test_cancelling():
         exchange.head_received()
         assert exchange.deadline < time.monotonic()
     exchange.cancel()
+
+
+STALLED = {
+    "head": (b"HTTP/1.1 ", ResponseError, "the head of its response did not arrive within the time set in Timeout"),
+    "body": (b"HTTP/1.1 200 OK\r\n\r\n{", UnavailableError, "did not arrive within twice the time set in Timeout"),
+}
+
+
+@pytest.mark.parametrize("repeated", [b"", b"0"], ids=["nothing more", "octet by octet"])
+@pytest.mark.parametrize("part", STALLED)
+def test_the_message_does_not_depend_on_the_thread(part, repeated, service, monkeypatch):
+    """On a busy machine, the timeout of the socket, or an octet, may come before the thread runs."""
+    monkeypatch.setattr(_WATCHDOG, "watch", lambda exchange, sock: None)
+    start, kind, message = STALLED[part]
+    service.responses = [endless(start, repeated, SLOW)]
+    error = outcome(token_request(service.url))
+    assert type(error) is kind
+    assert message in str(error)
+
+
+def test_octets_after_the_deadline():
+    with Exchange(LIMIT) as exchange:
+        exchange.cancel()
+        with pytest.raises(TimeoutError):
+            exchange.received(1)
+        assert exchange.expired
+        assert not exchange.responded
 
 
 def test_a_total_that_is_shorter_than_the_timeout():

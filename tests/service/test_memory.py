@@ -137,7 +137,9 @@ def test_without_retry_after_each_caller_sends(service):
     assert "Nothing was sent" not in messages.pop()
 
 
-def test_a_wait_of_zero_seconds_is_over_at_once(service):
+def test_a_wait_of_zero_seconds_is_over_at_once(service, memory_clock, monkeypatch):
+    # Both requests at the same moment.
+    monkeypatch.setattr(memory_clock, "monotonic", lambda: 1000.0)
     service.respond(wait_longer(0))
     failure(UnavailableError)
     failure(UnavailableError)

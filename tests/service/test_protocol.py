@@ -31,38 +31,32 @@ def response(body, status=200, **headers):
 
 
 def test_token_request():
-    assert (
-        WireRequest(
-            http_method="POST",
-            url="https://auth.example/tenant/oauth/token",
-            redacted_url="https://auth.example/tenant/oauth/token",
-            headers={"Accept": "application/json", "Accept-Encoding": "gzip", "Origin": "https://lender.example"},
-            response_model=TokenResponse,
-            form=(
-                ("username", "pat"),
-                ("password", "CANARY-password"),
-                ("grant_type", "password"),
-                ("client_id", "client"),
-            ),
-            basic=("client", "CANARY-secret"),
-            secrets=("CANARY-password", "CANARY-secret", "client:CANARY-secret"),
-        )
-        == TOKEN_REQUEST
-    )
+    assert WireRequest(
+        http_method="POST",
+        url="https://auth.example/tenant/oauth/token",
+        redacted_url="https://auth.example/tenant/oauth/token",
+        headers={"Accept": "application/json", "Accept-Encoding": "gzip", "Origin": "https://lender.example"},
+        response_model=TokenResponse,
+        form=(
+            ("username", "pat"),
+            ("password", "CANARY-password"),
+            ("grant_type", "password"),
+            ("client_id", "client"),
+        ),
+        basic=("client", "CANARY-secret"),
+        secrets=("CANARY-password", "CANARY-secret", "client:CANARY-secret"),
+    ) == protocol.build_request("https://auth.example/tenant", PASSWORD_CREDENTIALS)
 
 
 def test_secret_request():
-    assert (
-        WireRequest(
-            http_method="GET",
-            url="https://auth.example/encodeAES128/CANARY%20key%2F/user%2F1",
-            redacted_url="https://auth.example/encodeAES128/***/***",
-            headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
-            response_model=ApiSecretResponse,
-            secrets=("CANARY key/",),
-        )
-        == SECRET_REQUEST
-    )
+    assert WireRequest(
+        http_method="GET",
+        url="https://auth.example/encodeAES128/CANARY%20key%2F/user%2F1",
+        redacted_url="https://auth.example/encodeAES128/***/***",
+        headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
+        response_model=ApiSecretResponse,
+        secrets=("CANARY key/",),
+    ) == protocol.build_request("https://auth.example", API_KEY_CREDENTIALS)
 
 
 def test_secret_request_with_headers():

@@ -33,6 +33,7 @@ SECRETS = [
     "aB3$x9!Q",
     "p" * 5 + "q" * 40,
     "üöäéëïñò",
+    "?!-#+/=%",
 ]
 
 
@@ -109,7 +110,18 @@ def test_a_short_secret_is_found_in_base64(secret, before, after):
     assert repeats_any(base64.b64encode(f"{before}{secret}{after}".encode()).decode(), [secret])
 
 
-@pytest.mark.parametrize(("text", "secrets"), [("nothing here", [AWKWARD]), ("anything", [""]), ("anything", [])])
+@pytest.mark.parametrize(
+    ("text", "secrets"),
+    [
+        ("nothing here", [AWKWARD]),
+        ("anything", [""]),
+        ("anything", []),
+        ("Bad credentials (try again?)", ["?!-#+/=%"]),
+        # Base64 of the secret is YWI=.
+        ("Welcome to the service", ["ab"]),
+        ("anything", ["\ud800\ud801"]),
+    ],
+)
 def test_no_secret_is_found_in_other_texts(text, secrets):
     assert not repeats_any(text, secrets)
 
@@ -151,6 +163,18 @@ def test_the_max_length_of_a_text_and_of_a_word(repeated):
     assert safe_text(f"{text[:-1]} b", []) is None
     assert safe_text("a" * MAX_WORD_LENGTH, []) == "a" * MAX_WORD_LENGTH
     assert safe_text("a" * (MAX_WORD_LENGTH + 1), []) is None
+
+
+def test_only_a_period_is_removed_from_the_end():
+    assert safe_text(" Bad value X. ", []) == "Bad value X"
+    assert safe_text("Bad value?", []) == "Bad value?"
+
+
+def test_a_secret_with_a_lone_surrogate_is_found():
+    """JSON may escape a half of a pair, and a Connection may then contain it."""
+    secret = "CANARY\ud800secret"
+    assert repeats_any("before CANARY after", [secret])
+    assert repeats_any(secret.encode("utf-8", "surrogatepass").hex(), [secret])
 
 
 #: What servers say, with error codes and reason phrases.

@@ -312,6 +312,15 @@ UNREADABLE = {
 }
 
 
+#: The same, where the connection stays open and nothing more arrives.
+STALLED = {
+    "with a length": b"Content-Length: 999\r\n\r\n" + CODE,
+    "until the connection is closed": b"\r\n" + CODE,
+    "in a chunk": b"Transfer-Encoding: chunked\r\n\r\n999\r\n" + CODE,
+    "between two chunks": b"Transfer-Encoding: chunked\r\n\r\n19\r\n" + CODE + b"\r\n",
+}
+
+
 @pytest.mark.parametrize("status", [200, 302, 429, 503])
 @pytest.mark.parametrize("rest", UNREADABLE.values(), ids=UNREADABLE)
 def test_an_error_code_in_a_body_that_cannot_be_read(rest, status, loopback):
@@ -320,3 +329,41 @@ def test_an_error_code_in_a_body_that_cannot_be_read(rest, status, loopback):
     request = token_request(loopback.url)
     with Transport(timeout=5.0, verify=True) as transport, pytest.raises(RejectedError, match="invalid_grant"):
         parse_response(request, transport.send(request), now=NOW)
+
+
+@pytest.mark.parametrize("status", [200, 302, 429, 503])
+@pytest.mark.parametrize("rest", STALLED.values(), ids=STALLED)
+def test_an_error_code_in_a_body_that_stalls(rest, status, loopback):
+    """The octets before the stall count, as they do before an error."""
+
+    def stall(connection, stopped):
+        connection.sendall(b"HTTP/1.1 %d X\r\n%b" % (status, rest))
+        stopped.wait(60)
+
+    loopback.responses = [stall]
+    request = token_request(loopback.url)
+    with Transport(timeout=0.2, verify=True) as transport, pytest.raises(RejectedError, match="invalid_grant"):
+        parse_response(request, transport.send(request), now=NOW)
+
+
+@pytest.mark.parametrize(
+    "framing", ["Content-Length: 33\r\n\r\n%b", "\r\n%b", "Transfer-Encoding: chunked\r\n\r\n21\r\n%b\r\n0\r\n\r\n"]
+)
+def test_a_body_in_single_octets(framing, loopback):
+    def drip(connection, stopped):
+        for octet in b"HTTP/1.1 200 OK\r\n" + framing.encode() % BODY:
+            connection.sendall(bytes([octet]))
+
+    loopback.responses = [drip]
+    assert send(secret_request(loopback.url)).body == BODY
+
+
+def test_octets_after_the_content_are_not_read(loopback):
+    def respond(connection, stopped):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 33\r\n\r\n" + BODY[:20])
+        stopped.wait(0.05)
+        connection.sendall(BODY[20:] + b"more")
+        stopped.wait(60)
+
+    loopback.responses = [respond]
+    assert send(secret_request(loopback.url)).body == BODY

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import time
+from functools import partial
 
 import pytest
 import requests
@@ -124,7 +125,8 @@ def scenario(servers, define, monkeypatch, logs, memory_clock, request):
         waits.append(seconds)
         memory_clock.pass_time(seconds)
 
-    monkeypatch.setitem(call_with_retries.__kwdefaults__, "sleep", wait)
+    at_once = partial(call_with_retries, sleep=wait)
+    monkeypatch.setattr("airflow_provider_loanauth.service.retry.call_with_retries", at_once)
     # No text may depend on Airflow's masker, which works only when a text is logged.
     monkeypatch.setattr("airflow_provider_loanauth.redaction.mask_secret", lambda _: None)
     conn = copy.deepcopy(sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"])

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_loanauth.triggers import loanauth
 from airflow_provider_loanauth.triggers.loanauth import READY, ServiceReadyTrigger
+from tests.support.proxy import TunnelProxy
 from tests.support.waiting import fire, restored
 
 INTERVAL = 0.1
@@ -103,6 +104,14 @@ def test_the_event_is_a_word(sandbox):
     assert event.payload == READY == "ready"
     assert repr(event) == "TriggerEvent<'ready'>"
     assert sandbox.counters().probe == 1
+
+
+def test_it_waits_through_its_proxy():
+    with TunnelProxy("made-up:made-up") as proxy:
+        # The proxy rejects the request, which counts as a response.
+        event = fire(ServiceReadyTrigger("https://lender.example", INTERVAL, proxy=proxy.url()), TIMEOUT)
+        assert event.payload == READY
+        assert proxy.requests[0].startswith(b"CONNECT lender.example:443 ")
 
 
 def test_there_is_one_event(sandbox):
