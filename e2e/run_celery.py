@@ -43,8 +43,9 @@ LIFETIME = 20  # seconds of a token during the batch of many tasks
 SHORT_LIFETIME = 10  # seconds of a token during the other batches
 MANY, SOME = 200, 60  # tasks of a batch
 SENSORS = 50
-#: Seconds after which another task takes over from one that was killed while it refreshed.
-TAKEOVER = CONNECTION_TIMEOUT + 15
+#: Maximum of seconds until another task takes over from one that was killed while it refreshed. It normally needs about
+#: 12 more than the timeout; a busy machine needs more.
+MAX_TAKEOVER = CONNECTION_TIMEOUT + 30
 API_SERVER_PAUSE = 20  # seconds
 CHANGED_PASSWORD = "E2E-changed-password-å/%2B&-mark"
 
@@ -121,8 +122,8 @@ class Scenarios:
             problems.append(f"{host} was killed too late: it had logged in")
         delay = next((at - killed for at in logins if at > killed), None)
         print(f"  {host} was killed; another task logged in {f'{delay:.1f} s later' if delay else 'never'}", flush=True)
-        if delay is None or delay > TAKEOVER:
-            problems.append(f"no task took over within {TAKEOVER} s")
+        if delay is None or delay > MAX_TAKEOVER:
+            problems.append(f"no task took over within {MAX_TAKEOVER} s")
         return problems
 
     def killed_worker(self) -> list[str]:
