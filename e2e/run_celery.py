@@ -72,7 +72,7 @@ class Scenarios:
             "b": ("password changed during the batch", self.changed_password),
             "c": ("worker killed between claim and login", self.killed_claimant),
             "d": ("worker killed in the middle of the batch", self.killed_worker),
-            "e": (f"API server stopped for {API_SERVER_PAUSE} s during a refresh", self.stopped_api_server),
+            "e": (f"API server killed during a refresh, started {API_SERVER_PAUSE} s later", self.killed_api_server),
             "f": (f"{SENSORS} deferred sensors", self.deferred_sensors),
         }
         for name in names:
@@ -133,8 +133,8 @@ class Scenarios:
         self.airflow.kill_worker(self.programs, WORKERS[0])
         return self._end("d", SOME)
 
-    def stopped_api_server(self) -> list[str]:
-        """Stop the API server while a task refreshes."""
+    def killed_api_server(self) -> list[str]:
+        """Kill the API server while a task refreshes, and start another one."""
         if self.airflow.is_airflow_2:
             print("  left out: tasks of Airflow 2.11 use the metadata database, and not an API server")
             return []
