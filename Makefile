@@ -76,6 +76,14 @@ e2e: $(READY) ## Run the end-to-end tests on real Airflow installations (ARGS="-
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) -e '.[e2e]' -e ./sandbox
 	@$(BIN)/python -m e2e.run $(ARGS)
 
+.PHONY: e2e-local
+e2e-local: $(READY) ## Count the logins of 50 processes with LocalExecutor, on every Airflow or on some (ARGS="3.3")
+	@$(BIN)/python -m e2e.run_local $(ARGS)
+
+.PHONY: e2e-celery
+e2e-celery: $(READY) ## Count the logins of two Celery workers while things fail, on Airflow 3.3 and 2.11 (ARGS="3.3")
+	@$(BIN)/python -m e2e.run_celery $(ARGS)
+
 .PHONY: mutate
 mutate: $(READY) ## Check that tests fail when the code is changed; some modules: ARGS="connection auth.origin"
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .mutate
@@ -99,7 +107,7 @@ format: $(READY) ## Format the code, and apply automatic fixes
 constraints: $(READY) ## Regenerate constraints/*.txt from constraints/*.in and both pyproject.toml
 	@for input in constraints/*.in; do \
 		day=`sed -n 's/^# as of //p' $$input`; \
-		$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --exclude-newer $$day --extra e2e \
+		$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --exclude-newer $$day --extra e2e --extra e2e-celery \
 			--no-emit-package loanauth-sandbox \
 			pyproject.toml $$input -o $${input%.in}.txt || exit 1; \
 		echo "$${input%.in}.txt, as of $$day"; \

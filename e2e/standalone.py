@@ -1,4 +1,4 @@
-"""A real Airflow of any version in a scratch directory: ``airflow standalone``, and requests to its REST API."""
+"""A real Airflow of any version in a scratch directory: its components, and requests to its REST API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 class Airflow:
     """
-    One Airflow with a home directory, a SQLite database and one user of its own.
+    One Airflow with a home directory, a metadata database and one user of its own.
 
     :param version: such as ``3.3``
     :param python: the Python of the environment in which it is installed
@@ -40,10 +40,22 @@ class Airflow:
     :param environment: additional environment variables
     :param fernet_key: ``[core] fernet_key``
     :param password: password of the user
+    :param database: address of the metadata database for SQLAlchemy; None: SQLite in the home directory
     """
 
+    #: The commands that run until the end.
+    components: tuple[tuple[str, ...], ...] = (("standalone",),)
+
     def __init__(
-        self, version: str, *, python: str, home: Path, environment: dict[str, str], fernet_key: str, password: str
+        self,
+        version: str,
+        *,
+        python: str,
+        home: Path,
+        environment: dict[str, str],
+        fernet_key: str,
+        password: str,
+        database: str | None = None,
     ) -> None:
         self.version = version
         self.is_airflow_2 = version.startswith("2.")
@@ -62,7 +74,7 @@ class Airflow:
                 "AIRFLOW__CORE__FERNET_KEY": fernet_key,
                 "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
                 "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
-                "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+                "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database or f"sqlite:///{home / 'airflow.db'}",
                 "AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
                 "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
                 "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
@@ -117,13 +129,22 @@ class Airflow:
             user = ("--username", USER, "--password", self.password, "--firstname", "Pat", "--lastname", "Example")
             create = self.run(programs, "users", "create", *user, "--role", "Admin", "--email", "pat@lender.example")
             programs.wait("airflow users create", lambda: programs.succeeded(*create), seconds=START_TIMEOUT)
-        standalone = self.run(programs, "standalone")
+        started = [self.run(programs, *component) for component in self.components]
+        self.wait_until_healthy(programs, started)
+        self._log_in()
+
+    def wait_until_healthy(self, programs: Programs, started: list[tuple[str, Any]]) -> None:
+        """
+        Wait until each component is healthy.
+
+        :param started: what ``run`` returned for the components that were started
+        :raises ProgramError: it takes too long, or a component has ended
+        """
         programs.wait(
             f"Airflow {self.version}",
-            lambda: self._is_healthy() or programs.succeeded(*standalone),
+            lambda: self._is_healthy() or any(programs.succeeded(*one) for one in started),
             seconds=START_TIMEOUT,
         )
-        self._log_in()
 
     def run(self, programs: Programs, *arguments: str) -> tuple[str, Any]:
         """Start an ``airflow`` command; return the arguments for ``programs.succeeded``."""

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".matrix"
 #: The projects that each environment installs, with the pins of its Airflow.
-EDITABLE_PROJECTS = {
-    f"{ROOT}[dev]": ROOT / "pyproject.toml",
-    f"{ROOT / 'sandbox'}": ROOT / "sandbox" / "pyproject.toml",
-}
+EDITABLE_PROJECTS = (ROOT, ROOT / "sandbox")
 
 #: The Pythons that both an Airflow and this provider support.
 PAIRS = {
@@ -125,21 +122,24 @@ def uv() -> str:
     return found
 
 
-def environment(airflow: str, python: str) -> Path:
+def environment(airflow: str, python: str, extra: str = "dev") -> Path:
     """
     Set up the environment of a pair, unless it is already up to date.
 
+    :param extra: the extra of the provider to install; each has an environment of its own
     :return: its Python
     :raises MatrixError: it cannot be set up
     """
-    directory = ROOT / f".venv-{airflow}-{python}"
+    directory = ROOT / (f".venv-{airflow}-{python}" + ("" if extra == "dev" else f"-{extra}"))
     pins = ROOT / "constraints" / f"airflow-{airflow}.txt"
-    inputs = hashlib.sha256(b"".join(file.read_bytes() for file in (*EDITABLE_PROJECTS.values(), pins))).hexdigest()
+    files = (*(project / "pyproject.toml" for project in EDITABLE_PROJECTS), pins)
+    inputs = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     ready = directory / ".ready"
     executable = directory / "bin" / "python"
     if ready.exists() and ready.read_text() == inputs:
         return executable
-    projects = [option for project in EDITABLE_PROJECTS for option in ("-e", project)]
+    provider, sandbox = EDITABLE_PROJECTS
+    projects = ("-e", f"{provider}[{extra}]", "-e", str(sandbox))
     for command in (
         ("venv", "--quiet", "--clear", "--python", interpreter(python), str(directory)),
         ("pip", "install", "--quiet", "--python", str(executable), "-c", str(pins), *projects),

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from pwd import getpwnam
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ class ProgramError(Exception):
 
 class Programs:
     """
-    Run programs, each with its own process group and log file, and stop them all at the end of ``with``.
+    Run programs, each with its own session and log file, and stop them all at the end of ``with``.
 
     A signal is only recorded, and the next wait raises KeyboardInterrupt. Otherwise, a signal between the start of a
     program and its registration could leave the program running.
@@ -56,14 +58,29 @@ class Programs:
 
         :param name: name of its log file, which receives its output
         """
+        return self.start_command(name, python, "-m", *arguments, environment=environment)
+
+    def start_command(
+        self, name: str, *command: str, environment: dict[str, str], user: str | None = None
+    ) -> subprocess.Popen[bytes]:
+        """
+        Start a program.
+
+        :param name: name of its log file, which receives its output
+        :param command: path and arguments
+        :param user: the user who runs it; None: the user of this process
+        """
+        groups: dict[str, Any] = {} if user is None else {"group": getpwnam(user).pw_gid, "extra_groups": []}
         with self.log(name).open("ab") as log:
-            program = subprocess.Popen(  # noqa: S603 - modules that this repository names
-                [python, "-m", *arguments],
+            program = subprocess.Popen(  # noqa: S603 - programs that this repository names
+                command,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                user=user,
+                **groups,
             )
         self._started.append(program)
         return program
@@ -103,11 +120,16 @@ class Programs:
             raise ProgramError("\n  ".join([head, *lines]))
         return status == 0
 
+    def kill(self, program: subprocess.Popen[bytes]) -> None:
+        """Kill a program and everything that it has started, at once, as if its host lost power."""
+        while _signal_session(program, signal.SIGKILL):
+            time.sleep(0.01)
+
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # Restore the signal handlers last, so that a second Ctrl-C cannot leave programs running.
         for number in (signal.SIGTERM, signal.SIGKILL):
             for program in self._started:
-                _signal_group(program, number)
+                _signal_session(program, number)
             deadline = time.monotonic() + STOP_TIMEOUT
             while self._any_running() and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -117,23 +139,26 @@ class Programs:
             raise KeyboardInterrupt
 
     def _any_running(self) -> bool:
-        # A group counts even if its leader has ended, because the leader may have started other programs.
-        return any(_signal_group(program, 0) for program in self._started)
+        # A session counts even if its leader has ended, because the leader may have started other programs.
+        return any(_signal_session(program, 0) for program in self._started)
 
 
-def _signal_group(program: subprocess.Popen[bytes], number: int) -> bool:
+def _signal_session(program: subprocess.Popen[bytes], number: int) -> bool:
     """
-    Send a signal to the process group of a program.
+    Send a signal to each process of a program's session. A task of Airflow has a process group of its own.
 
     :param number: number of the signal; 0 sends no signal
-    :return: whether any process is left in the group
+    :return: whether any process is left in the session
     """
-    program.poll()  # a leader that has ended stays in its group until its status is read
-    try:
-        os.killpg(program.pid, number)
-    except ProcessLookupError:
-        return False
-    return True
+    program.poll()  # a leader that has ended stays in its session until its status is read
+    found = False
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(ProcessLookupError, FileNotFoundError):
+            state, _, _, session = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:4]
+            if state != b"Z" and int(session) == program.pid:
+                os.kill(int(entry.name), number)
+                found = True
+    return found
 
 
 def shown(path: Path) -> str:

@@ -1,0 +1,218 @@
+"""PostgreSQL and Redis from the distribution's packages, on free ports of the loopback address."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from pwd import getpwnam
+from typing import TYPE_CHECKING
+
+from e2e.standalone import free_port
+from scripts.programs import ProgramError, Programs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+START_TIMEOUT = 60.0  # seconds until a server accepts connections; it needs about 2
+COMMAND_TIMEOUT = 60.0  # seconds of a query
+#: Debian's directory for the programs of PostgreSQL, which are not on the path.
+DEBIAN_POSTGRESQL = Path("/usr/lib/postgresql")
+#: PostgreSQL does not run as root. Debian's package creates this user.
+POSTGRESQL_USER = "postgres"
+#: Nothing must survive a power cut, so PostgreSQL does not wait for the disk.
+POSTGRESQL_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+}
+#: Redis appends each command to a file as plain text. The audit finds also what Redis has deleted.
+REDIS_SETTINGS = {
+    "bind": "127.0.0.1",
+    "save": '""',
+    "appendonly": "yes",
+    "appendfsync": "no",
+    "auto-aof-rewrite-percentage": "0",
+}
+
+
+def missing_servers() -> str:
+    """Return a sentence that names the packages of the servers that are not installed; empty if none is missing."""
+    missing = [] if _postgresql_programs() else ["PostgreSQL (package postgresql)"]
+    if not shutil.which("redis-server"):
+        missing.append("Redis (package redis-server)")
+    return f"Not installed, with the package of Debian and Ubuntu: {', '.join(missing)}" if missing else ""
+
+
+def _postgresql_programs() -> Path | None:
+    """Return the directory of ``postgres`` and ``initdb``: on the path, or Debian's newest."""
+    if found := shutil.which("postgres"):
+        return Path(found).resolve().parent
+    newest = sorted(DEBIAN_POSTGRESQL.glob("*/bin/postgres"), key=lambda path: float(path.parent.parent.name))
+    return newest[-1].parent if newest else None
+
+
+@dataclass(frozen=True)
+class PostgreSQL:
+    """
+    A running PostgreSQL with one empty database.
+
+    :param programs: directory of ``psql``
+    :param port: port of the loopback address
+    :param password: password of the user ``airflow``
+    :param data: data directory
+    """
+
+    programs: Path
+    port: int
+    password: str
+    data: Path
+
+    @property
+    def url(self) -> str:
+        """The address for SQLAlchemy."""
+        return f"postgresql+psycopg2://airflow:{self.password}@127.0.0.1:{self.port}/postgres"
+
+    def query(self, sql: str) -> bytes:
+        """
+        Run a query with ``psql``.
+
+        :return: the output; each row is a line, with ``|`` between columns
+        :raises ProgramError: the query fails
+        """
+        done = subprocess.run(  # noqa: S603 - psql
+            [self.programs / "psql", "-XAt", "-v", "ON_ERROR_STOP=1", "-c", sql],
+            env=os.environ
+            | {
+                "PGHOST": "127.0.0.1",
+                "PGPORT": str(self.port),
+                "PGUSER": "airflow",
+                "PGPASSWORD": self.password,
+                "PGDATABASE": "postgres",
+            },
+            capture_output=True,
+            timeout=COMMAND_TIMEOUT,
+            check=False,
+            start_new_session=True,  # Ctrl-C is for this program, which then stops all others
+        )
+        if done.returncode:
+            raise ProgramError(f"a query of PostgreSQL failed: {done.stderr.decode(errors='replace').strip()}")
+        return done.stdout
+
+    def rows(self, sql: str) -> list[list[str]]:
+        """Return the rows of a query whose values contain neither ``|`` nor line breaks."""
+        return [line.split("|") for line in self.query(sql).decode().splitlines()]
+
+    def contents(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the name and the binary content of each table that has rows."""
+        for schema, table in self.rows("SELECT schemaname, tablename FROM pg_tables WHERE schemaname = 'public'"):
+            yield table, self.query(f'COPY {schema}."{table}" TO STDOUT (FORMAT binary)')
+
+
+def start_postgresql(programs: Programs, directory: Path) -> PostgreSQL:
+    """
+    Start PostgreSQL.
+
+    :param directory: directory for the data, which other users of the machine must be able to enter
+    :raises ProgramError: it does not start, or is not installed
+    """
+    binaries = _postgresql_programs()
+    if binaries is None:
+        raise ProgramError(missing_servers())
+    home = directory / "postgresql"
+    home.mkdir(mode=0o700)
+    user = POSTGRESQL_USER if os.geteuid() == 0 else None
+    server = PostgreSQL(binaries, free_port(), secrets.token_hex(16), home / "data")
+    password_file = home / "password"
+    password_file.write_text(server.password)
+    if user:
+        for path in (home, password_file):
+            os.chown(path, getpwnam(user).pw_uid, -1)
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": str(home)}
+    authentication = ("--username", "airflow", "--pwfile", str(password_file), "--auth", "scram-sha-256")
+    initdb = programs.start_command(
+        "initdb",
+        *(str(binaries / "initdb"), "--pgdata", str(server.data), *authentication, "--no-sync"),
+        environment=environment,
+        user=user,
+    )
+    programs.wait("initdb", lambda: programs.succeeded("initdb", initdb), seconds=START_TIMEOUT)
+    password_file.unlink()
+    settings = [part for name, value in POSTGRESQL_SETTINGS.items() for part in ("-c", f"{name}={value}")]
+    program = programs.start_command(
+        "postgresql",
+        *(str(binaries / "postgres"), "-D", str(server.data), "-p", str(server.port), *settings),
+        environment=environment,
+        user=user,
+    )
+
+    def accepts_connections() -> bool:
+        programs.succeeded("postgresql", program)
+        try:
+            return server.query("SELECT 1") == b"1\n"
+        except ProgramError:
+            return False
+
+    programs.wait("the start of PostgreSQL", accepts_connections, seconds=START_TIMEOUT)
+    return server
+
+
+@dataclass(frozen=True)
+class Redis:
+    """
+    A running Redis.
+
+    :param port: port of the loopback address
+    :param password: its password
+    :param data: directory of the file to which it appends each command
+    """
+
+    port: int
+    password: str
+    data: Path
+
+    def url(self, database: int) -> str:
+        """Return the address of one of its databases."""
+        return f"redis://:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def is_ready(self) -> bool:
+        """Return whether it accepts commands."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.sendall(f"AUTH {self.password}\r\nPING\r\n".encode())
+                return connection.recv(100).startswith(b"+OK")
+        except OSError:
+            return False
+
+
+def start_redis(programs: Programs, directory: Path) -> Redis:
+    """
+    Start Redis.
+
+    :param directory: directory for the data
+    :raises ProgramError: it does not start, or is not installed
+    """
+    binary = shutil.which("redis-server")
+    if binary is None:
+        raise ProgramError(missing_servers())
+    home = directory / "redis"
+    data = home / "data"
+    data.mkdir(parents=True)
+    server = Redis(free_port(), secrets.token_hex(16), data)
+    # The password is in a file, because every user of the machine can read command lines.
+    settings = REDIS_SETTINGS | {"port": str(server.port), "requirepass": server.password, "dir": str(data)}
+    configuration = home / "redis.conf"
+    configuration.touch(mode=0o600)
+    configuration.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    program = programs.start_command("redis", binary, str(configuration), environment={"PATH": os.environ["PATH"]})
+    programs.wait(
+        "the start of Redis", lambda: server.is_ready() or programs.succeeded("redis", program), seconds=START_TIMEOUT
+    )
+    return server

@@ -1,0 +1,77 @@
+"""The common part of ``run_local.py`` and ``run_celery.py``: a run on each version of Airflow that is named."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from e2e.steps import EndToEndError
+from scripts.matrix import MatrixError
+from scripts.programs import ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+def parser_for(document: str | None, versions: Sequence[str]) -> argparse.ArgumentParser:
+    """
+    Return a parser of the command line.
+
+    :param document: docstring of the program
+    :param versions: the versions of Airflow that may be named
+    """
+    parser = argparse.ArgumentParser(description=(document or "").strip().splitlines()[0])
+    parser.add_argument("--keep", action="store_true", help="keep the scratch directory")
+    names = " ".join(versions)
+
+    def version(text: str) -> str:
+        if text not in versions:
+            raise argparse.ArgumentTypeError(f"{text} is not one of the versions {names}")
+        return text
+
+    parser.add_argument("versions", nargs="*", metavar="VERSION", type=version, help=f"of Airflow (default: {names})")
+    return parser
+
+
+@contextmanager
+def _scratch_directory(*, keep: bool) -> Iterator[Path]:
+    """Make an empty directory, and delete it at the end."""
+    directory = Path(tempfile.mkdtemp(prefix="loanauth-e2e-"))
+    # PostgreSQL may run as another user, who must be able to enter it.
+    directory.chmod(0o711)
+    try:
+        yield directory
+    finally:
+        if keep:
+            print(f"Logs and databases: {directory}")
+        else:
+            shutil.rmtree(directory)
+
+
+def run_each(versions: Sequence[str], run: Callable[[str, Path], list[str]], *, keep: bool) -> int:
+    """
+    Run on each version, and print all problems at the end.
+
+    :param run: function of a version and its scratch directory, which returns a sentence for each problem
+    :param keep: keep the scratch directory
+    :return: the exit status
+    """
+
+    def problems_of(version: str) -> list[str]:
+        try:
+            return run(version, directory / version)
+        except (EndToEndError, ProgramError, MatrixError) as error:
+            return [f"Airflow {version}: {error}"]
+
+    try:
+        with _scratch_directory(keep=keep) as directory:
+            problems = [problem for version in versions for problem in problems_of(version)]
+    except KeyboardInterrupt:
+        return 130
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    return 1 if problems else 0
