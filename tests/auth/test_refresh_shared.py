@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
+from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -12,7 +14,7 @@ from airflow_provider_loanauth.auth import register as register_module
 from airflow_provider_loanauth.auth import shared
 from airflow_provider_loanauth.auth.active import GRACE_PERIOD
 from airflow_provider_loanauth.auth.refresh import REGISTER_PAUSE, CredentialCache, CredentialProvider
-from airflow_provider_loanauth.auth.register import CLAIM_KEY, REFRESHED_KEY, Claim, Register
+from airflow_provider_loanauth.auth.register import Claim, Register
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.service.memory import PROCESS_FAILURES
@@ -23,6 +25,8 @@ from tests.support.simulation import TASK
 #: What the clock of the tests shows.
 START = datetime.fromtimestamp(1e9, tz=timezone.utc)
 LIFETIME = 1000.0
+#: The keys for a token of the connection ``made-up``.
+KEYS = {"loanauth_claim.jwt.made-up", "loanauth_refreshed.jwt.made-up"}
 
 
 class XCom:
@@ -90,7 +94,7 @@ def test_nothing_is_read_while_the_credential_is_fresh(xcom, client):
 def test_a_credential_without_an_issuing_task_is_refreshed_by_each_process(xcom, client, task):
     provider = CredentialProvider(client, issued(-1, task), 60)
     assert provider.get().value == "made-up-one-1"
-    assert {*xcom.values} == ({CLAIM_KEY, REFRESHED_KEY} if task else set())
+    assert {*xcom.values} == (KEYS if task else set())
     assert bool(xcom.reads) is bool(task)
 
 
@@ -210,4 +214,27 @@ def test_a_register_that_failed_is_not_used_for_a_while(xcom, client, clock, log
     xcom.failure = None
     clock.seconds += REGISTER_PAUSE
     refresh()
-    assert {*xcom.values} == {CLAIM_KEY, REFRESHED_KEY}
+    assert {*xcom.values} == KEYS
+
+
+@pytest.mark.parametrize("failure", [None, RejectedError("made-up rejection")])
+def test_two_credentials_of_one_task_are_refreshed_once_each(xcom, clock, failure):  # noqa: F811 - the fixture
+    """A task may return a credential for each of its tenants. Otherwise each would erase what the other one shares."""
+    clients = [TenantClient(lifetime=LIFETIME, tenant=tenant) for tenant in ("one", "two")]
+    for client in clients:
+        client.failure = failure
+    for _ in range(5):
+        PROCESS_FAILURES.clear()
+        cache = CredentialCache()
+        for client in clients:
+            with nullcontext() if failure is None else pytest.raises(RejectedError):
+                cache.get_or_refresh(client, None, 60, issued=issued(-1))
+    assert [client.logins for client in clients] == [1, 1]
+    assert {key.rpartition(".")[2] for key in xcom.values} == {"one", "two"}
+
+
+class TenantClient(StubClient):
+    """A client whose connection id is that of the tenant."""
+
+    def settings(self, method=None):
+        return dataclasses.replace(super().settings(method), conn_id=self.tenant)

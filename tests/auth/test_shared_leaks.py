@@ -63,7 +63,7 @@ def check_values(xcom, *more):  # noqa: F811
 def test_a_refreshed_token_is_sealed(xcom, expired):  # noqa: F811
     with pytest.raises(requests.ConnectionError):
         price(LoanAuth(expired()))
-    assert sorted(xcom.stored) == ["loanauth_claim", "loanauth_refreshed"]
+    assert sorted(xcom.stored) == ["loanauth_claim.jwt.marked_jwt", "loanauth_refreshed.jwt.marked_jwt"]
     check_values(xcom)
 
 
@@ -84,7 +84,7 @@ def test_a_shared_error_contains_no_secret(expected, method, single_attempt, xco
         assert ("Nothing was sent this time" in str(error)) is (process == 2)
         for recorded in (text, messages(error), locals_of(error)):
             assert leaks(recorded, SECRETS.values()) == []
-    assert xcom.stored[REFRESHED_KEY]["error"] == expected.__name__
+    assert xcom.stored[f"{REFRESHED_KEY}.{method}.marked_{method}"]["error"] == expected.__name__
     check_values(xcom)
 
 

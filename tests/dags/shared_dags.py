@@ -256,7 +256,11 @@ def keys_of(task_id, map_index):
     """Return which values of the register a task of this run has."""
     ti = get_current_context()["ti"]
     issuing = _compat.TaskKey(ti.dag_id, ti.run_id, task_id, map_index)
-    return [key for key in ("loanauth_claim", "loanauth_refreshed") if _compat.read_xcom(key, issuing)]
+    return [
+        key
+        for key in (f"loanauth_claim.jwt.{CONN_ID}", f"loanauth_refreshed.jwt.{CONN_ID}")
+        if _compat.read_xcom(key, issuing)
+    ]
 
 
 CLEARED = set()

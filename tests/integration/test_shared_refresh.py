@@ -21,7 +21,7 @@ from tests.support.secret_search import found_in
 pytestmark = pytest.mark.xdist_group("dags")
 
 ON_3_0 = version("apache-airflow").startswith("3.0.")
-KEYS = ["loanauth_claim", "loanauth_refreshed"]
+KEYS = ["loanauth_claim.jwt.marked_jwt", "loanauth_refreshed.jwt.marked_jwt"]
 #: Steps that run one after another in one process, and the sandbox that each of them uses.
 STEPS = {
     "share": "share",
@@ -206,7 +206,7 @@ def test_runs_side_by_side_share_nothing(steps):
     assert len(register(step, "backfill")) == 4
 
 
-def test_tasks_whose_issuing_task_was_deleted_authenticate_on_their_own(steps):
+def test_tasks_authenticate_on_their_own_if_the_issuing_task_was_deleted(steps):
     step = steps["lost"]
     succeeded(step, "lost")
     assert logins(step) == (4, 0)

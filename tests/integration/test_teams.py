@@ -33,8 +33,8 @@ def step(metadata_template, tmp_path_factory):
 def test_the_tasks_of_the_own_team_share_a_refresh(step):
     succeeded(step, "lender")
     assert [names for *names, _ in register(step, "lender")] == [
-        ["authenticate", -1, "loanauth_claim"],
-        ["authenticate", -1, "loanauth_refreshed"],
+        ["authenticate", -1, "loanauth_claim.jwt.marked_jwt"],
+        ["authenticate", -1, "loanauth_refreshed.jwt.marked_jwt"],
     ]
 
 

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider_loanauth._compat import AirflowException
+from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.operators import loanauth
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator
+
+
+def token(conn_id, method="jwt"):
+    return AccessToken(method=method, conn_id=conn_id, issued_at=datetime.now(timezone.utc), sealed="made-up")
+
+
+#: The values that three mapped instances of the authenticating task returned.
+RETURNED = [
+    token("one"),
+    {"first": [token("two", "los")], "second": (token("odd/#id"), token("one", "../../x")), "third": 3},
+    None,
+]
+#: A method or connection id that must not be part of a path is replaced by its digest.
+NAMES = ["9cdf6a50100a862e.one", "jwt.b0a15d0ddc9fbd01", "jwt.one", "los.two"]
+KEYS = [
+    *(f"loanauth_claim.{name}" for name in NAMES),
+    *(f"loanauth_refreshed.{name}" for name in NAMES),
+    "return_value",
+]
 
 
 @pytest.fixture
 def deleted(monkeypatch):
     """Delete nothing; record what would have been deleted."""
     calls = []
+    monkeypatch.setattr(loanauth, "read_all_xcom", lambda *_, **__: RETURNED)
     monkeypatch.setattr(loanauth, "delete_xcom", lambda key, **names: calls.append((key, names)) or 0)
     return calls
 
@@ -24,13 +46,14 @@ def test_it_deletes_the_credential_of_its_own_run(deleted, logs):
     run = SimpleNamespace(dag_id="nightly", run_id="manual__1")
     assert operator.execute({"dag_run": run}) is None
     task = {"dag_id": "nightly", "run_id": "manual__1", "task_id": "authenticate"}
-    assert deleted == [(key, task) for key in ("return_value", "loanauth_refreshed", "loanauth_claim")]
+    assert deleted == [(key, task) for key in KEYS]
     assert "Deleted the credentials of task 'authenticate' from XCom." in logs.text
     assert "could not be deleted" not in logs.text
 
 
 def test_values_that_cannot_be_deleted_are_a_warning(monkeypatch, logs):
     """More values of a mapped task than ``[core] max_map_length``."""
+    monkeypatch.setattr(loanauth, "read_all_xcom", lambda *_, **__: [])
     monkeypatch.setattr(loanauth, "delete_xcom", lambda key, **_: 2 if key == "return_value" else 0)
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
     operator.execute({"dag_run": SimpleNamespace(dag_id="nightly", run_id="manual__1")})
@@ -53,6 +76,7 @@ def test_a_failed_deletion_fails_the_task(monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("made-up error of the database")
 
+    monkeypatch.setattr(loanauth, "read_all_xcom", lambda *_, **__: [])
     monkeypatch.setattr(loanauth, "delete_xcom", fail)
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
     with pytest.raises(RuntimeError):
