@@ -260,7 +260,7 @@ def test_earlier_errors_of_this_process_hold():
     assert simulation.store.counts["write"] == 0
 
 
-def test_a_valid_credential_is_used_while_this_process_must_not_ask_the_service():
+def test_a_valid_credential_is_used_while_this_process_must_send_nothing():
     """The register has a credential that is valid, but not fresh."""
     simulation = Simulation([Process()]).run()
     late = [Process(start=LIFETIME - MIN_TTL / 2)]
