@@ -23,15 +23,15 @@ from tests.support.pricing_fixtures import loan
 from tests.support.shared_values import TASK, xcom  # noqa: F401 - a fixture
 
 LIFETIME = 3600
-CANARY = "CANARY-text-of-an-error"
+SECRET_TEXT = "CANARY-text-of-an-error"
 
 
 class FakeSdkError(Exception):
     """An error of Airflow's SDK, with the same attributes on each version."""
 
     def __init__(self, status):
-        super().__init__(f"API_SERVER_ERROR: {{'status_code': {status}, 'message': '{CANARY}'}}")
-        self.error = type("ErrorResponse", (), {"detail": {"status_code": status, "message": CANARY}})()
+        super().__init__(f"API_SERVER_ERROR: {{'status_code': {status}, 'message': '{SECRET_TEXT}'}}")
+        self.error = type("ErrorResponse", (), {"detail": {"status_code": status, "message": SECRET_TEXT}})()
 
 
 #: Errors of the register, and what the log line says of them.
@@ -40,9 +40,9 @@ ERRORS = {
     "404": (partial(FakeSdkError, 404), "FakeSdkError, status 404"),
     "500": (partial(FakeSdkError, 500), "FakeSdkError, status 500"),
     "no status": (partial(FakeSdkError, None), "FakeSdkError"),
-    "time-out": (partial(TimeoutError, CANARY), "TimeoutError"),
-    "connection": (partial(ConnectionError, CANARY), "ConnectionError"),
-    "damaged": (partial(UnicodeDecodeError, "utf-8", CANARY.encode(), 0, 1, CANARY), "UnicodeDecodeError"),
+    "time-out": (partial(TimeoutError, SECRET_TEXT), "TimeoutError"),
+    "connection": (partial(ConnectionError, SECRET_TEXT), "ConnectionError"),
+    "damaged": (partial(UnicodeDecodeError, "utf-8", SECRET_TEXT.encode(), 0, 1, SECRET_TEXT), "UnicodeDecodeError"),
 }
 each_error = pytest.mark.parametrize(("error", "cause"), ERRORS.values(), ids=ERRORS)
 
@@ -121,7 +121,7 @@ def test_pricing_goes_on_with_one_log_line(access, error, cause, post, xcom, wor
         assert world.logins == refreshes
     assert xcom.calls.count(access) >= 3
     assert [text for text in logs.at("warning", "error") if "shared" in text] == [line(cause)]
-    assert CANARY not in logs.text
+    assert SECRET_TEXT not in logs.text
 
 
 def test_outside_of_a_task_of_airflow(post, world, logs):

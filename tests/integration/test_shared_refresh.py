@@ -206,7 +206,7 @@ def test_runs_side_by_side_share_nothing(steps):
     assert len(register(step, "backfill")) == 4
 
 
-def test_tasks_whose_issuing_task_was_deleted_authenticate_on_their_own(steps):
+def test_a_deleted_issuing_task_has_no_register(steps):
     step = steps["lost"]
     succeeded(step, "lost")
     assert logins(step) == (4, 0)
