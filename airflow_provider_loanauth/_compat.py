@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import sys
 import threading
 import weakref
 from contextlib import suppress
@@ -143,8 +144,21 @@ def _recreate_locks() -> None:
 
 os.register_at_fork(after_in_child=_recreate_locks)
 
-# A forked child has a separate channel to the supervisor.
 _SUPERVISOR_LOCK = ForkSafeLock()
+#: The channel to the supervisor that a process shares with the task that it was forked from; None: there is none.
+_inherited_channel: Any = None
+
+
+def _channel() -> Any:
+    return getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
+
+
+def _remember_inherited_channel() -> None:
+    global _inherited_channel  # noqa: PLW0603 - one fact of this process
+    _inherited_channel = _channel()
+
+
+os.register_at_fork(after_in_child=_remember_inherited_channel)
 
 
 def supervisor_lock() -> AbstractContextManager[Any]:
@@ -227,11 +241,20 @@ def current_task() -> TaskKey | None:
 
 
 def _xcom() -> tuple[Any, bool]:
-    """Return Airflow's XCom class, and whether tasks read and write XCom through their supervisor."""
+    """
+    Return Airflow's XCom class, and whether tasks read and write XCom through their supervisor.
+
+    :raises RuntimeError: this process was forked from a task, and shares its channel to the supervisor
+    """
     try:  # 3.0
-        return import_module("airflow.sdk.execution_time.xcom").XCom, True
+        xcom = import_module("airflow.sdk.execution_time.xcom").XCom
     except ImportError:  # 2.11
         return import_module("airflow.models.xcom").XCom, False
+    channel = _channel()
+    if channel is not None and channel is _inherited_channel:
+        # Each of the two processes may get the response to the other one.
+        raise RuntimeError("This process was forked from a task of Airflow, so it cannot use XCom.")
+    return xcom, True
 
 
 def read_xcom(key: str, task: TaskKey) -> Any:
@@ -356,6 +379,7 @@ def delete_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> int:
     return len(stored())
 
 
+# Names of Airflow that other modules import from here.
 __all__ = [
     "TRIGGER_FAIL_REPR",
     "TRIGGER_TIMEOUTS",
@@ -368,22 +392,9 @@ __all__ = [
     "BaseOperator",
     "BaseSensorOperator",
     "Context",
-    "ForkSafeLock",
     "PokeReturnValue",
-    "TaskKey",
-    "XComConflictError",
-    "allow_in_xcom",
     "conf",
-    "current_task",
-    "delete_xcom",
     "get_current_context",
     "get_fernet",
-    "is_transient",
     "mask_secret",
-    "read_all_xcom",
-    "read_xcom",
-    "run_in_thread",
-    "supervisor_lock",
-    "write_xcom",
-    "xcom_status",
 ]

@@ -201,7 +201,7 @@ class Scenarios:
         claims: list[tuple[int, Any]] = []
 
         def is_claimed() -> bool:
-            claims[:] = self.batches.xcom(run_id, "loanauth_claim", "authenticate")
+            claims[:] = self.batches.xcom(run_id, "loanauth_claim.jwt.loanauth_jwt", "authenticate")
             return bool(claims) or self.batches.has_ended(run_id)
 
         self.batches.wait_until("a claim", is_claimed)
