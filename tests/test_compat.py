@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import multiprocessing
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_loanauth import _compat
+from airflow_provider_loanauth._compat import TaskKey
 from tests.support.airflow_names import serde
 
 #: Where each name was, newest first (docs/compatibility.md).
@@ -266,3 +268,36 @@ def test_delete_xcom_reads_no_other_value_of_a_mapped_task_if_the_value_has_its_
     monkeypatch.setattr(_compat, "import_module", lambda _: SimpleNamespace(XCom=stored))
     _compat.delete_xcom("loanauth_claim", dag_id="nightly", run_id="manual__1", task_id="authenticate")
     assert stored.reads <= 2
+
+
+# --- the channel of a forked child
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("new_channel", [False, True])
+def test_a_forked_child_does_not_use_the_channel_of_its_parent(new_channel, monkeypatch):
+    """It would get the responses to its parent. Airflow itself forks each task, and then opens a new channel."""
+    runner = SimpleNamespace(SUPERVISOR_COMMS=object())
+    monkeypatch.setitem(sys.modules, "airflow.sdk.execution_time.task_runner", runner)
+    stored = SimpleNamespace(XCom=StoredXComs({-1: "made-up"}))
+    monkeypatch.setattr(_compat, "import_module", lambda _: stored)
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+
+    def read():
+        try:
+            return _compat.read_xcom("made-up", TaskKey("d", "r", "t"))
+        except RuntimeError as error:
+            return str(error)
+
+    def read_in_child():
+        if new_channel:
+            runner.SUPERVISOR_COMMS = object()
+        results.put(read())
+
+    child = context.Process(target=read_in_child)
+    child.start()
+    child.join(120)
+    assert child.exitcode == 0
+    assert (results.get() == "made-up") is new_channel
+    assert read() == "made-up"

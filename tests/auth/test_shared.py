@@ -24,6 +24,7 @@ from airflow_provider_loanauth.auth.shared import (
     SharedRefresh,
 )
 from airflow_provider_loanauth.connection.methods import ApiKeyCredentials
+from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.redaction import SecretStr
@@ -540,6 +541,52 @@ def test_an_error_of_the_store_is_named_without_its_text(error, text):
     assert caught[0].__cause__ is None
     assert caught[0].__suppress_context__
     assert simulation.service.requests == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "failures", "used"),
+    [(500, 2, True), (503, 2, True), (500, 3, False), (404, 1, False), (403, 1, False)],
+)
+def test_a_register_that_fails_for_a_moment_is_used(status, failures, used):
+    """Such as while Airflow's API server is restarted."""
+    simulation = Simulation([Process(), Process(start=20)])
+    read, errors = simulation.store.read, [ApiError(status)] * failures
+
+    def fail_first(key):
+        if errors:
+            raise errors.pop()
+        return read(key)
+
+    simulation.store.read = fail_first
+    simulation.run()
+    assert errors == []
+    assert simulation.service.requests == (1 if used else 2)
+
+
+def test_a_valid_credential_is_used_while_the_register_fails():
+    simulation = Simulation([Process(stale="valid")])
+
+    def fail(key):
+        raise ApiError(503)
+
+    simulation.store.read = fail
+    simulation.run()
+    assert values(simulation) == [token(0)]
+    assert simulation.service.requests == 0
+
+
+@pytest.mark.parametrize("proxy", [None, Proxy(url="http://proxy.example:3128")])
+def test_only_the_407_of_a_proxy_of_the_connection_is_shared(proxy):
+    """The proxy of the environment may be that of one host, and each host may have a password of its own for it."""
+    settings = settings_of(proxy=proxy)
+    processes = [Process(settings=settings), Process(settings=settings, start=20)]
+    simulation = Simulation(processes, outcomes=["proxy", "ok"]).run()
+    assert type(processes[0].results[0]) is SettingsError
+    if proxy is None:
+        assert values(simulation)[1] == token(1)
+    else:
+        assert processes[1].results[0].status == 407
+    assert simulation.service.requests == (2 if proxy is None else 1)
 
 
 def test_without_a_fernet_key_nothing_is_shared(fernet):

@@ -326,6 +326,7 @@ ERRORS = {
     "unavailable": lambda: UnavailableError("made-up outage.", status=503),
     "overloaded": lambda: UnavailableError("made-up outage.", status=429, retry_after=70.0),
     "settings": lambda: SettingsError("made-up certificate."),
+    "proxy": lambda: SettingsError("made-up proxy.", status=407),
     "interrupted": KeyboardInterrupt,
 }
 
