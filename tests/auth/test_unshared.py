@@ -163,7 +163,7 @@ def test_writes_that_conflict_are_tried_again(post, xcom, world, logs):  # noqa:
 
 def test_no_use_of_the_register_for_a_minute_after_an_error(xcom, world, issued):  # noqa: F811
     """Airflow's SDK itself retries for up to 90 seconds."""
-    xcom.read_error = partial(FakeSdkError, 500)
+    xcom.read_error = partial(FakeSdkError, 404)
     world.sandbox.set_settings(token_lifetime=50)
     with ExitStack() as stack:
         post = with_requests(issued(), stack)

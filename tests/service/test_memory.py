@@ -6,7 +6,6 @@ import gc
 import threading
 import time
 import weakref
-from functools import partial
 
 import pytest
 import requests
@@ -21,8 +20,8 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.memory import PROCESS_FAILURES, RESPONSE_ERROR_SECONDS, FailureMemory
-from airflow_provider_loanauth.service.retry import call_with_retries
 from tests.service.test_client import connection_of
+from tests.support.clock import replace_waits
 from tests.support.leaks import leaks
 from tests.support.pricing_fixtures import in_threads
 from tests.support.secret_accounts import SECRETS
@@ -58,8 +57,7 @@ class Service:
 @pytest.fixture
 def service(requests_mock, memory_clock, monkeypatch):
     # The wait before a retry takes no time.
-    at_once = partial(call_with_retries, sleep=memory_clock.pass_time)
-    monkeypatch.setattr("airflow_provider_loanauth.service.retry.call_with_retries", at_once)
+    replace_waits(monkeypatch, memory_clock.pass_time)
     return Service(requests_mock)
 
 

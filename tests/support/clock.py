@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from airflow_provider_loanauth.service.retry import call_with_retries
+
 
 class Clock:
     """The time of this process, and the seconds that a test has added to it."""
@@ -20,3 +22,12 @@ class Clock:
     def pass_time(self, seconds):
         """Move the clock forward, without waiting."""
         self.passed += seconds
+
+
+def replace_waits(monkeypatch, wait):
+    """Call ``wait(seconds)`` instead of waiting before a retry of an authentication."""
+
+    def call_at_once(attempt, **options):
+        return call_with_retries(attempt, **(options | {"sleep": wait}))
+
+    monkeypatch.setattr("airflow_provider_loanauth.service.retry.call_with_retries", call_at_once)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import time
-from functools import partial
 
 import pytest
 import requests
@@ -13,9 +12,9 @@ import requests
 from airflow_provider_loanauth import exceptions
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from airflow_provider_loanauth.service.retry import call_with_retries
 from loanauth_sandbox.accounts import Company, User
 from loanauth_sandbox.server import running_sandbox
+from tests.support.clock import replace_waits
 from tests.support.fault_table import ROWS
 from tests.support.leaks import leaks, messages
 
@@ -125,8 +124,7 @@ def scenario(servers, define, monkeypatch, logs, memory_clock, request):
         waits.append(seconds)
         memory_clock.pass_time(seconds)
 
-    at_once = partial(call_with_retries, sleep=wait)
-    monkeypatch.setattr("airflow_provider_loanauth.service.retry.call_with_retries", at_once)
+    replace_waits(monkeypatch, wait)
     # No text may depend on Airflow's masker, which works only when a text is logged.
     monkeypatch.setattr("airflow_provider_loanauth.redaction.mask_secret", lambda _: None)
     conn = copy.deepcopy(sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"])
