@@ -61,6 +61,12 @@ def pytest_configure(config):
         config.option.dist, config.option.loadscopereorder = "loadfile", False
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Return how many workers ``-n auto`` starts: one more than processors, because some tests wait for others."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_unconfigure():
     if os.getpid() == PID:
         shutil.rmtree(HOME, ignore_errors=True)
