@@ -241,11 +241,7 @@ def current_task() -> TaskKey | None:
 
 
 def _xcom() -> tuple[Any, bool]:
-    """
-    Return Airflow's XCom class, and whether tasks read and write XCom through their supervisor.
-
-    :raises RuntimeError: this process was forked from a task, and shares its channel to the supervisor
-    """
+    """Return Airflow's XCom class, and whether tasks read and write XCom through their supervisor."""
     try:  # 3.0
         xcom = import_module("airflow.sdk.execution_time.xcom").XCom
     except ImportError:  # 2.11
@@ -333,8 +329,9 @@ def read_all_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> list[A
     xcom, supervised = _xcom()
     if supervised:
         return [*(xcom.get_all(key=key, dag_id=dag_id, run_id=run_id, task_id=task_id) or ())]
-    rows = xcom.get_many(key=key, dag_ids=dag_id, run_id=run_id, task_ids=task_id)
-    return [xcom.deserialize_value(row) for row in rows]
+    with import_module("airflow.utils.session").create_session() as session:
+        rows = xcom.get_many(key=key, dag_ids=dag_id, run_id=run_id, task_ids=task_id, session=session)
+        return [xcom.deserialize_value(row) for row in rows.with_entities(xcom.value)]
 
 
 def delete_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> int:
