@@ -6,6 +6,7 @@ import contextlib
 import dis
 import functools
 import linecache
+import logging
 import queue
 import sys
 import threading
@@ -17,7 +18,7 @@ from tests.support.airflow_names import AirflowTaskTimeout
 
 #: Python's instructions that belong to the handling of an exception.
 HANDLING = {"PUSH_EXC_INFO", "POP_EXCEPT", "POP_BLOCK", "RERAISE", "WITH_EXCEPT_START", "CLEANUP_THROW"}
-LOCKS = (queue.__file__, threading.__file__)
+LOCKS = (logging.__file__, queue.__file__, threading.__file__)
 PACKAGE = str(Path(airflow_provider_loanauth.__file__).parent)
 
 
