@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TASKS = 50
-LIFETIME = 10  # seconds of a token; the batch takes longer
+LIFETIME = 5  # seconds of a token; the batch takes longer
 PROCESSES = 8  # tasks at the same time
 VERSIONS = ("2.11", "3.0", "3.1", "3.2", "3.3")
 
