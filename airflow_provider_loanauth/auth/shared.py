@@ -114,6 +114,8 @@ class SharedRefresh:
         #: The credential to use while another process refreshes.
         self._usable = None if rejected else stale
         self._claims = claims
+        #: Name of the last claim of this process. After a transient error it may be in the register.
+        self._own_claim = ""
 
     def refresh(self) -> ActiveCredential:
         """
@@ -201,7 +203,7 @@ class SharedRefresh:
         :param refreshed: the last result. It ends the claim under which it was made
         """
         claim = self._read_claim()
-        if claim is None or claim.name == refreshed.claim:
+        if claim is None or claim.name in (refreshed.claim, self._own_claim):
             return False
         now, task = self._monotonic(), self._register.task
         seen, since = self._claims.get(task, (None, now))
@@ -220,6 +222,7 @@ class SharedRefresh:
         """
         self._check()
         claim = Claim.new(self._settings.timeout + CLAIM_MARGIN)
+        self._own_claim = claim.name
         try:
             claimed = self._claim(claim, began=began)
             unchanged = claimed and self._is_unchanged(refreshed)

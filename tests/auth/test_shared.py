@@ -563,6 +563,25 @@ def test_a_register_that_fails_for_a_moment_is_used(status, failures, used):
     assert simulation.service.requests == (1 if used else 2)
 
 
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_process_does_not_wait_for_its_own_claim(number):
+    """The register fails for a moment after the claim was written."""
+    simulation = Simulation([Process()])
+    read, reads = simulation.store.read, []
+
+    def fail_once(key):
+        reads.append(key)
+        if len(reads) == number + 1:
+            raise ApiError(503)
+        return read(key)
+
+    simulation.store.read = fail_once
+    simulation.run()
+    assert values(simulation) == [token(1)]
+    assert simulation.service.requests == 1
+    assert waits(simulation)[0] < 10
+
+
 def test_a_valid_credential_is_used_while_the_register_fails():
     simulation = Simulation([Process(stale="valid")])
 
