@@ -87,6 +87,7 @@ def test_the_result(method, loopback):
     assert result.lifetime == (None if method == "ppe" else 60)
     sealed = result.seal()
     assert sealed.value == "made-up"
+    assert getattr(sealed, "expires_at", None) == result.expires_at
     assert method != "ppe" or sealed.valid == 1
     assert len(loopback.requests) == 1
 
@@ -313,6 +314,13 @@ def test_differences_are_logged_once_by_name(loopback):
         "The response differs from the interface (missing: person.firstname, jti; null or of another type: expires_in, "
         "person.lastname, email; token_type is not bearer). The credential is used anyway. (connection id 'made-up')"
     )
+
+
+def test_a_response_without_a_token_type_is_only_missing_it(loopback):
+    document = json.loads(FULL_TOKEN_BODY) | {"access_token": "made-up"}
+    del document["token_type"]
+    (warning,) = warnings_for(document, loopback)
+    assert warning.startswith("The response differs from the interface (missing: token_type). ")
 
 
 def test_a_response_of_the_interface_has_no_difference(loopback):

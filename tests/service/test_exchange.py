@@ -616,6 +616,9 @@ def test_the_thread_ends(loopback):
     while any(thread.name == "deadlines of requests" for thread in threading.enumerate()):
         assert time.monotonic() < deadline, "the thread does not end"
         time.sleep(0.05)
+    # Another one starts when it is needed.
+    with Loopback() as hanging, blocked(hanging, Exchange(0.1)):
+        pass
 
 
 def descriptors():
