@@ -621,6 +621,15 @@ def test_the_thread_ends(loopback):
         pass
 
 
+def test_a_connection_that_has_ended_at_its_deadline():
+    """The thread goes on."""
+    with Exchange(0.1) as ended, socket.socket() as never_connected:
+        ended.watch(never_connected)
+        with Loopback() as hanging, blocked(hanging, Exchange(0.2)):
+            pass
+        assert ended.expired
+
+
 def descriptors():
     return len([*Path("/proc/self/fd").iterdir()])
 
