@@ -9,6 +9,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import jwt
+import pendulum
 import pytest
 
 from airflow_provider_loanauth.connection.settings import load
@@ -152,6 +153,34 @@ def test_the_method_of_a_call_comes_before_that_of_the_client(of_the_client, arg
     connection.extra = json.dumps(every_field | {"method": "jwt"})
     client = Client("made-up", of_the_client, get_connection=lambda _: connection)
     assert client.settings(argument).method == expected
+
+
+def test_a_risky_value_is_logged_once_for_all_clients_that_share_what_they_logged():
+    log, logged = Log(), set()
+    for _ in range(2):
+        Client(
+            "made-up",
+            get_connection=lambda _: connection_of("jwt", verify="false"),
+            log=log,
+            logged_warnings=logged,
+        ).settings()
+    (warning,) = log.warnings
+    assert warning == f"{settings_of('jwt', verify='false').warnings[0]} (connection id 'made-up')"
+
+
+def test_the_caller_chooses_how_to_wait(loopback):
+    loopback.responses = [None, json_response(b'{"access_token": "made-up"}')]
+    waits = []
+    client = Client("made-up", get_connection=lambda _: connection_of("jwt", loopback.url), log=Log())
+    client.authenticate(sleep=waits.append)
+    assert len(waits) == 1
+
+
+def test_the_time_of_a_request_is_utc(loopback):
+    loopback.responses = [json_response(b'{"access_token": "made-up"}')]
+    client = Client("made-up", get_connection=lambda _: connection_of("jwt", loopback.url), log=Log())
+    with pendulum.test_local_timezone(pendulum.timezone("Asia/Tokyo")):
+        assert client.authenticate().requested_at.utcoffset() == timedelta(0)
 
 
 def test_a_retry_after_that_is_a_date_counts_from_the_clock_of_the_client(loopback):
