@@ -1,0 +1,1 @@
+"""Names and values that a transcript may show, because they are constants of an interface or a standard."""
