@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -56,16 +55,12 @@ def write_capture(
     """
     text = transcribe(request, response, method=method, requested_at=requested_at)
     try:
-        # It has mode 0600.
-        descriptor, temporary = tempfile.mkstemp(prefix=".capture-", dir=Path(path).parent)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            # Unlike a rename, a link does not replace a file.
-            os.link(temporary, path)
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        # A temporary file has mode 0600, and deletes itself.
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix=".capture-", dir=Path(path).parent) as file:
+            file.write(text)
+            file.flush()
+            # Unlike a rename, a link does not replace an existing file.
+            Path(path).hardlink_to(file.name)
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
@@ -76,4 +71,6 @@ def write_capture(
 
 
 def _exists(path: str | os.PathLike[str]) -> LoanAuthError:
-    return LoanAuthError(f"The capture file {str(path)!r} exists, and is not replaced: choose a new name, or delete it.")
+    return LoanAuthError(
+        f"The capture file {str(path)!r} exists, and is not replaced: choose a new name, or delete it."
+    )
