@@ -71,6 +71,4 @@ def write_capture(
 
 
 def _exists(path: str | os.PathLike[str]) -> LoanAuthError:
-    return LoanAuthError(
-        f"The capture file {str(path)!r} exists, and is not replaced: choose a new name, or delete it."
-    )
+    return LoanAuthError(f"The capture file {str(path)!r} exists and is not replaced: choose a new name, or delete it.")

@@ -25,7 +25,7 @@ def _words(text: str) -> frozenset[str]:
 MAX_NAME_LENGTH = 40
 
 #: Names of fields and claims: those of the interface (§2), of the error responses that ``service-notes.md`` assumes,
-#: and of RFC 6749, RFC 7515, RFC 7519, RFC 7662, RFC 9068 and OpenID Connect Core 1.0.
+#: and of RFC 6749, RFC 7515, RFC 7519, RFC 7662, RFC 9068, OpenID Connect and Spring Security.
 FIELD_NAMES = (
     frozenset(
         path.rpartition(".")[2] for model in (TokenResponse, ApiSecretResponse) for path in interface_fields(model)
@@ -33,7 +33,7 @@ FIELD_NAMES = (
     | _words("error error_description error_uri timestamp status message path")
     | _words("alg typ kid cty crit jku jwk x5u x5c x5t x5t#S256")
     | _words("iss sub aud exp nbf iat jti azp sid act amr acr nonce auth_time at_hash c_hash cnf may_act")
-    | _words("client_id scope scopes scp token_type username user_name active roles groups entitlements")
+    | _words("client_id scope scopes scp token_type username user_name active roles groups entitlements ati")
     | _words("id_token state code grant_type ext_expires_in refresh_expires_in")
 )
 
@@ -117,4 +117,4 @@ def shown_name(name: str, *, known: frozenset[str], secrets: Iterable[str]) -> s
         and all(word.lower() in WORDS for word in _WORD.findall(name))
         and not repeats_any(name, secrets)
     )
-    return name if is_shown else f"(name of {len(name)} characters)"
+    return name if is_shown else f"(name of length {len(name)})"

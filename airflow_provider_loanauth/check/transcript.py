@@ -30,7 +30,7 @@ from airflow_provider_loanauth.check.known_names import (
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences, from_json, interface_fields
 from airflow_provider_loanauth.redaction import sanitize_exceptions
-from airflow_provider_loanauth.service.protocol import ERROR_CODES, MAX_CREDENTIAL_BYTES, looks_like_html, parse_json
+from airflow_provider_loanauth.service.protocol import ERROR_CODES, MAX_CREDENTIAL_BYTES, is_html, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,8 +79,7 @@ _FORMS = {
     "UUID": re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"),
     "JSON web token": re.compile(r"eyJ[\w-]*(?:\.[\w-]*){2}", re.ASCII),
     "hexadecimal": re.compile(r"[0-9a-fA-F]{16,}"),
-    "Base64": re.compile(r"(?=.{16})[A-Za-z0-9+/]+={0,2}"),
-    "Base64 for URLs": re.compile(r"(?=.{16})[\w-]+={0,2}", re.ASCII),
+    "Base64": re.compile(r"(?:[A-Za-z0-9+/]{4}){4,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"),
 }
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
 
@@ -150,7 +149,7 @@ class _Scribe:
         lines = []
         for name, value in islice(headers.items(), MAX_LINES):
             shown = shown_name(name, known=HEADER_NAMES, secrets=self._secrets)
-            lines.append(f"{shown}: {_value(name, value) or f'({len(value)} characters)'}")
+            lines.append(f"{shown}: {_value(name, value) or f'(length {len(value)})'}")
         return lines
 
     def fields(self, document: Any) -> list[str]:
@@ -178,11 +177,11 @@ def _described(path: str, value: Any) -> str:
         if value in {"alg": ALGORITHMS, "typ": TOKEN_TYPES}.get(path, ()):
             return value
         form = next((name for name, pattern in _FORMS.items() if pattern.fullmatch(value)), None)
-        return f"{json_type}, {len(value)} characters" + (f", {form}" if form else "")
+        return f"{json_type}, length {len(value)}" + (f", {form}" if form else "")
     if json_type == "integer":
-        return f"{json_type}, {len(str(abs(value)))} digits"
+        return f"{json_type}, length {len(str(abs(value)))}"
     if isinstance(value, (dict, list)):
-        return f"{json_type}, {len(value)} members"
+        return f"{json_type}, length {len(value)}"
     return json_type
 
 
@@ -195,7 +194,7 @@ def _content(body: bytes, document: Any) -> str:
         return f"JSON, {_json_type(document)}"
     if not body.strip():
         return "empty"
-    return "HTML" if looks_like_html(body) else "not JSON"
+    return "HTML" if is_html(body) else "not JSON"
 
 
 # --- header fields

@@ -275,7 +275,7 @@ def _describe_non_object(response: WireResponse, document: Any) -> str:
     responded = f"The service responded with {response.status} and"
     if document is not None or response.body.strip() == b"null":
         return f"{responded} JSON that is not an object."
-    if looks_like_html(response.body):
+    if is_html(response.body):
         return (
             f"{responded} an HTML page instead of JSON, probably a login page or the page of a proxy: check Auth URL "
             "in the Connection, and the proxies between this machine and the service."
@@ -283,9 +283,9 @@ def _describe_non_object(response: WireResponse, document: Any) -> str:
     return f"{responded} a body that is not JSON ({len(response.body)} bytes)."
 
 
-def looks_like_html(body: bytes) -> bool:
+def is_html(body: bytes) -> bool:
     """
-    Return whether a body begins like an HTML page.
+    Return whether a body is an HTML page.
 
     :param body: octets
     """
