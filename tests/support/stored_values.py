@@ -105,7 +105,7 @@ def register_values(sandbox):
             yield f"{method}, {name}", _result(method, value, error, seconds)
     behind_proxy = by_method["jwt"] | {"extra": by_method["jwt"]["extra"] | {"proxy": PROXY}}
     yield "jwt, refreshed through a proxy", _result("jwt", behind_proxy, None, 0.0)
-    yield "jwt, connection id that no key can contain", _result("jwt", by_method["jwt"], None, 0.0, conn_id="lender ü")
+    yield "jwt, connection id that no key can contain", _result("jwt", by_method["jwt"], None, 0.0, conn_id="tenant/1")
 
 
 def _result(method, value, error, seconds, conn_id="stored"):
