@@ -57,6 +57,13 @@ def changed(wheel, directory, *, without=None, **files):
     return copy
 
 
+def metadata(wheel):
+    """Return the name and the text of the metadata in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return name, archive.read(name).decode()
+
+
 def test_the_wheel_contains_the_whole_package_and_nothing_else(distribution, wheel):
     version = import_module(distribution.package).__version__
     assert check_dist.check_wheel(distribution, wheel) == version
@@ -90,6 +97,43 @@ def test_a_wheel_that_mentions_the_other_distribution_is_rejected(distribution, 
     module = f"{distribution.package}/__init__.py"
     with pytest.raises(check_dist.DistError, match=f"mentions {other.package} in {module}"):
         check_dist.check_wheel(distribution, changed(wheel, tmp_path, **{module: f"import {other.package}\n"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[a](docs/a.md), ![b](docs/b.png) and [c](#heading)", ["docs/a.md", "docs/b.png", "#heading"]),
+        ("| [a](a.md) |\n|---|\n| [b][1] |\n\n[1]: b.md", ["a.md", "b.md"]),
+        ('<img src="docs/a.svg" alt="A">\n\nText with <a href=b.md>b</a>', ["docs/a.svg", "b.md"]),
+        ("[a](https://lender.example/a), <mailto:pat@lender.example>, `[b](b.md)`\n```\n[c](c.md)\n```", []),
+    ],
+)
+def test_links_that_an_index_cannot_follow(text, expected):
+    assert check_dist.relative_links(text) == expected
+
+
+def test_a_wheel_with_a_relative_link_in_its_description_is_rejected(distribution, wheel, tmp_path):
+    name, text = metadata(wheel)
+    linked = changed(wheel, tmp_path, **{name: f"{text}\n[more](docs/more.md)\n"})
+    with pytest.raises(check_dist.DistError, match=r"links that an index cannot follow: docs/more\.md"):
+        check_dist.check_wheel(distribution, linked)
+
+
+def test_the_description_is_the_readme_with_the_text_of_its_links(distribution, wheel):
+    description = metadata(wheel)[1].partition("\n\n")[2]
+    readme = (distribution.project / "README.md").read_text(encoding="utf-8")
+    assert description.count("\n#") == readme.count("\n#")
+    for text, address in re.findall(r"!?\[([^\]]+)\]\(([^)]+)\)", readme):
+        assert text in description
+        assert address.startswith("https://") or f"]({address})" not in description
+
+
+def test_metadata_that_an_index_rejects_is_rejected(distribution, wheel, tmp_path):
+    name, text = metadata(wheel)
+    check_dist.check_metadata(wheel)
+    wrong = changed(wheel, tmp_path, **{name: text.replace("Expression: Apache-2.0", "Expression: Apache-0.0")})
+    with pytest.raises(check_dist.DistError, match=r"Apache-0\.0"):
+        check_dist.check_metadata(wrong)
 
 
 def test_the_sdist_contains_the_files_that_its_tests_need(distribution, dist):
