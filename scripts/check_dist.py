@@ -209,16 +209,20 @@ def check_metadata(*files: Path) -> None:
 
 def install(wheel: Path, constraints: Path, environment: Path) -> Path:
     """
-    Install a wheel, without extras, into a new environment.
+    Install a wheel, without extras, into a new environment with nothing else, not even pip.
 
     :return: the directory of the environment's programs
     :raises DistError: it cannot be installed
     """
-    run(sys.executable, "-m", "venv", "--clear", environment)
+    run(sys.executable, "-m", "venv", "--clear", "--without-pip", environment)
     programs = environment / "bin"
     uv = which("uv", path=Path(sys.executable).parent)
     python = programs / "python"
-    installer = (uv, "pip", "install", "--python", python) if uv else (python, "-m", "pip", "install")
+    installer = (
+        (uv, "pip", "install", "--python", python)
+        if uv
+        else (sys.executable, "-m", "pip", "--python", python, "install", "--disable-pip-version-check")
+    )
     run(*installer, "--quiet", "-c", constraints, wheel)
     return programs
 
