@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import uuid
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from cyclonedx.schema import SchemaVersion
@@ -43,7 +44,8 @@ def write_sbom(
     """
     command = (sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "--no-validate")
     options = ("--spec-version", "1.6", "--mc-type", "library", "--pyproject", project / "pyproject.toml")
-    document = json.loads(run(*command, *options, python, variables={"SOURCE_DATE_EPOCH": time}))
+    document = json.loads(run(*command, *options, python))
+    document["metadata"]["timestamp"] = datetime.fromtimestamp(int(time), timezone.utc).isoformat()
     _describe_root(document["metadata"]["component"], version, files)
     for component in document["components"]:
         # The addresses of other projects would double the size, and checking them takes seconds.
