@@ -36,6 +36,7 @@ RELEASES = ROOT / "build" / "release"
 REHEARSAL = ROOT / "build" / "rehearsal"
 #: They write the distributions. Another version of them may write other bytes.
 BUILD_TOOLS = ("hatchling", "hatch-fancy-pypi-readme")
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def git(repository: Path, *arguments: str) -> str:
@@ -219,7 +220,9 @@ def indented(lines: list[str]) -> str:
 
 
 def stop(number: int, _: object) -> None:
-    """Handle a signal: remove what was made so far, and exit."""
+    """Handle a signal: remove what was made so far, without another interruption, and exit."""
+    for one in SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
@@ -229,7 +232,7 @@ def main() -> int:
     parser.add_argument("--constraints", type=Path, required=True, help="pins of the dependencies")
     parser.add_argument("--rehearsal", action="store_true", help="build from any commit, into another directory")
     arguments = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, stop)
     try:
         directory = release(arguments.constraints, rehearsal=arguments.rehearsal)

@@ -203,10 +203,13 @@ def test_a_failed_or_interrupted_run_leaves_nothing(repository, made, error, reh
     assert not any((repository.root / "build").iterdir())
 
 
-def test_a_signal_interrupts_the_run():
+def test_a_signal_interrupts_the_run_once(monkeypatch):
+    handlers = {}
+    monkeypatch.setattr(release.signal, "signal", handlers.__setitem__)
     with pytest.raises(SystemExit) as caught:
         release.stop(signal.SIGTERM, None)
     assert caught.value.code == 143
+    assert handlers == dict.fromkeys([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], signal.SIG_IGN)
 
 
 def test_the_checksums_can_be_verified(tmp_path):
