@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import airflow_provider_loanauth
 from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME, get_provider_info
 from scripts import check_dist
 from scripts.check_dist import PROVIDER, SANDBOX
+from scripts.reproducible import differences
 from tests.support.paths import PACKAGE, ROOT
 
 
@@ -30,13 +32,18 @@ def distribution(request):
     return request.param
 
 
+def build(project, directory, **variables):
+    """Build the wheel and the sdist of a project."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(project)]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.fixture(scope="module")
 def dist(distribution, tmp_path_factory):
     """Return a directory with the wheel and the sdist of a distribution."""
     directory = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(distribution.project)]
-    done = subprocess.run(build, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    build(distribution.project, directory, SOURCE_DATE_EPOCH="1767323045")
     return directory
 
 
@@ -142,6 +149,15 @@ def test_the_sdist_contains_the_files_that_its_tests_need(distribution, dist):
     more = replace(distribution, sdist=(*distribution.sdist, "no-such-file"))
     with pytest.raises(check_dist.DistError, match="lacks no-such-file"):
         check_dist.check_sdist(more, sdist)
+
+
+def test_the_sdist_alone_builds_the_same_bytes_again(distribution, dist, tmp_path):
+    sdist = distribution.built(dist, "*.tar.gz")
+    subprocess.run(["tar", "--extract", f"--file={sdist}", f"--directory={tmp_path}"], check=True)
+    sources = tmp_path / sdist.name.removesuffix(".tar.gz")
+    time = int((sources / "pyproject.toml").stat().st_mtime)
+    build(sources, tmp_path / "rebuilt", SOURCE_DATE_EPOCH=str(time))
+    assert differences(dist, tmp_path / "rebuilt") == []
 
 
 def test_the_sdist_of_the_provider_contains_the_sandbox():

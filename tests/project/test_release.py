@@ -221,3 +221,13 @@ def test_the_checksums_can_be_verified(tmp_path):
     assert done.stdout == "a.tar.gz: OK\nb.whl: OK\n"
     (tmp_path / "b.whl").write_text("changed")
     assert subprocess.run(verify, cwd=tmp_path, capture_output=True, check=False).returncode == 1
+
+
+def test_the_page_names_the_files_and_the_command_for_the_tag(repository):
+    page = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
+    lines = "\n".join(release.unmet_conditions(repository.root, repository.root, "1.2.3", TODAY))
+    (command,) = re.findall(r"git tag .*", lines)
+    assert command.replace("1.2.3", "X.Y.Z") in page
+    for distribution in release.DISTRIBUTIONS:
+        for suffix in ("-X.Y.Z-py3-none-any.whl", "-X.Y.Z.tar.gz", "-X.Y.Z.cdx.json"):
+            assert f"`{distribution.package}{suffix}`" in page
