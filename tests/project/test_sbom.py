@@ -79,6 +79,7 @@ def test_the_dependencies_have_version_licence_and_graph(text):
     (needed,) = document["components"]
     assert (needed["name"], needed["version"], needed["purl"]) == ("needed", "1.2.3", "pkg:pypi/needed@1.2.3")
     assert needed["licenses"][0]["license"]["id"] == "MIT"
+    assert "externalReferences" not in needed
     root = document["metadata"]["component"]["bom-ref"]
     assert {entry["ref"]: entry.get("dependsOn") for entry in document["dependencies"]} == {
         root: [needed["bom-ref"]],
