@@ -5,21 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_provider_loanauth.check.report import Report
-    from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
 
 __all__ = ["check_connection"]
 
 
-def check_connection(
-    conn_id: str,
-    method: str | None = None,
-    *,
-    login: bool = False,
-    on_response: Callable[[WireRequest, WireResponse], None] | None = None,
-) -> Report:
+def check_connection(conn_id: str, method: str | None = None, *, login: bool = False) -> Report:
     """
     Check everything between this machine and a working login, step by step.
 
@@ -28,11 +19,9 @@ def check_connection(
     :param conn_id: connection id
     :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
     :param login: log in once, if the steps before succeeded. Rejected credentials are not sent again by this process
-    :param on_response: function that is called with the request and the response of the login, if there is one. Both
-        contain secrets. It must not raise an exception
     :return: the report, which contains no secret. Problems are steps of the report, and not exceptions
     """
     # Airflow's command line imports this package at its start, so nothing else is imported before it is needed.
     from airflow_provider_loanauth.check.run import run
 
-    return run(conn_id, method, login=login, on_response=on_response)
+    return run(conn_id, method, login=login)

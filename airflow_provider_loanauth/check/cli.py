@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.check.report import Report
 
+#: Exit code of a command line that cannot be used, as ``argparse`` has it.
+USAGE_ERROR = 2
+
 GROUP_HELP = "Commands of the loan pricing authentication provider"
 HELP = "Check everything between this machine and a working login"
 DESCRIPTION = (
@@ -31,6 +34,7 @@ ARGUMENTS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (("conn_id",), {"metavar": "CONN_ID", "help": "id of the connection"}),
     (("--method",), {"choices": [*METHOD_NAMES], "help": "method to check; default: that of the connection"}),
     (("--login",), {"action": "store_true", "help": "log in once, if the steps before succeeded"}),
+    (("--capture",), {"metavar": "FILE", "help": "with --login: write a transcript of the response, without its data"}),
     (("--json",), {"action": "store_true", "help": "print a JSON document"}),
 )
 
@@ -83,7 +87,11 @@ def run(parsed: argparse.Namespace) -> int:
     :param parsed: the arguments
     :return: exit code
     """
-    report = _checked(parsed)
+    report, note = _executed(parsed)
+    if note:
+        sys.stderr.write(f"{note}\n")
+    if report is None:
+        return USAGE_ERROR
     # The encoding of a terminal in a container may lack the marks.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -91,15 +99,15 @@ def run(parsed: argparse.Namespace) -> int:
     return report.status.exit_code
 
 
-def _checked(parsed: argparse.Namespace) -> Report:
-    """Check, without log lines: Airflow prints them on standard output, and some contain SQL with the id."""
+def _executed(parsed: argparse.Namespace) -> tuple[Report | None, str]:
+    """Execute the command without log lines: Airflow prints them on standard output, and some contain SQL."""
     disabled = logging.root.manager.disable
     logging.disable()
     try:
         # Whatever is printed all the same must not get into a JSON document.
         with contextlib.redirect_stdout(sys.stderr):
-            from airflow_provider_loanauth.check.run import run as check_connection
+            from airflow_provider_loanauth.check.command import execute
 
-            return check_connection(parsed.conn_id, parsed.method, login=parsed.login)
+            return execute(parsed.conn_id, parsed.method, login=parsed.login, capture=parsed.capture)
     finally:
         logging.disable(disabled)

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import json
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from airflow_provider_loanauth.check.step import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
+
+    from airflow_provider_loanauth.check.step import Step
 
 #: Version of the JSON document. It changes if a member is removed, renamed or gets another meaning.
 FORMAT = 1
 _WIDTH = 12
 _INDENT = " " * (_WIDTH + 2)
 _LINE_LENGTH = 100
-
-
-class Outcome(str, Enum):
-    """The outcome of one step. The value is that of the JSON document."""
-
-    OK = "ok"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-    NOT_CHECKED = "not_checked"
-
-    @property
-    def mark(self) -> str:
-        """The mark in front of the line of the step."""
-        return {"ok": "✓", "failed": "✗", "unknown": "?", "not_checked": "–"}[self.value]  # noqa: RUF001 - a dash
 
 
 class Status(str, Enum):
@@ -44,29 +34,6 @@ class Status(str, Enum):
     def exit_code(self) -> int:
         """The exit code of the command."""
         return {"usable": 0, "not_usable": 1, "unknown": 2}[self.value]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """
-    One step of a check.
-
-    :param name: name in the JSON document
-    :param title: title in the text
-    :param outcome: the outcome
-    :param message: sentences that say what was found, and what to do; never contains a secret
-    :param temporary: whether a failed step may succeed later without any change
-    :param warnings: sentences about risky values, which do not change the outcome
-    :param details: values for programs, as JSON can represent them; never contains a secret
-    """
-
-    name: str
-    title: str
-    outcome: Outcome
-    message: str
-    temporary: bool = False
-    warnings: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,19 +115,27 @@ class Observation:
     What was seen of one request.
 
     :param exchange: what happened before the request was sent
-    :param response: the response, or None
-    :param error: the error if there is no response, or None
+    :param result: the response, or the error if there is none
     :param sent_at: when the attempt began (UTC)
     :param received_at: when it ended (UTC)
     :param verified: whether the certificate was verified
     """
 
     exchange: ObservedExchange
-    response: WireResponse | None
-    error: LoanAuthError | None
+    result: WireResponse | LoanAuthError
     sent_at: datetime
     received_at: datetime
     verified: bool
+
+    @property
+    def response(self) -> WireResponse | None:
+        """The response, or None."""
+        return None if isinstance(self.result, LoanAuthError) else self.result
+
+    @property
+    def error(self) -> LoanAuthError | None:
+        """The error, or None."""
+        return self.result if isinstance(self.result, LoanAuthError) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +173,7 @@ def observe(settings: Settings, *, verify: bool | str) -> Observation:
         secrets=settings.secrets,
     )
     exchange = ObservedExchange(settings.timeout)
-    response, failure = None, None
+    result: WireResponse | LoanAuthError
     sent_at = now()
     with (
         Transport(timeout=settings.timeout, verify=verify, proxy=settings.proxy) as transport,
@@ -174,13 +182,12 @@ def observe(settings: Settings, *, verify: bool | str) -> Observation:
         # urllib3 warns if a certificate is not verified. The report says so.
         warnings.simplefilter("ignore")
         try:
-            response = transport.send(request, exchange=exchange)
+            result = transport.send(request, exchange=exchange)
         except LoanAuthError as error:
-            failure = error
+            result = error
     return Observation(
         exchange=exchange,
-        response=response,
-        error=failure,
+        result=result,
         sent_at=sent_at,
         received_at=now(),
         verified=verify is not False,

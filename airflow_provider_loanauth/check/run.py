@@ -8,8 +8,9 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth import __version__
-from airflow_provider_loanauth.check import route, steps
-from airflow_provider_loanauth.check.report import Outcome, Report, Step
+from airflow_provider_loanauth.check import connection_steps, network_steps, route
+from airflow_provider_loanauth.check.report import Report
+from airflow_provider_loanauth.check.step import TITLES, Outcome, Step, not_checked
 from airflow_provider_loanauth.connection.reader import get_from_task_or_database
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME
@@ -17,10 +18,8 @@ from airflow_provider_loanauth.redaction import sanitize_exceptions
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
+    from airflow_provider_loanauth.service.client import ResponseObserver
 
 _AFTER_FAILURE = ", because a step before failed."
 
@@ -45,25 +44,30 @@ def run(
     method: str | None,
     *,
     login: bool,
-    on_response: Callable[[WireRequest, WireResponse], None] | None = None,
+    on_response: ResponseObserver | None = None,
 ) -> Report:
-    """Check a Connection; see :func:`airflow_provider_loanauth.check.check_connection`."""
+    """
+    Check a Connection. Other parameters and the result are those of
+    :func:`airflow_provider_loanauth.check.check_connection`.
+
+    :param on_response: function that is called with the response of the login; see :meth:`Client.authenticate`
+    """
     checked_at = route.now()
     log = _Warnings()
     client = Client(conn_id, method, max_attempts=1, get_connection=get_from_task_or_database, log=log)
     settings: Settings | None = None
     try:
         settings = client.settings()
-        first = steps.settings(settings)
+        first = connection_steps.settings(settings)
     except LoanAuthError as error:
-        first = steps.failed_settings(error)
+        first = connection_steps.failed_settings(error)
         conn_id, method = error.conn_id or conn_id, error.method
     except Exception as error:  # noqa: BLE001 - a secrets backend or a database driver may raise anything
-        first = steps.failed_settings(error)
+        first = connection_steps.failed_settings(error)
         # The text may be a token that was passed in the place of an id.
         conn_id, method = "not shown", None
     if settings is None:
-        after = [steps.not_checked(name, _AFTER_FAILURE) for name in [*steps.TITLES][2:]]
+        after = [not_checked(name, _AFTER_FAILURE) for name in [*TITLES][2:]]
     else:
         log.texts.clear()
         method, after = settings.method, _after_settings(client, settings, log, login=login, on_response=on_response)
@@ -77,7 +81,7 @@ def run(
             "Python": platform.python_version(),
         },
         checked_at=checked_at,
-        steps=(first, steps.fernet_key(), *after),
+        steps=(first, connection_steps.fernet_key(), *after),
     )
 
 
@@ -87,29 +91,29 @@ def _after_settings(
     log: _Warnings,
     *,
     login: bool,
-    on_response: Callable[[WireRequest, WireResponse], None] | None,
+    on_response: ResponseObserver | None,
 ) -> list[Step]:
     """Return the steps from name resolution on."""
     seen, unverified, found = _on_the_way(settings)
     is_reached = all(step.outcome is not Outcome.FAILED for step in found)
     result: AuthenticationResult | LoanAuthError | None = None
     if not login:
-        last = steps.not_checked("login", ". Add --login to log in once.")
+        last = not_checked("login", ". Add --login to log in once.")
     elif not is_reached:
-        last = steps.not_checked("login", ", because a step before failed. Nothing was sent.")
+        last = not_checked("login", ", because a step before failed. Nothing was sent.")
     else:
         try:
             result = client.authenticate(settings, on_response=on_response)
-            last = steps.login(result, tuple(log.texts))
+            last = connection_steps.login(result, tuple(log.texts))
         except LoanAuthError as error:
             result = error
-            last = steps.failed_login(error)
+            last = connection_steps.failed_login(error)
     # The time helps to understand a certificate that is not valid now.
     timed = unverified or seen
     return [
         *found,
-        steps.clock(timed) if timed.response else steps.not_checked("clock", _AFTER_FAILURE),
-        steps.network(seen, result) if is_reached else steps.not_checked("network", _AFTER_FAILURE),
+        network_steps.clock(timed) if timed.response else not_checked("clock", _AFTER_FAILURE),
+        network_steps.network(seen, result) if is_reached else not_checked("network", _AFTER_FAILURE),
         last,
     ]
 
@@ -129,16 +133,16 @@ def _on_the_way(settings: Settings) -> tuple[route.Observation, route.Observatio
         unverified = route.observe(settings, verify=False)
     base = unverified if unverified and seen.exchange.host is None else seen
     made = [
-        steps.name(base, proxy),
-        steps.tcp(base, proxy),
-        steps.proxy(base, proxy),
-        steps.tls(seen, unverified, settings),
-        steps.response(seen),
+        network_steps.name(base, proxy),
+        network_steps.tcp(base, proxy),
+        network_steps.proxy(base, proxy),
+        network_steps.tls(seen, unverified, settings),
+        network_steps.response(seen),
     ]
     found: list[Step] = []
     for step in made:
         is_failed = any(before.outcome is Outcome.FAILED for before in found)
         # The line of the proxy also says which one is used.
         keep = not is_failed or step.name == "proxy"
-        found.append(step if keep else steps.not_checked(step.name, _AFTER_FAILURE))
+        found.append(step if keep else not_checked(step.name, _AFTER_FAILURE))
     return seen, unverified, found

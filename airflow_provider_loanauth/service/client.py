@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.service.transport import Transport
 
-    ResponseObserver: TypeAlias = Callable[[protocol.WireRequest, protocol.WireResponse], None]
+    ResponseObserver: TypeAlias = Callable[[protocol.WireRequest, protocol.WireResponse, datetime], None]
 
 #: Default maximum of requests per authentication while the service is unavailable.
 MAX_ATTEMPTS = 3
@@ -174,8 +174,9 @@ class Client:
 
         :param settings: settings that :meth:`settings` returned; None: read them now
         :param sleep: function that waits for a number of seconds before the next attempt
-        :param on_response: function that is called with the request and the response of each attempt that got one,
-            whatever its status is, before the response is parsed. Both contain secrets. It must not raise an exception
+        :param on_response: function that is called with the request, the response, and when the request was sent (UTC),
+            for each attempt that got a response, whatever its status is, before the response is parsed. Request and
+            response contain secrets. It must not raise an exception
         :raises SettingsError: the Connection is incomplete or wrong; or the certificate of the service, the CA bundle
             or the proxy is
         :raises LoanAuthError: Airflow did not find the Connection
@@ -230,7 +231,7 @@ class Client:
         requested_at = self._now()
         received = transport.send(request)
         if on_response is not None:
-            on_response(request, received)
+            on_response(request, received, requested_at)
         response = protocol.parse_response(request, received, now=self._now())
         return AuthenticationResult.from_response(settings, response, requested_at=requested_at)
 

@@ -53,6 +53,44 @@ def test_the_report_is_printed(define, connection, capsys, as_json):
     assert not logging.root.manager.disable
 
 
+@pytest.mark.parametrize(("password", "code"), [("right", 0), ("wrong", 1)])
+def test_a_capture(define, connection, capsys, tmp_path, password, code):
+    define(CONN_ID, connection if password == "right" else with_wrong_password(connection))
+    path = tmp_path / "capture.json"
+    assert cli.main(["check", CONN_ID, "--login", "--json", "--capture", str(path)]) == code
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["conn_id"] == CONN_ID
+    assert printed.err == f"The capture is in {path}. Read it before you send it to the maintainers.\n"
+    assert json.loads(path.read_text())["status"] == (200 if password == "right" else 400)
+    assert leaks(printed.out + path.read_text(), SECRETS.values()) == []
+
+
+def test_a_capture_without_a_response(define, connection, capsys, sandbox, tmp_path):
+    define(CONN_ID, connection)
+    sandbox.set_fault("status", status=503)
+    assert cli.main(["check", CONN_ID, "--login", "--capture", str(tmp_path / "capture.json")]) == 2
+    assert "No capture was written" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "words"),
+    [
+        ([], "new.json", "--capture requires --login"),
+        (["--login"], "existing.json", "exists and is not replaced"),
+        (["--login"], "absent/new.json", "cannot be written"),
+    ],
+)
+def test_a_capture_that_cannot_be_written(define, connection, capsys, sandbox, tmp_path, options, name, words):
+    define(CONN_ID, connection)
+    (tmp_path / "existing.json").touch()
+    assert cli.main(["check", CONN_ID, *options, "--capture", str(tmp_path / name)]) == 2
+    printed = capsys.readouterr()
+    assert words in printed.err
+    # Nothing was checked or sent.
+    assert (printed.out, sandbox.requests()) == ("", [])
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

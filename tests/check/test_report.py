@@ -7,13 +7,14 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_provider_loanauth.check.report import FORMAT, Outcome, Report, Status, Step
+from airflow_provider_loanauth.check.report import FORMAT, Report, Status
+from airflow_provider_loanauth.check.step import Outcome, Step
 
 CHECKED_AT = datetime(2026, 11, 22, 9, 0, 1, tzinfo=timezone.utc)
 
 
 def step(outcome, name="tcp", **values):
-    return Step(name=name, title="TCP", outcome=Outcome(outcome), message="A sentence.", **values)
+    return Step(name=name, outcome=Outcome(outcome), message="A sentence.", **values)
 
 
 def report(*steps, method="jwt"):
@@ -74,7 +75,7 @@ def test_the_text():
 
 def test_long_lines_are_wrapped_between_words():
     address = "https://" + "a-long-name." * 9 + "example"
-    long = Step(name="tcp", title="TCP", outcome=Outcome.OK, message=f"{'word ' * 30}{address}")
+    long = Step(name="tcp", outcome=Outcome.OK, message=f"{'word ' * 30}{address}")
     lines = str(report(long)).splitlines()[4:-2]
     assert len(lines) > 2
     assert lines[-1].strip() == address

@@ -469,14 +469,6 @@ def test_an_unexpected_error_of_a_secrets_backend(check, monkeypatch):
     assert "RuntimeError" in step(report, "settings").message
 
 
-def test_the_response_of_a_login_is_handed_over(check, sandbox):
-    seen = []
-    check(connection_of(sandbox), login=True, on_response=lambda *pair: seen.append(pair))
-    [(request, response)] = seen
-    assert request.redacted_url.endswith("/oauth/token")
-    assert response.status == 200
-
-
 def test_nothing_of_the_response_is_shown(check, plain, loopback):
     """Whatever the service sends without having received a secret, no text of it is in the report."""
     loopback.responses = [json_response(b'{"text": "body-of-the-response"}', "404 reason-of-the-response")]

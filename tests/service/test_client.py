@@ -85,14 +85,15 @@ def test_the_request_has_the_values_of_the_settings(method):
 def test_a_caller_gets_each_response_as_it_was_received(loopback, response, expected):
     loopback.responses = [response]
     observed = []
-    client = Client("made-up", max_attempts=1)
+    client = Client("made-up", max_attempts=1, now=lambda: REQUESTED_AT)
     status, error = expected
     with contextlib.nullcontext() if error is None else pytest.raises(error):
         client.authenticate(settings_of("jwt", loopback.url), on_response=lambda *pair: observed.append(pair))
     if status is None:
         assert observed == []
         return
-    [(request, received)] = observed
+    [(request, received, requested_at)] = observed
+    assert requested_at == REQUESTED_AT
     assert request.redacted_url == f"{loopback.url}/oauth/token"
     assert received.status == status
     assert response.endswith(received.body)
