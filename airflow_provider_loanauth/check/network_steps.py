@@ -35,7 +35,7 @@ def _place(used: ProxyInUse | None) -> tuple[str, str]:
     return "the proxy", used.source
 
 
-def name(seen: Observation, used: ProxyInUse | None) -> Step:
+def host_name(seen: Observation, used: ProxyInUse | None) -> Step:
     """
     Return the step of name resolution.
 
@@ -45,12 +45,12 @@ def name(seen: Observation, used: ProxyInUse | None) -> Step:
     exchange = seen.exchange
     what, where = _place(used)
     if exchange.host is None:
-        return not_checked("name", ": this machine did not look up a name.")
+        return not_checked("host_name", ": this machine did not look up a name.")
     host = f"{exchange.host} ({what})"
     if exchange.addresses:
         resolves = "is an IP address" if exchange.addresses == [exchange.host] else "resolves"
         return passed(
-            "name",
+            "host_name",
             f"{host} {resolves}: {', '.join(exchange.addresses)}.",
             host=exchange.host,
             addresses=exchange.addresses,
@@ -59,7 +59,7 @@ def name(seen: Observation, used: ProxyInUse | None) -> Step:
     temporary = isinstance(error, TimeoutError) or getattr(error, "errno", None) == socket.EAI_AGAIN
     problem = "was not resolved: the name servers did not respond" if temporary else "does not resolve"
     return failed(
-        "name",
+        "host_name",
         f"{host} {problem}. Check the host name in {where}, and the DNS settings of this machine.",
         temporary=temporary,
         host=exchange.host,
@@ -68,7 +68,7 @@ def name(seen: Observation, used: ProxyInUse | None) -> Step:
 
 def tcp(seen: Observation, used: ProxyInUse | None) -> Step:
     """
-    Return the step of the TCP connection. Parameters are those of :func:`name`.
+    Return the step of the TCP connection. Parameters are those of :func:`host_name`.
 
     :return: a failed step is temporary, because a service that is down looks like this too
     """
@@ -99,7 +99,7 @@ def tcp(seen: Observation, used: ProxyInUse | None) -> Step:
 
 
 def proxy(seen: Observation, used: ProxyInUse | None) -> Step:
-    """Return the step of the proxy. Parameters are those of :func:`name`."""
+    """Return the step of the proxy. Parameters are those of :func:`host_name`."""
     if used is None:
         return passed("proxy", "None is used.", url=None)
     exchange, error = seen.exchange, seen.error
@@ -240,7 +240,7 @@ def _http_date(value: str | None) -> datetime | None:
         return None
 
 
-def network(seen: Observation, login_result: AuthenticationResult | LoanAuthError | None) -> Step:
+def allow_list(seen: Observation, login_result: AuthenticationResult | LoanAuthError | None) -> Step:
     """
     Return the step of the service's allow-list.
 
@@ -251,19 +251,19 @@ def network(seen: Observation, login_result: AuthenticationResult | LoanAuthErro
     """
     status = seen.response.status if seen.response else None
     if status != HTTPStatus.FORBIDDEN:
-        return passed("network", f"This address was not rejected: the status is {status}, and not 403 (Forbidden).")
+        return passed("allow_list", f"This address was not rejected: the status is {status}, and not 403 (Forbidden).")
     if login_result is None:
-        return unknown("network", f"{_FORBIDDEN} To find out, add --login.")
+        return unknown("allow_list", f"{_FORBIDDEN} To find out, add --login.")
     if isinstance(login_result, RejectedError) and login_result.status == HTTPStatus.FORBIDDEN:
         return failed(
-            "network",
+            "allow_list",
             f"{_FORBIDDEN} The login was rejected with 403 too. Ask the service which address it sees, and whether "
             "that address is on its allow-list.",
         )
     if isinstance(login_result, LoanAuthError) and not isinstance(login_result, RejectedError):
-        return unknown("network", _FORBIDDEN)
+        return unknown("allow_list", _FORBIDDEN)
     return passed(
-        "network",
+        "allow_list",
         "This address was not rejected: a request without credentials got 403 (Forbidden), but the login did not.",
     )
 

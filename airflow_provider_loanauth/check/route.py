@@ -68,7 +68,7 @@ class ObservedExchange(Exchange):
         self.host, self.port = host, port
         results: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
 
-        def look_up() -> None:
+        def find_addresses() -> None:
             try:
                 results.put(super(ObservedExchange, self).resolve(host, port))
             # UnicodeError: the name is not a valid host name.
@@ -76,7 +76,7 @@ class ObservedExchange(Exchange):
                 results.put(error)
 
         # The lookup cannot be interrupted. A daemon thread does not keep the process from ending.
-        threading.Thread(target=look_up, name="lookup of a check", daemon=True).start()
+        threading.Thread(target=find_addresses, name="lookup of a check", daemon=True).start()
         try:
             result = results.get(timeout=max(self.deadline - time.monotonic(), 0.001))
         except queue.Empty:

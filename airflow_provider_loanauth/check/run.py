@@ -113,7 +113,7 @@ def _after_settings(
     return [
         *found,
         network_steps.clock(timed) if timed.response else not_checked("clock", _AFTER_FAILURE),
-        network_steps.network(seen, result) if is_reached else not_checked("network", _AFTER_FAILURE),
+        network_steps.allow_list(seen, result) if is_reached else not_checked("allow_list", _AFTER_FAILURE),
         last,
     ]
 
@@ -133,7 +133,7 @@ def _on_the_way(settings: Settings) -> tuple[route.Observation, route.Observatio
         unverified = route.observe(settings, verify=False)
     base = unverified if unverified and seen.exchange.host is None else seen
     made = [
-        network_steps.name(base, proxy),
+        network_steps.host_name(base, proxy),
         network_steps.tcp(base, proxy),
         network_steps.proxy(base, proxy),
         network_steps.tls(seen, unverified, settings),

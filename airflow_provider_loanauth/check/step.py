@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 TITLES = {
     "settings": "Settings",
     "fernet_key": "Fernet key",
-    "name": "Name",
+    "host_name": "Host name",
     "tcp": "TCP",
     "proxy": "Proxy",
     "tls": "TLS",
     "response": "Response",
     "clock": "Clock",
-    "network": "Network",
+    "allow_list": "Allow-list",
     "login": "Login",
 }
 

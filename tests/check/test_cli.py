@@ -22,7 +22,7 @@ from tests.support.paths import ROOT
 from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
 
 CONN_ID = "checked"
-STEPS = ["settings", "fernet_key", "name", "tcp", "proxy", "tls", "response", "clock", "network", "login"]
+STEPS = ["settings", "fernet_key", "host_name", "tcp", "proxy", "tls", "response", "clock", "allow_list", "login"]
 PROGRAM = ["airflow_provider_loanauth", "check"]
 SCHEMA = json.loads((Path(airflow.__path__[0]) / "provider_info.schema.json").read_text())
 #: Whether this Airflow lets providers add commands.

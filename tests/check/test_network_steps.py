@@ -120,7 +120,7 @@ def rejected(status):
     ],
 )
 def test_the_allow_list(status, login, outcome):
-    assert network_steps.network(seen(status=status), login).outcome.value == outcome
+    assert network_steps.allow_list(seen(status=status), login).outcome.value == outcome
 
 
 def test_octets_that_are_no_certificate():

@@ -27,7 +27,7 @@ PROXY_CREDENTIALS = f"{PROXY_USER}:{PROXY_PASSWORD}"
 PROXY_WRITTEN = f"{quote(PROXY_USER)}:{quote(PROXY_PASSWORD, safe='')}"
 WRONG_PROXY_PASSWORD = "CANARY-wrong-proxy-password"
 ALL_SECRETS = [*SECRETS.values(), PROXY_PASSWORD, PROXY_CREDENTIALS, WRONG_PROXY_PASSWORD]
-STEPS = ["settings", "fernet_key", "name", "tcp", "proxy", "tls", "response", "clock", "network", "login"]
+STEPS = ["settings", "fernet_key", "host_name", "tcp", "proxy", "tls", "response", "clock", "allow_list", "login"]
 OK = dict.fromkeys(STEPS, "ok")
 WITHOUT_LOGIN = OK | {"login": "not_checked"}
 
@@ -197,9 +197,9 @@ def test_a_service_that_is_unavailable_for_logins_only(check, sandbox):
 def test_403(check, sandbox, where, login, network, exit_code):
     sandbox.set_fault("status", status=403, where=where)
     report = check(connection_of(sandbox), login=login)
-    assert (results(report)["network"], report.status.exit_code) == (network, exit_code)
+    assert (results(report)["allow_list"], report.status.exit_code) == (network, exit_code)
     if network in ("unknown", "failed"):
-        assert "allow-list" in step(report, "network").message
+        assert "allow-list" in step(report, "allow_list").message
 
 
 def test_plain_http_on_loopback(check, plain):
@@ -310,9 +310,9 @@ def test_a_name_that_does_not_resolve(check, sandbox, monkeypatch, error, tempor
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     report = check(connection_of(sandbox) | {"host": "https://lender.example"}, login=True)
-    assert results(report) == outcomes("name", proxy="ok")
-    assert (report.status.exit_code, step(report, "name").temporary) == (2 if temporary else 1, temporary)
-    assert "lender.example" in step(report, "name").message
+    assert results(report) == outcomes("host_name", proxy="ok")
+    assert (report.status.exit_code, step(report, "host_name").temporary) == (2 if temporary else 1, temporary)
+    assert "lender.example" in step(report, "host_name").message
 
 
 def test_a_lookup_without_an_end(check, sandbox, monkeypatch):
@@ -322,7 +322,7 @@ def test_a_lookup_without_an_end(check, sandbox, monkeypatch):
         report = check(connection_of(sandbox, timeout=0.2) | {"host": "https://lender.example"})
     finally:
         ended.set()
-    assert results(report) == outcomes("name", proxy="ok")
+    assert results(report) == outcomes("host_name", proxy="ok")
     assert report.status.exit_code == 2
 
 
@@ -369,7 +369,7 @@ def test_a_proxy(check, sandbox, authority, tmp_path, scheme):
     shown = step(report, "proxy")
     assert shown.details["url"] == f"{scheme}://{proxy.address}"
     assert "Proxy in the Connection" in shown.message
-    assert "(the proxy)" in step(report, "name").message
+    assert "(the proxy)" in step(report, "host_name").message
 
 
 def test_a_proxy_that_rejects_its_password(check, sandbox):
@@ -381,7 +381,7 @@ def test_a_proxy_that_rejects_its_password(check, sandbox):
     assert "407" in step(report, "proxy").message
 
 
-def test_a_proxy_whose_certificate_is_not_trusted_gets_no_password(check, sandbox, authority):
+def test_a_proxy_without_a_trusted_certificate_gets_no_password(check, sandbox, authority):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     with TunnelProxy(PROXY_CREDENTIALS, context) as proxy:
@@ -417,7 +417,7 @@ def test_a_proxy_of_the_environment(check, sandbox, monkeypatch):
         (f"socks5://user:{WRONG_PROXY_PASSWORD}@127.0.0.1:9/x?", "a SOCKS proxy"),
     ],
 )
-def test_a_proxy_of_the_environment_whose_address_is_not_shown(check, sandbox, monkeypatch, url, shown):
+def test_an_address_of_a_proxy_that_is_not_shown(check, sandbox, monkeypatch, url, shown):
     monkeypatch.setenv("HTTPS_PROXY", url)
     report = check(connection_of(sandbox))
     assert results(report)["login"] == "not_checked"
