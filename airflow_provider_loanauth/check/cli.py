@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.check.report import Report
 
-#: Exit code of a command line that cannot be used, as ``argparse`` has it.
-USAGE_ERROR = 2
+#: Exit code if nothing was checked. ``argparse`` has the same for a wrong command line.
+NOTHING_CHECKED = 2
 
 GROUP_HELP = "Commands of the loan pricing authentication provider"
 HELP = "Check everything between this machine and a working login"
@@ -91,7 +91,7 @@ def run(parsed: argparse.Namespace) -> int:
     if note:
         sys.stderr.write(f"{note}\n")
     if report is None:
-        return USAGE_ERROR
+        return NOTHING_CHECKED
     # The encoding of a terminal in a container may lack the marks.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -109,5 +109,10 @@ def _executed(parsed: argparse.Namespace) -> tuple[Report | None, str]:
             from airflow_provider_loanauth.check.command import execute
 
             return execute(parsed.conn_id, parsed.method, login=parsed.login, capture=parsed.capture)
+    except Exception as error:  # noqa: BLE001 - its text may contain a secret, and exit code 1 means "not usable"
+        return None, (
+            f"The check itself failed ({type(error).__name__}), so it cannot tell anything about the connection. Check "
+            "that `airflow version` works in this shell."
+        )
     finally:
         logging.disable(disabled)

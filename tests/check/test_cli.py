@@ -91,6 +91,18 @@ def test_a_capture_that_cannot_be_written(define, connection, capsys, sandbox, t
     assert (printed.out, sandbox.requests()) == ("", [])
 
 
+def test_an_error_of_the_check_itself(monkeypatch, capsys):
+    def fail(*_, **__):
+        raise ValueError("CANARY-text-of-a-library")
+
+    monkeypatch.setattr("airflow_provider_loanauth.check.command.run", fail)
+    assert cli.main(["check", CONN_ID]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "The check itself failed (ValueError)" in printed.err
+    assert "CANARY" not in printed.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
