@@ -141,6 +141,16 @@ def test_a_login(check, sandbox, method):
     assert (login.details["expires_at"] is None) == (method == "ppe")
 
 
+def test_warnings_are_in_the_line_that_they_belong_to(check, sandbox):
+    sandbox.set_fault("no-expires-in", where="token")
+    report = check(connection_of(sandbox, made_up="any"), login=True)
+    assert results(report) == OK
+    [about_settings] = step(report, "settings").warnings
+    assert about_settings.startswith("Extra contains 1 unknown field")
+    [about_response] = step(report, "login").warnings
+    assert "missing: expires_in" in about_response
+
+
 def test_a_method_other_than_that_of_the_connection(check, sandbox):
     report = check(connection_of(sandbox, "jwt"), "ppe")
     assert results(report) == outcomes("settings") | {"fernet_key": "ok"}
@@ -445,6 +455,7 @@ def test_no_fernet_key(check, sandbox, fernet):
 def test_no_connection(check):
     report = check(None, login=True)
     assert results(report) == outcomes("settings", "unknown", fernet_key="ok")
+    assert report.conn_id == "c… (7 characters)"
     assert report.status.exit_code == 2
     message = step(report, "settings").message
     for way in ("example_dags/check_connection.py", "database", "AIRFLOW_CONN_", "secrets backend"):
@@ -467,6 +478,8 @@ def test_an_unexpected_error_of_a_secrets_backend(check, monkeypatch):
     report = check(None)
     assert results(report)["settings"] == "unknown"
     assert "RuntimeError" in step(report, "settings").message
+    # A token may have been passed in the place of the id.
+    assert (report.conn_id, report.method) == ("not shown", None)
 
 
 def test_nothing_of_the_response_is_shown(check, plain, loopback):
