@@ -82,7 +82,7 @@ def tcp(seen: Observation, used: ProxyInUse | None) -> Step:
             port=exchange.port,
         )
     if exchange.connect_error is None:
-        return not_checked("tcp", ", because a step before failed.")
+        return not_checked("tcp", ": there was no attempt to connect.")
     target = f"{exchange.host} port {exchange.port} ({what})"
     error = exchange.connect_error
     if isinstance(error, TimeoutError):

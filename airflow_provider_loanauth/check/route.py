@@ -84,7 +84,7 @@ class ObservedExchange(Exchange):
         if isinstance(result, Exception):
             self.lookup_error = result
             raise result
-        self.addresses = list(dict.fromkeys(str(address[4][0]) for address in result))
+        self.addresses = [str(address[4][0]) for address in result]
         return result
 
     def create_connection(self, address: tuple[str, int], **options: Any) -> socket.socket:

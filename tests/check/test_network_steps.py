@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from airflow_provider_loanauth.check import network_steps
-from airflow_provider_loanauth.check.route import Certificate, Observation, ObservedExchange, ProxyInUse
+from airflow_provider_loanauth.check.route import Observation, ObservedExchange, ProxyInUse
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.service.protocol import WireResponse
 
@@ -121,7 +121,3 @@ def rejected(status):
 )
 def test_the_allow_list(status, login, outcome):
     assert network_steps.allow_list(seen(status=status), login).outcome.value == outcome
-
-
-def test_octets_that_are_no_certificate():
-    assert Certificate.parse(b"made up", ()) is None

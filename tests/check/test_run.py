@@ -409,15 +409,24 @@ def test_an_inspecting_proxy(check, sandbox):
     assert "trustme" in step(report, "tls").message
 
 
-def test_a_proxy_of_the_environment(check, sandbox, monkeypatch):
+@pytest.mark.parametrize("scheme", ["http://", "HTTP://"])
+def test_a_proxy_of_the_environment(check, sandbox, monkeypatch, scheme):
     with TunnelProxy(PROXY_CREDENTIALS) as proxy:
-        monkeypatch.setenv("HTTPS_PROXY", proxy.url(f"CANARYuser:{WRONG_PROXY_PASSWORD}"))
+        monkeypatch.setenv("HTTPS_PROXY", f"{scheme}CANARYuser:{WRONG_PROXY_PASSWORD}@{proxy.address}")
         report = check(connection_of(sandbox))
         assert results(report) == outcomes("proxy")
         assert step(report, "proxy").details["url"] == proxy.url()
         assert "the proxy settings of this machine" in step(report, "proxy").message
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         assert results(check(connection_of(sandbox))) == WITHOUT_LOGIN
+
+
+def test_a_proxy_of_the_environment_without_a_scheme(check, sandbox, monkeypatch):
+    with TunnelProxy() as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.address)
+        report = check(connection_of(sandbox))
+    assert results(report) == WITHOUT_LOGIN
+    assert step(report, "proxy").details["url"] == f"http://{proxy.address}"
 
 
 @pytest.mark.parametrize(
