@@ -86,6 +86,13 @@ def test_a_folder_that_is_not_writable_is_an_error(tmp_path, monkeypatch):
         require_new_file(tmp_path / "capture.json")
 
 
+def test_the_file_is_complete_when_it_appears(tmp_path, monkeypatch):
+    contents = []
+    monkeypatch.setattr(Path, "hardlink_to", lambda _, temporary: contents.append(Path(temporary).read_text("utf-8")))
+    write(tmp_path / "capture.json")
+    assert contents == [transcribe(REQUEST, RESPONSE, method="jwt", requested_at=NOW)]
+
+
 def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path, monkeypatch):
     def full_disk(*_):
         raise OSError(28, "No space left on device")
@@ -103,6 +110,7 @@ def test_an_error_contains_no_secret_and_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(capture, "transcribe", broken)
     with pytest.raises(ValueError, match="made up") as raised:
         write(tmp_path / "capture.json")
+    assert "<response 200" not in locals_of(raised.value)
     assert leaks(locals_of(raised.value), [TOKEN, *SECRETS.values()]) == []
     assert [*tmp_path.iterdir()] == []
     monkeypatch.undo()

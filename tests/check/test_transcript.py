@@ -156,7 +156,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("method", REQUESTS)
-@settings(max_examples=100)
+@settings(max_examples=300)
 @given(
     data=st.data(),
     headers=all_headers,
@@ -333,6 +333,7 @@ def test_the_content_of_a_body_is_named(body, content):
         ("content-type", "application/JSON; charset=UTF-8", "application/json;charset=utf-8"),
         ("content-type", 'text/html;charset="utf-8"; profile=pat', "text/html;charset=utf-8"),
         ("content-type", "text/html;charset=pat", "text/html"),
+        ("content-type", "text/html;profile=utf-8", "text/html"),
         ("content-type", "application/pat", None),
         ("content-encoding", "GZIP", "gzip"),
         ("content-encoding", "pat", None),
