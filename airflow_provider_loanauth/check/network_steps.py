@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 MAX_CLOCK_DIFFERENCE = 60
 
 
-def _place(used: ProxyInUse | None) -> tuple[str, str]:
-    """Return what this machine connects to, and where its address is set."""
+def _target(seen: Observation, used: ProxyInUse | None) -> tuple[str, dict[str, Any], str]:
+    """Return what this machine connects to; its host and port, if they may be shown; and where they are set."""
+    host, port = seen.exchange.host, seen.exchange.port
     if used is None:
-        return "the service", f"{LABELS['host']} in the Connection"
-    return "the proxy", used.source
+        return f"{host} (the service)", {"host": host, "port": port}, f"{LABELS['host']} in the Connection"
+    if used.is_readable:
+        return f"{host} (the proxy)", {"host": host, "port": port}, used.source
+    # What requests takes for host and port may be a part of the password.
+    return "The proxy", {}, used.source
 
 
 def host_name(seen: Observation, used: ProxyInUse | None) -> Step:
@@ -43,16 +47,15 @@ def host_name(seen: Observation, used: ProxyInUse | None) -> Step:
     :param used: the proxy of the request, or None
     """
     exchange = seen.exchange
-    what, where = _place(used)
+    host, details, where = _target(seen, used)
     if exchange.host is None:
         return not_checked("host_name", ": this machine did not look up a name.")
-    host = f"{exchange.host} ({what})"
     if exchange.addresses:
         resolves = "is an IP address" if exchange.addresses == [exchange.host] else "resolves"
         return passed(
             "host_name",
             f"{host} {resolves}: {', '.join(exchange.addresses)}.",
-            host=exchange.host,
+            **details,
             addresses=exchange.addresses,
         )
     error = exchange.lookup_error
@@ -62,7 +65,7 @@ def host_name(seen: Observation, used: ProxyInUse | None) -> Step:
         "host_name",
         f"{host} {problem}. Check the host name in {where}, and the DNS settings of this machine.",
         temporary=temporary,
-        host=exchange.host,
+        **details,
     )
 
 
@@ -73,17 +76,17 @@ def tcp(seen: Observation, used: ProxyInUse | None) -> Step:
     :return: a failed step is temporary, because a service that is down looks like this too
     """
     exchange = seen.exchange
-    what, where = _place(used)
+    host, details, where = _target(seen, used)
     if exchange.peer is not None:
         return passed(
             "tcp",
-            f"Connected to {exchange.peer} port {exchange.port} ({what}).",
+            f"Connected to {exchange.peer}{f', port {exchange.port}' if details else ''}.",
             address=exchange.peer,
-            port=exchange.port,
+            **details,
         )
     if exchange.connect_error is None:
         return not_checked("tcp", ": there was no attempt to connect.")
-    target = f"{exchange.host} port {exchange.port} ({what})"
+    target = f"{host}, port {exchange.port}," if details else host
     error = exchange.connect_error
     if isinstance(error, TimeoutError):
         problem = (
@@ -95,7 +98,9 @@ def tcp(seen: Observation, used: ProxyInUse | None) -> Step:
     else:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
         problem = f"{target} cannot be reached ({reason})"
-    return failed("tcp", f"{problem}. Check host and port in {where}, and the firewalls between.", temporary=True)
+    return failed(
+        "tcp", f"{problem}. Check host and port in {where}, and the firewalls between.", temporary=True, **details
+    )
 
 
 def proxy(seen: Observation, used: ProxyInUse | None) -> Step:

@@ -146,11 +146,13 @@ class ProxyInUse:
     :param url: scheme, host and port, or a description; never user information
     :param source: where it is set
     :param scheme: its scheme, such as ``http`` or ``socks5``
+    :param is_readable: whether its host and port can be told from its password
     """
 
     url: str
     source: str
     scheme: str
+    is_readable: bool = True
 
 
 def observe(settings: Settings, *, verify: bool | str) -> Observation:
@@ -214,13 +216,15 @@ def proxy_in_use(settings: Settings) -> ProxyInUse | None:
     scheme, separator, rest = url.partition("://")
     # requests adds the scheme http to a proxy of the environment that has none.
     scheme, rest = (scheme.lower(), rest) if separator else ("http", url)
+    is_readable = True
     try:
         shown = Proxy.from_url(f"{scheme}://{rest}").url
     except AddressError:
+        is_readable = False
         # An address that cannot be parsed may contain the password anywhere.
         shown = "a SOCKS proxy" if scheme.startswith("socks") else "a proxy whose address cannot be read"
     source = f"{LABELS['proxy']} in the Connection" if settings.proxy else "the proxy settings of this machine"
-    return ProxyInUse(url=shown, source=source, scheme=scheme)
+    return ProxyInUse(url=shown, source=source, scheme=scheme, is_readable=is_readable)
 
 
 @dataclass(frozen=True, kw_only=True)

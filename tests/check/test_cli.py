@@ -91,6 +91,18 @@ def test_a_capture_that_cannot_be_written(define, connection, capsys, sandbox, t
     assert (printed.out, sandbox.requests()) == ("", [])
 
 
+def test_what_libraries_print_and_log_is_not_on_standard_output(monkeypatch, capsys, caplog):
+    def execute(*_, **__):
+        sys.stdout.write("printed by a library\n")
+        logging.getLogger("library").error("logged by a library")
+        return None, ""
+
+    monkeypatch.setattr("airflow_provider_loanauth.check.command.execute", execute)
+    assert cli.main(["check", CONN_ID]) == 2
+    assert capsys.readouterr() == ("", "printed by a library\n")
+    assert caplog.records == []
+
+
 def test_an_error_of_the_check_itself(monkeypatch, capsys):
     def fail(*_, **__):
         raise ValueError("CANARY-text-of-a-library")
