@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import os
 import sys
 import threading
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from datetime import datetime
 
     from airflow.sdk import (
         BaseHook,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         AirflowException,
         AirflowFailException,
         AirflowNotFoundException,
+        AirflowRescheduleException,
         AirflowSensorTimeout,
         AirflowSkipException,
     )
@@ -63,6 +66,7 @@ else:
             AirflowException,
             AirflowFailException,
             AirflowNotFoundException,
+            AirflowRescheduleException,
             AirflowSensorTimeout,
             AirflowSkipException,
         )
@@ -72,6 +76,7 @@ else:
             AirflowException,
             AirflowFailException,
             AirflowNotFoundException,
+            AirflowRescheduleException,
             AirflowSensorTimeout,
             AirflowSkipException,
         )
@@ -240,6 +245,38 @@ def current_task() -> TaskKey | None:
         return None
 
 
+def first_reschedule(context: Context) -> datetime | None:
+    """
+    Return when the first poke of a sensor in mode ``reschedule`` began (UTC).
+
+    :param context: context of the task
+    :return: the time; None if the sensor has not been rescheduled
+    :raises Exception: any error of Airflow, such as one of its API server
+    """
+    instance: Any = context["ti"]
+    if hasattr(instance, "get_first_reschedule_date"):  # 3.0
+        with supervisor_lock():
+            first: datetime | None = instance.get_first_reschedule_date(context)
+    else:  # 2.11; its sensor counts the timeout from the same time
+        first = import_module("airflow.sensors.base")._orig_start_date(  # noqa: SLF001 - no other way on 2.11
+            dag_id=instance.dag_id,
+            task_id=instance.task_id,
+            run_id=instance.run_id,
+            map_index=instance.map_index,
+            try_number=(instance.max_tries or 0) - (instance.task.retries or 0) + 1,
+        )
+    return first
+
+
+@functools.cache
+def get_stats() -> Any:
+    """Return Airflow's ``Stats``, which sends metrics as ``[metrics]`` in the configuration says."""
+    try:  # 3.2
+        return import_module("airflow.sdk.observability.stats").Stats
+    except ImportError:  # 2.11 to 3.1
+        return import_module("airflow.stats").Stats
+
+
 # Names of Airflow that other modules import from here.
 __all__ = [
     "TRIGGER_FAIL_REPR",
@@ -247,6 +284,7 @@ __all__ = [
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",
+    "AirflowRescheduleException",
     "AirflowSensorTimeout",
     "AirflowSkipException",
     "BaseHook",
