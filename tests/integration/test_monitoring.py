@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from datetime import datetime, timedelta, timezone
+from importlib.util import find_spec
 
 import pytest
 import requests
@@ -37,7 +39,8 @@ from tests.support.backends import (  # noqa: F401 - fixtures
 )
 from tests.support.clock import replace_waits
 from tests.support.leaks import leaks
-from tests.support.paths import DAG_FILES
+from tests.support.loopback import Loopback, json_response
+from tests.support.paths import DAG_FILES, ROOT
 from tests.support.pricing_fixtures import in_threads, loan
 from tests.support.processes import start_new_process
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password
@@ -286,7 +289,7 @@ def test_a_sensor_that_times_out_has_only_a_span(mode, wait, world, statsd, span
 
 
 @each_mode
-def test_a_sensor_whose_credentials_are_rejected(mode, wait, world, define, statsd, spans):  # noqa: F811
+def test_a_sensor_with_rejected_credentials(mode, wait, world, define, statsd, spans):  # noqa: F811
     define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
     with pytest.raises(RejectedError):
         wait(mode)
@@ -376,21 +379,26 @@ def test_the_search_finds_what_is_recorded(statsd, spans, otel_metrics):  # noqa
 # --- a process that Airflow configures
 
 
-@pytest.mark.processes
-def test_the_tasks_of_a_dag(sandbox, tmp_path, metadata_template):
-    """Airflow itself reads [metrics] here, and its own metrics arrive too."""
-    server = StatsD()
-    home, out = tmp_path / "home", tmp_path / "out"
-    home.mkdir()
-    (home / "airflow.db").write_bytes(metadata_template.read_bytes())
-    environment = {
+class Collector(Loopback):
+    """A collector of OpenTelemetry that accepts everything."""
+
+    def __init__(self):
+        super().__init__()
+        self.responses = [json_response(b"{}") for _ in range(1000)]
+
+    def has(self, text):
+        return any(text.encode() in request for request in self.requests)
+
+
+def run_dag(home, out, sandbox, environment):
+    """Run ``monitored_dags.py`` in a process of its own, in which Airflow reads its configuration."""
+    environment = environment | {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
         "PRICE_URL": f"{sandbox.url}/sandbox/price",
     }
-    connection = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-    environment |= dict([conn_variable(CONN_ID, connection)]) | server.environment() | NOT_DEPRECATED
+    environment |= dict([conn_variable(CONN_ID, sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])])
     step = {"file": str(DAG_FILES / "monitored_dags.py"), "env": {}, "out": str(out)}
     (home / "plan.json").write_text(json.dumps([step]))
     done = subprocess.run(
@@ -401,8 +409,46 @@ def test_the_tasks_of_a_dag(sandbox, tmp_path, metadata_template):
         check=False,
         timeout=300,
     )
-    datagrams, counts = server.datagrams, server.counts
-    server.close()
     assert done.returncode == 0, done.stderr
-    assert counts == total(LOGIN, {"wait_duration": 1}, *[OPENED] * 3)
-    assert any(not datagram.startswith(PREFIX) for datagram in datagrams)
+
+
+@pytest.fixture
+def home(tmp_path, metadata_template):
+    directory = tmp_path / "home"
+    directory.mkdir()
+    (directory / "airflow.db").write_bytes(metadata_template.read_bytes())
+    return directory
+
+
+@pytest.mark.processes
+def test_metrics_of_a_dag(home, sandbox, tmp_path):
+    """Airflow's own metrics arrive too."""
+    server = StatsD()
+    try:
+        run_dag(home, tmp_path / "out", sandbox, server.environment() | NOT_DEPRECATED)
+        assert server.counts == total(LOGIN, {"wait_duration": 1}, *[OPENED] * 3)
+        assert any(not datagram.startswith(PREFIX) for datagram in server.datagrams)
+    finally:
+        server.close()
+
+
+#: How ``docs/monitoring.md`` configures tracing: on every version in a file, and from 3.2 on by a setting.
+TRACING = ["file", *(["setting"] if find_spec("airflow.sdk") and find_spec("airflow.sdk.observability") else [])]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("way", TRACING)
+def test_spans_of_a_dag(way, home, sandbox, tmp_path):
+    environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_TRACES_EXPORTER": "otlp_proto_http"}
+    if way == "file":
+        (home / "config").mkdir()
+        page = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+        [code] = re.findall("^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        (home / "config" / "airflow_local_settings.py").write_text(code)
+    else:
+        environment["AIRFLOW__TRACES__OTEL_ON"] = "True"
+    with Collector() as collector:
+        run_dag(home, tmp_path / "out", sandbox, environment | {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
+        assert collector.has("loanauth.login")
+        assert collector.has("loanauth.wait")
+        assert all(request.startswith(b"POST /v1/traces ") for request in collector.requests)
