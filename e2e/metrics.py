@@ -123,6 +123,8 @@ def draw(metrics: list[Metric], path: Path) -> None:
     durations.set_yscale("log")
     # Zero is the value of an expired credential.
     expiry.set_yscale("symlog")
+    expiry.set_ylim(-0.5, 20_000)
+    counters.yaxis.get_major_locator().set_params(integer=True)
     for axes in (counters, durations, expiry):
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
         axes.grid(alpha=0.3)
