@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -145,30 +145,27 @@ def _span(name: str, labels: Labels, *, kind: str = "INTERNAL", url: str | None 
     :param kind: name of a ``SpanKind``
     :param url: URL of the service, of which only host and port are recorded
     """
-    scope = None
-    with _errors_logged():
-        tracer = _tracer()
-        if tracer is not None:
-            trace = sys.modules["opentelemetry.trace"]
-            attributes = labels.attributes | ({} if url is None else _server(url))
-            span = tracer.start_span(name, kind=trace.SpanKind[kind], attributes=attributes)
-            scope = trace.use_span(span, record_exception=False, set_status_on_exception=False)
-            scope.__enter__()
-    if scope is None:
-        yield
-        return
-    error = None
-    try:
-        yield
-    except BaseException as raised:
-        error = raised
-        raise
-    finally:
+    span, error = None, None
+    with ExitStack() as scope:
         with _errors_logged():
-            scope.__exit__(None, None, None)
-            _end(span, error)
-        # An exception must not keep its own traceback alive.
-        del error
+            tracer = _tracer()
+            if tracer is not None:
+                trace = sys.modules["opentelemetry.trace"]
+                attributes = labels.attributes | ({} if url is None else _server(url))
+                span = tracer.start_span(name, kind=trace.SpanKind[kind], attributes=attributes)
+                scope.enter_context(trace.use_span(span))
+        try:
+            yield
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            if span is not None:
+                with _errors_logged():
+                    # Before the exception reaches use_span, which would record its message and its traceback.
+                    _end(span, error)
+            # An exception must not keep its own traceback alive.
+            del error
 
 
 def _tracer() -> Any:
