@@ -18,7 +18,8 @@ TITLE = "Who talks to whom, and what is sealed where"
 
 #: Colours of both modes. The background is part of the image, so it can be read on a page of either.
 STYLE = """
-text { font-family: system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif; font-size: 12px; fill: #1f2328; }
+text { font-family: system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif; font-size: 12px; }
+text { fill: #1f2328; }
 .title { font-size: 13px; font-weight: 600; }
 .panel-title, .line, .label { fill: #57606a; }
 .background { fill: #ffffff; }
@@ -56,9 +57,9 @@ def document() -> str:
     for box in source["boxes"]:
         _draw_box(image, **box)
     for arrow in source["arrows"]:
-        _draw_arrow(image, arrow["from"][0], arrow["to"][0], arrow["from"][1], **arrow)
+        _draw_arrow(image, arrow.pop("from"), arrow.pop("to"), **arrow)
     for entry in source["legend"]:
-        _draw_legend(image, *entry["at"], entry["kind"], entry["text"])
+        _draw_legend(image, **entry)
     return str(image.as_svg()) + "\n"
 
 
@@ -74,7 +75,14 @@ def _draw_panel(image: Any, at: list[float], size: list[float], title: str) -> N
 
 
 def _draw_box(
-    image: Any, at: list[float], size: list[float], title: list[str], lines: list[str], kind: str = "", copies: int = 0
+    image: Any,
+    *,
+    at: list[float],
+    size: list[float],
+    title: list[str],
+    lines: list[str],
+    kind: str = "",
+    copies: int = 0,
 ) -> None:
     for number in range(copies, -1, -1):
         image.append(drawsvg.Rectangle(at[0] + 4 * number, at[1] - 4 * number, *size, rx=6, class_="box"))
@@ -94,21 +102,27 @@ def _draw_padlock(image: Any, x: float, y: float, kind: str) -> None:
 
 
 def _draw_arrow(
-    image: Any, start: float, end: float, y: float, label: list[str], kind: str = "none", both: bool = False, **_: Any
+    image: Any, start: list[float], end: list[float], *, label: list[str], kind: str = "none", both: bool = False
 ) -> None:
     """Draw a horizontal arrow: the first line of its label above it, the others below."""
-    step = HEAD if end > start else -HEAD
-    image.append(drawsvg.Line(start + step * both, y, end - step, y, class_=kind, stroke_width=1.6))
-    for tip, back in [(end, -step), *([(start, step)] if both else [])]:
-        image.append(drawsvg.Lines(tip, y, tip + back, y - 4, tip + back, y + 4, close=True, class_=kind))
-    centre = (start + end) / 2
+    (x, y), (tip, _) = start, end
+    step = HEAD if tip > x else -HEAD
+    image.append(drawsvg.Line(x + step * both, y, tip - step, y, class_=kind, stroke_width=1.6))
+    _draw_head(image, tip, y, -step, kind)
+    if both:
+        _draw_head(image, x, y, step, kind)
+    centre = (x + tip) / 2
     _text(image, label[:1], centre, y - 7, "label")
     _text(image, label[1:], centre, y + 17, "label")
 
 
-def _draw_legend(image: Any, x: float, y: float, kind: str, text: str) -> None:
-    image.append(drawsvg.Line(x, y - 4, x + 24, y - 4, class_=kind, stroke_width=1.6))
-    image.append(drawsvg.Lines(x + 24, y - 4, x + 17, y - 8, x + 17, y, close=True, class_=kind))
+def _draw_head(image: Any, tip: float, y: float, back: float, kind: str) -> None:
+    image.append(drawsvg.Lines(tip, y, tip + back, y - 4, tip + back, y + 4, close=True, class_=kind))
+
+
+def _draw_legend(image: Any, at: list[float], kind: str, text: str) -> None:
+    x, y = at
+    _draw_arrow(image, [x, y - 4], [x + 24, y - 4], label=[], kind=kind)
     if kind != "none":
         _draw_padlock(image, x + 40, y - 6, "opened" if kind == "plain" else kind)
     image.append(drawsvg.Text(text, None, x + (52 if kind != "none" else 34), y, class_="line"))
