@@ -39,8 +39,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-VERSION = ".".join(metadata.version("apache-airflow").split(".")[:2])
-IS_AIRFLOW_2 = VERSION.startswith("2.")
+VERSION = tuple(int(part) for part in metadata.version("apache-airflow").split(".")[:2])
+IS_AIRFLOW_2 = VERSION < (3, 0)
 
 
 def of(*languages):
@@ -210,8 +210,13 @@ def test_ini_is_valid(block):
     assert all(parser[section] for section in parser.sections())
 
 
-#: Options that a page tells users of 2.11 to leave out.
-SINCE_AIRFLOW_3 = {("core", "execution_api_server_url"), ("api_auth", "jwt_secret")}
+#: Options that earlier releases of Airflow do not have.
+SINCE = {
+    ("api_auth", "jwt_secret"): (3, 0),
+    ("core", "execution_api_server_url"): (3, 0),
+    ("core", "multi_team"): (3, 2),
+    ("logging", "min_length_masked_secret"): (3, 0),
+}
 #: Sections of providers that the tests do not install.
 OF_OTHER_PROVIDERS = {"celery"}
 
@@ -237,7 +242,7 @@ def test_every_setting_is_an_option_of_airflow(page):
         if section not in OF_OTHER_PROVIDERS
         and option not in conf.configuration_description.get(section, {}).get("options", {})
     }
-    assert unknown <= (SINCE_AIRFLOW_3 if IS_AIRFLOW_2 else set())
+    assert unknown <= {option for option, first in SINCE.items() if first > VERSION}
 
 
 def test_the_settings_of_a_page():
