@@ -41,3 +41,9 @@ def test_a_broken_link_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# Two words\n[a](#two-words) [b](#three) [c](none.md) [d](https://lender.example/x)\n", "utf-8")
     assert broken_links(page) == ["#three", "none.md"]
+
+
+def test_the_index_links_to_every_page():
+    index = ROOT / "docs" / "README.md"
+    links = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#]+)", index.read_text(encoding="utf-8"))}
+    assert set(PAGES) - {index} - links == set()
