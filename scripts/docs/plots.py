@@ -243,7 +243,7 @@ def _inches(panel: Panel) -> float:
 
 def _shown(value: float | None) -> str:
     if value is None:
-        return "did not end"
+        return "not measured"
     return f"{value:,.0f}" if value >= 100 else f"{value:g}"  # noqa: PLR2004 - enough digits
 
 

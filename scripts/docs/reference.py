@@ -68,7 +68,7 @@ INTERNAL = {
 @dataclass(frozen=True)
 class Entry:
     """
-    A class of the reference.
+    A class or function of the reference.
 
     :param path: module and name in the package
     :param heading: heading of its section, if it differs from the name
@@ -81,7 +81,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The name of the class."""
+        """The name to import."""
         return self.path.rpartition(".")[2]
 
     @property
@@ -141,21 +141,21 @@ class _Reference:
 
     def __init__(self, package: griffe.Module) -> None:
         self.package = package
-        self.classes = {entry: cast("griffe.Class", package[entry.path]) for entry in ENTRIES}
+        self.items = {entry: cast("griffe.Class | griffe.Function", package[entry.path]) for entry in ENTRIES}
         # The class that describes a member: the first of those that inherit it.
         self.owners: dict[str, Entry] = {}
         self.links = Links(ROOT / "docs")
-        for entry, cls in self.classes.items():
+        for entry, item in self.items.items():
             self.links.add(f"{PACKAGE}.{entry.module or entry.path.rpartition('.')[0]}.{entry.name}", entry.title)
             self.links.add(entry.name, self.links.heading(entry.name) or entry.title)
-            for name, member in _members(cls).items():
+            for name, member in _members(item).items():
                 owner = self.owners.setdefault(member.canonical_path, entry)
                 self.links.add(f"{entry.name}.{name}", f"{owner.name}.{name}")
 
     def document(self) -> str:
         summaries = "".join(
-            f"| {self.links.link(entry.title)} | {self._text(headline(_text(cls)), entry)} |\n"
-            for entry, cls in self.classes.items()
+            f"| {self.links.link(entry.title)} | {self._text(headline(_text(item)), entry)} |\n"
+            for entry, item in self.items.items()
         )
         parts = [HEAD + summaries]
         for title, entries in GROUPS.items():
@@ -168,19 +168,19 @@ class _Reference:
         return "\n".join(parts)
 
     def _section(self, entry: Entry) -> str:
-        cls = self.classes[entry]
+        item = self.items[entry]
         parts = [f"### {entry.title}", f"```python\n{entry.import_line}\n```"]
-        constructor = cls.all_members.get("__init__")
-        fields = [*_fields(cls)]
-        if constructor is not None and not fields and constructor.canonical_path.startswith(PACKAGE):
-            parts.append(_fence("text", self._signature(entry.name, constructor, returns=False)))
-        parts += self._described(cls, entry, constructor)
+        function = item if item.is_function else item.all_members.get("__init__")
+        fields = [*_fields(item)]
+        if function is not None and not fields and function.canonical_path.startswith(PACKAGE):
+            parts.append(_fence("text", self._signature(entry.name, function, returns=item.is_function)))
+        parts += self._described(item, entry, function)
         if fields:
             parts.append("| Attribute | Type | Name in the response |\n|---|---|---|\n" + "\n".join(fields))
-        source = cls.relative_package_filepath.as_posix()
+        source = item.relative_package_filepath.as_posix()
         parts.append(f"Source: [{source}](../{source}).")
         own, others = [], []
-        for name, member in _members(cls).items():
+        for name, member in _members(item).items():
             owner = self.owners[member.canonical_path]
             if owner is entry:
                 own.append(self._member(entry, f"{entry.name}.{name}", member))
@@ -204,7 +204,7 @@ class _Reference:
         return "\n\n".join(parts)
 
     def _described(self, item: Any, entry: Entry, function: Any) -> list[str]:
-        """Return the docstring of a class or member as paragraphs and lists."""
+        """Return a docstring as paragraphs and lists, with the types of a function's parameters."""
         annotated = {parameter.name: parameter for parameter in getattr(function, "parameters", ())}
         parts = []
         for section in item.docstring.parsed:
@@ -271,21 +271,21 @@ class _Reference:
         return markdown(text, self.links, entry.name)
 
 
-def _members(cls: griffe.Class) -> dict[str, griffe.Object | griffe.Alias]:
+def _members(item: griffe.Class | griffe.Function) -> dict[str, griffe.Object | griffe.Alias]:
     """Return the public members of a class, also those inherited from this package, in the order of the code."""
     found: dict[str, griffe.Object | griffe.Alias] = {}
-    for name, member in {**cls.members, **cls.inherited_members}.items():
+    for name, member in {**item.members, **item.all_members}.items():
         is_call = member.is_function or "property" in member.labels or "cached" in member.labels
         if is_call and not name.startswith("_") and name not in INTERNAL:
             found[name] = member
     return found
 
 
-def _fields(cls: griffe.Class) -> Iterator[str]:
-    """Yield a row for each field of a model."""
-    if "dataclass" not in cls.labels:
+def _fields(item: griffe.Class | griffe.Function) -> Iterator[str]:
+    """Yield a row for each field of a model of ``models.py``."""
+    if item.module.name != "models":
         return
-    for name, member in cls.attributes.items():
+    for name, member in item.attributes.items():
         if "property" not in member.labels and not name.startswith("_"):
             wire = f"`{_wire_name(str(member.value)) or name}`" if "wire_field" in str(member.value) else "-"
             yield f"| `{name}` | `{member.annotation}` | {wire} |".replace(" | None`", " \\| None`")
