@@ -38,6 +38,7 @@ the code; `AccessToken | ApiSecret` means either of the two. A default of `...` 
 |---|---|
 """
 
+METHOD_ROW = "| [`Method`](#method) | The type of each parameter `method`. |\n"
 METHOD = """\
 ## Types
 
@@ -157,7 +158,7 @@ class _Reference:
             f"| {self.links.link(entry.title)} | {self._text(headline(_text(item)), entry)} |\n"
             for entry, item in self.items.items()
         )
-        parts = [HEAD + summaries]
+        parts = [HEAD + summaries + METHOD_ROW]
         for title, entries in GROUPS.items():
             parts.append(f"## {title}\n")
             if title == "Exceptions":
