@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ApiSecretResponse", "LoanAppSessionPolicy", "Person", "TokenResponse"]
 
 _JSON_NAMES = {str: "a string", int: "an integer", bool: "true or false", dict: "an object", type(None): "null"}
+_JSON_TYPES = {str: "string", int: "integer", bool: "boolean"}
 # Digits of the longest number that counts as a lifetime in seconds; int() refuses thousands of them.
 _MAX_DIGITS = 18
 
@@ -234,6 +235,20 @@ def _wire_schema(cls: type[Any]) -> dict[str, tuple[str, type[Any], Mapping[str,
             kind = (*get_args(hints[item.name]), hints[item.name])[0]
             schema[item.metadata["wire"] or item.name] = (item.name, kind, item.metadata)
     return schema
+
+
+def interface_fields(cls: type[Any]) -> dict[str, str]:
+    """
+    Return the JSON type of each field of a response in the interface (§2), by its path, such as ``person.lastname``.
+
+    :param cls: one of the models of this module
+    """
+    found: dict[str, str] = {}
+    for name, (_, kind, _) in _wire_schema(cls).items():  # type: ignore[arg-type]  # a class is hashable
+        found[name] = _JSON_TYPES.get(kind, "object")
+        if dataclasses.is_dataclass(kind):
+            found |= {f"{name}.{inner}": json_type for inner, json_type in interface_fields(kind).items()}
+    return found
 
 
 def from_json(cls: type[M], document: Mapping[str, Any]) -> M:

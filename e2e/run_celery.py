@@ -63,11 +63,11 @@ class Scenarios:
         """
         Run scenarios.
 
-        :param names: letters
+        :param names: letters; one that is repeated runs again
         :return: a sentence for each condition that failed
         """
         problems = []
-        scenarios: dict[str, tuple[str, Callable[[], list[str]]]] = {
+        scenarios: dict[str, tuple[str, Callable[[str], list[str]]]] = {
             "a": (f"{MANY} tasks", self.many_tasks),
             "b": ("password changed during the batch", self.changed_password),
             "c": ("worker killed between claim and login", self.killed_claimant),
@@ -75,11 +75,11 @@ class Scenarios:
             "e": (f"API server killed during a refresh, started {API_SERVER_PAUSE} s later", self.killed_api_server),
             "f": (f"{SENSORS} deferred sensors", self.deferred_sensors),
         }
-        for name in names:
+        for number, name in enumerate(names, 1):
             title, scenario = scenarios[name]
             print(f"Airflow {self.airflow.version} ({name}) {title}", flush=True)
             try:
-                found = scenario()
+                found = scenario(f"{name}{number}")
             except EndToEndError as error:
                 found = [str(error)]
             problems += [f"Airflow {self.airflow.version} ({name}) {title}: {problem}" for problem in found]
@@ -88,18 +88,18 @@ class Scenarios:
                     self.airflow.start_worker(self.programs, host)
         return problems
 
-    def many_tasks(self) -> list[str]:
+    def many_tasks(self, run_id: str) -> list[str]:
         """Run a batch over several lifetimes of a token."""
-        self.batches.start("a", tasks=MANY, lifetime=LIFETIME)
-        return self._end("a", MANY)
+        self.batches.start(run_id, tasks=MANY, lifetime=LIFETIME)
+        return self._end(run_id, MANY)
 
-    def changed_password(self) -> list[str]:
+    def changed_password(self, run_id: str) -> list[str]:
         """Change the password at the service during a batch."""
-        self.batches.start("b", tasks=SOME, lifetime=SHORT_LIFETIME)
-        self._wait_for_tasks("b", 5)
+        self.batches.start(run_id, tasks=SOME, lifetime=SHORT_LIFETIME)
+        self._wait_for_tasks(run_id, 5)
         user = dataclasses.replace(COMPANY.users[0], password=CHANGED_PASSWORD)
         self.sandbox.set_accounts([dataclasses.replace(COMPANY, users=(user,))])
-        result = self.batches.end("b")
+        result = self.batches.end(run_id)
         self.sandbox.set_accounts([COMPANY])
         print(f"  {result}", flush=True)
         problems = []
@@ -109,14 +109,14 @@ class Scenarios:
             problems.append("some tasks did not end, or the password was not needed")
         return problems
 
-    def killed_claimant(self) -> list[str]:
+    def killed_claimant(self, run_id: str) -> list[str]:
         """Kill the worker of the task that refreshes, between its claim and its login."""
-        self.batches.start("c", tasks=SOME, lifetime=SHORT_LIFETIME)
-        host = self._wait_for_claim("c")
+        self.batches.start(run_id, tasks=SOME, lifetime=SHORT_LIFETIME)
+        host = self._wait_for_claim(run_id)
         before = self.sandbox.counters().token
         killed = time.time()
         self.airflow.kill_worker(self.programs, host)
-        problems = self._end("c", SOME)
+        problems = self._end(run_id, SOME)
         logins = [one.at for one in self.sandbox.requests() if one.endpoint == "token"]
         if before != 1:
             problems.append(f"{host} was killed too late: it had logged in")
@@ -126,20 +126,20 @@ class Scenarios:
             problems.append(f"no task took over within {MAX_TAKEOVER} s")
         return problems
 
-    def killed_worker(self) -> list[str]:
+    def killed_worker(self, run_id: str) -> list[str]:
         """Kill a worker in the middle of a batch."""
-        self.batches.start("d", tasks=SOME, lifetime=SHORT_LIFETIME)
-        self._wait_for_tasks("d", SOME // 3)
+        self.batches.start(run_id, tasks=SOME, lifetime=SHORT_LIFETIME)
+        self._wait_for_tasks(run_id, SOME // 3)
         self.airflow.kill_worker(self.programs, WORKERS[0])
-        return self._end("d", SOME)
+        return self._end(run_id, SOME)
 
-    def killed_api_server(self) -> list[str]:
+    def killed_api_server(self, run_id: str) -> list[str]:
         """Kill the API server while a task refreshes, and start another one."""
         if self.airflow.is_airflow_2:
             print("  left out: tasks of Airflow 2.11 use the metadata database, and not an API server")
             return []
-        self.batches.start("e", tasks=SOME, lifetime=SHORT_LIFETIME)
-        self._wait_for_claim("e")
+        self.batches.start(run_id, tasks=SOME, lifetime=SHORT_LIFETIME)
+        self._wait_for_claim(run_id)
         self.airflow.kill_api_server(self.programs)
         stopped = time.monotonic()
         self.programs.wait(
@@ -148,27 +148,29 @@ class Scenarios:
         self.airflow.start_api_server(self.programs)
         print(f"  the API server was available again after {time.monotonic() - stopped:.0f} s", flush=True)
         # A task that cannot reach the register refreshes on its own.
-        return self._end("e", SOME, max_extra=SLOTS * len(WORKERS))
+        return self._end(run_id, SOME, max_extra=SLOTS * len(WORKERS))
 
-    def deferred_sensors(self) -> list[str]:
+    def deferred_sensors(self, run_id: str) -> list[str]:
         """Let deferred sensors wait for the service."""
         dag_id = "fifty_waiting"
         self.sandbox.reset()
         self.sandbox.set_settings(token_lifetime=3600)
-        self.batches.recorder.step = "f"
+        self.batches.recorder.step = run_id
         self.sandbox.stop_listening()
         try:
             self.airflow.wait_for_dag(self.programs, dag_id)
             self.airflow.unpause(dag_id)
-            self.airflow.trigger(dag_id, "f", {})
+            self.airflow.trigger(dag_id, run_id, {})
             self.batches.wait_until(
-                f"{SENSORS} deferred sensors", lambda: self._states(dag_id) == {"deferred": SENSORS}
+                f"{SENSORS} deferred sensors", lambda: self._states(dag_id, run_id) == {"deferred": SENSORS}
             )
         finally:
             self.sandbox.start_listening()
         back = time.time()
-        self.batches.wait_until(f"{SENSORS} sensors", lambda: not self._states(dag_id).keys() - {"success", "failed"})
-        states = self._states(dag_id)
+        self.batches.wait_until(
+            f"{SENSORS} sensors", lambda: not self._states(dag_id, run_id).keys() - {"success", "failed"}
+        )
+        states = self._states(dag_id, run_id)
         logins = [one.at for one in self.sandbox.requests() if one.endpoint == "token"]
         max_per_second = max(sum(first <= at < first + 1 for at in logins) for first in logins)
         rejected = self.sandbox.counters().authentications.rejected
@@ -182,9 +184,10 @@ class Scenarios:
             return ["each sensor should succeed with one login"]
         return []
 
-    def _states(self, dag_id: str) -> Counter[str]:
+    def _states(self, dag_id: str, run_id: str) -> Counter[str]:
         rows = self.batches.database.rows(
-            f"SELECT state, COUNT(*) FROM task_instance WHERE dag_id = '{dag_id}' GROUP BY state"  # noqa: S608 - no input
+            "SELECT state, COUNT(*) FROM task_instance "  # noqa: S608 - no input of a user
+            f"WHERE dag_id = '{dag_id}' AND run_id = '{run_id}' GROUP BY state"
         )
         time.sleep(0.5)
         return Counter({state or "none": int(count) for state, count in rows})
@@ -299,7 +302,12 @@ def run(version: str, directory: Path, scenarios: Sequence[str]) -> list[str]:
 def main() -> int:
     """Return the exit status."""
     parser = parser_for(__doc__, VERSIONS)
-    parser.add_argument("--scenarios", default="abcdef", metavar="LETTERS", help="run only these (default: abcdef)")
+    parser.add_argument(
+        "--scenarios",
+        default="abcdef",
+        metavar="LETTERS",
+        help="run these; aaa runs the first one three times (default: abcdef)",
+    )
     options = parser.parse_args()
     if unknown := sorted(set(options.scenarios) - set("abcdef")):
         parser.error(f"not one of the scenarios a to f: {' '.join(unknown)}")

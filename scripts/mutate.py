@@ -174,8 +174,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "modules", nargs="*", help="modules of the package, such as connection or auth.origin (default: all configured)"
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--survivors", action="store_true", help="run only mutants that survived the last run")
-    which.add_argument("--resume", action="store_true", help="run all mutants without a result, in every module")
+    which.add_argument("--survivors", action="store_true", help="run only mutants that survived or timed out")
+    which.add_argument("--resume", action="store_true", help="run only mutants without a result")
     which.add_argument("--report", action="store_true", help="run no mutants, and print the last results")
     parser.add_argument("--processes", type=int, default=1, help="mutants to run at the same time (default: 1)")
     return parser.parse_args(arguments)
@@ -187,8 +187,13 @@ def select(arguments: argparse.Namespace) -> list[str]:
 
     :param arguments: the parsed arguments
     """
-    if arguments.survivors:
-        return [name for name, status, _ in mutants() if status not in PASSED and _is_in(name, arguments.modules)]
+    if arguments.survivors or arguments.resume:
+        return [
+            name
+            for name, status, _ in mutants()
+            if (status == "not checked" if arguments.resume else status not in {"killed", "not checked"})
+            and _is_in(name, arguments.modules)
+        ]
     return [f"{PACKAGE}.{module}.*" for module in arguments.modules] or [f"{PACKAGE}.*"]
 
 
@@ -244,8 +249,8 @@ def main(arguments: Sequence[str]) -> int:
     os.chdir(ROOT)
     if not parsed.report:
         extend_mutmut()
-        selected = [] if parsed.resume else select(parsed)
-        if selected or parsed.resume:
+        selected = select(parsed)
+        if selected:
             # The processes of the mutants end without removing their temporary files.
             with tempfile.TemporaryDirectory(prefix="mutate-") as directory:
                 os.environ["TMPDIR"] = tempfile.tempdir = directory

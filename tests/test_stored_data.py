@@ -17,12 +17,15 @@ from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
+import requests
 
 from airflow_provider_loanauth._compat import AirflowSensorTimeout
+from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 from tests.support.airflow_names import TaskDeferred, serde
+from tests.support.pricing_fixtures import loan
 
 ISSUED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 #: Every credential that was stored: its class and attributes, XCom JSON and pickle.
@@ -337,6 +340,14 @@ def test_a_release_that_did_not_store_the_issuing_task_stored_all_other_keys(sto
     keys = {"method", "conn_id", "issued_at", "expires_at", "sealed"}
     assert set(content["__data__"]) == (keys | {"task"} if "task" in stored.attributes else keys)
     assert (serde.deserialize(content).task is None) is ("task" not in stored.attributes)
+
+
+def test_a_stored_credential_that_has_expired_is_refreshed_by_a_late_task(define, sandbox):
+    define("loanauth_default", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_LOS"])
+    credential = serde.deserialize(json.loads(CREDENTIALS["Airflow 3.3, los"].xcom))
+    response = requests.post(f"{sandbox.url}/sandbox/price", json=loan(1), auth=LoanAuth(credential), timeout=30)
+    assert response.status_code == 200
+    assert sandbox.counters().authentications.succeeded == 1
 
 
 def test_a_stored_trigger_is_made_again():

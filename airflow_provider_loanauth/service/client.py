@@ -282,7 +282,7 @@ def _unverified_claims(token: str) -> Mapping[str, Any]:
     import jwt
 
     try:
-        claims: Mapping[str, Any] = jwt.decode(token, options={"verify_signature": False, "verify_exp": False})
+        claims: Mapping[str, Any] = jwt.decode(token, options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError, RecursionError):
         return {}
     return claims

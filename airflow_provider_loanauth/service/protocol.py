@@ -73,6 +73,8 @@ _CAUSES_BY_CODE = {
     "unauthorized_client": _LIKELY_CAUSES[401],
     "unsupported_grant_type": _LIKELY_CAUSES[400],
 }
+#: Error codes of RFC 6749 §5.2.
+ERROR_CODES = frozenset(_CAUSES_BY_CODE)
 # An error code in a body that cannot be parsed: cut off, in Latin-1, with a number of thousands of digits, or nested
 # too deeply. It still means that the password must not be sent again.
 _ERROR_CODE = re.compile(rf'"error"\s*:\s*"({"|".join(_CAUSES_BY_CODE)})"'.encode())
@@ -273,13 +275,22 @@ def _describe_non_object(response: WireResponse, document: Any) -> str:
     responded = f"The service responded with {response.status} and"
     if document is not None or response.body.strip() == b"null":
         return f"{responded} JSON that is not an object."
-    start = response.body[:1024].lower()
-    if b"<html" in start or b"<!doctype" in start:
+    if is_html(response.body):
         return (
             f"{responded} an HTML page instead of JSON, probably a login page or the page of a proxy: check Auth URL "
             "in the Connection, and the proxies between this machine and the service."
         )
     return f"{responded} a body that is not JSON ({len(response.body)} bytes)."
+
+
+def is_html(body: bytes) -> bool:
+    """
+    Return whether a body is an HTML page.
+
+    :param body: octets
+    """
+    start = body[:1024].lower()
+    return b"<html" in start or b"<!doctype" in start
 
 
 def is_unavailable(status: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 import tenacity
 
@@ -95,10 +95,9 @@ def call_with_retries(
 
 
 def _failure(state: tenacity.RetryCallState) -> UnavailableError:
-    error = state.outcome.exception() if state.outcome else None
-    if not isinstance(error, UnavailableError):
-        raise TypeError(f"only UnavailableError is retried, not {type(error).__name__}")
-    return error
+    # Only this error is retried, so an attempt that is followed by another one, or is the last one, has raised it.
+    outcome = cast("tenacity.Future", state.outcome)
+    return cast("UnavailableError", outcome.exception())
 
 
 def _as_sentence(text: str) -> str:

@@ -28,8 +28,8 @@ MAX_SIGNATURE = 100
 HEAD = """\
 # API reference
 
-Everything that a DAG or a task may import. Names that are not on this page may change in any release.
-`make docs` generates the page from the docstrings.
+What a DAG or a task uses. `make docs` generates the page from the docstrings. What a release may change is stated in
+[Compatibility](compatibility.md#public-interface).
 
 The examples in [Using a credential](using-credentials.md) show how the classes work together. Types are written as in
 the code; `AccessToken | ApiSecret` means either of the two. A default of `...` is described in the text.

@@ -5,6 +5,7 @@ with the installed Airflow. If a row fails, the docs must change.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import os
@@ -22,7 +23,7 @@ from urllib.parse import urlencode
 import pytest
 
 from scripts.matrix import ONE_PYTHON, PAIRS
-from tests.support.paths import ROOT
+from tests.support.paths import PACKAGE, ROOT
 
 CONSTRAINTS = ROOT / "constraints"
 
@@ -204,6 +205,31 @@ def test_the_docs_list_the_versions_that_the_matrix_runs():
         assert documented[airflow]["Python"] == ", ".join(pythons)
     assert [*documented] == [*PAIRS] == [*ONE_PYTHON]
     assert {python for pythons in PAIRS.values() for python in pythons} == set(ONE_PYTHON.values())
+
+
+def public_names():
+    """Return the names that each module lists in `__all__`."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                found[module] = ast.literal_eval(node.value)
+    return found
+
+
+#: Modules with `__all__` that are for Airflow or for other modules.
+NOT_PUBLIC = {"_compat", "auth.requests", "get_provider_info", "plugin"}
+
+
+def test_the_docs_list_every_public_name():
+    documented = {
+        module.strip("`"): re.findall(r"`(\w+)`", cells["Names"]) for module, cells in table("Public interface").items()
+    }
+    public = public_names()
+    for module in NOT_PUBLIC:
+        del public[f"{PACKAGE.name}.{module}"]
+    assert documented == public
 
 
 @pytest.mark.parametrize("airflow", PAIRS)

@@ -9,6 +9,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import jwt
+import pendulum
 import pytest
 
 from airflow_provider_loanauth.connection.settings import load
@@ -87,6 +88,7 @@ def test_the_result(method, loopback):
     assert result.lifetime == (None if method == "ppe" else 60)
     sealed = result.seal()
     assert sealed.value == "made-up"
+    assert getattr(sealed, "expires_at", None) == result.expires_at
     assert method != "ppe" or sealed.valid == 1
     assert len(loopback.requests) == 1
 
@@ -151,6 +153,34 @@ def test_the_method_of_a_call_comes_before_that_of_the_client(of_the_client, arg
     connection.extra = json.dumps(every_field | {"method": "jwt"})
     client = Client("made-up", of_the_client, get_connection=lambda _: connection)
     assert client.settings(argument).method == expected
+
+
+def test_a_risky_value_is_logged_once_for_all_clients_that_share_what_they_logged():
+    log, logged = Log(), set()
+    for _ in range(2):
+        Client(
+            "made-up",
+            get_connection=lambda _: connection_of("jwt", verify="false"),
+            log=log,
+            logged_warnings=logged,
+        ).settings()
+    (warning,) = log.warnings
+    assert warning == f"{settings_of('jwt', verify='false').warnings[0]} (connection id 'made-up')"
+
+
+def test_the_caller_chooses_how_to_wait(loopback):
+    loopback.responses = [None, json_response(b'{"access_token": "made-up"}')]
+    waits = []
+    client = Client("made-up", get_connection=lambda _: connection_of("jwt", loopback.url), log=Log())
+    client.authenticate(sleep=waits.append)
+    assert len(waits) == 1
+
+
+def test_the_time_of_a_request_is_utc(loopback):
+    loopback.responses = [json_response(b'{"access_token": "made-up"}')]
+    client = Client("made-up", get_connection=lambda _: connection_of("jwt", loopback.url), log=Log())
+    with pendulum.test_local_timezone(pendulum.timezone("Asia/Tokyo")):
+        assert client.authenticate().requested_at.utcoffset() == timedelta(0)
 
 
 def test_a_retry_after_that_is_a_date_counts_from_the_clock_of_the_client(loopback):
@@ -313,6 +343,13 @@ def test_differences_are_logged_once_by_name(loopback):
         "The response differs from the interface (missing: person.firstname, jti; null or of another type: expires_in, "
         "person.lastname, email; token_type is not bearer). The credential is used anyway. (connection id 'made-up')"
     )
+
+
+def test_a_response_without_a_token_type_is_only_missing_it(loopback):
+    document = json.loads(FULL_TOKEN_BODY) | {"access_token": "made-up"}
+    del document["token_type"]
+    (warning,) = warnings_for(document, loopback)
+    assert warning.startswith("The response differs from the interface (missing: token_type). ")
 
 
 def test_a_response_of_the_interface_has_no_difference(loopback):

@@ -616,6 +616,18 @@ def test_the_thread_ends(loopback):
     while any(thread.name == "deadlines of requests" for thread in threading.enumerate()):
         assert time.monotonic() < deadline, "the thread does not end"
         time.sleep(0.05)
+    # Another one starts when it is needed. Python does not wait for it at its end.
+    with Loopback() as hanging, blocked(hanging, Exchange(0.1)):
+        assert [thread.daemon for thread in threading.enumerate() if thread.name == "deadlines of requests"] == [True]
+
+
+def test_a_connection_that_has_ended_at_its_deadline():
+    """The thread goes on."""
+    with Exchange(0.1) as ended, socket.socket() as never_connected:
+        ended.watch(never_connected)
+        with Loopback() as hanging, blocked(hanging, Exchange(0.2)):
+            pass
+        assert ended.expired
 
 
 def descriptors():

@@ -286,9 +286,13 @@ def test_threads_that_waited_for_an_unavailable_service_send_nothing(pricing):
         "Nothing was sent this time: another thread sent a request with the same credentials, and this is its error. "
     )
     assert len([result for result in results if f"{shared}(connection id 'made-up', method 'jwt')" in str(result)]) == 7
-    # A later caller sends.
+    # A later caller sends, and those who wait for it send nothing.
     failure(UnavailableError, url=gate.url)
     assert len(gate.seen) == 2
+    gate.reached.clear()
+    gate.opened.clear()
+    assert {type(result) for result in gate.authenticate_in_threads(8)} == {UnavailableError}
+    assert len(gate.seen) == 3
 
 
 def test_threads_that_waited_for_a_success_authenticate_one_after_the_other(pricing):

@@ -145,7 +145,7 @@ def test_any_token_type(kind):
 )
 @pytest.mark.parametrize("request_", [TOKEN_REQUEST, SECRET_REQUEST])
 def test_200_with_an_unusable_body(body, sentence, request_):
-    with pytest.raises(ResponseError, match=sentence) as caught:
+    with pytest.raises(ResponseError, match=f"^The service responded with 200 and {sentence}") as caught:
         protocol.parse_response(request_, response(body), now=NOW)
     assert caught.value.status == 200
     assert "CANARY" not in str(caught.value)

@@ -1,0 +1,1 @@
+"""Checking of everything between this machine and a working login."""
