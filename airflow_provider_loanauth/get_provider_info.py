@@ -18,6 +18,7 @@ USER_AGENT = f"{PACKAGE_NAME}/{__version__}"
 CONN_TYPE = "loanauth"
 DEFAULT_CONN_ID = "loanauth_default"
 HOOK_NAME = "Loan Pricing Authentication"
+CLI_MODULE = "airflow_provider_loanauth.check.cli"
 HOOK_CLASS = "airflow_provider_loanauth.hooks.loanauth.LoanAuthHook"
 
 #: Names of the authentication methods in the interface (``service-interface.md`` §1), by parameter value.
@@ -122,6 +123,8 @@ def get_provider_info() -> dict[str, Any]:
         "versions": [__version__],
         "integrations": [{"integration-name": integration, "tags": ["service"]}],
         **{kind: modules(kind) for kind in ("hooks", "operators", "sensors", "triggers")},
+        # Airflow before 3.2 ignores it.
+        "cli": [f"{CLI_MODULE}.get_cli_commands"],
         "connection-types": [
             {
                 "connection-type": CONN_TYPE,

@@ -2,25 +2,28 @@
 Check a Connection on a worker, where tasks run. Use this DAG if the Test button is disabled, or if its result differs
 from that of tasks.
 
-Scenario: a Connection is new, or tasks fail with it. The only task of this DAG authenticates once and stores nothing.
-If the task fails, its log says what is wrong and what to do, as the Test button does.
+Scenario: a Connection is new, or tasks fail with it. The only task of this DAG checks everything between the worker and
+a working login, step by step: settings, Fernet key, name resolution, TCP, proxy, TLS, clock, and the login itself. It
+stores nothing. The log of the task has a line for each step, with what to do. The task fails if the Connection cannot
+be used.
 
 Set-up: the Connection to check, of type *Loan Pricing Authentication*. Trigger the DAG manually and enter the id.
+Without *Log in*, the task sends no credential to the service.
 
 This file is complete and can be copied alone. Parts that other examples also have are repeated on purpose.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 try:
-    from airflow.sdk import Param, dag
+    from airflow.sdk import Param, dag, task
 except ImportError:  # Airflow 2.11, whose form does not send stored secrets to a test
-    from airflow.decorators import dag
+    from airflow.decorators import dag, task
     from airflow.models.param import Param
 
 import pendulum
-
-from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 
 
 @dag(
@@ -31,17 +34,27 @@ from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
         "method": Param(
             None, type=["null", "string"], enum=[None, "jwt", "los", "ppe"], title="Method, if not the default"
         ),
+        "login": Param(True, type="boolean", title="Log in"),
     },
     tags=["loanauth", "example"],
 )
 def check_connection() -> None:
-    """Authenticate, and log the user, the method and the expiry."""
-    LoanAuthOperator(
-        task_id="check",
-        loanauth_conn_id="{{ params.conn_id }}",
-        method="{{ params.method or '' }}",
-        do_xcom_push=False,  # no task needs it
-    )
+    """Check a Connection, and log a line for each step."""
+
+    @task
+    def check(params: dict[str, Any] | None = None) -> None:
+        """Print the report; fail if the Connection cannot be used here."""
+        # Imported in the task, because Airflow parses this file again and again.
+        from airflow_provider_loanauth.check import check_connection as check_on_this_worker
+
+        # Airflow passes the parameters of the DAG run.
+        values = params or {}
+        report = check_on_this_worker(values["conn_id"], values["method"], login=values["login"])
+        print(report)
+        if report.status != "usable":
+            raise ValueError("The Connection cannot be used on this worker, or it is not known. See the lines above.")
+
+    check()
 
 
 check_connection()

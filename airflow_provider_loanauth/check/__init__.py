@@ -1,1 +1,27 @@
 """Checking of everything between this machine and a working login."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_provider_loanauth.check.report import Report
+
+__all__ = ["check_connection"]
+
+
+def check_connection(conn_id: str, method: str | None = None, *, login: bool = False) -> Report:
+    """
+    Check everything between this machine and a working login, step by step.
+
+    Without ``login``, no credential is sent to the service. A step that depends on a failed one is not checked.
+
+    :param conn_id: connection id
+    :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
+    :param login: log in once, if the steps before succeeded. Rejected credentials are not sent again by this process
+    :return: the report, which contains no secret. Problems are steps of the report, and not exceptions
+    """
+    # Airflow's command line imports this package at its start, so nothing else is imported before it is needed.
+    from airflow_provider_loanauth.check.run import run
+
+    return run(conn_id, method, login=login)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cryptography.fernet import InvalidToken
 
-from airflow_provider_loanauth._compat import AirflowException, AirflowNotFoundException, supervisor_lock
+from airflow_provider_loanauth._compat import (
+    AirflowException,
+    AirflowNotFoundException,
+    BaseHook,
+    current_task,
+    supervisor_lock,
+)
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -49,6 +56,24 @@ def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
             conn_id=conn_id,
         ) from None
     return conn
+
+
+def get_from_task_or_database(conn_id: str) -> Any:
+    """
+    Return a Connection, as a task gets it; outside of a task, also from Airflow's database.
+
+    From Airflow 3.1 on, ``BaseHook.get_connection`` does not read the database outside of a task.
+
+    :param conn_id: connection id
+    :return: the Airflow Connection
+    :raises Exception: any error of Airflow
+    """
+    try:
+        return BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        if current_task() is not None:
+            raise
+        return import_module("airflow.models.connection").Connection.get_connection_from_secrets(conn_id)
 
 
 def _abbreviated(conn_id: Any) -> str:

@@ -76,7 +76,7 @@ class _LimitedConnection(HTTPConnection):
 
     def connect(self) -> None:
         super().connect()
-        Exchange.current().connected()
+        Exchange.current().connected(self.sock)
 
     def _new_conn(self) -> socket.socket:
         sock = super()._new_conn()

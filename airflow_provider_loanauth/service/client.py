@@ -24,10 +24,13 @@ from airflow_provider_loanauth.service.memory import PROCESS_FAILURES, FailureMe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import TypeAlias
 
     from airflow_provider_loanauth._compat import TaskKey
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.service.transport import Transport
+
+    ResponseObserver: TypeAlias = Callable[[protocol.WireRequest, protocol.WireResponse, datetime], None]
 
 #: Default maximum of requests per authentication while the service is unavailable.
 MAX_ATTEMPTS = 3
@@ -154,7 +157,11 @@ class Client:
 
     @sanitize_exceptions
     def authenticate(
-        self, settings: Settings | None = None, *, sleep: Callable[[float], None] = time.sleep
+        self,
+        settings: Settings | None = None,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        on_response: ResponseObserver | None = None,
     ) -> AuthenticationResult:
         """
         Authenticate (``service-interface.md`` §4).
@@ -167,6 +174,9 @@ class Client:
 
         :param settings: settings that :meth:`settings` returned; None: read them now
         :param sleep: function that waits for a number of seconds before the next attempt
+        :param on_response: function that is called with the request, the response, and when the request was sent (UTC),
+            for each attempt that got a response, whatever its status is, before the response is parsed. Request and
+            response contain secrets. It must not raise an exception
         :raises SettingsError: the Connection is incomplete or wrong; or the certificate of the service, the CA bundle
             or the proxy is
         :raises LoanAuthError: Airflow did not find the Connection
@@ -178,19 +188,21 @@ class Client:
         with self._failures.one_at_a_time(settings) as failure:
             if failure is not None:
                 raise failure
-            result = self._send_with_retries(settings, sleep)
+            result = self._send_with_retries(settings, sleep, on_response)
         self._log.info("%s", result.summary())
         self._log_differences(result.response)
         return result
 
-    def _send_with_retries(self, settings: Settings, sleep: Callable[[float], None]) -> AuthenticationResult:
+    def _send_with_retries(
+        self, settings: Settings, sleep: Callable[[float], None], on_response: ResponseObserver | None
+    ) -> AuthenticationResult:
         from airflow_provider_loanauth.service.retry import call_with_retries
         from airflow_provider_loanauth.service.transport import Transport
 
         try:
             with Transport(timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy) as transport:
                 return call_with_retries(
-                    partial(self._attempt, settings, transport),
+                    partial(self._attempt, settings, transport, on_response),
                     check=partial(self._failures.check, settings),
                     max_attempts=self.max_attempts,
                     log_retry=self._log.warning,
@@ -200,20 +212,27 @@ class Client:
             error.conn_id, error.method = settings.conn_id, settings.method
             raise
 
-    def _attempt(self, settings: Settings, transport: Transport) -> AuthenticationResult:
+    def _attempt(
+        self, settings: Settings, transport: Transport, on_response: ResponseObserver | None
+    ) -> AuthenticationResult:
         """Send one request, and record whether it failed."""
         try:
-            result = self._send(settings, transport)
+            result = self._send(settings, transport, on_response)
         except LoanAuthError as error:
             self._failures.record(settings, error)
             raise
         self._failures.forget(settings)
         return result
 
-    def _send(self, settings: Settings, transport: Transport) -> AuthenticationResult:
+    def _send(
+        self, settings: Settings, transport: Transport, on_response: ResponseObserver | None
+    ) -> AuthenticationResult:
         request = protocol.build_request(settings.auth_url, settings.credentials)
         requested_at = self._now()
-        response = protocol.parse_response(request, transport.send(request), now=self._now())
+        received = transport.send(request)
+        if on_response is not None:
+            on_response(request, received, requested_at)
+        response = protocol.parse_response(request, received, now=self._now())
         return AuthenticationResult.from_response(settings, response, requested_at=requested_at)
 
     def _log_differences(self, response: TokenResponse | ApiSecretResponse) -> None:

@@ -126,7 +126,7 @@ class Exchange:
         :raises OSError: no address accepts a connection; the error is that of the last address
         """
         host, port = address
-        candidates = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        candidates = self.resolve(host.strip("[]"), port)
         error = OSError("the host has no address")
         for index, (family, kind, protocol, _, target) in enumerate(candidates):
             sock = socket.socket(family, kind, protocol)
@@ -151,6 +151,16 @@ class Exchange:
                 return sock
         raise error
 
+    def resolve(self, host: str, port: int) -> list[Any]:
+        """
+        Return the addresses of a host, as :func:`socket.getaddrinfo` does.
+
+        :param host: host name or IP address, without brackets
+        :param port: port
+        :raises OSError: the host name does not resolve
+        """
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
     def watch(self, sock: socket.socket) -> None:
         """
         Shut a connection down at the deadline. Call it once in an exchange.
@@ -161,8 +171,12 @@ class Exchange:
 
     # --- what has happened so far
 
-    def connected(self) -> None:
-        """Note that the connection is made, with proxy and TLS: octets received from now on are the response."""
+    def connected(self, sock: Any = None) -> None:  # noqa: ARG002 - for subclasses
+        """
+        Note that the connection is made, with proxy and TLS: octets received from now on are the response.
+
+        :param sock: the socket, after the TLS handshake if there is one; None if it is not known
+        """
         self._deadline = min(time.monotonic() + self.timeout, self._started + self._total)
         self._is_connected = True
         self._octets = 0

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import requests
 from requests.auth import HTTPBasicAuth
+from requests.utils import select_proxy
 
 from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.get_provider_info import USER_AGENT
-from airflow_provider_loanauth.redaction import encoded_forms, sanitize_exceptions
+from airflow_provider_loanauth.redaction import SecretStr, encoded_forms, sanitize_exceptions
 from airflow_provider_loanauth.service.adapter import LimitedAdapter
 from airflow_provider_loanauth.service.errors import (
     TRANSPORT_EXCEPTIONS,
@@ -79,27 +80,42 @@ class Transport:
 
     @sanitize_exceptions
     @not_traced()
-    def send(self, request: WireRequest) -> WireResponse:
+    def send(self, request: WireRequest, *, exchange: Exchange | None = None) -> WireResponse:
         """
         Send a request once.
 
         :param request: the request
+        :param exchange: the limits of the request, not used before; None: those of the timeout
         :return: the response, also for an error status; with a ``failure`` if it is known by its status only, because
             its headers or its body are broken, late or too large
         :raises UnavailableError: there is no response
         :raises ResponseError: there is a response, but its status cannot be read
         :raises SettingsError: the certificate, the CA bundle, the address or the proxy is wrong
         """
-        with _REDACTING_FILTER.hiding(request), Exchange(self._timeout) as exchange:
+        with _REDACTING_FILTER.hiding(request), exchange or Exchange(self._timeout) as limits:
             try:
-                return self._send(request, exchange)
+                return self._send(request, limits)
             finally:
                 # The limits are those of one connection, so the next request must not use it again.
                 self._session.close()
 
-    def _send(self, request: WireRequest, exchange: Exchange) -> WireResponse:
+    def proxy_url(self, url: str) -> str | None:
+        """
+        Return the URL of the proxy that a request uses; it may contain a password. None: the request uses no proxy.
+
+        :param url: URL of the request
+        """
+        self._trust_environment_for(url)
+        merged = self._session.merge_environment_settings(url, proxies_of(self._proxy), None, None, None)
+        proxy = select_proxy(url, merged["proxies"])
+        return SecretStr(proxy) if proxy else None
+
+    def _trust_environment_for(self, url: str) -> None:
         # Plain http is for loopback only. A proxy of the environment would receive the password unencrypted.
-        self._session.trust_env = not request.url.startswith("http:")
+        self._session.trust_env = not url.startswith("http:")
+
+    def _send(self, request: WireRequest, exchange: Exchange) -> WireResponse:
+        self._trust_environment_for(request.url)
         # Pass octets: requests would encode strings as Latin-1, but RFC 7617 §2.1 specifies UTF-8.
         basic = request.basic and HTTPBasicAuth(*(part.encode() for part in request.basic))
         try:

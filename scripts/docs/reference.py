@@ -108,6 +108,7 @@ GROUPS = {
         Entry("hooks.loanauth.LoanAuthHook"),
         Entry("auth.session.PricingSession"),
     ),
+    "Checks": (Entry("check.check_connection"), Entry("check.report.Report")),
     "Credentials": (Entry("credentials.AccessToken"), Entry("credentials.ApiSecret")),
     "Responses": (
         Entry("models.TokenResponse"),

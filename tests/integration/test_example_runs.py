@@ -12,6 +12,8 @@ from loanauth_sandbox.server import running_sandbox
 from tests.integration.test_dags import run
 from tests.support.airflow_scratch import conn_variable
 from tests.support.paths import EXAMPLE_DAGS, ROOT
+from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
+from tests.support.secret_search import found_in
 
 pytestmark = pytest.mark.xdist_group("dags")
 
@@ -51,7 +53,23 @@ def test_check_connection_authenticates_once_and_returns_nothing(metadata_templa
     assert outcome.states("check_connection") == {"check": "success"}
     assert (counters.authentications.succeeded, counters.prices.succeeded) == (1, 0)
     assert outcome.xcom("check_connection", "check") == []
+    for line in ("✓ Settings", "✓ Fernet key", "✓ Response", "✓ Login"):
+        assert line.encode() in outcome.printed
     assert b"with Authen JWT" in outcome.printed
+    assert b"Usable." in outcome.printed
+
+
+def test_check_connection_fails_if_the_connection_cannot_be_used(metadata_template, tmp_path):
+    shutil.copy(metadata_template, tmp_path)
+    with running_sandbox(accounts=[COMPANY]) as sandbox:
+        connection = with_wrong_password(sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
+        env = dict([conn_variable("loanauth_default", connection)])
+        [outcome] = run(tmp_path, ("checked", with_named_dag(tmp_path, "check_connection"), env))
+        assert sandbox.counters().token == 1
+    assert outcome.states("check_connection") == {"check": "failed"}
+    assert "✗ Login".encode() in outcome.printed
+    for octets in outcome.octets.values():
+        assert found_in(octets, SECRETS) == []
 
 
 def test_check_sharing_counts_the_tokens_after_the_first_one_has_expired(metadata_template, tmp_path):

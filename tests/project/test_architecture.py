@@ -51,6 +51,7 @@ PUBLIC = {
     "auth": "LoanAuth",
     "auth.httpx": "LoanAuth",
     "auth.requests": "LoanAuth",
+    "check": "check_connection",
     "credentials": "AccessToken ApiSecret",
     "exceptions": "LoanAuthError RejectedError ResponseError SealError SettingsError UnavailableError",
     "get_provider_info": "get_provider_info",
@@ -114,6 +115,7 @@ def test_no_signature_shows_an_ellipsis():
         ("hooks.loanauth", "LoanAuthHook.get_plaintext", {"method": None}),
         ("hooks.loanauth", "LoanAuthHook.aget_credential", {"method": None}),
         ("auth", "LoanAuth.__init__", {"min_ttl": 60}),
+        ("check", "check_connection", {"method": None, "login": False}),
         ("auth", "LoanAuth.from_connection", {"conn_id": "loanauth_default", "method": None, "min_ttl": 60}),
         ("auth.httpx", "LoanAuth.__init__", {"min_ttl": 60}),
         (

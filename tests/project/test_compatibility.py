@@ -87,6 +87,12 @@ def imports_of_dags():
     return "airflow.sdk" if find_spec("airflow.sdk") else "airflow.decorators"
 
 
+def commands_of_providers():
+    from airflow.providers_manager import ProvidersManager
+
+    return "yes" if hasattr(ProvidersManager, "cli_command_functions") else "no"
+
+
 ROWS = {
     "The form comes from": form_source,
     "Test with an empty Port": test_with_an_empty_port,
@@ -94,6 +100,7 @@ ROWS = {
     "`user_id=12e4` in a connection URI": number_in_a_uri,
     "This package's classes in XCom are allowed by": class_in_xcom,
     "DAG files import `dag`, `task` from": imports_of_dags,
+    "`airflow loanauth check`": commands_of_providers,
 }
 for _function in ROWS.values():
     _function.__test__ = False

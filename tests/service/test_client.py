@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from datetime import datetime, timedelta, timezone
@@ -13,7 +14,7 @@ import pendulum
 import pytest
 
 from airflow_provider_loanauth.connection.settings import load
-from airflow_provider_loanauth.exceptions import RejectedError, SettingsError, UnavailableError
+from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.service import client as module
 from airflow_provider_loanauth.service import protocol, retry
@@ -71,6 +72,32 @@ def test_the_request_has_the_values_of_the_settings(method):
         names = ("client_id", "client_secret") if method == "jwt" else ("los_client_id", "los_client_secret")
         assert request.basic == tuple(extra[name] for name in names)
         assert request.headers["Origin"] == extra["origin"]
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        pytest.param(json_response(FULL_TOKEN_BODY), (200, None), id="a credential"),
+        pytest.param(json_response(b"{}", "400 Bad Request"), (400, RejectedError), id="a rejection"),
+        pytest.param(json_response(b"[]"), (200, ResponseError), id="another shape"),
+        pytest.param(None, (None, UnavailableError), id="no response"),
+    ],
+)
+def test_a_caller_gets_each_response_as_it_was_received(loopback, response, expected):
+    loopback.responses = [response]
+    observed = []
+    client = Client("made-up", max_attempts=1, now=lambda: REQUESTED_AT)
+    status, error = expected
+    with contextlib.nullcontext() if error is None else pytest.raises(error):
+        client.authenticate(settings_of("jwt", loopback.url), on_response=lambda *pair: observed.append(pair))
+    if status is None:
+        assert observed == []
+        return
+    [(request, received, requested_at)] = observed
+    assert requested_at == REQUESTED_AT
+    assert request.redacted_url == f"{loopback.url}/oauth/token"
+    assert received.status == status
+    assert response.endswith(received.body)
 
 
 @pytest.mark.parametrize("in_headers", [False, True])

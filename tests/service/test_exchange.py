@@ -659,7 +659,7 @@ def test_an_interruption(where, loopback, monkeypatch):
     class Interruption(BaseException):
         pass
 
-    def interrupt(exchange):
+    def interrupt(exchange, *_):
         raise Interruption
 
     monkeypatch.setattr(Exchange, where, interrupt)

@@ -17,6 +17,7 @@ from typing_extensions import assert_type
 from airflow_provider_loanauth import auth
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth import httpx as auth_httpx
+from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
@@ -224,6 +225,19 @@ def other_models(response: ApiSecretResponse, person: Person, policy: LoanAppSes
     assert_type(policy.limit_one_session_per_loan_app, bool | None)
     for extra_fields in (response.extra_fields, person.extra_fields, policy.extra_fields):
         assert_type(extra_fields, Mapping[str, Any])
+
+
+# --- check ---
+
+
+def check(method: Method | None) -> str:
+    report = check_connection("loanauth_default", method, login=True)
+    assert_type(report.status.exit_code, int)
+    assert_type(report.to_json(), str)
+    assert_type([step.name for step in report.steps], list[str])
+    if report.status != "usable":
+        raise ValueError(str(report))
+    return str(report)
 
 
 # --- exceptions ---

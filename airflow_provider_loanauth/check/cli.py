@@ -1,0 +1,118 @@
+"""
+The command ``python -m airflow_provider_loanauth check``. From Airflow 3.2 on, it is also ``airflow loanauth check``.
+
+Airflow imports this module whenever its command line starts, so other modules are imported when the command runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow_provider_loanauth.get_provider_info import METHOD_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_loanauth.check.report import Report
+
+#: Exit code if nothing was checked. ``argparse`` has the same for a wrong command line.
+NOTHING_CHECKED = 2
+
+GROUP_HELP = "Commands of the loan pricing authentication provider"
+HELP = "Check everything between this machine and a working login"
+DESCRIPTION = (
+    "Checks everything between this machine and a working login, step by step, and says what to do. Run it where the "
+    "tasks run. It sends no credential to the service without --login."
+)
+EPILOG = "Exit codes: 0 usable; 1 not usable; 2 cannot tell, for example because the service is down."
+#: Flags and options of each argument, as ``ArgumentParser.add_argument`` and ``airflow.cli.cli_config.Arg`` take them.
+ARGUMENTS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    (("conn_id",), {"metavar": "CONN_ID", "help": "id of the connection"}),
+    (("--method",), {"choices": [*METHOD_NAMES], "help": "method to check; default: that of the connection"}),
+    (("--login",), {"action": "store_true", "help": "log in once, if the steps before succeeded"}),
+    (("--capture",), {"metavar": "FILE", "help": "with --login: write a transcript of the response, without its data"}),
+    (("--json",), {"action": "store_true", "help": "print a JSON document"}),
+)
+
+
+def get_cli_commands() -> list[Any]:
+    """Return the commands that this provider adds to ``airflow``. Airflow calls this from 3.2 on."""
+    from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, lazy_load_command
+
+    arg: Any = Arg  # it has no types
+    check = ActionCommand(
+        name="check",
+        help=HELP,
+        func=lazy_load_command(f"{__name__}.run_and_exit"),
+        args=[arg(flags=flags, **options) for flags, options in ARGUMENTS],
+        description=DESCRIPTION,
+        epilog=EPILOG,
+    )
+    return [GroupCommand(name="loanauth", help=GROUP_HELP, subcommands=[check])]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    Run a command of ``python -m airflow_provider_loanauth``.
+
+    :param arguments: the command and its arguments; None: those of this process
+    :return: exit code
+    """
+    parser = argparse.ArgumentParser(prog="python -m airflow_provider_loanauth", description=GROUP_HELP)
+    check = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
+        "check", help=HELP, description=DESCRIPTION, epilog=EPILOG
+    )
+    for flags, options in ARGUMENTS:
+        check.add_argument(*flags, **options)
+    return run(parser.parse_args(arguments))
+
+
+def run_and_exit(parsed: argparse.Namespace) -> NoReturn:
+    """
+    Run the command ``check`` and end the process.
+
+    :param parsed: the arguments
+    """
+    sys.exit(run(parsed))
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """
+    Run the command ``check``, and print its report on standard output.
+
+    :param parsed: the arguments
+    :return: exit code
+    """
+    report, note = _executed(parsed)
+    if note:
+        sys.stderr.write(f"{note}\n")
+    if report is None:
+        return NOTHING_CHECKED
+    # The encoding of a terminal in a container may lack the marks.
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stdout.write(f"{report.to_json() if parsed.json else report}\n")
+    return report.status.exit_code
+
+
+def _executed(parsed: argparse.Namespace) -> tuple[Report | None, str]:
+    """Execute the command without log lines: Airflow prints them on standard output, and some contain SQL."""
+    disabled = logging.root.manager.disable
+    logging.disable()
+    try:
+        # Whatever is printed all the same must not get into a JSON document.
+        with contextlib.redirect_stdout(sys.stderr):
+            from airflow_provider_loanauth.check.command import execute
+
+            return execute(parsed.conn_id, parsed.method, login=parsed.login, capture=parsed.capture)
+    except Exception as error:  # noqa: BLE001 - its text may contain a secret, and exit code 1 means "not usable"
+        return None, (
+            f"The check itself failed ({type(error).__name__}), so it cannot tell anything about the connection. Check "
+            "that `airflow version` works in this shell."
+        )
+    finally:
+        logging.disable(disabled)

@@ -1,0 +1,210 @@
+"""The command ``check``, in this process and as a program, and as a command of Airflow where that is possible."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import airflow
+import pytest
+
+from airflow_provider_loanauth.check import cli
+from airflow_provider_loanauth.get_provider_info import get_provider_info
+from tests.support.airflow_scratch import conn_variable
+from tests.support.leaks import leaks
+from tests.support.paths import ROOT
+from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
+
+CONN_ID = "checked"
+STEPS = ["settings", "fernet_key", "host_name", "tcp", "proxy", "tls", "response", "clock", "allow_list", "login"]
+PROGRAM = ["airflow_provider_loanauth", "check"]
+SCHEMA = json.loads((Path(airflow.__path__[0]) / "provider_info.schema.json").read_text())
+#: Whether this Airflow lets providers add commands.
+HAS_COMMANDS = "cli" in SCHEMA["properties"]
+
+
+@pytest.fixture
+def connection(sandbox):
+    sandbox.set_accounts([COMPANY])
+    jwt, los = (sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method}"] for method in ("JWT", "LOS"))
+    return copy.deepcopy(jwt) | {"extra": los["extra"] | jwt["extra"] | {"timeout": 5}}
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_report_is_printed(define, connection, capsys, as_json):
+    define(CONN_ID, connection)
+    assert cli.main(["check", CONN_ID, "--login", *(["--json"] if as_json else [])]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert leaks(printed.out, SECRETS.values()) == []
+    if as_json:
+        document = json.loads(printed.out)
+        assert (document["format"], document["status"], document["conn_id"]) == (1, "usable", CONN_ID)
+        assert [one["name"] for one in document["steps"]] == STEPS
+    else:
+        assert printed.out.count("✓") == len(STEPS)
+        assert printed.out.endswith("\nUsable.\n")
+    assert not logging.root.manager.disable
+
+
+@pytest.mark.parametrize(("password", "code"), [("right", 0), ("wrong", 1)])
+def test_a_capture(define, connection, capsys, tmp_path, password, code):
+    define(CONN_ID, connection if password == "right" else with_wrong_password(connection))
+    path = tmp_path / "capture.json"
+    assert cli.main(["check", CONN_ID, "--login", "--json", "--capture", str(path)]) == code
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["conn_id"] == CONN_ID
+    assert printed.err == f"The capture is in {path}. Read it before you send it to the maintainers.\n"
+    assert json.loads(path.read_text())["status"] == (200 if password == "right" else 400)
+    assert leaks(printed.out + path.read_text(), SECRETS.values()) == []
+
+
+def test_a_capture_without_a_response(define, connection, capsys, sandbox, tmp_path):
+    define(CONN_ID, connection)
+    sandbox.set_fault("status", status=503)
+    assert cli.main(["check", CONN_ID, "--login", "--capture", str(tmp_path / "capture.json")]) == 2
+    assert "No capture was written" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "words"),
+    [
+        ([], "new.json", "--capture requires --login"),
+        (["--login"], "existing.json", "exists and is not replaced"),
+        (["--login"], "absent/new.json", "cannot be written"),
+    ],
+)
+def test_a_capture_that_cannot_be_written(define, connection, capsys, sandbox, tmp_path, options, name, words):
+    define(CONN_ID, connection)
+    (tmp_path / "existing.json").touch()
+    assert cli.main(["check", CONN_ID, *options, "--capture", str(tmp_path / name)]) == 2
+    printed = capsys.readouterr()
+    assert words in printed.err
+    # Nothing was checked or sent.
+    assert (printed.out, sandbox.requests()) == ("", [])
+
+
+def test_an_error_of_the_check_itself(monkeypatch, capsys):
+    def fail(*_, **__):
+        raise ValueError("CANARY-text-of-a-library")
+
+    monkeypatch.setattr("airflow_provider_loanauth.check.command.run", fail)
+    assert cli.main(["check", CONN_ID]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "The check itself failed (ValueError)" in printed.err
+    assert "CANARY" not in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "COMMAND"),
+        (["check"], "CONN_ID"),
+        (["check", CONN_ID, "--method", "basic"], "invalid choice"),
+        (["check", CONN_ID, "--log-in"], "unrecognized arguments"),
+    ],
+)
+def test_a_wrong_command_line(capsys, arguments, words):
+    with pytest.raises(SystemExit) as raised:
+        cli.main(arguments)
+    assert raised.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_terminal_without_the_marks(define, connection, monkeypatch, tmp_path):
+    define(CONN_ID, connection)
+    with (tmp_path / "printed").open("w", encoding="ascii") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert cli.main(["check", CONN_ID]) == 0
+    assert "\\u2713 Settings" in (tmp_path / "printed").read_text()
+
+
+def test_the_command_of_airflow():
+    """Airflow reads the section ``cli`` of the metadata from 3.2 on, and ignores it before."""
+    [path] = get_provider_info()["cli"]
+    assert path == f"{cli.__name__}.get_cli_commands"
+    if not HAS_COMMANDS:
+        return
+    [group] = cli.get_cli_commands()
+    [check] = group.subcommands
+    assert (group.name, check.name) == ("loanauth", "check")
+    assert [arg.flags for arg in check.args] == [flags for flags, _ in cli.ARGUMENTS]
+
+
+def program(home, *arguments, environment=None):
+    """Run a module as a program in an Airflow of its own."""
+    # The directory with the tests is not in the path of a user.
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        env=os.environ
+        | {
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "sandbox")]),
+        }
+        | (environment or {}),
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.processes
+def test_programs(connection, tmp_path, metadata_template, sandbox):
+    """Exit codes, and standard output that is one JSON document; with and without a database."""
+    usable = dict([conn_variable(CONN_ID, connection)])
+    rejected = dict([conn_variable(CONN_ID, with_wrong_password(connection))])
+    texts = []
+
+    def check(home, *arguments, environment=None, command=PROGRAM):
+        done = program(home, *command, CONN_ID, "--json", *arguments, environment=environment)
+        texts.extend([done.stdout, done.stderr])
+        document = json.loads(done.stdout)
+        assert [one["name"] for one in document["steps"]] == STEPS
+        return done.returncode, document
+
+    empty, with_database = tmp_path / "empty", tmp_path / "with_database"
+    for home in (empty, with_database):
+        home.mkdir()
+    shutil.copy(metadata_template, with_database)
+    (with_database / "connections.json").write_text(json.dumps({CONN_ID: connection}))
+    code, document = check(empty, environment=usable)
+    assert (code, document["status"]) == (0, "usable")
+    assert sandbox.counters().token == 0
+    code, document = check(empty, "--login", environment=rejected)
+    assert (code, document["status"], sandbox.counters().token) == (1, "not_usable", 1)
+    for home in (empty, with_database):
+        code, document = check(home)
+        assert (code, document["steps"][0]["outcome"]) == (2, "unknown")
+    # A component with access to the database reads it.
+    imported = program(with_database, "airflow", "connections", "import", "connections.json")
+    assert imported.returncode == 0, imported.stderr
+    code, document = check(with_database, "--login")
+    assert (code, document["method"]) == (0, "jwt")
+    command = ["airflow", "loanauth", "check"]
+    if HAS_COMMANDS:
+        code, document = check(with_database, "--method", "los", command=command)
+        assert (code, document["method"]) == (0, "los")
+    else:
+        assert "invalid choice" in program(with_database, *command, CONN_ID).stderr
+    assert leaks("\n".join(texts), SECRETS.values()) == []
+
+
+@pytest.mark.processes
+def test_the_commands_of_airflow_start_without_the_libraries_of_a_check(tmp_path):
+    code = (
+        "import json, sys; before = {*sys.modules}; import airflow_provider_loanauth.check.cli; "
+        "print(json.dumps(sorted({*sys.modules} - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"airflow", "cryptography", "pendulum", "requests", "urllib3"} & {*json.loads(done.stdout)}

@@ -1,0 +1,66 @@
+"""``docs/checking.md`` describes each step, member and exit code of the command ``check``."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timezone
+
+from airflow_provider_loanauth.check.cli import ARGUMENTS
+from airflow_provider_loanauth.check.report import FORMAT, Report, Status
+from airflow_provider_loanauth.check.step import TITLES, Outcome, passed
+from tests.support.paths import ROOT
+
+PAGE = (ROOT / "docs" / "checking.md").read_text(encoding="utf-8")
+
+
+def rows(heading):
+    """Return the rows of all tables under a heading, as lists of cells without code marks."""
+    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)[1]
+    return [
+        [cell.strip(" `") for cell in line.strip("|").split("|")]
+        for line in re.findall(r"^\|.*\|$", section, re.MULTILINE)
+    ]
+
+
+def test_each_line_is_described():
+    described = [(title, name) for title, name, *_ in rows("The lines")[2:]]
+    assert described == [(title, name) for name, title in TITLES.items()]
+
+
+def test_each_exit_code_is_described():
+    described = {name: int(code) for code, name, _ in rows("Exit codes")[2:]}
+    assert described == {status.value: status.exit_code for status in Status}
+
+
+def test_each_member_of_the_document_is_described():
+    report = Report(
+        conn_id="any",
+        method=None,
+        machine="any",
+        versions={},
+        checked_at=datetime.now(timezone.utc),
+        steps=(passed("tcp", "any"),),
+    )
+    document = json.loads(report.to_json())
+    members = [cells[0] for cells in rows("The JSON document") if cells[0] not in {"Member", "Step", "---"}]
+    expected = [*document, *document["steps"][0]]
+    assert members[: len(expected)] == expected
+    assert {*members[len(expected) :]} <= {*TITLES}
+    assert f"| `format` | integer | {FORMAT};" in PAGE
+    for value in [*Outcome, *Status]:
+        assert f"`{value.value}`" in PAGE
+
+
+def test_each_option_is_described():
+    options = [flag for (flag, *_), _ in ARGUMENTS if flag.startswith("--")]
+    assert all(f"`{option}" in PAGE for option in options)
+
+
+def test_the_reports_on_the_page_have_all_lines():
+    reports = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(reports) == 2
+    for report in reports:
+        assert [line[2:14].strip() for line in report.splitlines() if line[:2] in {"✓ ", "✗ ", "– "}] == [  # noqa: RUF001
+            *TITLES.values()
+        ]
