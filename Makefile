@@ -127,6 +127,10 @@ build: $(READY) ## Build wheels and sdists of both distributions into dist/, and
 	done
 	@$(BIN)/python -m scripts.check_dist --constraints $(PINS) dist build/dist
 
+.PHONY: release
+release: $(READY) ## Build the files of a release from HEAD twice, and check them; without a tag: ARGS="--rehearsal"
+	@$(BIN)/python -m scripts.release --constraints $(PINS) $(ARGS)
+
 .PHONY: clean
 clean: ## Remove all files that the other targets create, including .venv
 	@rm -rf $(VENV) .venv-*-* .matrix .e2e .demo .bench .mutate mutants build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,9 +1,10 @@
 """
 Check the wheels and sdists of both distributions (``make build``).
 
-Each wheel must contain its package, its licence and its entry points, and nothing else. In a clean environment with the
-provider's wheel alone, ``airflow providers list`` must show the provider. In another one, with the sandbox's wheel
-alone, the command ``loanauth-sandbox`` must run.
+Each wheel must contain its package, its licence and its entry points, and nothing else. A package index must accept
+the metadata, and be able to show the description. In a clean environment with the provider's wheel alone, ``airflow
+providers list`` must show the provider. In another one, with the sandbox's wheel alone, the command
+``loanauth-sandbox`` must run.
 """
 
 from __future__ import annotations
@@ -11,15 +12,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
 from shutil import which
+from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,6 +53,10 @@ class Distribution:
     project: Path
     entry_points: tuple[str, ...]
     sdist: tuple[str, ...]
+
+    def at(self, root: Path) -> Distribution:
+        """Return the same distribution of another copy of the repository."""
+        return replace(self, project=root / self.project.relative_to(ROOT))
 
     def sources(self) -> set[str]:
         """Return the files of the package, relative to ``project``."""
@@ -118,10 +130,29 @@ def check_wheel(distribution: Distribution, wheel: Path) -> str:
     for line in distribution.entry_points:
         if line not in texts.get("entry_points.txt", "").splitlines():
             raise DistError(f"{wheel.name} lacks the entry point {line}")
-    for other in {PROVIDER, SANDBOX} - {distribution}:
-        if mentions := [name for name, text in modules.items() if other.package in text]:
-            raise DistError(f"{wheel.name} mentions {other.package} in {', '.join(sorted(mentions))}")
-    return str(HeaderParser().parsestr(texts["METADATA"])["Version"])
+    (other,) = {PROVIDER.package, SANDBOX.package} - {distribution.package}
+    if mentions := [name for name, text in modules.items() if other in text]:
+        raise DistError(f"{wheel.name} mentions {other} in {', '.join(sorted(mentions))}")
+    metadata = HeaderParser().parsestr(texts["METADATA"])
+    if broken := relative_links(str(metadata.get_payload())):
+        raise DistError(f"the description in {wheel.name} has links that an index cannot follow: {', '.join(broken)}")
+    return str(metadata["Version"])
+
+
+def relative_links(description: str) -> list[str]:
+    """
+    Return the addresses of links and images that lead nowhere on the page of a package index.
+
+    An index shows the description without the repository, and without anchors for its headings.
+
+    :param description: Markdown, which may contain HTML
+    """
+    tokens = [token for block in MarkdownIt().parse(description) for token in (block, *(block.children or ()))]
+    addresses = [str(token.attrGet(name)) for token in tokens for name in ("href", "src") if token.attrGet(name)]
+    for token in tokens:
+        if token.type in {"html_block", "html_inline"}:
+            addresses += re.findall(r"""\b(?:href|src)\s*=\s*["']?([^"'\s>]+)""", token.content)
+    return [address for address in addresses if not address.startswith(("https://", "http://", "mailto:"))]
 
 
 def check_sdist(distribution: Distribution, sdist: Path) -> None:
@@ -137,16 +168,26 @@ def check_sdist(distribution: Distribution, sdist: Path) -> None:
         raise DistError(f"{sdist.name} lacks {', '.join(sorted(missing))}")
 
 
-def run(*command: str | Path, home: Path) -> str:
+def run(
+    *command: str | Path,
+    variables: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    umask: int = -1,
+) -> str:
     """
-    Run a command with a scratch Airflow home, and return its standard output.
+    Run a command, and return its standard output.
 
+    :param variables: environment variables; the settings of Airflow and of Python are not inherited
+    :param directory: where to run it; None: in the current directory
+    :param umask: the file mode creation mask; -1: that of this process
     :raises DistError: the command fails; the message has its output
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYTHON"))}
     done = subprocess.run(  # noqa: S603 - fixed commands
         command,
-        env=inherited | {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"},
+        env={**inherited, **(variables or {})},
+        cwd=directory,
+        umask=umask,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -157,53 +198,90 @@ def run(*command: str | Path, home: Path) -> str:
     return done.stdout
 
 
-def install(wheel: Path, constraints: Path, environment: Path, home: Path) -> Path:
+def check_metadata(*files: Path) -> None:
     """
-    Install a wheel, without extras, into a new environment.
+    Check that a package index would accept wheels and sdists.
+
+    :raises DistError: it would not
+    """
+    run(sys.executable, "-m", "twine", "check", "--strict", *files)
+
+
+def install(wheel: Path, constraints: Path, environment: Path) -> Path:
+    """
+    Install a wheel, without extras, into a new environment with nothing else, not even pip.
 
     :return: the directory of the environment's programs
     :raises DistError: it cannot be installed
     """
-    run(sys.executable, "-m", "venv", "--clear", environment, home=home)
+    run(sys.executable, "-m", "venv", "--clear", "--without-pip", environment)
     programs = environment / "bin"
     uv = which("uv", path=Path(sys.executable).parent)
     python = programs / "python"
-    installer = (uv, "pip", "install", "--python", python) if uv else (python, "-m", "pip", "install")
-    run(*installer, "--quiet", "-c", constraints, wheel, home=home)
+    installer = (
+        (uv, "pip", "install", "--python", python)
+        if uv
+        else (sys.executable, "-m", "pip", "--python", python, "install", "--disable-pip-version-check")
+    )
+    run(*installer, "--quiet", "-c", constraints, wheel)
     return programs
 
 
-def check_provider(programs: Path, version: str, home: Path) -> None:
+def check_provider(programs: Path, version: str) -> None:
     """
     Check that Airflow shows the provider and its plugin, and that the sandbox was not installed with it.
 
     :raises DistError: one of these checks fails
     """
     python = programs / "python"
-    providers = json.loads(run(python, "-m", "airflow", "providers", "list", "-o", "json", home=home))
-    versions = [one["version"] for one in providers if one["package_name"] == PROVIDER.name]
+    with tempfile.TemporaryDirectory() as home:
+        airflow = {"AIRFLOW_HOME": home, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+        listed = run(python, "-m", "airflow", "providers", "list", "-o", "json", variables=airflow)
+        plugins = run(python, "-m", "airflow", "plugins", "-o", "json", variables=airflow)
+    versions = [one["version"] for one in json.loads(listed) if one["package_name"] == PROVIDER.name]
     if versions != [version]:
         raise DistError(f"airflow providers list shows {versions or 'nothing'} for {PROVIDER.name} {version}")
-    if "loanauth" not in run(python, "-m", "airflow", "plugins", "-o", "json", home=home):
+    if "loanauth" not in plugins:
         raise DistError("airflow plugins does not show the plugin loanauth")
-    found = run(
-        python,
-        "-c",
-        f"from importlib.util import find_spec; print(find_spec({SANDBOX.package!r}))",
-        home=home,
-    )
+    found = run(python, "-c", f"from importlib.util import find_spec; print(find_spec({SANDBOX.package!r}))")
     if found.strip() != "None":
         raise DistError(f"the sandbox was installed with the provider: {found.strip()}")
 
 
-def check_sandbox(programs: Path, home: Path) -> None:
+def check_sandbox(programs: Path) -> None:
     """
     Check that the sandbox's command runs.
 
     :raises DistError: the command fails
     """
-    if "--port" not in run(programs / "loanauth-sandbox", "--help", home=home):
+    if "--port" not in run(programs / "loanauth-sandbox", "--help"):
         raise DistError("loanauth-sandbox --help does not list the option --port")
+
+
+def check(distribution: Distribution, dist: Path, constraints: Path, environment: Path) -> str:
+    """
+    Run all checks of a distribution, and print what was found.
+
+    :param dist: directory with its wheel and its sdist
+    :param constraints: pins of the clean environment
+    :param environment: directory of the clean environment, which is created again
+    :return: the version of the wheel
+    :raises DistError: a check fails
+    """
+    wheel, sdist = (distribution.built(dist, pattern) for pattern in ("*.whl", "*.tar.gz"))
+    version = check_wheel(distribution, wheel)
+    check_sdist(distribution, sdist)
+    check_metadata(wheel, sdist)
+    print(f"{wheel.name}: the {len(distribution.sources())} files of the package and nothing else")
+    print(f"{sdist.name}: with {', '.join(distribution.sdist)}")
+    programs = install(wheel, constraints, environment)
+    if distribution.name == PROVIDER.name:
+        check_provider(programs, version)
+        print(f"In a clean environment, airflow providers list shows {PROVIDER.name} {version}")
+    else:
+        check_sandbox(programs)
+        print("In a clean environment, loanauth-sandbox --help runs")
+    return version
 
 
 def main() -> int:
@@ -214,21 +292,8 @@ def main() -> int:
     parser.add_argument("environments", type=Path, help="directory of the clean environments, which are recreated")
     arguments = parser.parse_args()
     try:
-        with tempfile.TemporaryDirectory() as directory:
-            home = Path(directory)
-            for distribution in (PROVIDER, SANDBOX):
-                wheel, sdist = (distribution.built(arguments.dist, pattern) for pattern in ("*.whl", "*.tar.gz"))
-                version = check_wheel(distribution, wheel)
-                check_sdist(distribution, sdist)
-                print(f"{wheel.name}: the {len(distribution.sources())} files of the package and nothing else")
-                print(f"{sdist.name}: with {', '.join(distribution.sdist)}")
-                programs = install(wheel, arguments.constraints, arguments.environments / distribution.name, home)
-                if distribution is PROVIDER:
-                    check_provider(programs, version, home)
-                    print(f"In a clean environment, airflow providers list shows {PROVIDER.name} {version}")
-                else:
-                    check_sandbox(programs, home)
-                    print("In a clean environment, loanauth-sandbox --help runs")
+        for distribution in (PROVIDER, SANDBOX):
+            check(distribution, arguments.dist, arguments.constraints, arguments.environments / distribution.name)
     except DistError as error:
         print(f"FAILED: {error}", file=sys.stderr)
         return 1

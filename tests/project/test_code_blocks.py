@@ -411,7 +411,7 @@ def test_a_wrong_command_is_found(code):
 #: What checks the text blocks of a page.
 TEXT = {
     "docs/architecture.md": "test_the_layers",
-    "docs/checking.md": "tests/check: the report that the command prints",
+    "docs/checking.md": "test_checking.py: lines of the report",
     "docs/deploying.md": "test_deploying.py: lines of the log",
     "docs/reference.md": "test_reference.py: the page is generated",
     "docs/service-interface.md": "nothing: the service states it; the tests send what tests/support/wire_cases.py has",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import airflow_provider_loanauth
 from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME, get_provider_info
 from scripts import check_dist
 from scripts.check_dist import PROVIDER, SANDBOX
+from scripts.reproducible import differences
 from tests.support.paths import PACKAGE, ROOT
 
 
@@ -30,13 +32,18 @@ def distribution(request):
     return request.param
 
 
+def build(project, directory, **variables):
+    """Build the wheel and the sdist of a project."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(project)]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.fixture(scope="module")
 def dist(distribution, tmp_path_factory):
     """Return a directory with the wheel and the sdist of a distribution."""
     directory = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(distribution.project)]
-    done = subprocess.run(build, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    build(distribution.project, directory, SOURCE_DATE_EPOCH="1767323045")
     return directory
 
 
@@ -55,6 +62,13 @@ def changed(wheel, directory, *, without=None, **files):
         for name, text in files.items():
             new.writestr(name, text)
     return copy
+
+
+def metadata(wheel):
+    """Return the name and the text of the metadata in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return name, archive.read(name).decode()
 
 
 def test_the_wheel_contains_the_whole_package_and_nothing_else(distribution, wheel):
@@ -92,12 +106,58 @@ def test_a_wheel_that_mentions_the_other_distribution_is_rejected(distribution, 
         check_dist.check_wheel(distribution, changed(wheel, tmp_path, **{module: f"import {other.package}\n"}))
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[a](docs/a.md), ![b](docs/b.png) and [c](#heading)", ["docs/a.md", "docs/b.png", "#heading"]),
+        ("| [a](a.md) |\n|---|\n| [b][1] |\n\n[1]: b.md", ["a.md", "b.md"]),
+        ('<img src="docs/a.svg" alt="A">\n\nText with <a href=b.md>b</a>', ["docs/a.svg", "b.md"]),
+        ("[a](https://lender.example/a), <mailto:pat@lender.example>, `[b](b.md)`\n```\n[c](c.md)\n```", []),
+    ],
+)
+def test_links_that_an_index_cannot_follow(text, expected):
+    assert check_dist.relative_links(text) == expected
+
+
+def test_a_wheel_with_a_relative_link_in_its_description_is_rejected(distribution, wheel, tmp_path):
+    name, text = metadata(wheel)
+    linked = changed(wheel, tmp_path, **{name: f"{text}\n[more](docs/more.md)\n"})
+    with pytest.raises(check_dist.DistError, match=r"links that an index cannot follow: docs/more\.md"):
+        check_dist.check_wheel(distribution, linked)
+
+
+def test_the_description_is_the_readme_with_the_text_of_its_links(distribution, wheel):
+    description = metadata(wheel)[1].partition("\n\n")[2]
+    readme = (distribution.project / "README.md").read_text(encoding="utf-8")
+    assert description.count("\n#") == readme.count("\n#")
+    for text, address in re.findall(r"!?\[([^\]]+)\]\(([^)]+)\)", readme):
+        assert text in description
+        assert address.startswith("https://") or f"]({address})" not in description
+
+
+def test_metadata_that_an_index_rejects_is_rejected(distribution, wheel, tmp_path):
+    name, text = metadata(wheel)
+    check_dist.check_metadata(wheel)
+    wrong = changed(wheel, tmp_path, **{name: text.replace("Expression: Apache-2.0", "Expression: Apache-0.0")})
+    with pytest.raises(check_dist.DistError, match=r"Apache-0\.0"):
+        check_dist.check_metadata(wrong)
+
+
 def test_the_sdist_contains_the_files_that_its_tests_need(distribution, dist):
     sdist = distribution.built(dist, "*.tar.gz")
     check_dist.check_sdist(distribution, sdist)
     more = replace(distribution, sdist=(*distribution.sdist, "no-such-file"))
     with pytest.raises(check_dist.DistError, match="lacks no-such-file"):
         check_dist.check_sdist(more, sdist)
+
+
+def test_the_sdist_alone_builds_the_same_bytes_again(distribution, dist, tmp_path):
+    sdist = distribution.built(dist, "*.tar.gz")
+    subprocess.run(["tar", "--extract", f"--file={sdist}", f"--directory={tmp_path}"], check=True)
+    sources = tmp_path / sdist.name.removesuffix(".tar.gz")
+    time = int((sources / "pyproject.toml").stat().st_mtime)
+    build(sources, tmp_path / "rebuilt", SOURCE_DATE_EPOCH=str(time))
+    assert differences(dist, tmp_path / "rebuilt") == []
 
 
 def test_the_sdist_of_the_provider_contains_the_sandbox():

@@ -1,0 +1,233 @@
+"""``make release``: the conditions of a release, its files, and that no half-made release is left."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from datetime import date
+
+import pytest
+
+from scripts import release
+from scripts.check_dist import DistError
+from tests.support.git_repository import GitRepository
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.processes
+
+TODAY = date(2026, 1, 2)
+PROVIDER = "airflow_provider_loanauth/__init__.py"
+SANDBOX = "sandbox/loanauth_sandbox/__init__.py"
+CONSTRAINTS = ROOT / "constraints" / "airflow-3.3.txt"
+
+
+def sources(provider="1.2.3", sandbox="1.2.3", heading="[1.2.3] - 2026-01-02"):
+    return {
+        PROVIDER: f'__version__ = "{provider}"\n',
+        SANDBOX: f'__version__ = "{sandbox}"\n',
+        "CHANGELOG.md": f"# Changelog\n\n## {heading}\n\nText.\n\n## [1.2.2] - 2025-12-01\n",
+        ".gitignore": "/build/\n",
+    }
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """Return a repository with the files of a release. The script works on it."""
+    repository = GitRepository(tmp_path / "repository")
+    repository.commit(sources())
+    monkeypatch.setattr(release, "ROOT", repository.root)
+    monkeypatch.setattr(release, "RELEASES", repository.root / "build" / "release")
+    monkeypatch.setattr(release, "REHEARSAL", repository.root / "build" / "rehearsal")
+    monkeypatch.setattr(release, "check_build_tools", lambda constraints: None)
+    return repository
+
+
+def tag(repository, *options):
+    repository.git("tag", *(options or ("--annotate",)), "v1.2.3", *(() if options else ("--message", "Version 1.2.3")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"sandbox": "1.2.4"},
+            "airflow-provider-loanauth has 1.2.3, loanauth-sandbox has 1.2.4, CHANGELOG.md has 1.2.3",
+        ),
+        ({"provider": "1.2.2", "sandbox": "1.2.2"}, "loanauth-sandbox has 1.2.2, CHANGELOG.md has 1.2.3"),
+        ({"heading": "[Unreleased]"}, "CHANGELOG.md has Unreleased"),
+        ({"provider": "1.2", "sandbox": "1.2", "heading": "[1.2]"}, "the version 1.2 is not of the form X.Y.Z"),
+        ({"provider": "01.2.3", "sandbox": "01.2.3", "heading": "[01.2.3]"}, "01.2.3 is not of the form"),
+        ({"provider": "1.2.3.dev1", "sandbox": "1.2.3.dev1", "heading": "[1.2.3.dev1]"}, "is not of the form"),
+    ],
+    ids=str,
+)
+def test_versions_that_differ_or_have_another_form_are_rejected(repository, changes, message):
+    assert release.read_version(repository.root) == "1.2.3"
+    repository.commit(sources(**changes))
+    with pytest.raises(DistError, match=re.escape(message)):
+        release.read_version(repository.root)
+
+
+def test_a_missing_version_is_rejected(repository):
+    repository.commit({PROVIDER: "", "CHANGELOG.md": "# Changelog\n"})
+    with pytest.raises(DistError, match=r"loanauth has no version, .* CHANGELOG\.md has no version"):
+        release.read_version(repository.root)
+
+
+def no_tag(_):
+    """Make no tag."""
+
+
+def lightweight_tag(repository):
+    tag(repository, "--no-sign")
+
+
+def old_tag(repository):
+    tag(repository)
+    repository.commit({"more.txt": ""})
+
+
+def untracked_file(repository):
+    tag(repository)
+    (repository.root / "more.txt").touch()
+
+
+def changed_file(repository):
+    tag(repository)
+    (repository.root / PROVIDER).write_text("")
+
+
+@pytest.mark.parametrize(
+    ("heading", "prepare", "message"),
+    [
+        ("[1.2.3] - 2026-01-02", tag, None),
+        ("[1.2.3] - 2025-12-31", tag, None),
+        ("[1.2.3] - unreleased", tag, "has 'unreleased' instead of a date: write the day, such as 2026-01-02"),
+        ("[1.2.3]", tag, "has 'no date' instead of a date"),
+        ("[1.2.3] - 2026-02-30", tag, "has '2026-02-30' instead of a date"),
+        ("[1.2.3] - 2026-01-03", tag, "The date 2026-01-03 in CHANGELOG.md is in the future"),
+        ("[1.2.3] - 2026-01-02", no_tag, "no tag v1.2.3: git tag --annotate v1.2.3 --message 'Version 1.2.3'"),
+        ("[1.2.3] - 2026-01-02", lightweight_tag, "v1.2.3 is not annotated"),
+        ("[1.2.3] - 2026-01-02", old_tag, "v1.2.3 is on another commit than HEAD: git checkout v1.2.3"),
+        ("[1.2.3] - 2026-01-02", untracked_file, "The work tree has changes"),
+        ("[1.2.3] - 2026-01-02", changed_file, "The work tree has changes"),
+    ],
+)
+def test_the_conditions_of_a_release(repository, heading, prepare, message):
+    if heading != "[1.2.3] - 2026-01-02":
+        repository.commit(sources(heading=heading))
+    prepare(repository)
+    unmet = list(release.unmet_conditions(repository.root, repository.root, "1.2.3", TODAY))
+    assert len(unmet) == (message is not None)
+    assert all(message in line for line in unmet)
+
+
+def test_all_unmet_conditions_are_reported_at_once(repository):
+    repository.commit(sources(heading="[1.2.3] - unreleased"))
+    (repository.root / "more.txt").touch()
+    with pytest.raises(DistError, match=r"(?s)not ready for the release of 1\.2\.3:.*a date.*work tree.*no tag"):
+        release.release(CONSTRAINTS, rehearsal=False)
+
+
+def test_build_tools_have_their_pinned_versions(tmp_path, monkeypatch):
+    pins = {"hatchling": "1.2", "hatch-fancy-pypi-readme": "3.4"}
+    constraints = tmp_path / "pins.txt"
+    constraints.write_text("".join(f"{name}=={version}\n    # via nothing\n" for name, version in pins.items()))
+    monkeypatch.setattr(release.metadata, "version", pins.copy().get)
+    release.check_build_tools(constraints)
+    constraints.write_text(constraints.read_text().replace("3.4", "3.5"))
+    with pytest.raises(DistError, match=r"hatch-fancy-pypi-readme 3\.4 is installed, but .*pins\.txt pins 3\.5"):
+        release.check_build_tools(constraints)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Make one file instead of the files of a release. Its text is the value of ``text``, or an error to raise."""
+    result = {"text": "one"}
+
+    def write_files(commit, version, work, constraints):
+        directory = work / "first" / "dist"
+        directory.mkdir(parents=True)
+        (directory / f"example-{version}.txt").write_text("half")
+        if isinstance(result["text"], BaseException):
+            raise result["text"]
+        (directory / f"example-{version}.txt").write_text(result["text"])
+        return directory
+
+    monkeypatch.setattr(release, "write_files", write_files)
+    return result
+
+
+def kept(repository):
+    """Return the files below ``build``, with their texts."""
+    files = [path for path in (repository.root / "build").rglob("*") if path.is_file()]
+    return {path.relative_to(repository.root / "build").as_posix(): path.read_text() for path in files}
+
+
+def test_a_release_and_a_rehearsal_have_different_directories(repository, made, capsys):
+    repository.commit(sources(heading="[1.2.3] - unreleased"))
+    release.release(CONSTRAINTS, rehearsal=True)
+    assert kept(repository) == {"rehearsal/example-1.2.3.txt": "one"}
+    assert re.search(r"(?s)This was a rehearsal.*a date.*no tag", capsys.readouterr().out)
+    made["text"] = "two"
+    release.release(CONSTRAINTS, rehearsal=True)
+    assert kept(repository) == {"rehearsal/example-1.2.3.txt": "two"}
+
+    repository.commit(sources())
+    tag(repository)
+    capsys.readouterr()
+    release.release(CONSTRAINTS, rehearsal=False)
+    assert kept(repository).keys() == {"rehearsal/example-1.2.3.txt", "release/1.2.3/example-1.2.3.txt"}
+    assert "rehearsal" not in capsys.readouterr().out
+
+
+def test_the_files_of_a_release_never_change(repository, made, capsys):
+    tag(repository)
+    release.release(CONSTRAINTS, rehearsal=False)
+    release.release(CONSTRAINTS, rehearsal=False)
+    assert "build/release/1.2.3 already has the same files" in capsys.readouterr().out
+    made["text"] = "two"
+    with pytest.raises(DistError, match=r"must not change:\n  example-1\.2\.3\.txt: "):
+        release.release(CONSTRAINTS, rehearsal=False)
+    assert kept(repository) == {"release/1.2.3/example-1.2.3.txt": "one"}
+
+
+@pytest.mark.parametrize("error", [DistError("a check fails"), KeyboardInterrupt(), SystemExit(143)], ids=repr)
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_a_failed_or_interrupted_run_leaves_nothing(repository, made, error, rehearsal):
+    tag(repository)
+    made["text"] = error
+    with pytest.raises(type(error)):
+        release.release(CONSTRAINTS, rehearsal=rehearsal)
+    assert not any((repository.root / "build").iterdir())
+
+
+def test_a_signal_interrupts_the_run_once(monkeypatch):
+    handlers = {}
+    monkeypatch.setattr(release.signal, "signal", handlers.__setitem__)
+    with pytest.raises(SystemExit) as caught:
+        release.stop(signal.SIGTERM, None)
+    assert caught.value.code == 143
+    assert handlers == dict.fromkeys([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], signal.SIG_IGN)
+
+
+def test_the_checksums_can_be_verified(tmp_path):
+    for name in ("b.whl", "a.tar.gz"):
+        (tmp_path / name).write_text(name)
+    release.write_checksums(tmp_path)
+    verify = ["sha256sum", "--check", "--strict", release.CHECKSUMS]
+    done = subprocess.run(verify, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "a.tar.gz: OK\nb.whl: OK\n"
+    (tmp_path / "b.whl").write_text("changed")
+    assert subprocess.run(verify, cwd=tmp_path, capture_output=True, check=False).returncode == 1
+
+
+def test_the_page_names_the_files_and_the_command_for_the_tag(repository):
+    page = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
+    lines = "\n".join(release.unmet_conditions(repository.root, repository.root, "1.2.3", TODAY))
+    (command,) = re.findall(r"git tag .*", lines)
+    assert command.replace("1.2.3", "X.Y.Z") in page
+    for distribution in release.DISTRIBUTIONS:
+        for suffix in ("-X.Y.Z-py3-none-any.whl", "-X.Y.Z.tar.gz", "-X.Y.Z.cdx.json"):
+            assert f"`{distribution.package}{suffix}`" in page

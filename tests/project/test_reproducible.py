@@ -1,0 +1,162 @@
+"""Two builds in different surroundings: the same bytes, or a message that names what differs."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+import zipfile
+
+import pytest
+
+from scripts.check_dist import DistError
+from scripts.reproducible import SURROUNDINGS, build, build_twice, differences, export
+from tests.support.git_repository import GitRepository
+
+pytestmark = pytest.mark.processes
+
+PYPROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "example"
+version = "1.2.3"
+requires-python = ">=3.10"
+
+[tool.hatch.build.hooks.custom]
+"""
+#: A build hook that adds a file with the value of an expression to the sdist.
+HOOK = """
+import json, os, pathlib, time
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+class Hook(BuildHookInterface):
+    def initialize(self, version, build_data):
+        if self.target_name == "sdist":
+            source = pathlib.Path(self.root, "pyproject.toml").stat()
+            pathlib.Path(self.root, "example", "built.json").write_text(json.dumps({expression}))
+"""
+#: What differs between the two builds → the expression that returns it.
+DIFFERENT = {
+    "directory": "self.root",
+    "home": "os.environ['HOME']",
+    "time zone": "time.localtime(0).tm_hour",
+    "locale": "os.environ['LC_ALL']",
+    "hash seed": "hash('a')",
+    "umask": "os.umask(0o022)",
+    "time of the sources": "source.st_mtime",
+    "mode of the sources": "source.st_mode",
+}
+SDIST, WHEEL = "example-1.2.3.tar.gz", "example-1.2.3-py3-none-any.whl"
+
+
+@pytest.fixture
+def repository(tmp_path):
+    return GitRepository(tmp_path / "repository")
+
+
+def commit_project(repository, expression):
+    """Commit a project with the hook, and return the id of the commit."""
+    hook = HOOK.format(expression=expression)
+    return repository.commit({"pyproject.toml": PYPROJECT, "example/__init__.py": "", "hatch_build.py": hook})
+
+
+def test_the_files_have_the_time_of_the_commit(repository, tmp_path):
+    commit = commit_project(repository, "os.environ['SOURCE_DATE_EPOCH']")
+    dist = build_twice(repository.root, commit, (".",), tmp_path / "work")
+    assert {file.name for file in dist.iterdir()} == {SDIST, WHEEL}
+    with zipfile.ZipFile(dist / WHEEL) as built:
+        assert {info.date_time for info in built.infolist()} == {(2026, 1, 2, 3, 4, 4)}  # zip has even seconds
+        assert json.loads(built.read("example/built.json")) == "1767323045"
+    with tarfile.open(dist / SDIST) as built:
+        assert {info.mtime for info in built} == {1767323045}
+
+
+def test_the_surroundings_of_the_two_builds_differ(repository, tmp_path):
+    values = []
+    commit = commit_project(repository, f"{{{', '.join(f'{name!r}: {value}' for name, value in DIFFERENT.items())}}}")
+    for surroundings in SURROUNDINGS:
+        dist = build(repository.root, commit, (".",), tmp_path / "work", surroundings)
+        with zipfile.ZipFile(dist / WHEEL) as built:
+            values.append(json.loads(built.read("example/built.json")))
+    assert [name for name in DIFFERENT if values[0][name] == values[1][name]] == []
+
+
+def test_a_build_that_depends_on_its_surroundings_is_rejected(repository, tmp_path):
+    commit = commit_project(repository, "self.root")
+    with pytest.raises(DistError, match=rf"differ: {WHEEL}: example/built\.json has a different content; {SDIST}: "):
+        build_twice(repository.root, commit, (".",), tmp_path / "work")
+
+
+def test_only_the_commit_is_built(repository, tmp_path):
+    commit = repository.commit({"a.txt": "committed"})
+    (repository.root / "a.txt").write_text("changed")
+    (repository.root / "b.txt").write_text("untracked")
+    export(repository.root, commit, tmp_path / "sources")
+    assert {path.name: path.read_text() for path in (tmp_path / "sources").iterdir()} == {"a.txt": "committed"}
+
+
+def wheel(*members, compression=zipfile.ZIP_STORED):
+    """Return the bytes of a wheel with members ``(name, content, mode, year)``."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", compression) as archive:
+        for name, content, mode, year in members:
+            info = zipfile.ZipInfo(name, (year, 1, 1, 0, 0, 0))
+            info.external_attr = mode << 16
+            archive.writestr(info, content, compression)
+    return data.getvalue()
+
+
+def sdist(*members, compresslevel=9):
+    """Return the bytes of an sdist with members ``(name, content, attributes)``."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz", compresslevel=compresslevel) as archive:
+        for name, content, attributes in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            for key, value in attributes.items():
+                setattr(info, key, value)
+            archive.addfile(info, io.BytesIO(content))
+    return data.getvalue()
+
+
+A, B = ("a", b"1" * 99, 0o644, 2026), ("b", b"2" * 99, 0o644, 2026)
+C, D = ("c", b"1" * 99, {}), ("d", b"2" * 99, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second", "expected"),
+    [
+        ("x.whl", wheel(A, B), wheel(A, B), None),
+        ("x.whl", wheel(A, B), wheel(A, ("b", b"3", 0o644, 2026)), "b has a different content"),
+        ("x.whl", wheel(A, B), wheel(A, ("b", b"2" * 99, 0o600, 2020)), "b has a different mode and time"),
+        ("x.whl", wheel(A, B), wheel(A), "only one of them contains b"),
+        ("x.whl", wheel(A, B), wheel(B, A), "the members are the same, in a different order"),
+        ("x.whl", wheel(A), wheel(A, compression=zipfile.ZIP_DEFLATED), "the bytes around them differ"),
+        ("x.tar.gz", sdist(C, D), sdist(C, D), None),
+        ("x.tar.gz", sdist(C, D), sdist(C, ("d", b"3", {})), "d has a different content"),
+        ("x.tar.gz", sdist(C, D), sdist(("c", b"1" * 99, {"mode": 0o600}), D), "c has a different mode"),
+        ("x.tar.gz", sdist(C, D), sdist(("c", b"1" * 99, {"mtime": 5}), D), "c has a different time"),
+        ("x.tar.gz", sdist(C, D), sdist(("c", b"1" * 99, {"uname": "pat"}), D), "c has a different owner"),
+        ("x.tar.gz", sdist(C), sdist(C, compresslevel=0), "the bytes around them differ"),
+        ("x.json", b"1", b"2", "other bytes"),
+    ],
+)
+def test_the_member_that_differs_is_named(tmp_path, monkeypatch, name, first, second, expected):
+    monkeypatch.setattr("gzip.time.time", lambda: 0)
+    for directory, data in (("first", first), ("second", second)):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / name).write_bytes(data)
+    found = differences(tmp_path / "first", tmp_path / "second")
+    assert len(found) == (expected is not None)
+    assert all(re.match(rf"{name}: .*{expected}", line) for line in found)
+
+
+def test_a_file_of_only_one_build_is_named(tmp_path):
+    for directory in ("first", "second"):
+        (tmp_path / directory).mkdir()
+    (tmp_path / "second" / "x.whl").write_bytes(b"1")
+    assert differences(tmp_path / "first", tmp_path / "second") == [f"x.whl is missing in {tmp_path / 'first'}"]

@@ -1,0 +1,124 @@
+"""The SBOM of a release: what it contains, its schema, and the same bytes each time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from scripts.check_dist import DistError
+from scripts.sbom import validate, write_sbom
+
+pytestmark = pytest.mark.processes
+
+PYPROJECT = """
+[project]
+name = "example"
+license = "Apache-2.0"
+dynamic = ["version"]
+dependencies = ["needed"]
+"""
+#: Installed packages: name → lines of the metadata.
+INSTALLED = {
+    "example": "Requires-Dist: needed>=2",
+    "needed": "License-Expression: MIT\nProject-URL: Source, https://lender.example/needed",
+}
+FILES = {"example-1.2.3.tar.gz": "b" * 64, "example-1.2.3-py3-none-any.whl": "a" * 64}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """Return the interpreter of an environment with the two packages, the first one from a local file."""
+    environment = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    for name, lines in INSTALLED.items():
+        directory = packages / f"{name}-1.2.3.dist-info"
+        directory.mkdir()
+        (directory / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.2.3\n{lines}\n")
+    url = {"url": f"file://{environment}/example.whl", "archive_info": {}}
+    (packages / "example-1.2.3.dist-info" / "direct_url.json").write_text(json.dumps(url))
+    return environment / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def write(tmp_path_factory, python):
+    """Write an SBOM with these arguments, and return its text."""
+    project = tmp_path_factory.mktemp("project")
+    (project / "pyproject.toml").write_text(PYPROJECT)
+
+    def write_sbom_with(sbom=project / "example.cdx.json", **changes):
+        arguments = {"version": "1.2.3", "time": "1767323045", "facts": {"commit": "abc"}} | changes
+        write_sbom(sbom, project=project, python=python, files=FILES, **arguments)
+        return sbom.read_text(encoding="utf-8")
+
+    return write_sbom_with
+
+
+@pytest.fixture(scope="module")
+def text(write):
+    return write()
+
+
+def test_the_distribution_is_the_subject(text):
+    metadata = json.loads(text)["metadata"]
+    assert metadata["timestamp"] == "2026-01-02T03:04:05+00:00"
+    assert {"name": "loanauth:commit", "value": "abc"} in metadata["properties"]
+    component = metadata["component"]
+    assert (component["name"], component["version"]) == ("example", "1.2.3")
+    assert component["licenses"][0]["license"]["id"] == "Apache-2.0"
+    assert {one["url"]: one["hashes"] for one in component["externalReferences"]} == {
+        name: [{"alg": "SHA-256", "content": digest}] for name, digest in FILES.items()
+    }
+
+
+def test_the_dependencies_have_version_licence_and_graph(text):
+    document = json.loads(text)
+    (needed,) = document["components"]
+    assert (needed["name"], needed["version"], needed["purl"]) == ("needed", "1.2.3", "pkg:pypi/needed@1.2.3")
+    assert needed["licenses"][0]["license"]["id"] == "MIT"
+    assert "externalReferences" not in needed
+    root = document["metadata"]["component"]["bom-ref"]
+    assert {entry["ref"]: entry.get("dependsOn") for entry in document["dependencies"]} == {
+        root: [needed["bom-ref"]],
+        needed["bom-ref"]: None,
+    }
+
+
+def test_no_path_of_this_machine(text, python):
+    assert str(python.parent.parent) not in text
+    assert "file:" not in text
+
+
+def test_the_same_build_has_the_same_bytes(text, write):
+    assert write() == text
+
+
+@pytest.mark.parametrize("change", [{"time": "1767323046"}, {"facts": {"commit": "abd"}}], ids=str)
+def test_another_build_has_another_serial_number(text, write, change):
+    numbers = [json.loads(one)["serialNumber"] for one in (text, write(**change))]
+    assert len(set(numbers)) == len(numbers)
+    assert all(number.startswith("urn:uuid:") for number in numbers)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"serialNumber": "1"}, "does not match"),
+        ({"components": [{"name": "needed"}]}, "'type' is a required property"),
+        ({"remarks": ""}, "remarks"),
+    ],
+    ids=str,
+)
+def test_the_schema(text, changes, message):
+    validate(text)
+    with pytest.raises(DistError, match=rf"(?s)schema of CycloneDX.*{message}"):
+        validate(json.dumps(json.loads(text) | changes))
+
+
+def test_an_sbom_that_breaks_the_schema_is_not_written(write, tmp_path):
+    with pytest.raises(DistError, match="schema of CycloneDX"):
+        write(tmp_path / "example.cdx.json", facts={"commit": 1})
+    assert not list(tmp_path.iterdir())
