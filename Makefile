@@ -1,6 +1,6 @@
 # The targets of this project. Each target sets up what it needs. Run `make` to list them.
 #
-# Only `format`, `constraints` and the option --update-docs change files that git tracks.
+# Only `docs`, `format`, `constraints` and the option --update-docs change files that git tracks.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -89,6 +89,11 @@ mutate: $(READY) ## Check that tests fail when the code is changed; some modules
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .mutate
 	@$(BIN)/uv pip install --quiet --python .mutate/bin/python -c $(PINS) -e '.[dev]' -e ./sandbox mutmut==3.8.1
 	@.mutate/bin/python -m scripts.mutate $(ARGS)
+
+.PHONY: docs
+docs: $(READY) ## Regenerate the API reference, the diagram and the plots from docstrings, text and recorded numbers
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python matplotlib==3.11.2
+	@$(BIN)/python -m scripts.docs
 
 .PHONY: lint
 lint: $(READY) ## Check style, format, types and import layers

@@ -252,6 +252,9 @@ class AccessToken(Credential):
     """
     The access token of Authen JWT or Authen LOS, for ``Authorization: Bearer <value>`` (RFC 6750).
 
+    ``str`` and ``repr`` never show the token; :attr:`value` opens it. Each parameter except ``sealed`` is also an
+    attribute.
+
     :param method: ``jwt`` or ``los``
     :param conn_id: id of the connection that it was issued for
     :param issued_at: when it was requested (UTC)

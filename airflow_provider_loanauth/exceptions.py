@@ -26,7 +26,7 @@ __all__ = ["LoanAuthError", "RejectedError", "ResponseError", "SealError", "Sett
 
 class LoanAuthError(AirflowException):
     """
-    Base class of all errors of this provider.
+    Base class of all errors of this provider. Each parameter except ``message`` is also an attribute.
 
     :param message: sentences that say what is wrong, where, and what to do; never contains a secret
     :param conn_id: the connection id, or None if it is not known

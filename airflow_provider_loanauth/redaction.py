@@ -59,7 +59,7 @@ class NotForXCom:
 
     def serialize(self) -> NoReturn:
         """
-        Refuse to be stored in XCom, where the secret would be in plaintext.
+        Raise an error when Airflow stores the object in XCom, where the secret would be in plaintext.
 
         :raises SealError: always
         """

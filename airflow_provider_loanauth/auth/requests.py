@@ -35,7 +35,9 @@ class LoanAuth(BaseLoanAuth):
 
     It refreshes the credential before it expires, and once after a 401. All threads of a process share one refresh. A
     refresh that the service rejected is not repeated. The credential is sent only to the origin of the first request,
-    only over https (http for loopback addresses), and not to the target of a redirect to a different origin.
+    only over https (http for loopback addresses), and not to the target of a redirect to a different origin. A request
+    raises :class:`~airflow_provider_loanauth.exceptions.LoanAuthError` if its URL is not allowed, or if the credential
+    cannot be opened or refreshed.
 
     Threads may share one object.
 

@@ -49,8 +49,8 @@ class LoanAuthHook(BaseHook):
     """
     Authenticates to the loan pricing service with one of its three methods (``service-interface.md`` §4).
 
-    Hooks, tasks and ``LoanAuth`` of a process share what it remembers of a failed authentication: see
-    :class:`airflow_provider_loanauth.service.memory.FailureMemory`.
+    All hooks and ``LoanAuth`` objects of a process share what it remembers of a failed authentication
+    (``docs/using-credentials.md``).
 
     :param loanauth_conn_id: id of the :ref:`connection <howto/connection:loanauth>`
     :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``

@@ -1,4 +1,7 @@
-"""The blocks to copy from ``docs/deploying.md``: settings that Airflow has, and names that agree with each other."""
+"""
+The blocks to copy from ``docs/deploying.md``: names that agree with each other. ``test_code_blocks.py`` checks that
+Airflow has the settings.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,14 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import version
 
 import pytest
 import yaml
-from airflow.configuration import conf
 from cryptography.fernet import Fernet
 
 from tests.support.paths import PACKAGE, ROOT
 
 PAGE = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
-IS_AIRFLOW_2 = version("apache-airflow").startswith("2.")
-#: Options that the page tells users of 2.11 to leave out.
-SINCE_AIRFLOW_3 = {("core", "execution_api_server_url"), ("api_auth", "jwt_secret")}
-#: Sections of providers that the tests do not install.
-OF_OTHER_PROVIDERS = {"celery"}
 
 
 def blocks(language):
@@ -31,18 +27,6 @@ def blocks(language):
 def manifests(kind):
     """Return the YAML blocks of one kind; ``None`` for the values of the chart."""
     return [block for block in map(yaml.safe_load, blocks("yaml")) if block.get("kind") == kind]
-
-
-def test_every_setting_is_an_option_of_airflow():
-    named = {(section.lower(), option.lower()) for section, option in re.findall(r"AIRFLOW__([A-Z_]+?)__(\w+)", PAGE)}
-    assert {("core", "fernet_key"), ("celery", "broker_url")} <= named
-    unknown = {
-        (section, option)
-        for section, option in named
-        if section not in OF_OTHER_PROVIDERS
-        and option not in conf.configuration_description.get(section, {}).get("options", {})
-    }
-    assert unknown == (SINCE_AIRFLOW_3 if IS_AIRFLOW_2 else set())
 
 
 def test_the_line_that_2_11_leaves_out_is_the_third_one():

@@ -8,7 +8,11 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    page
+    for folder in (".", "docs", "benchmarks", "constraints", "sandbox")
+    for page in sorted((ROOT / folder).glob("*.md"))
+]
 
 
 def anchors(page):
@@ -28,7 +32,7 @@ def broken_links(page):
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_link_leads_somewhere(page):
     assert broken_links(page) == []
 
@@ -37,3 +41,9 @@ def test_a_broken_link_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# Two words\n[a](#two-words) [b](#three) [c](none.md) [d](https://lender.example/x)\n", "utf-8")
     assert broken_links(page) == ["#three", "none.md"]
+
+
+def test_the_index_links_to_every_page():
+    index = ROOT / "docs" / "README.md"
+    links = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#]+)", index.read_text(encoding="utf-8"))}
+    assert set(PAGES) - {index} - links == set()

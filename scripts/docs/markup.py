@@ -1,0 +1,101 @@
+"""The reStructuredText of docstrings as Markdown, with links."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Labels of Airflow's documentation, and the page here that they mean.
+LABELS = {"howto/connection:loanauth": "connection.md"}
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor that GitHub gives to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+class Links:
+    """
+    Where the names and clauses of docstrings lead.
+
+    :param folder: the folder of the pages
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._headings: dict[str, str] = {}
+        text = (folder / "service-interface.md").read_text(encoding="utf-8")
+        self._clauses = {
+            number.rstrip("."): heading for heading, number in re.findall(r"^#+ (([\d.]+) .*)$", text, re.MULTILINE)
+        }
+
+    def add(self, name: str, heading: str) -> None:
+        """
+        Let a name lead to a section of the page.
+
+        :param name: name in docstrings, with or without its module
+        :param heading: heading of the section
+        """
+        self._headings[name] = heading
+
+    def heading(self, name: str) -> str | None:
+        """Return the heading that a name leads to; None if there is none."""
+        return self._headings.get(name)
+
+    def link(self, heading: str) -> str:
+        """Return a link to a section of the page."""
+        return f"[`{heading}`](#{anchor(heading)})"
+
+    def name(self, name: str, scope: str) -> str:
+        """
+        Return a name as code, with a link if the page has a section for it.
+
+        :param name: name in a docstring; a tilde before it means to show only its last part
+        :param scope: class of the docstring
+        """
+        path = name.removeprefix("~")
+        for candidate in (f"{scope}.{path}", path):
+            if candidate in self._headings:
+                return self.link(self._headings[candidate])
+        return f"`{path.rpartition('.')[2] if name != path else path}`"
+
+    def clause(self, found: re.Match[str]) -> str:
+        """Return a link to an RFC, to one of its clauses, or to a clause of the interface of the service."""
+        _, number, of_rfc, of_interface = found.groups()
+        if of_interface:
+            return f"[§{of_interface}](service-interface.md#{anchor(self._clauses[of_interface])})"
+        place = f"#section-{of_rfc}" if of_rfc else ""
+        return f"[{found[0]}](https://www.rfc-editor.org/rfc/rfc{number}{place})"
+
+
+def headline(docstring: str) -> str:
+    """Return the first sentence of a docstring."""
+    return re.split(r"(?<=\.)\s", re.sub(r"\s+", " ", docstring.strip()), maxsplit=1)[0]
+
+
+def markdown(text: str, links: Links, scope: str = "") -> str:
+    """
+    Return text of a docstring as Markdown.
+
+    :param text: text in the dialect of Sphinx, without fields
+    :param links: where names lead
+    :param scope: class of the docstring
+    """
+    blocks = re.split(r"\.\. code-block:: (\w+)\n\n((?:(?: {4}.*)?\n)+(?: {4}.*)?|(?: {4}.*))", text)
+    parts = []
+    for index in range(0, len(blocks), 3):
+        parts.append(_inline(blocks[index], links, scope))
+        if index + 1 < len(blocks):
+            parts.append(f"```{blocks[index + 1]}\n{textwrap.dedent(blocks[index + 2]).strip()}\n```\n\n")
+    return "".join(parts).strip()
+
+
+def _inline(text: str, links: Links, scope: str) -> str:
+    text = re.sub(r":ref:`([^<`]+) <([^>`]+)>`", lambda found: f"[{found[1]}]({LABELS[found[2]]})", text)
+    text = re.sub(r":\w+:`([^`]+)`", lambda found: links.name(found[1], scope), text)
+    text = re.sub(r"``(?:docs/)?([a-z-]+\.md)``", r"[\1](\1)", text)
+    text = re.sub(r"``(.+?)``", r"`\1`", text)
+    return re.sub(r"(RFC (\d+))(?: §([\d.]*\d))?|§([\d.]*\d)", links.clause, text)

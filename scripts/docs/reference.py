@@ -1,0 +1,326 @@
+"""
+The API reference ``docs/reference.md``, generated from signatures and docstrings.
+
+The code is parsed and not imported, so the page depends neither on the installed Airflow nor on the version of Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import griffe
+
+from scripts.docs.markup import Links, headline, markdown
+from scripts.update_docs import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PACKAGE = "airflow_provider_loanauth"
+PAGE = ROOT / "docs" / "reference.md"
+#: A signature that is longer has a line for each parameter.
+MAX_SIGNATURE = 100
+
+HEAD = """\
+# API reference
+
+What a DAG or a task uses. `make docs` generates the page from the docstrings. What a release may change is stated in
+[Compatibility](compatibility.md#public-interface).
+
+The examples in [Using a credential](using-credentials.md) show how the classes work together. Types are written as in
+the code; `AccessToken | ApiSecret` means either of the two. A default of `...` is described in the text.
+
+| Name | Purpose |
+|---|---|
+"""
+
+METHOD_ROW = "| [`Method`](#method) | The type of each parameter `method`. |\n"
+METHOD = """\
+## Types
+
+### Method
+
+```python
+from airflow_provider_loanauth.hooks.loanauth import Method
+```
+
+The type of each parameter `method`: `{value}`. A type checker reports any other text.
+"""
+
+#: Members that only Airflow or this package calls.
+INTERNAL = {
+    "async_auth_flow": "httpx calls it for each request",
+    "client": "returns an object that is not public",
+    "deserialize": "Airflow calls it to read XCom",
+    "execute_complete": "Airflow calls it to resume a deferred task",
+    "from_client": "requires an object that is not public",
+    "get_connection_form_widgets": "Airflow calls it to show the form",
+    "get_ui_field_behaviour": "Airflow calls it to show the form",
+    "resume_execution": "Airflow calls it to resume a deferred task",
+    "run": "Airflow's triggerer calls it",
+    "sync_auth_flow": "httpx calls it for each request",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """
+    A class or function of the reference.
+
+    :param path: module and name in the package
+    :param heading: heading of its section, if it differs from the name
+    :param module: the module that users import it from, if it differs
+    """
+
+    path: str
+    heading: str = ""
+    module: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name to import."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def title(self) -> str:
+        """The heading of its section."""
+        return self.heading or self.name
+
+    @property
+    def import_line(self) -> str:
+        """The statement with which users import it."""
+        return f"from {PACKAGE}.{self.module or self.path.rpartition('.')[0]} import {self.name}"
+
+
+GROUPS = {
+    "Tasks of a DAG": (
+        Entry("operators.loanauth.LoanAuthOperator"),
+        Entry("sensors.loanauth.LoanAuthSensor"),
+        Entry("operators.loanauth.LoanAuthForgetOperator"),
+    ),
+    "Within a task": (
+        Entry("auth.requests.LoanAuth", heading="LoanAuth for requests", module="auth"),
+        Entry("auth.httpx.LoanAuth", heading="LoanAuth for httpx"),
+        Entry("hooks.loanauth.LoanAuthHook"),
+        Entry("auth.session.PricingSession"),
+    ),
+    "Checks": (Entry("check.check_connection"), Entry("check.report.Report")),
+    "Credentials": (Entry("credentials.AccessToken"), Entry("credentials.ApiSecret")),
+    "Responses": (
+        Entry("models.TokenResponse"),
+        Entry("models.ApiSecretResponse"),
+        Entry("models.Person"),
+        Entry("models.LoanAppSessionPolicy"),
+    ),
+    "Exceptions": tuple(
+        Entry(f"exceptions.{name}")
+        for name in (
+            "LoanAuthError",
+            "SettingsError",
+            "RejectedError",
+            "UnavailableError",
+            "ResponseError",
+            "SealError",
+        )
+    ),
+    "In the triggerer": (Entry("triggers.loanauth.ServiceReadyTrigger"),),
+}
+ENTRIES = tuple(entry for entries in GROUPS.values() for entry in entries)
+
+
+def document() -> str:
+    """Return the text of the page."""
+    package = griffe.load(PACKAGE, search_paths=[ROOT], docstring_parser="sphinx")
+    return _Reference(cast("griffe.Module", package)).document()
+
+
+class _Reference:
+    """The page, with what its sections need to know about each other."""
+
+    def __init__(self, package: griffe.Module) -> None:
+        self.package = package
+        self.items = {entry: cast("griffe.Class | griffe.Function", package[entry.path]) for entry in ENTRIES}
+        # The class that describes a member: the first of those that inherit it.
+        self.owners: dict[str, Entry] = {}
+        self.links = Links(ROOT / "docs")
+        for entry, item in self.items.items():
+            self.links.add(f"{PACKAGE}.{entry.module or entry.path.rpartition('.')[0]}.{entry.name}", entry.title)
+            self.links.add(entry.name, self.links.heading(entry.name) or entry.title)
+            for name, member in _members(item).items():
+                owner = self.owners.setdefault(member.canonical_path, entry)
+                self.links.add(f"{entry.name}.{name}", f"{owner.name}.{name}")
+
+    def document(self) -> str:
+        summaries = "".join(
+            f"| {self.links.link(entry.title)} | {self._text(headline(_text(item)), entry)} |\n"
+            for entry, item in self.items.items()
+        )
+        parts = [HEAD + summaries + METHOD_ROW]
+        for title, entries in GROUPS.items():
+            parts.append(f"## {title}\n")
+            if title == "Exceptions":
+                parts.append(markdown(_text(self.package["exceptions"]), self.links) + "\n")
+            parts += [self._section(entry) for entry in entries]
+        methods = self.package["connection.methods"]
+        parts.append(METHOD.format(value=methods["Method"].value))
+        return "\n".join(parts)
+
+    def _section(self, entry: Entry) -> str:
+        item = self.items[entry]
+        parts = [f"### {entry.title}", f"```python\n{entry.import_line}\n```"]
+        function = item if item.is_function else item.all_members.get("__init__")
+        fields = [*_fields(item)]
+        if function is not None and not fields and function.canonical_path.startswith(PACKAGE):
+            parts.append(_fence("text", self._signature(entry.name, function, returns=item.is_function)))
+        parts += self._described(item, entry, function)
+        if fields:
+            parts.append("| Attribute | Type | Name in the response |\n|---|---|---|\n" + "\n".join(fields))
+        source = item.relative_package_filepath.as_posix()
+        parts.append(f"Source: [{source}](../{source}).")
+        own, others = [], []
+        for name, member in _members(item).items():
+            owner = self.owners[member.canonical_path]
+            if owner is entry:
+                own.append(self._member(entry, f"{entry.name}.{name}", member))
+            else:
+                others.append(self.links.link(f"{owner.name}.{name}"))
+        if others:
+            parts.append(f"Also: {', '.join(others)}.")
+        parts += own
+        return "\n\n".join(parts) + "\n"
+
+    def _member(self, entry: Entry, name: str, member: Any) -> str:
+        parts = [f"#### {name}"]
+        if member.is_attribute:
+            parts.append(_fence("text", f"{name} -> {member.annotation}"))
+        else:
+            overloads = getattr(member, "overloads", None) or [member]
+            prefix = "await " if "async" in member.labels else ""
+            shown = [prefix + self._signature(name, one, returns=True) for one in overloads]
+            parts.append(_fence("text", "\n".join(shown)))
+        parts += self._described(member, entry, member)
+        return "\n\n".join(parts)
+
+    def _described(self, item: Any, entry: Entry, function: Any) -> list[str]:
+        """Return a docstring as paragraphs and lists, with the types of a function's parameters."""
+        annotated = {parameter.name: parameter for parameter in getattr(function, "parameters", ())}
+        parts = []
+        for section in item.docstring.parsed:
+            match section.kind.value:
+                case "text":
+                    parts.append(self._text(section.value, entry))
+                case "parameters":
+                    lines = [self._parameter(one, annotated, entry) for one in section.value]
+                    # Some texts introduce the list themselves.
+                    parts += [] if parts[-1].endswith(":") else ["Parameters:"]
+                    parts.append("\n".join(lines))
+                case "returns":
+                    (returned,) = section.value
+                    parts.append(f"Returns {self._text(_flat(returned.description), entry)}.")
+                case "raises":
+                    texts = [f":class:`{one.annotation}`: {_flat(one.description)}" for one in section.value]
+                    lines = [f"- {self._text(text, entry)}" for text in texts]
+                    parts.append("Raises:\n\n" + "\n".join(lines))
+                case kind:
+                    raise ValueError(f"The docstring of {item.path} has a section {kind}, which has no layout here.")
+        return parts
+
+    def _parameter(self, described: Any, annotated: Mapping[str, griffe.Parameter], entry: Entry) -> str:
+        parameter = annotated[described.name]
+        about = [f"`{_public(parameter.annotation)}`"]
+        if parameter.default is not None and parameter.kind is not griffe.ParameterKind.var_keyword:
+            about.append(f"default `{self._default(parameter.default)}`")
+        return f"- `{described.name}` ({', '.join(about)}): {self._text(_flat(described.description), entry)}"
+
+    def _signature(self, name: str, function: Any, *, returns: bool) -> str:
+        """Return how a function is called: ``name(parameter: type = default, …) -> type``."""
+        shown: list[str] = []
+        keyword_only = False
+        for parameter in function.parameters:
+            if parameter.name in ("self", "cls"):
+                continue
+            if parameter.kind is griffe.ParameterKind.keyword_only and not keyword_only:
+                keyword_only = True
+                shown.append("*")
+            stars = {
+                griffe.ParameterKind.var_positional: "*",
+                griffe.ParameterKind.var_keyword: "**",
+            }.get(parameter.kind, "")
+            default = "" if parameter.default is None or stars else f" = {self._default(parameter.default)}"
+            shown.append(f"{stars}{parameter.name}: {_public(parameter.annotation)}{default}")
+        end = f" -> {function.returns}" if returns else ""
+        line = f"{name}({', '.join(shown)}){end}"
+        if len(line) <= MAX_SIGNATURE:
+            return line
+        return f"{name}(\n" + "".join(f"    {one},\n" for one in shown) + f"){end}"
+
+    def _default(self, value: Any) -> str:
+        """Return a default value; ``...`` if it is not a constant."""
+        if isinstance(value, griffe.ExprName) and value.canonical_path.startswith(f"{PACKAGE}."):
+            found = self.package[value.canonical_path.removeprefix(f"{PACKAGE}.")]
+            value = found.value
+        try:
+            constant = ast.literal_eval(str(value))
+        except ValueError:
+            return "..."
+        return json.dumps(constant) if isinstance(constant, str) else repr(constant)
+
+    def _text(self, text: str, entry: Entry) -> str:
+        return markdown(text, self.links, entry.name)
+
+
+def _members(item: griffe.Class | griffe.Function) -> dict[str, griffe.Object | griffe.Alias]:
+    """Return the public members of a class, also those inherited from this package, in the order of the code."""
+    found: dict[str, griffe.Object | griffe.Alias] = {}
+    for name, member in {**item.members, **item.all_members}.items():
+        is_call = member.is_function or "property" in member.labels or "cached" in member.labels
+        if is_call and not name.startswith("_") and name not in INTERNAL:
+            found[name] = member
+    return found
+
+
+def _fields(item: griffe.Class | griffe.Function) -> Iterator[str]:
+    """Yield a row for each field of a model of ``models.py``."""
+    if item.module.name != "models":
+        return
+    for name, member in item.attributes.items():
+        if "property" not in member.labels and not name.startswith("_"):
+            wire = f"`{_wire_name(str(member.value)) or name}`" if "wire_field" in str(member.value) else "-"
+            yield f"| `{name}` | `{member.annotation}` | {wire} |".replace(" | None`", " \\| None`")
+
+
+def _wire_name(declaration: str) -> str | None:
+    found = re.match(r"wire_field\('(\w+)'", declaration)
+    return found[1] if found else None
+
+
+def _public(annotation: Any) -> str:
+    """Return a type without its private alternatives, which mark a parameter that is left out."""
+    return " | ".join(part for part in str(annotation).split(" | ") if not part.startswith("_"))
+
+
+def _text(item: griffe.Object | griffe.Alias) -> str:
+    if item.docstring is None:
+        raise ValueError(f"{item.path} has no docstring.")
+    return item.docstring.value
+
+
+def _flat(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def _fence(language: str, text: str) -> str:
+    return f"```{language}\n{text}\n```"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(document(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,445 @@
+"""
+The code blocks of README.md and the docs: each one is run, type-checked or parsed, depending on its language.
+
+A new block needs nothing if it is complete. If it uses names that the text around it explains, add it to CONTEXTS.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import configparser
+import inspect
+import itertools
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from airflow.cli.cli_parser import ALL_COMMANDS_DICT
+from airflow.configuration import conf
+
+from airflow_provider_loanauth.auth import requests as auth_module
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from loanauth_sandbox import cli
+from tests.support.code_blocks import BLOCKS, PAGES, blocks_of, commands
+from tests.support.paths import ROOT
+from tests.support.pricing_fixtures import loan
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+VERSION = tuple(int(part) for part in metadata.version("apache-airflow").split(".")[:2])
+IS_AIRFLOW_2 = VERSION < (3, 0)
+
+
+def of(*languages):
+    """Parametrize a test with the blocks of some languages."""
+    return pytest.mark.parametrize("block", [block for block in BLOCKS if block.language in languages], ids=str)
+
+
+LANGUAGES = {"python", "json", "yaml", "toml", "ini", "dockerfile", "shell", "bash", "sh", "text"}
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_every_block_states_a_language_that_is_checked(block):
+    assert block.language in LANGUAGES
+
+
+# --- Python: run, and type-checked
+
+
+@dataclass(frozen=True)
+class Context:
+    """
+    What the text around a block explains.
+
+    :param before: imports, and declarations of the names that `test_python_runs` defines
+    :param after: code that uses the block, and states the result
+    """
+
+    before: str = ""
+    after: str = ""
+
+
+HTTPX = "from airflow_provider_loanauth.auth.httpx import LoanAuth\nimport httpx\n"
+REQUESTS = "from airflow_provider_loanauth.auth import LoanAuth\nimport requests\n"
+HTTP_PROVIDER = """
+from airflow.providers.http.hooks.http import HttpHook
+from airflow.providers.http.operators.http import HttpOperator
+import json
+"""
+NAMES = """
+from typing import Any
+from airflow_provider_loanauth.credentials import AccessToken
+token: AccessToken
+URL: str
+url: str
+loan: dict[str, Any]
+loans: list[dict[str, Any]]
+"""
+CONTEXTS = {
+    ("docs/connection.md", 'for company in ("lender", "broker"):'): Context(
+        "from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator"
+    ),
+    ("docs/using-credentials.md", "@task"): Context(
+        f"from airflow.sdk import task{NAMES}", "assert all(2 < rate < 12 for rate in price.function(token, loans))"
+    ),
+    ("docs/using-credentials.md", "from airflow_provider_loanauth.auth.http"): Context(
+        f"import asyncio\nimport httpx{NAMES}",
+        "assert [response.status_code for response in responses] == [200, 200]",
+    ),
+    ("docs/using-credentials.md", "HttpOperator("): Context(REQUESTS + HTTP_PROVIDER + NAMES),
+    ("docs/using-credentials.md", 'hook = HttpHook(http_conn_id="pricing",'): Context(
+        REQUESTS + HTTP_PROVIDER + NAMES, "assert response.status_code == 200"
+    ),
+    ("docs/reference.md", "requests.post(url, json=loan, auth=LoanA"): Context(REQUESTS + NAMES),
+    ("docs/reference.md", "async with httpx.AsyncClient(auth=LoanAu"): Context(HTTPX + NAMES),
+}
+
+
+def test_no_context_is_left_over():
+    assert CONTEXTS.keys() <= {block.key for block in BLOCKS}
+
+
+def module(block):
+    """Return the source of a module with a block. Airflow 2.11 imports `dag` and `task` from a different place."""
+    context = CONTEXTS.get(block.key, Context())
+    source = f"{context.before}\n{block.text}\n{context.after}\n"
+    return source.replace("from airflow.sdk import", "from airflow.decorators import") if IS_AIRFLOW_2 else source
+
+
+@of("python")
+def test_a_page_states_the_import_of_2_11(block):
+    if found := re.search(r"^from airflow\.sdk import (.+)$", block.text, re.MULTILINE):
+        assert re.search(rf"On Airflow 2\.11\b.*`from airflow\.decorators import {found[1]}`", PAGES[block.page])
+
+
+@of("python")
+def test_python_runs(block, world, pulled, define, monkeypatch):
+    define("loanauth_default", world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
+    token = pulled("loanauth_default")
+    define("pricing", {"conn_type": "http", "host": world.url.removesuffix("/price")})
+    task = SimpleNamespace(xcom_pull=lambda task_ids: {"authenticate": token}[task_ids])
+    monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": task})
+    names = {
+        "__name__": "block",
+        "token": token,
+        "URL": world.url,
+        "url": world.url,
+        "loan": loan(),
+        "loans": [loan(1), loan(2)],
+    }
+    code = compile(module(block), str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(eval(code, names))
+    else:
+        exec(code, names)
+
+
+@pytest.fixture(scope="module")
+def type_errors(tmp_path_factory):
+    """Return the messages of mypy about each block in Python."""
+    folder = tmp_path_factory.mktemp("blocks")
+    files = {}
+    for number, block in enumerate(block for block in BLOCKS if block.language == "python"):
+        source = module(block)
+        if "async with" in source:
+            source = "async def block() -> None:\n" + "".join(f"    {line}\n" for line in source.splitlines())
+        files[f"block_{number}.py"] = str(block)
+        (folder / f"block_{number}.py").write_text(source, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--check-untyped-defs", "--follow-imports=silent", "--no-error-summary"]
+    command += ["--config-file=", "--ignore-missing-imports", f"--cache-dir={folder / 'cache'}", "--hide-error-context"]
+    done = subprocess.run([*command, *files], cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+    assert not done.stderr
+    messages = {name: [] for name in files.values()}
+    for line in done.stdout.splitlines():
+        name, _, message = line.partition(":")
+        messages[files[name]].append(message)
+    return messages
+
+
+#: Type errors of correct code.
+TYPE_ERRORS = {
+    ("docs/using-credentials.md", "HttpOperator("): (
+        'Argument "auth_type" to "HttpOperator" has incompatible type',
+        "Airflow declares a class, and accepts each callable",
+    ),
+}
+
+
+@of("python")
+def test_python_has_the_right_types(block, type_errors):
+    message, _ = TYPE_ERRORS.get(block.key, (None, None))
+    assert [error for error in type_errors[str(block)] if message is None or message not in error] == []
+
+
+# --- data
+
+
+@of("json")
+def test_json_is_valid_and_a_connection_can_be_used(block, define):
+    document = json.loads(block.text)
+    if "conn_type" in document:
+        define("loanauth_default", document)
+        assert LoanAuthHook().client.settings().warnings == ()
+
+
+@of("yaml", "toml")
+def test_yaml_and_toml_are_valid(block):
+    documents = [tomllib.loads(block.text)] if block.language == "toml" else yaml.safe_load_all(block.text)
+    assert all(documents)
+
+
+@of("ini")
+def test_ini_is_valid(block):
+    """Environment variables, or a part of airflow.cfg. Another test checks the names."""
+    text = block.text if block.text.startswith("[") else f"[environment]\n{block.text}"
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(text)
+    assert all(parser[section] for section in parser.sections())
+
+
+#: Options that earlier releases of Airflow do not have.
+SINCE = {
+    ("api_auth", "jwt_secret"): (3, 0),
+    ("core", "execution_api_server_url"): (3, 0),
+    ("core", "multi_team"): (3, 2),
+    ("logging", "min_length_masked_secret"): (3, 0),
+}
+#: Sections of providers that the tests do not install.
+OF_OTHER_PROVIDERS = {"celery"}
+
+
+def settings_of(text):
+    """Return the options of Airflow that a page names: as variable, as `[section] option`, or as in airflow.cfg."""
+    variables = re.findall(r"AIRFLOW__([A-Z_]+?)__([A-Z_]+)", text)
+    in_prose = re.findall(r"(?<!\w)\[([a-z_]+)\]\s+([a-z_]+)", text)
+    in_file = []
+    for block in blocks_of("", text):
+        if block.language == "ini" and block.text.startswith("["):
+            parser = configparser.ConfigParser(interpolation=None)
+            parser.read_string(block.text)
+            in_file += [(section, option) for section in parser.sections() for option in parser[section]]
+    return {(section.lower(), option.lower()) for section, option in [*variables, *in_prose, *in_file]}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_setting_is_an_option_of_airflow(page):
+    unknown = {
+        (section, option)
+        for section, option in settings_of(PAGES[page])
+        if section not in OF_OTHER_PROVIDERS
+        and option not in conf.configuration_description.get(section, {}).get("options", {})
+    }
+    assert unknown <= {option for option, first in SINCE.items() if first > VERSION}
+
+
+def test_the_settings_of_a_page():
+    text = "Set `[core]\nfernet_key`, AIRFLOW__API_AUTH__JWT_SECRET=x, or\n\n```ini\n[smtp]\nsmtp_host = x\n```\n"
+    assert settings_of(text) == {("core", "fernet_key"), ("api_auth", "jwt_secret"), ("smtp", "smtp_host")}
+
+
+# --- shell
+
+#: Programs that this project does not install; only the syntax of their commands is checked.
+FOREIGN = {
+    **dict.fromkeys(("diff", "git", "grep", "sha256sum", "stat", "tar"), "part of every system"),
+    "curl": "the text around it explains the request",
+    "helm": "for a cluster; test_deploying checks the values",
+    "kubectl": "for a cluster; test_deploying checks the names of the objects",
+}
+BUILTIN = {"echo", "export", "cd", "set"}
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+EXTRAS = set(metadata.metadata("airflow-provider-loanauth").get_all("Provides-Extra"))
+
+
+def check_make(*words):
+    assert {word for word in words if "=" not in word and not word.startswith("-")} <= TARGETS
+
+
+def check_airflow(*words):
+    command = ALL_COMMANDS_DICT[words[0]]
+    words = words[1:]
+    if hasattr(command, "subcommands"):
+        command = {one.name: one for one in command.subcommands}[words[0]]
+        words = words[1:]
+    known = {flag for argument in command.args for flag in argument.flags}
+    assert {word for word in words if word.startswith("-")} <= known
+
+
+def check_sandbox(*words):
+    known = {option for action in cli.parser()._actions for option in action.option_strings}
+    assert {word for word in words if word.startswith("-")} <= known
+
+
+def check_python(*words):
+    kind, what, *options = words
+    if kind == "-c":
+        assert options == []
+        compile(what, "-c", "exec")
+    else:
+        assert kind == "-m"
+        found = find_spec(what)
+        assert found
+        assert found.submodule_search_locations is None or find_spec(f"{what}.__main__")
+        check_options(what, options)
+
+
+def check_options(name, words):
+    """Check that the help of a module lists the options. Words before the first option may name a subcommand."""
+    options = {word.partition("=")[0] for word in words if word.startswith("-")}
+    if not options:
+        return
+    command = [sys.executable, "-m", name, *itertools.takewhile(lambda word: not word.startswith("-"), words), "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0
+    assert options <= set(re.findall(r"(?<![\w-])--?[\w-]+", done.stdout))
+
+
+def check_pip(*words):
+    assert words[0] == "install"
+    for word in words[1:]:
+        if local := re.fullmatch(r"(\.[/\w-]*)(?:\[([\w,-]+)\])?", word):
+            assert (ROOT / local[1] / "pyproject.toml").exists()
+            assert set((local[2] or "").split(",")) - {""} <= EXTRAS
+
+
+CHECKS = {
+    "airflow": check_airflow,
+    "loanauth-sandbox": check_sandbox,
+    "make": check_make,
+    "pip": check_pip,
+    "python": check_python,
+}
+
+
+def check_command(words):
+    program = words[0].removeprefix(".venv/bin/")
+    if program in FOREIGN:
+        if "--" in words:
+            check_command(words[words.index("--") + 1 :])
+    elif program in CHECKS:
+        CHECKS[program](*words[1:])
+    elif program != words[0]:
+        assert (Path(sysconfig.get_path("scripts")) / program).exists()
+    else:
+        assert program in BUILTIN, f"{program} is not a known program: add it to CHECKS or FOREIGN"
+
+
+def check_shell(text):
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False, timeout=60)
+    assert not done.stderr
+    found = commands(text)
+    assert found
+    for words in found:
+        check_command(words)
+
+
+@of("shell", "bash", "sh")
+def test_the_commands_of_a_shell_block_exist(block):
+    check_shell(block.text)
+
+
+@of("dockerfile")
+def test_the_instructions_of_a_dockerfile(block):
+    instructions = [line.partition(" ") for line in block.text.splitlines()]
+    assert instructions[0][0] == "FROM"
+    assert {name for name, *_ in instructions} <= {"FROM", "COPY", "RUN", "ENV", "USER"}
+    for name, _, arguments in instructions:
+        if name == "RUN":
+            check_shell(arguments)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_make_targets_that_a_page_names_exist(page):
+    assert set(re.findall(r"`make ([a-z0-9-]+)", PAGES[page])) <= TARGETS
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("make a  # a comment\nmake b", [["make", "a"], ["make", "b"]]),
+        ("A=1 B=2 run --x \\\n  'y z' > file", [["run", "--x", "y z"]]),
+        ("one | two && three; four", [["one"], ["two"], ["three"], ["four"]]),
+        ('for x in $(list --all); do\n  run "$x"\ndone', [["list", "--all"], ["run", "$x"]]),
+        ("export X='{\"a\": …}'", [["export", 'X={"a": …}']]),
+    ],
+)  # fmt: skip
+def test_the_commands_of_shell_code(code, expected):
+    assert commands(code) == expected
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "make no-such-target",
+        "airflow no-such-command",
+        "airflow connections no-such-command",
+        "airflow connections add x --no-such-option",
+        "kubectl exec pod -- airflow no-such-command",
+        "loanauth-sandbox --no-such-option",
+        "python -m no_such_module",
+        "python -c 'import ('",
+        "python -m tests.support",
+        "python -m loanauth_sandbox --no-such-option",
+        "pip install '.[no-such-extra]'",
+        "pip install ./no-such-folder",
+        ".venv/bin/no-such-program",
+        "no-such-program",
+        "if true",
+        "# nothing",
+    ],
+)
+def test_a_wrong_command_is_found(code):
+    with pytest.raises((AssertionError, KeyError, SyntaxError)):
+        check_shell(code)
+
+
+# --- text
+
+#: What checks the text blocks of a page.
+TEXT = {
+    "docs/architecture.md": "test_the_layers",
+    "docs/checking.md": "test_checking.py: lines of the report",
+    "docs/deploying.md": "test_deploying.py: lines of the log",
+    "docs/reference.md": "test_reference.py: the page is generated",
+    "docs/service-interface.md": "nothing: the service states it; the tests send what tests/support/wire_cases.py has",
+}
+URIS = [block for block in BLOCKS if block.language == "text" and block.text.startswith("loanauth://")]
+
+
+@of("text")
+def test_every_text_block_is_checked_somewhere(block):
+    assert block.page in TEXT or block in URIS
+
+
+def test_no_reason_is_left_over():
+    assert TEXT.keys() <= {block.page for block in BLOCKS if block.language == "text"}
+
+
+@pytest.mark.parametrize("block", URIS, ids=str)
+def test_a_connection_uri_can_be_used(block, define):
+    define("loanauth_default", block.text.strip())
+    assert LoanAuthHook().client.settings().warnings == ()
+
+
+def test_the_layers():
+    """The drawing in docs/architecture.md has the layers of pyproject.toml, in their order."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (contract,) = [
+        one for one in project["tool"]["importlinter"]["contracts"] if one["name"] == "Layers point downward"
+    ]
+    (drawing,) = [block.text for block in BLOCKS if block.page == "docs/architecture.md" and block.language == "text"]
+    drawn = [sorted(re.findall(r"\w+", line[:45])) for line in drawing.splitlines() if line.strip() != "│"]
+    assert drawn == [sorted(layer.split(" | ")) for layer in contract["layers"]]

@@ -1,0 +1,89 @@
+"""The code blocks of the docs, and the commands of those in shell."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from markdown_it import MarkdownIt
+
+from tests.support.paths import ROOT
+
+FOLDERS = (".", "docs", "benchmarks", "constraints", "sandbox")
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for folder in FOLDERS
+    for path in sorted((ROOT / folder).glob("*.md"))
+}
+
+OPERATORS = set(";&|()")
+KEY_LENGTH = 40
+#: Words before a command, and those of a loop's head, which is not a command.
+KEYWORDS = {"do", "done", "else", "fi", "if", "then", "while", "!"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """
+    A code block.
+
+    :param page: path of the page
+    :param line: line of its first row, counted from 1
+    :param language: language that the page states; empty if it states none
+    :param text: the code
+    """
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    def __str__(self):
+        return f"{self.page}:{self.line}"
+
+    @property
+    def key(self):
+        """The page and the beginning of the code, by which tables name a block."""
+        return self.page, self.text.splitlines()[0][:KEY_LENGTH].strip()
+
+
+def blocks_of(page, text):
+    """Return the code blocks of a page, also those that are indented and not fenced."""
+    return [
+        Block(page, token.map[0] + 2, token.info.strip(), token.content)
+        for token in MarkdownIt().parse(text)
+        if token.type in ("fence", "code_block")
+    ]
+
+
+BLOCKS = [block for page, text in PAGES.items() for block in blocks_of(page, text)]
+
+
+def commands(code):
+    """
+    Return the commands of shell code as lists of words, without assignments and redirections.
+
+    :param code: code of which each quoted string is on one line
+    """
+    found = []
+    for line in code.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words = []
+        for word in [*lexer, ";"]:
+            if not OPERATORS.issuperset(word):
+                words.append(word)
+                continue
+            if command := _command(words):
+                found.append(command)
+            words = []
+    return found
+
+
+def _command(words):
+    while words and (words[0] in KEYWORDS or re.match(r"\w+=", words[0])):
+        words = words[1:]
+    if words[:1] == ["for"]:
+        return []
+    return [word for word, before in zip(words, ["", *words], strict=False) if not {word, before} & {"<", ">", ">>"}]
