@@ -16,6 +16,7 @@ import platform
 
 from benchmarks.authentication import row_authentication, row_task
 from benchmarks.dag_parsing import row_import
+from benchmarks.monitoring import row_monitoring
 from benchmarks.pricing import row_growth, row_loans, row_mapped
 from benchmarks.refreshing import row_threads
 from benchmarks.sealing import row_seal
@@ -30,6 +31,7 @@ ROWS = {
     "threads": row_threads,
     "seal": row_seal,
     "growth": row_growth,
+    "monitoring": row_monitoring,
 }
 TRACKED = "benchmarks/RESULTS.md"
 

@@ -29,7 +29,9 @@ def _general_paths(airflow: Airflow) -> Iterator[str]:
     yield "/connections"
     for connection in airflow.get("/connections")[1]["connections"]:
         yield f"/connections/{connection['connection_id']}"
-    yield from ("/eventLogs?limit=1000", "/variables", "/importErrors", "/providers", "/plugins", "/config")
+    # Airflow returns at most 100 events at once.
+    yield from (f"/eventLogs?limit=100&offset={offset}" for offset in range(0, 500, 100))
+    yield from ("/variables", "/importErrors", "/providers", "/plugins", "/config")
     if not airflow.is_airflow_2:
         yield from ("/dagWarnings", "/jobs", f"{airflow.url}/ui/config", f"{airflow.url}/ui/connections/hook_meta")
 

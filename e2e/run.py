@@ -2,7 +2,8 @@
 Run end-to-end tests on real Airflow installations (``make e2e``).
 
 On Airflow 3.3, a browser adds the Connection in its form, presses Test, runs an example DAG, and opens XCom and
-rendered templates. On 2.11 to 3.2, requests to the REST API do the same. On each version, a task is cleared after its
+rendered templates. Sensors wait for the service, and the metrics of the run are checked and drawn. On 2.11 to 3.2,
+requests to the REST API do the same, without the sensors and the metrics. On each version, a task is cleared after its
 token has expired, and tasks print secrets. Then the leak audit searches everything that was stored.
 
 This process keeps issued secrets in its memory only. All files are written to one scratch directory, and all
@@ -20,7 +21,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from e2e.audit import KnownLeak
 from e2e.marked_secrets import COMPANY, KNOWN_LEAKS, USER, WRONG_PASSWORD, Recorder
+from e2e.metrics import MetricsServer, draw
 from e2e.standalone import Airflow
 from e2e.steps import CONN_ID, EndToEndError, Run
 from loanauth_sandbox.server import running_sandbox
@@ -124,6 +127,7 @@ def run_in_browser(run: Run, screenshots: Path) -> None:
         user.screenshot("rendered-templates", height=560)
         run.check_masked_by_name()
         run.check_cleared_after_expiry()
+        run.check_wait()
         run.check_printed_secrets()
         run.run_connection_commands()
         for name, path, expected in (
@@ -167,7 +171,7 @@ def end_to_end(directory: Path, versions: Sequence[str], screenshots: Path) -> l
             for name in (EXAMPLE, "check_connection"):
                 shutil.copy(ROOT / "example_dags" / f"{name}.py", dags)
         recorder = Recorder()
-        with running_sandbox(accounts=[COMPANY]) as sandbox, Programs(logs) as programs:
+        with running_sandbox(accounts=[COMPANY]) as sandbox, MetricsServer() as server, Programs(logs) as programs:
             recorder.attach(sandbox)
             airflow = Airflow(
                 version,
@@ -176,6 +180,7 @@ def end_to_end(directory: Path, versions: Sequence[str], screenshots: Path) -> l
                 environment={
                     "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
                     "AIRFLOW_VAR_LOAN_PRICING_URL": f"{sandbox.url}/sandbox/price",
+                    **(server.environment if in_browser else {}),
                 },
                 fernet_key=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
                 password=f"made-up-{secrets.token_hex(8)}",
@@ -188,6 +193,13 @@ def end_to_end(directory: Path, versions: Sequence[str], screenshots: Path) -> l
             else:
                 run_by_rest(run)
             audit = run.audit()
+            if in_browser:
+                run.check_metrics(server)
+                draw(server.metrics, screenshots / "monitoring.png")
+        if in_browser:
+            # Airflow's own metrics contain the names of the DAGs.
+            audit.known.append(KnownLeak("control", "metrics: ", "the search finds nothing in metrics"))
+            audit.search("metrics", "all datagrams", server.text)
         audit.search_database(home / "airflow.db")
         audit.search_files("home", home, but=("airflow.db",))
         audit.search_files("logs", logs)
@@ -233,7 +245,7 @@ def main() -> int:
     for problem in problems:
         print(f"FAILED: {problem}")
     if not problems and BROWSER_VERSION in options.versions:
-        print(f"Screenshots: {options.output.relative_to(ROOT)}")
+        print(f"Screenshots, and the picture of the metrics: {options.output.relative_to(ROOT)}")
     print(f"{'FAILED' if problems else 'Done'} in {time.monotonic() - started:.0f} s")
     return 1 if problems else 0
 

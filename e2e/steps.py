@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,16 +24,20 @@ from e2e.marked_secrets import (
     Recorder,
 )
 from e2e.rest_responses import collect_responses
+from e2e.standalone import RUN_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from e2e.metrics import MetricsServer
     from e2e.standalone import Airflow
     from loanauth_sandbox.server import Sandbox
     from scripts.programs import Programs
 
 CONN_ID = "loanauth_jwt"
 TOKEN_LIFETIME = 6  # seconds, of the token whose task is cleared
+UNAVAILABLE_SECONDS = 20.0
+SENSORS = 3  # that wait
 
 
 class EndToEndError(Exception):
@@ -172,6 +177,42 @@ class Run:
             (after.succeeded - before.succeeded, after.rejected - before.rejected) == (1, 0),
             f"the cleared task authenticated {after.succeeded - before.succeeded} times",
         )
+
+    def check_wait(self) -> None:
+        """Check that sensors wait until the service is available again."""
+        before = self.sandbox.counters().token
+        self.sandbox.set_fault("status", status=503)
+
+        def recover() -> None:
+            deadline = time.monotonic() + RUN_TIMEOUT
+            while self.sandbox.counters().token < before + SENSORS and time.monotonic() < deadline:
+                time.sleep(0.2)
+            time.sleep(UNAVAILABLE_SECONDS)
+            self.sandbox.clear_faults()
+
+        recovery = threading.Thread(target=recover)
+        recovery.start()
+        self.run_dag("wait_for_the_service")
+        recovery.join()
+
+    def check_metrics(self, server: MetricsServer) -> None:
+        """
+        Check that the metrics of this run agree with what the service has counted.
+
+        :param server: the server that received them
+        """
+        counted, sent = self.sandbox.counters().authentications, server.counts
+        self.check(
+            (sent["logins"], sent["rejected"]) == (counted.succeeded, counted.rejected),
+            f"the metrics say {sent}, and the service has counted {counted}",
+        )
+        self.check(sent["refreshes"] >= 1, "no metric of the refresh after the token had expired")
+        waits = [metric.value for metric in server.metrics if metric.name == "wait_duration"]
+        self.check(
+            len(waits) == SENSORS and min(waits) > 1000 * UNAVAILABLE_SECONDS / 2,
+            f"the sensors have measured {waits} ms",
+        )
+        self.check(sent["unavailable"] >= SENSORS, "no metric of a request while the service was unavailable")
 
     def rendered(self, dag_id: str, run_id: str, task_id: str) -> str:
         """Return the rendered fields of a task, as the REST API shows them."""

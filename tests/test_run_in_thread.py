@@ -1,4 +1,4 @@
-"""``run_in_thread`` of ``_compat.py``: blocking work of a coroutine in a thread of its own."""
+"""``run_in_thread`` of ``_compat``: blocking work of a coroutine in a thread of its own."""
 
 from __future__ import annotations
 

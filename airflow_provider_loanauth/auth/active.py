@@ -88,6 +88,11 @@ class ActiveCredential(NotForXCom):
         """Record when it was requested."""
         self._requested_at = time.monotonic() - self.age
 
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until it expires, negative if it has expired; None if its lifetime is not known."""
+        return None if self.deadline is None else self.deadline - time.monotonic()
+
     def is_fresh(self, min_ttl: float) -> bool:
         """
         Return whether enough of the lifetime is left. A credential without a known lifetime is always fresh.

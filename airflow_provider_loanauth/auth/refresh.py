@@ -23,8 +23,10 @@ from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import UnavailableError
 from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
+from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.memory import PROCESS_FAILURES
+from airflow_provider_loanauth.service.telemetry import Labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,9 +90,9 @@ class CredentialCache:
             if credential is None:
                 if failure is not None:
                     raise failure
-                credential = self._shared(client, settings, stale, min_ttl, issued, rejected=rejected)
-                if credential is None:
-                    credential, _ = _authenticate(client, settings)
+                request = partial(self._request, client, settings, stale, min_ttl, issued, rejected=rejected)
+                # The first credential of a LoanAuth from a Connection replaces none.
+                credential = request() if stale is None else _recorded_refresh(request, settings, stale)
                 self._credentials[settings] = credential
             return credential
 
@@ -103,6 +105,20 @@ class CredentialCache:
             return None
         # Two objects may have opened the same credential.
         return None if rejected and stale is not None and credential.value == stale.value else credential
+
+    def _request(
+        self,
+        client: Client,
+        settings: Settings,
+        stale: ActiveCredential | None,
+        min_ttl: float,
+        issued: AccessToken | ApiSecret | None,
+        *,
+        rejected: bool,
+    ) -> ActiveCredential:
+        """Refresh together with other processes, or authenticate if that is not possible."""
+        credential = self._shared(client, settings, stale, min_ttl, issued, rejected=rejected)
+        return credential or _authenticate(client, settings)[0]
 
     def _shared(
         self,
@@ -135,6 +151,21 @@ class CredentialCache:
                 log_not_shared(error)
                 self._logged = True
         return None
+
+
+def _recorded_refresh(
+    request: Callable[[], ActiveCredential], settings: Settings, stale: ActiveCredential
+) -> ActiveCredential:
+    """Request a credential, and record the refresh in metrics and spans."""
+    labels = Labels(settings.conn_id, settings.method)
+    with telemetry.refresh(labels):
+        credential = request()
+    # It is the stale one while another process refreshes it, and while the service is unavailable.
+    if credential is not stale:
+        telemetry.count_refresh(labels, shared=not credential.issued_here)
+        if not credential.issued_here:
+            telemetry.set_expiry(labels, credential.seconds_left)
+    return credential
 
 
 def _authenticate(
@@ -250,6 +281,7 @@ class CredentialProvider:
 
     def _open(self, credential: AccessToken | ApiSecret) -> ActiveCredential:
         active = ActiveCredential.open(credential)
+        telemetry.set_expiry(Labels(active.conn_id, active.method), active.seconds_left)
         if isinstance(credential, ApiSecret):
             # Only an API secret needs the Connection: the company id is sent with it. Read the Connection only now:
             # the connection id is text from XCom, and opening the credential has checked it.

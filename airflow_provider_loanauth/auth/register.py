@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pendulum
 
-from airflow_provider_loanauth._compat import TaskKey, current_task, read_xcom, write_xcom
+from airflow_provider_loanauth._compat import TaskKey, current_task
+from airflow_provider_loanauth._compat.xcom import read_xcom, write_xcom
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.credentials import Credential, decrypt, encrypt
 from airflow_provider_loanauth.exceptions import (

@@ -16,7 +16,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from airflow_provider_loanauth._compat import XComConflictError, is_transient, xcom_status
+from airflow_provider_loanauth._compat.xcom import XComConflictError, is_transient, xcom_status
 from airflow_provider_loanauth.auth.active import GRACE_PERIOD, ActiveCredential
 from airflow_provider_loanauth.auth.register import Claim
 from airflow_provider_loanauth.exceptions import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 
 __all__ = ["LoanAuthHook", "Method"]
+
+
+#: Connection id in the metrics and spans of the Test button.
+TEST_CONN_ID = "test_connection"
 
 
 class _NotGiven(Enum):
@@ -240,7 +245,8 @@ class LoanAuthHook(BaseHook):
         try:
             settings = client.settings()
             hint = f" {_worker_hint()}"
-            result = client.authenticate(settings)
+            # Airflow tests with a random connection id each time, which would be a new tag of the metrics.
+            result = client.authenticate(replace(settings, conn_id=TEST_CONN_ID))
         except LoanAuthError as error:
             # Airflow tests with a random connection id, so the message must not show it.
             error.conn_id = None

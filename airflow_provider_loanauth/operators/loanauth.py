@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow_provider_loanauth._compat import BaseOperator, delete_xcom, read_all_xcom
+from airflow_provider_loanauth._compat import BaseOperator
+from airflow_provider_loanauth._compat.xcom import delete_xcom, read_all_xcom
 from airflow_provider_loanauth.auth.register import keys_of
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.

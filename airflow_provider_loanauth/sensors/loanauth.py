@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from airflow_provider_loanauth._compat import (
@@ -12,11 +12,13 @@ from airflow_provider_loanauth._compat import (
     TRIGGER_TIMEOUTS,
     AirflowException,
     AirflowFailException,
+    AirflowRescheduleException,
     AirflowSensorTimeout,
     AirflowSkipException,
     BaseSensorOperator,
     PokeReturnValue,
     conf,
+    first_reschedule,
 )
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
@@ -24,9 +26,10 @@ from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import sanitize_exceptions
+from airflow_provider_loanauth.service.telemetry import Labels, record_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow_provider_loanauth._compat import Context
     from airflow_provider_loanauth.connection.methods import Method
@@ -114,10 +117,17 @@ class LoanAuthSensor(BaseSensorOperator):
         :raises TaskDeferred: the service is unavailable, and the sensor is ``deferrable``
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
+        started = time.time()
+
+        def get_start() -> float:
+            first = first_reschedule(context) if self.reschedule else None
+            return started if first is None else first.timestamp()
+
         try:
             if self.deferrable:
-                return self._poke_or_defer(context, deadline=time.time() + self.timeout)
-            credential: AccessToken | ApiSecret | str = super().execute(context)
+                wait = partial(self._poke_or_defer, context, deadline=started + self.timeout)
+                return self._recorded(wait, lambda: started)
+            credential = self._recorded(partial(super().execute, context), get_start)
         except AirflowException as error:
             self._apply_fail_policy(error)
         return credential
@@ -155,6 +165,12 @@ class LoanAuthSensor(BaseSensorOperator):
         :return: the sealed credential, or its plaintext with ``seal=False``
         :raises LoanAuthError: this release does not know the event; or any error of :meth:`execute`
         """
+        if deadline is None:
+            deadline = time.time() + self.timeout
+        started = deadline - self.timeout
+        return self._recorded(partial(self._resume, context, event, deadline=deadline), lambda: started)
+
+    def _resume(self, context: Context, event: Any, *, deadline: float) -> AccessToken | ApiSecret | str:
         # Imported when a task runs, because DAG parsing needs no trigger.
         from airflow_provider_loanauth.triggers.loanauth import READY, TIMEOUT
 
@@ -170,7 +186,28 @@ class LoanAuthSensor(BaseSensorOperator):
                 "upgrade and restart them, then clear the task.",
                 conn_id=self.loanauth_conn_id,
             )
-        return self._poke_or_defer(context, deadline=time.time() + self.timeout if deadline is None else deadline)
+        return self._poke_or_defer(context, deadline=deadline)
+
+    def _recorded(
+        self, wait: Callable[[], AccessToken | ApiSecret | str], get_start: Callable[[], float]
+    ) -> AccessToken | ApiSecret | str:
+        """
+        Wait for a credential, and record the wait in metrics and spans, unless it goes on in another process.
+
+        :param wait: function that returns the credential
+        :param get_start: function that returns when the first poke began, in seconds since the epoch (UTC)
+        :raises BaseException: any error of ``wait``
+        """
+        try:
+            credential = wait()
+        except AirflowRescheduleException:
+            raise
+        except Exception as error:
+            record_wait(Labels(self.loanauth_conn_id, self.method), get_start, error)
+            raise
+        # Only a sealed credential has the method that the Connection chose.
+        record_wait(Labels(self.loanauth_conn_id, getattr(credential, "method", self.method)), get_start)
+        return credential
 
     def _poke_or_defer(self, context: Context, *, deadline: float) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
         """Poke once; if the service is unavailable, leave the worker and wait in the triggerer."""

@@ -19,8 +19,9 @@ from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences
 from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
-from airflow_provider_loanauth.service import protocol
+from airflow_provider_loanauth.service import protocol, telemetry
 from airflow_provider_loanauth.service.memory import PROCESS_FAILURES, FailureMemory
+from airflow_provider_loanauth.service.telemetry import Labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -216,12 +217,15 @@ class Client:
         self, settings: Settings, transport: Transport, on_response: ResponseObserver | None
     ) -> AuthenticationResult:
         """Send one request, and record whether it failed."""
+        labels = Labels(settings.conn_id, settings.method)
         try:
-            result = self._send(settings, transport, on_response)
+            with telemetry.login(labels, settings.auth_url):
+                result = self._send(settings, transport, on_response)
         except LoanAuthError as error:
             self._failures.record(settings, error)
             raise
         self._failures.forget(settings)
+        telemetry.set_expiry(labels, result.lifetime)
         return result
 
     def _send(

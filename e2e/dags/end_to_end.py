@@ -3,7 +3,8 @@ DAGs of the end-to-end tests, for Airflow 2.11 to 3.3. The file tries several im
 
 ``price_by_template`` puts the token into a template, as users do. ``price_by_name`` puts it into an environment
 variable with the name of a token. ``price_again`` is cleared after its token has expired.
-``print_the_secret`` prints secrets, which no DAG should do.
+``print_the_secret`` prints secrets, which no DAG should do. ``wait_for_the_service`` runs while the service is
+unavailable.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from airflow import __version__ as airflow_version
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 
 PRICING_URL = "{{ var.value.loan_pricing_url }}"
 OPENED = "{{ ti.xcom_pull('authenticate').value }}"
@@ -92,6 +94,20 @@ with DAG("price_again", schedule=None, **SETTINGS):
     LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt") >> PythonOperator(
         task_id="price_with_credential", python_callable=price_with_credential, op_kwargs={"url": PRICING_URL}
     )
+
+# Airflow fails a task that is queued again before the scheduler knows that it has ended. Hence the interval and the
+# retry.
+WAITING: dict[str, Any] = {
+    "poke_interval": 10,
+    "timeout": 300,
+    "retries": 1,
+    "retry_delay": pendulum.duration(seconds=1),
+}
+
+with DAG("wait_for_the_service", schedule=None, **SETTINGS):
+    LoanAuthSensor(task_id="poke", loanauth_conn_id="loanauth_jwt", **WAITING)
+    LoanAuthSensor(task_id="reschedule", loanauth_conn_id="loanauth_jwt", mode="reschedule", **WAITING)
+    LoanAuthSensor(task_id="deferred", loanauth_conn_id="loanauth_jwt", deferrable=True, **WAITING)
 
 with DAG("print_the_secret", schedule=None, **SETTINGS):
     opened = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_ppe")

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import requests
 
-from airflow_provider_loanauth._compat import XComConflictError
+from airflow_provider_loanauth._compat.xcom import XComConflictError
 from airflow_provider_loanauth.auth import LoanAuth, shared
 from airflow_provider_loanauth.auth import requests as requests_module
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth

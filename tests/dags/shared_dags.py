@@ -19,6 +19,7 @@ import httpx
 import requests
 
 from airflow_provider_loanauth import _compat
+from airflow_provider_loanauth._compat import xcom as compat_xcom
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
 from airflow_provider_loanauth.exceptions import RejectedError
@@ -114,7 +115,7 @@ def with_get_conn(token):
 def price_while_fresh(token):
     """Count the calls of Airflow's XCom class; at last once with an expired credential, as a control."""
     start_new_process()
-    xcom, _ = _compat._xcom()
+    xcom, _ = compat_xcom._xcom()
     calls = []
     originals = {name: vars(xcom).get(name) for name in ("get_one", "get_all", "set")}
 
@@ -259,7 +260,7 @@ def keys_of(task_id, map_index):
     return [
         key
         for key in (f"loanauth_claim.jwt.{CONN_ID}", f"loanauth_refreshed.jwt.{CONN_ID}")
-        if _compat.read_xcom(key, issuing)
+        if compat_xcom.read_xcom(key, issuing)
     ]
 
 
@@ -345,9 +346,9 @@ def read_and_write():
     mapped = issuing._replace(task_id="price_with_lost_task", map_index=1)
     seen = []
     for issuer, value in ((issuing, 1), (issuing, 2), (mapped, 3), (mapped, 4)):
-        before = _compat.read_xcom("made_up", issuer)
-        _compat.write_xcom("made_up", {"value": value, "of": list(_compat.current_task())}, issuer)
-        seen.append([before and before["value"], _compat.read_xcom("made_up", issuer)["value"]])
+        before = compat_xcom.read_xcom("made_up", issuer)
+        compat_xcom.write_xcom("made_up", {"value": value, "of": list(_compat.current_task())}, issuer)
+        seen.append([before and before["value"], compat_xcom.read_xcom("made_up", issuer)["value"]])
     prove("xcom", {"seen": seen, "task": _compat.current_task(), "run_id": ti.run_id})
 
 

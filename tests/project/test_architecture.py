@@ -166,6 +166,7 @@ except ImportError:
     import airflow.serialization.serde
 """
 COSTLY = {"requests", "jwt", "tenacity", "urllib3", "wtforms", "httpx", "flask_appbuilder", "starlette", "uvicorn"}
+COSTLY |= {"opentelemetry", "statsd"}
 
 
 def newly_loaded(module, base):

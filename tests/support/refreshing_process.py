@@ -15,7 +15,7 @@ import sqlite3
 import time
 from datetime import datetime, timedelta, timezone
 
-from airflow_provider_loanauth._compat import XComConflictError
+from airflow_provider_loanauth._compat.xcom import XComConflictError
 from airflow_provider_loanauth.auth import shared
 from airflow_provider_loanauth.auth.register import Register
 from airflow_provider_loanauth.auth.shared import SharedRefresh

@@ -20,7 +20,8 @@ from random import Random
 import pytest
 
 from airflow_provider_loanauth import credentials
-from airflow_provider_loanauth._compat import TaskKey, XComConflictError
+from airflow_provider_loanauth._compat import TaskKey
+from airflow_provider_loanauth._compat.xcom import XComConflictError
 from airflow_provider_loanauth.auth import active, register, shared
 from airflow_provider_loanauth.auth.active import ActiveCredential
 from airflow_provider_loanauth.auth.register import CLAIM_KEY, REFRESHED_KEY, Register

@@ -1,27 +1,27 @@
 """
-Differences between Airflow 2.11 and 3.3: names that moved, the channel to the supervisor, XCom. Also threads and forks.
+Differences between Airflow 2.11 and 3.3: names that moved, and the channel to the supervisor. Also threads and forks.
 
-This is the only module that depends on Airflow's version. It tries the newest place of each name first, so that no
-version gives a deprecation warning.
+Only this package depends on Airflow's version. It tries the newest place of each name first, so that no version gives a
+deprecation warning.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import os
 import sys
 import threading
 import weakref
 from contextlib import suppress
-from http import HTTPStatus
 from importlib import import_module
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from datetime import datetime
 
     from airflow.sdk import (
         BaseHook,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         AirflowException,
         AirflowFailException,
         AirflowNotFoundException,
+        AirflowRescheduleException,
         AirflowSensorTimeout,
         AirflowSkipException,
     )
@@ -65,6 +66,7 @@ else:
             AirflowException,
             AirflowFailException,
             AirflowNotFoundException,
+            AirflowRescheduleException,
             AirflowSensorTimeout,
             AirflowSkipException,
         )
@@ -74,6 +76,7 @@ else:
             AirflowException,
             AirflowFailException,
             AirflowNotFoundException,
+            AirflowRescheduleException,
             AirflowSensorTimeout,
             AirflowSkipException,
         )
@@ -161,6 +164,12 @@ def _remember_inherited_channel() -> None:
 os.register_at_fork(after_in_child=_remember_inherited_channel)
 
 
+def has_inherited_channel() -> bool:
+    """Return whether this process was forked from a task, and has only the channel of that task to the supervisor."""
+    channel = _channel()
+    return channel is not None and channel is _inherited_channel
+
+
 def supervisor_lock() -> AbstractContextManager[Any]:
     """
     Return a lock that serialises calls to Airflow's supervisor.
@@ -226,10 +235,6 @@ class TaskKey(NamedTuple):
     map_index: int = -1
 
 
-class XComConflictError(Exception):
-    """Another process wrote the same XCom value at the same moment, so this one was not written."""
-
-
 def current_task() -> TaskKey | None:
     """Return the task instance that this process runs, or None outside of a task."""
     try:
@@ -240,140 +245,36 @@ def current_task() -> TaskKey | None:
         return None
 
 
-def _xcom() -> tuple[Any, bool]:
-    """Return Airflow's XCom class, and whether tasks read and write XCom through their supervisor."""
-    try:  # 3.0
-        xcom = import_module("airflow.sdk.execution_time.xcom").XCom
-    except ImportError:  # 2.11
-        return import_module("airflow.models.xcom").XCom, False
-    channel = _channel()
-    if channel is not None and channel is _inherited_channel:
-        # Each of the two processes may get the response to the other one.
-        raise RuntimeError("This process was forked from a task of Airflow, so it cannot use XCom.")
-    return xcom, True
-
-
-def read_xcom(key: str, task: TaskKey) -> Any:
+def first_reschedule(context: Context) -> datetime | None:
     """
-    Return an XCom value of a task instance; None if there is none.
+    Return when the first poke of a sensor in mode ``reschedule`` began (UTC).
 
-    :param key: key of the value
-    :param task: the task instance
+    :param context: context of the task
+    :return: the time; None if the sensor has not been rescheduled
     :raises Exception: any error of Airflow, such as one of its API server
     """
-    xcom, supervised = _xcom()
-    names = {"key": key, "dag_id": task.dag_id, "run_id": task.run_id, "task_id": task.task_id}
-    with supervisor_lock():
-        # If the value does not exist, the supervisor of some versions logs an error for get_one, but not for get_all.
-        # For a mapped task, get_all would return the values of all its instances.
-        if supervised and task.map_index < 0:
-            return next(iter(xcom.get_all(**names) or ()), None)
-        return xcom.get_one(**names, map_index=task.map_index)
-
-
-def write_xcom(key: str, value: Any, task: TaskKey) -> None:
-    """
-    Write an XCom value of a task instance. It replaces the value that was there.
-
-    :param key: key of the value
-    :param value: the value; JSON must be able to represent it
-    :param task: the task instance
-    :raises XComConflictError: another process wrote the same value at the same moment
-    :raises Exception: any other error of Airflow, such as one of its API server
-    """
-    xcom, supervised = _xcom()
-    try:
+    instance: Any = context["ti"]
+    if hasattr(instance, "get_first_reschedule_date"):  # 3.0
         with supervisor_lock():
-            xcom.set(key, value, **task._asdict())
-    except Exception as error:
-        if xcom_status(error) == HTTPStatus.CONFLICT if supervised else _is_duplicate(error):
-            raise XComConflictError from None
-        raise
+            first: datetime | None = instance.get_first_reschedule_date(context)
+    else:  # 2.11; its sensor counts the timeout from the same time
+        first = import_module("airflow.sensors.base")._orig_start_date(  # noqa: SLF001 - no other way on 2.11
+            dag_id=instance.dag_id,
+            task_id=instance.task_id,
+            run_id=instance.run_id,
+            map_index=instance.map_index,
+            try_number=(instance.max_tries or 0) - (instance.task.retries or 0) + 1,
+        )
+    return first
 
 
-def _is_duplicate(error: Exception) -> bool:
-    """
-    Return whether a database has rejected a row because there is one with the same key.
-
-    On 2.11, the task itself writes to the database. If the task instance was deleted, the error has the same type.
-    """
-    return type(error).__name__ == "IntegrityError" and "foreign key" not in str(getattr(error, "orig", "")).lower()
-
-
-def xcom_status(error: Exception) -> int | None:
-    """Return the HTTP status of Airflow's API server in an error of its SDK; None if the error has none."""
-    detail = getattr(getattr(error, "error", None), "detail", None)
-    status = detail.get("status_code") if isinstance(detail, dict) else None
-    return status if isinstance(status, int) else None
-
-
-def is_transient(error: Exception) -> bool:
-    """Return whether reading or writing XCom may succeed later: Airflow's API server or database did not respond."""
-    status = xcom_status(error)
-    if status is None:
-        # The supervisor of a task has no status to report if it gets no response.
-        return type(error).__name__ in {"AirflowRuntimeError", "OperationalError"}
-    return status >= HTTPStatus.INTERNAL_SERVER_ERROR
-
-
-def read_all_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> list[Any]:
-    """
-    Return an XCom value of a task, or those of all its mapped instances.
-
-    :param key: key of the value
-    :param dag_id: DAG id
-    :param run_id: DAG run id
-    :param task_id: task id
-    :raises Exception: any error of Airflow, such as one of its API server
-    """
-    xcom, supervised = _xcom()
-    if supervised:
-        return [*(xcom.get_all(key=key, dag_id=dag_id, run_id=run_id, task_id=task_id) or ())]
-    with import_module("airflow.utils.session").create_session() as session:
-        rows = xcom.get_many(key=key, dag_ids=dag_id, run_id=run_id, task_ids=task_id, session=session)
-        return [xcom.deserialize_value(row) for row in rows.with_entities(xcom.value)]
-
-
-def delete_xcom(key: str, *, dag_id: str, run_id: str, task_id: str) -> int:
-    """
-    Delete an XCom value of a task, or those of all its mapped instances, if any are stored.
-
-    Of a mapped task, only values with a map index below ``[core] max_map_length`` are deleted, and values that state
-    their ``map_index`` themselves. Airflow 3.0 drops the map index of a request to delete, so an empty value replaces
-    each value there. Airflow 2.11 deletes all values of the task, whatever their key is.
-
-    :param key: key of the value
-    :param dag_id: DAG id
-    :param run_id: DAG run id
-    :param task_id: task id
-    :return: the number of values that are still stored
-    :raises Exception: any error of Airflow, such as one of its API server
-    """
-    xcom, supervised = _xcom()
-    if not supervised:
-        xcom.clear(dag_id=dag_id, task_id=task_id, run_id=run_id)
-        return 0
-    names = {"key": key, "dag_id": dag_id, "run_id": run_id, "task_id": task_id}
-
-    def stored() -> list[Any]:
-        return [value for value in xcom.get_all(**names) or () if value]
-
-    if not stored():
-        return 0
-    xcom.delete(**names)
-    values = stored()
-    left = len(values)
-    stated = [value["map_index"] for value in values if isinstance(value, dict) and "map_index" in value]
-    # Mapped instances that returned nothing leave gaps, so try each index until all values are deleted.
-    for index in chain(stated, range(conf.getint("core", "max_map_length", fallback=1024))):
-        if not left:
-            break
-        if xcom.get_one(**names, map_index=index):
-            xcom.delete(**names, map_index=index)
-            if xcom.get_one(**names, map_index=index):  # 3.0, which rejects None as a value
-                xcom.set(value={}, **names, map_index=index)
-            left -= 1
-    return len(stored())
+@functools.cache
+def get_stats() -> Any:
+    """Return Airflow's ``Stats``, which sends metrics as ``[metrics]`` in the configuration says."""
+    try:  # 3.2
+        return import_module("airflow.sdk.observability.stats").Stats
+    except ImportError:  # 2.11 to 3.1
+        return import_module("airflow.stats").Stats
 
 
 # Names of Airflow that other modules import from here.
@@ -383,6 +284,7 @@ __all__ = [
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",
+    "AirflowRescheduleException",
     "AirflowSensorTimeout",
     "AirflowSkipException",
     "BaseHook",

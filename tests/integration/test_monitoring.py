@@ -1,0 +1,454 @@
+"""
+Which metrics and spans each way of using the package gives, on real backends: ``docs/monitoring.md`` has the meaning of
+each. No secret is in any of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from datetime import datetime, timedelta, timezone
+from importlib.util import find_spec
+
+import pytest
+import requests
+from opentelemetry.trace import StatusCode
+
+from airflow_provider_loanauth._compat import AirflowSensorTimeout
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
+from tests.support.airflow_scratch import conn_variable
+from tests.support.backends import (  # noqa: F401 - fixtures
+    NOT_DEPRECATED,
+    PREFIX,
+    StatsD,
+    otel_metrics,
+    seconds_of,
+    spans,
+    stats,
+    statsd,
+)
+from tests.support.clock import replace_waits
+from tests.support.leaks import leaks
+from tests.support.loopback import Loopback, json_response
+from tests.support.paths import DAG_FILES, ROOT
+from tests.support.pricing_fixtures import in_threads, loan
+from tests.support.processes import start_new_process
+from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password
+from tests.support.shared_values import TASK, xcom  # noqa: F401 - a fixture
+from tests.support.waiting import TaskInstance, context_of_a_task, stored
+
+CONN_ID = "loanauth_jwt"
+LIFETIME = 3600
+#: A login that succeeded.
+LOGIN = {"logins": 1, "login_duration": 1, "seconds_to_expiry": 1}
+#: A process that opens a credential of another task.
+OPENED = {"seconds_to_expiry": 1}
+each_method = pytest.mark.parametrize("method", ["jwt", "los", "ppe"])
+
+
+def total(*parts):
+    names = {name for part in parts for name in part}
+    return {name: sum(part.get(name, 0) for part in parts) for name in names}
+
+
+@pytest.fixture
+def credential(pulled, statsd, spans):  # noqa: F811
+    """A credential as a later task pulls it from XCom. What its login sent is not counted."""
+    found = pulled()
+    found.task = TASK
+    start_new_process()
+    statsd.datagrams.clear()
+    spans._exporter.clear()
+    return found
+
+
+def price(credential, world, times=1):
+    auth = LoanAuth(credential)
+    for number in range(times):
+        requests.post(world.url, json=loan(number), auth=auth, timeout=9).raise_for_status()
+
+
+# --- authentication
+
+
+@pytest.mark.parametrize("function", ["authenticate", "get_credential", "get_plaintext", "test_connection"])
+def test_a_login(function, world, statsd, spans):  # noqa: F811
+    getattr(LoanAuthHook(CONN_ID), function)()
+    assert statsd.counts == LOGIN
+    conn_id = "test_connection" if function == "test_connection" else CONN_ID
+    assert all(metric.tags == {"method": "jwt", "conn_id": conn_id} for metric in statsd.metrics)
+    [expiry] = [metric.value for metric in statsd.metrics if metric.name == "seconds_to_expiry"]
+    assert expiry == LIFETIME
+    assert {*spans.named} == {"loanauth.login"}
+    assert len(spans.finished) == 1
+
+
+def test_an_api_secret_has_no_expiry(world, statsd):  # noqa: F811
+    LoanAuthHook("loanauth_ppe").get_credential()
+    assert statsd.counts == {"logins": 1, "login_duration": 1}
+
+
+def test_a_rejection_is_counted_once_however_often_it_is_repeated(world, define, statsd, spans):  # noqa: F811
+    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
+    for _ in range(3):
+        with pytest.raises(RejectedError):
+            LoanAuthHook(CONN_ID).get_credential()
+    assert (world.rejected_logins, statsd.counts) == (1, {"rejected": 1})
+    [span] = spans.finished
+    assert span.status.status_code == StatusCode.ERROR
+    assert (span.attributes["error.type"], span.attributes["http.response.status_code"]) == ("RejectedError", 400)
+
+
+@pytest.mark.parametrize(("failures", "expected"), [(1, {"unavailable": 1}), (2, {"unavailable": 2})])
+def test_each_request_to_an_unavailable_service_is_counted(failures, expected, world, statsd, spans, monkeypatch):  # noqa: F811
+    replace_waits(monkeypatch, lambda _: None)
+    world.sandbox.set_fault("status", status=503, where="token", times=failures)
+    LoanAuthHook(CONN_ID).get_credential()
+    assert statsd.counts == total(expected, LOGIN)
+    assert [span.status.is_ok for span in spans.finished] == [False] * failures + [True]
+
+
+def test_an_authentication_that_gives_up(world, statsd, monkeypatch):  # noqa: F811
+    replace_waits(monkeypatch, lambda _: None)
+    world.sandbox.set_fault("status", status=503, where="token")
+    with pytest.raises(UnavailableError):
+        LoanAuthHook(CONN_ID).get_credential()
+    assert statsd.counts == {"unavailable": 3}
+
+
+def test_nothing_is_sent_until_the_retry_after_is_over(world, statsd, spans):  # noqa: F811
+    world.sandbox.set_fault("status", status=429, where="token", retry_after=3600)
+    for _ in range(3):
+        with pytest.raises(UnavailableError):
+            LoanAuthHook(CONN_ID).get_credential()
+    assert (world.credential_requests, statsd.counts, len(spans.finished)) == (1, {"unavailable": 1}, 1)
+
+
+def test_a_response_without_a_credential_is_only_in_the_span(world, statsd, spans):  # noqa: F811
+    world.sandbox.set_fault("html-200", where="token")
+    with pytest.raises(LoanAuthError):
+        LoanAuthHook(CONN_ID).get_credential()
+    assert statsd.counts == {}
+    assert spans.named["loanauth.login"].attributes["error.type"] == "ResponseError"
+
+
+# --- refreshing
+
+
+def test_a_fresh_credential_is_only_opened(credential, world, statsd, spans):  # noqa: F811
+    price(credential, world, times=5)
+    assert (statsd.counts, spans.finished) == (OPENED, ())
+    [expiry] = statsd.metrics
+    assert LIFETIME - 60 < expiry.value <= LIFETIME
+
+
+def test_an_expired_credential_is_refreshed_once(credential, xcom, world, statsd, spans):  # noqa: F811
+    world.pass_time(LIFETIME + 1)
+    price(credential, world, times=5)
+    assert statsd.counts == total(OPENED, LOGIN, {"refreshes": 1})
+    login, refresh = spans.finished
+    assert (login.name, refresh.name) == ("loanauth.login", "loanauth.refresh")
+    assert login.parent.span_id == refresh.context.span_id
+
+
+def test_threads_share_a_refresh(credential, xcom, world, statsd):  # noqa: F811
+    world.pass_time(LIFETIME + 1)
+    in_threads(5, lambda _: price(credential, world))
+    assert statsd.counts["refreshes"] == statsd.counts["logins"] == 1
+    assert "shared_refreshes" not in statsd.counts
+
+
+def test_another_process_takes_a_refreshed_credential_over(credential, xcom, world, statsd, spans):  # noqa: F811
+    world.pass_time(LIFETIME + 1)
+    price(credential, world)
+    for _ in range(2):
+        start_new_process()
+        statsd.datagrams.clear()
+        spans._exporter.clear()
+        price(credential, world, times=5)
+        assert statsd.counts == total(OPENED, {"shared_refreshes": 1, "seconds_to_expiry": 1})
+        opened, taken = (metric.value for metric in statsd.metrics if metric.name == "seconds_to_expiry")
+        assert (opened, LIFETIME - 60 < taken <= LIFETIME) == (0, True)
+        assert [span.name for span in spans.finished] == ["loanauth.refresh"]
+
+
+def test_another_process_repeats_a_rejection_of_the_register(credential, xcom, world, define, statsd, spans):  # noqa: F811
+    world.pass_time(LIFETIME + 1)
+    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
+    for expected in ({"rejected": 1}, {}, {}):
+        start_new_process()
+        statsd.datagrams.clear()
+        with pytest.raises(RejectedError):
+            price(credential, world)
+        assert statsd.counts == total(OPENED, expected)
+    assert world.rejected_logins == 1
+    assert [span.name for span in spans.finished] == ["loanauth.login", *["loanauth.refresh"] * 3]
+
+
+def test_a_refresh_that_is_put_off_counts_nothing(credential, xcom, world, statsd, monkeypatch):  # noqa: F811
+    """The service is unavailable, and the credential is still valid."""
+    replace_waits(monkeypatch, lambda _: None)
+    world.pass_time(LIFETIME - 30)
+    world.sandbox.set_fault("status", status=503, where="token")
+    price(credential, world, times=3)
+    assert statsd.counts == total(OPENED, {"unavailable": 3})
+
+
+def test_the_first_credential_of_a_connection_is_no_refresh(world, statsd, spans):  # noqa: F811
+    auth = LoanAuth.from_connection(CONN_ID)
+    for passed in (0, LIFETIME + 1):
+        world.pass_time(passed)
+        requests.post(world.url, json=loan(), auth=auth, timeout=9).raise_for_status()
+    assert statsd.counts == total(LOGIN, LOGIN, {"refreshes": 1})
+    assert [span.name for span in spans.finished] == ["loanauth.login", "loanauth.login", "loanauth.refresh"]
+
+
+# --- waiting
+
+MODES = {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}
+each_mode = pytest.mark.parametrize("mode", MODES)
+WAITED = 90.0
+
+
+def sensor(mode, **parameters):
+    parameters = MODES[mode] | {"timeout": 3600, "poke_interval": WAITED} | parameters
+    return LoanAuthSensor(task_id="wait", loanauth_conn_id=CONN_ID, **parameters)
+
+
+@pytest.fixture
+def wait(monkeypatch, world):
+    """Run a sensor until it ends, as Airflow does. Each time that it waits, as long as the interval passes."""
+    context = context_of_a_task(monkeypatch)
+    clock = {"passed": 0.0}
+    really = time.time
+    monkeypatch.setattr(time, "time", lambda: really() + clock["passed"])
+
+    def sleep(seconds):
+        clock["passed"] += seconds
+
+    def run(mode, **parameters):
+        began = datetime.now(timezone.utc)
+        monkeypatch.setattr(time, "sleep", sleep)
+        action = lambda: sensor(mode, **parameters).execute(context)  # noqa: E731 - replaced below
+        while True:
+            try:
+                return action()
+            except AirflowRescheduleException:
+                monkeypatch.setattr(TaskInstance, "get_first_reschedule_date", lambda *_: began)
+                with contextlib.suppress(ImportError, AttributeError):  # 2.11
+                    monkeypatch.setattr("airflow.sensors.base._orig_start_date", lambda **_: began)
+            except TaskDeferred as deferred:
+                arguments = stored(deferred, "ready")
+                action = lambda: sensor(mode, **parameters).execute_complete(context, **arguments)  # noqa: B023, E731
+            start_new_process()
+            sleep(WAITED)
+
+    return run
+
+
+@each_mode
+def test_a_sensor_measures_from_its_first_poke(mode, wait, world, statsd, spans):  # noqa: F811
+    world.sandbox.set_fault("status", status=503, where="token", times=2)
+    wait(mode)
+    assert statsd.counts == total(LOGIN, {"unavailable": 2, "wait_duration": 1})
+    [waited] = [metric for metric in statsd.metrics if metric.name == "wait_duration"]
+    assert 2 * WAITED <= waited.value / 1000 < 3 * WAITED
+    assert waited.tags == {"method": "jwt", "conn_id": CONN_ID}
+    span = spans.named["loanauth.wait"]
+    assert 2 * WAITED <= seconds_of(span) < 3 * WAITED
+    assert span.status.is_ok
+    assert [span.name for span in spans.finished].count("loanauth.wait") == 1
+
+
+@each_mode
+def test_a_sensor_that_does_not_wait(mode, wait, world, statsd):  # noqa: F811
+    wait(mode)
+    assert statsd.counts == total(LOGIN, {"wait_duration": 1})
+    [waited] = [metric for metric in statsd.metrics if metric.name == "wait_duration"]
+    assert waited.value < WAITED * 1000
+
+
+@each_mode
+def test_a_sensor_that_times_out_has_only_a_span(mode, wait, world, statsd, spans):  # noqa: F811
+    world.sandbox.set_fault("status", status=503, where="token")
+    with pytest.raises(AirflowSensorTimeout):
+        wait(mode, timeout=0)
+    assert {*statsd.counts} == {"unavailable"}
+    span = spans.named["loanauth.wait"]
+    assert span.attributes["error.type"] == "AirflowSensorTimeout"
+
+
+@each_mode
+def test_a_sensor_with_rejected_credentials(mode, wait, world, define, statsd, spans):  # noqa: F811
+    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
+    with pytest.raises(RejectedError):
+        wait(mode)
+    assert statsd.counts == {"rejected": 1}
+    assert spans.named["loanauth.wait"].attributes["error.type"] == "RejectedError"
+
+
+def test_a_sensor_without_sealing(wait, world, statsd):  # noqa: F811
+    wait("poke", seal=False)
+    [waited] = [metric for metric in statsd.metrics if metric.name == "wait_duration"]
+    assert waited.tags == {"conn_id": CONN_ID}
+
+
+# --- no secret leaves the process
+
+FAULTS = {
+    "success": None,
+    "rejected": ("status", {"status": 403}),
+    "unavailable": ("reset", {}),
+    "response": ("html-200", {}),
+    "redirect": ("redirect", {"status": 307}),
+    "no server": ("stop", {}),
+    "wrong password": ("password", {}),
+}
+
+
+def callers(conn_id):
+    return [
+        lambda: LoanAuthHook(conn_id, max_attempts=2).get_credential(),
+        lambda: LoanAuthHook(conn_id).test_connection(),
+        lambda: LoanAuthOperator(task_id="login", loanauth_conn_id=conn_id).execute({}),
+        lambda: LoanAuthSensor(task_id="wait", loanauth_conn_id=conn_id, timeout=0).execute({}),
+        lambda: requests.get("http://127.0.0.1:9/price", auth=LoanAuth.from_connection(conn_id), timeout=9),
+    ]
+
+
+@each_method
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("backend", ["statsd", "otel_metrics"])
+def test_no_secret_is_in_a_metric_or_a_span(backend, fault, method, sandbox, define, spans, request, xcom, monkeypatch):  # noqa: F811
+    metrics = request.getfixturevalue(backend)
+    replace_waits(monkeypatch, lambda _: None)
+    sandbox.set_accounts([COMPANY])
+    connection = secret_connections(sandbox.url)[method]
+    define("marked", connection)
+    expired = LoanAuthHook("marked").get_credential()
+    issued = [expired.value]
+    expired.task, expired.expires_at = TASK, expired.issued_at + timedelta(milliseconds=1)
+    kind, params = FAULTS[fault] or ("none", {})
+    if kind == "password":
+        define("marked", with_wrong_password(connection))
+    elif kind == "stop":
+        sandbox.stop_listening()
+    elif kind != "none":
+        sandbox.set_fault(kind, **params)
+    try:
+        refresh = [lambda: requests.get("http://127.0.0.1:9/price", auth=LoanAuth(expired), timeout=9)] * 2
+        for action in [*callers("marked"), *(refresh if method != "ppe" else ())]:
+            start_new_process()
+            with contextlib.suppress(Exception):
+                found = action()
+                issued.append(getattr(found, "value", ""))
+    finally:
+        if kind == "stop":
+            sandbox.start_listening()
+    recorded = "\n".join(metrics.datagrams) if backend == "statsd" else metrics.text
+    assert "loanauth.logins" in recorded
+    assert len(spans.finished) >= 3
+    for text in (recorded, spans.text):
+        assert leaks(text, [*SECRETS.values(), *filter(None, issued)]) == []
+        # The path of a PPE API secret request.
+        assert "encodeAES128" not in text
+        assert COMPANY.users[0].username not in text
+
+
+def test_the_search_finds_what_is_recorded(statsd, spans, otel_metrics):  # noqa: F811
+    """Control: a secret in a tag, or in an attribute, is found."""
+    from airflow_provider_loanauth.service import telemetry
+
+    labels = telemetry.Labels("CANARY-plain-secret", "jwt")
+    telemetry.count_refresh(labels, shared=False)
+    telemetry.record_wait(labels, time.time)
+    assert leaks(otel_metrics.text, ["CANARY-plain-secret"])
+    assert leaks(spans.text, ["CANARY-plain-secret"])
+
+
+# --- a process that Airflow configures
+
+
+class Collector(Loopback):
+    """A collector of OpenTelemetry that accepts everything."""
+
+    def __init__(self):
+        super().__init__()
+        self.responses = [json_response(b"{}") for _ in range(1000)]
+
+    def has(self, text):
+        return any(text.encode() in request for request in self.requests)
+
+
+def run_dag(home, out, sandbox, environment):
+    """Run ``monitored_dags.py`` in a process of its own, in which Airflow reads its configuration."""
+    environment = environment | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "PRICE_URL": f"{sandbox.url}/sandbox/price",
+    }
+    environment |= dict([conn_variable(CONN_ID, sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])])
+    step = {"file": str(DAG_FILES / "monitored_dags.py"), "env": {}, "out": str(out)}
+    (home / "plan.json").write_text(json.dumps([step]))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.dag_runner", str(home / "plan.json")],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def home(tmp_path, metadata_template):
+    directory = tmp_path / "home"
+    directory.mkdir()
+    (directory / "airflow.db").write_bytes(metadata_template.read_bytes())
+    return directory
+
+
+@pytest.mark.processes
+def test_metrics_of_a_dag(home, sandbox, tmp_path):
+    """Airflow's own metrics arrive too."""
+    server = StatsD()
+    try:
+        run_dag(home, tmp_path / "out", sandbox, server.environment() | NOT_DEPRECATED)
+        assert server.counts == total(LOGIN, {"wait_duration": 1}, *[OPENED] * 3)
+        assert any(not datagram.startswith(PREFIX) for datagram in server.datagrams)
+    finally:
+        server.close()
+
+
+#: How ``docs/monitoring.md`` configures tracing: on every version in a file, and from 3.2 on by a setting.
+TRACING = ["file", *(["setting"] if find_spec("airflow.sdk") and find_spec("airflow.sdk.observability") else [])]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("way", TRACING)
+def test_spans_of_a_dag(way, home, sandbox, tmp_path):
+    environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_TRACES_EXPORTER": "otlp_proto_http"}
+    if way == "file":
+        (home / "config").mkdir()
+        page = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+        [code] = re.findall("^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        (home / "config" / "airflow_local_settings.py").write_text(code)
+    else:
+        environment["AIRFLOW__TRACES__OTEL_ON"] = "True"
+    with Collector() as collector:
+        run_dag(home, tmp_path / "out", sandbox, environment | {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
+        assert collector.has("loanauth.login")
+        assert collector.has("loanauth.wait")
+        assert all(request.startswith(b"POST /v1/traces ") for request in collector.requests)

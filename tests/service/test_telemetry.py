@@ -1,0 +1,266 @@
+"""``service/telemetry.py``: tags and attributes, and what a backend that is broken, off or not installed changes."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind, StatusCode
+
+from airflow_provider_loanauth.exceptions import RejectedError, SettingsError, UnavailableError
+from airflow_provider_loanauth.service import telemetry
+from airflow_provider_loanauth.service.telemetry import Labels
+from tests.support.airflow_names import AirflowTaskTimeout
+from tests.support.backends import otel_metrics, seconds_of, spans, stats, statsd  # noqa: F401 - fixtures
+
+LABELS = Labels("made-up", "jwt")
+URL = "https://auth.example/prefix"
+
+
+def record_everything(labels=LABELS):
+    with telemetry.login(labels, URL):
+        pass
+    with telemetry.refresh(labels):
+        pass
+    telemetry.count_refresh(labels, shared=False)
+    telemetry.count_refresh(labels, shared=True)
+    telemetry.set_expiry(labels, 3600.0)
+    telemetry.record_wait(labels, time.time)
+    for error in (RejectedError("made up"), UnavailableError("made up")):
+        with pytest.raises(type(error)), telemetry.login(labels, URL):
+            raise error
+
+
+NAMES = {
+    "logins": "c",
+    "refreshes": "c",
+    "shared_refreshes": "c",
+    "rejected": "c",
+    "unavailable": "c",
+    "login_duration": "ms",
+    "wait_duration": "ms",
+    "seconds_to_expiry": "g",
+}
+
+
+def test_every_metric_of_statsd(statsd):  # noqa: F811
+    record_everything()
+    assert {metric.name: metric.kind for metric in statsd.metrics} == NAMES
+    assert statsd.counts == dict.fromkeys(NAMES, 1)
+    assert [metric.tags for metric in statsd.metrics] == [{"method": "jwt", "conn_id": "made-up"}] * len(NAMES)
+
+
+def test_every_metric_of_opentelemetry(otel_metrics):  # noqa: F811
+    record_everything()
+    assert {*otel_metrics.points} == {*NAMES}
+    for name, points in otel_metrics.points.items():
+        [(tags, value)] = points
+        assert tags == {"method": "jwt", "conn_id": "made-up"}
+        assert value == 1 or NAMES[name] != "c"
+
+
+def test_statsd_without_tags(stats, statsd):  # noqa: F811
+    stats(statsd.environment(statsd_influxdb_enabled=False))
+    record_everything()
+    assert {metric.name for metric in statsd.metrics} == {*NAMES}
+    assert all(metric.tags == {} for metric in statsd.metrics)
+
+
+@pytest.mark.parametrize(
+    ("conn_id", "tag"),
+    [
+        ("loanauth.tenant-1_a", "loanauth.tenant-1_a"),
+        ("tenant#1!(a):b/c\\d", "tenant_1__a__b_c_d"),
+        ("tenant one, two=three|c", "tenant_one__two_three_c"),
+        ("Bücher-銀行", "B_cher-__"),
+        ("x" * 250, "x" * telemetry.MAX_TAG_LENGTH),
+    ],
+)
+def test_a_tag_is_valid_for_every_backend(conn_id, tag, statsd, otel_metrics, stats, caplog):  # noqa: F811
+    """Airflow drops a metric of StatsD whose tag has any other character, and logs an error for each."""
+    record_everything(Labels(conn_id, "jwt"))
+    assert {point[0][0]["conn_id"] for point in otel_metrics.points.values()} == {tag}
+    stats(statsd.environment())
+    record_everything(Labels(conn_id, "jwt"))
+    assert statsd.counts == dict.fromkeys(NAMES, 1)
+    assert {metric.tags["conn_id"] for metric in statsd.metrics} == {tag}
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_durations_are_milliseconds(statsd):  # noqa: F811
+    started = time.time() - 90
+    telemetry.record_wait(LABELS, lambda: started)
+    [wait] = statsd.metrics
+    assert 90_000 <= wait.value < 150_000
+
+
+@pytest.mark.parametrize(("seconds", "sent"), [(3600.0, [3600.0]), (0.25, [0.25]), (-5.0, [0.0]), (None, [])])
+def test_the_seconds_to_expiry(seconds, sent, statsd):  # noqa: F811
+    telemetry.set_expiry(LABELS, seconds)
+    assert [metric.value for metric in statsd.metrics] == sent
+
+
+# --- spans
+
+
+def test_a_login_that_succeeded(spans):  # noqa: F811
+    with telemetry.login(LABELS, "https://auth.example:8443/prefix/CANARY"):
+        time.sleep(0.01)
+    [span] = spans.finished
+    assert (span.name, span.kind, span.status.status_code) == ("loanauth.login", SpanKind.CLIENT, StatusCode.UNSET)
+    assert dict(span.attributes) == {
+        "loanauth.conn_id": "made-up",
+        "loanauth.method": "jwt",
+        "server.address": "auth.example",
+        "server.port": 8443,
+    }
+    assert seconds_of(span) >= 0.01
+    assert "CANARY" not in spans.text
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [("https://auth.example", "auth.example", 443), ("http://[::1]/a", "::1", 80), ("http://[::1]:8080", "::1", 8080)],
+)
+def test_the_server_of_a_login(url, host, port, spans):  # noqa: F811
+    with telemetry.login(LABELS, url):
+        pass
+    attributes = spans.finished[0].attributes
+    assert (attributes["server.address"], attributes["server.port"]) == (host, port)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (RejectedError("CANARY", status=401), 401),
+        (UnavailableError("CANARY"), None),
+        (SettingsError("CANARY", status=407), 407),
+        (OSError("CANARY"), None),
+        (AirflowTaskTimeout("CANARY"), None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_in_a_span(error, status, spans):  # noqa: F811
+    """Its class, and no text: the texts of libraries contain URLs."""
+    with pytest.raises(type(error)) as raised, telemetry.refresh(LABELS):
+        raise error
+    assert raised.value is error
+    [span] = spans.finished
+    name = type(error).__name__
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, name)
+    assert span.attributes["error.type"] == name
+    assert span.attributes.get("http.response.status_code") == status
+    assert span.events == ()
+    assert "CANARY" not in spans.text
+
+
+def test_a_span_is_the_parent_of_spans_within_it(spans):  # noqa: F811
+    with telemetry.refresh(LABELS), telemetry.login(LABELS, URL):
+        pass
+    login, refresh = spans.finished
+    assert login.parent.span_id == refresh.context.span_id
+    assert trace.get_current_span().get_span_context().is_valid is False
+
+
+@pytest.mark.parametrize("error", [None, UnavailableError("CANARY", status=503)])
+def test_a_wait(error, spans, statsd):  # noqa: F811
+    started = time.time() - 60
+    telemetry.record_wait(Labels("made-up", None), lambda: started, error)
+    [span] = spans.finished
+    assert seconds_of(span) >= 60
+    assert span.attributes.get("error.type") == (error and "UnavailableError")
+    assert "loanauth.method" not in span.attributes
+    # Only a wait that ended with a credential is measured.
+    assert [metric.tags for metric in statsd.metrics] == ([] if error else [{"conn_id": "made-up"}])
+
+
+# --- backends that are broken, off, or not installed
+
+
+def broken(*_, **__):
+    raise OSError("CANARY http://user:password@metrics.example")
+
+
+@pytest.mark.parametrize("function", ["get_stats", "_tracer"])
+def test_a_broken_backend_is_logged_once_and_changes_nothing(function, spans, statsd, monkeypatch, caplog):  # noqa: F811
+    monkeypatch.setattr(telemetry, function, broken)
+    for _ in range(3):
+        record_everything()
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warnings == ["Metrics or spans of loanauth cannot be recorded (OSError). The task continues."]
+    assert "CANARY" not in caplog.text
+
+
+@pytest.mark.parametrize("step", ["start_span", "set_attribute", "end"])
+def test_a_broken_span_changes_nothing(step, monkeypatch, stats):  # noqa: F811
+    class Span(trace.NonRecordingSpan):
+        pass
+
+    class Tracer(trace.NoOpTracer):
+        def start_span(self, *_, **__):
+            return Span(trace.INVALID_SPAN_CONTEXT)
+
+    monkeypatch.setattr(telemetry, "_tracer", Tracer)
+    monkeypatch.setattr(Tracer if step == "start_span" else Span, step, broken)
+    record_everything()
+
+
+def test_the_start_of_a_wait_is_not_known(spans, statsd):  # noqa: F811
+    """In mode reschedule, Airflow's API server is asked for it."""
+    telemetry.record_wait(LABELS, broken)
+    assert (spans.finished, statsd.metrics) == ((), [])
+
+
+@pytest.mark.parametrize("settings", [{"statsd_host": "name.invalid"}, {"statsd_port": 1}], ids=["host", "port"])
+def test_no_statsd_server(settings, stats, statsd, monkeypatch):  # noqa: F811
+    def not_resolved(*_, **__):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    if "statsd_host" in settings:
+        # Without a request to the name server of this machine.
+        monkeypatch.setattr(socket, "getaddrinfo", not_resolved)
+    stats(statsd.environment(**settings))
+    record_everything()
+    assert statsd.metrics == []
+
+
+def test_a_name_that_airflow_is_configured_to_block(stats, statsd):  # noqa: F811
+    stats(statsd.environment(metrics_block_list="loanauth.logins"))
+    record_everything()
+    assert {*NAMES} - {*statsd.counts} == {"logins"}
+
+
+def test_metrics_that_are_off(stats):  # noqa: F811
+    stats({})
+    record_everything()
+
+
+WITHOUT_OPENTELEMETRY = """
+import sys
+from airflow_provider_loanauth.service import telemetry
+for name in [name for name in sys.modules if name.partition(".")[0] == "opentelemetry"]:
+    del sys.modules[name]
+class NotInstalled:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] == "opentelemetry":
+            raise ImportError(name)
+sys.meta_path.insert(0, NotInstalled())
+labels = telemetry.Labels("made-up", "jwt")
+with telemetry.refresh(labels), telemetry.login(labels, "https://auth.example"):
+    pass
+telemetry.record_wait(labels, lambda: 0.0)
+print("logged", telemetry._logged)
+"""
+
+
+@pytest.mark.processes
+def test_a_process_without_opentelemetry():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_OPENTELEMETRY], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert "logged set()" in done.stdout, done.stderr

@@ -1,0 +1,234 @@
+"""Backends of metrics and spans: a StatsD listener, and OpenTelemetry in memory, as Airflow configures both."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import socket
+import time
+from typing import NamedTuple
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from statsd import StatsClient
+
+from airflow_provider_loanauth._compat import get_stats
+from airflow_provider_loanauth.service import telemetry
+
+PREFIX = "airflow.loanauth."
+#: Airflow 2.11 warns without these. Later versions do not have them.
+NOT_DEPRECATED = {
+    "AIRFLOW__METRICS__METRICS_USE_PATTERN_MATCH": "True",
+    "AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True",
+}
+
+
+class Metric(NamedTuple):
+    """One datagram of StatsD, with tags in InfluxDB's form."""
+
+    name: str
+    value: float
+    kind: str
+    tags: dict
+
+    @classmethod
+    def of(cls, datagram):
+        labelled, value, kind = datagram.rpartition(":")[0], *datagram.rpartition(":")[2].split("|")
+        name, *tags = labelled.split(",")
+        return cls(name.removeprefix(PREFIX), float(value), kind, dict(tag.split("=") for tag in tags))
+
+
+class StatsD:
+    """A StatsD server on a loopback port, which keeps every datagram."""
+
+    def __init__(self):
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        # A burst of datagrams must not be dropped before a test reads them.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 2**20)
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.setblocking(False)
+        self.port = self._socket.getsockname()[1]
+        self._received = []
+
+    def close(self):
+        self._socket.close()
+
+    @property
+    def datagrams(self):
+        """All datagrams until now. On loopback, a datagram has arrived when it was sent."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._received.append(self._socket.recv(65536).decode())
+        return self._received
+
+    @property
+    def metrics(self):
+        """The metrics of this package."""
+        return [Metric.of(datagram) for datagram in self.datagrams if datagram.startswith(PREFIX)]
+
+    @property
+    def counts(self):
+        """How often each metric of this package was sent. A counter counts its values."""
+        found = {}
+        for metric in self.metrics:
+            found[metric.name] = found.get(metric.name, 0) + (metric.value if metric.kind == "c" else 1)
+        return found
+
+    def environment(self, **settings):
+        """Return the environment variables by which Airflow sends its metrics here."""
+        values = {"statsd_on": True, "statsd_host": "127.0.0.1", "statsd_port": self.port, "statsd_prefix": "airflow"}
+        values |= {"statsd_influxdb_enabled": True} | settings
+        return {f"AIRFLOW__METRICS__{name.upper()}": str(value) for name, value in values.items()}
+
+
+def configure_stats():
+    """Make Airflow read the section [metrics] again, as a new task process does."""
+    try:
+        stats_utils = importlib.import_module("airflow.sdk.observability.metrics.stats_utils")
+    except ImportError:  # 2.11 to 3.1
+        meta = type(get_stats())
+        if hasattr(meta, "factory"):
+            del meta.factory
+        meta.__init__(get_stats())
+        get_stats().instance = None
+        return
+    try:  # 3.3
+        get_stats().initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
+    except TypeError:  # 3.2
+        get_stats().initialize(factory=stats_utils.get_stats_factory(get_stats()))
+
+
+def use_logger(logger):
+    """Make Airflow send metrics to a logger of its own, such as the one for OpenTelemetry."""
+    try:
+        importlib.import_module("airflow.sdk.observability.metrics.stats_utils")
+    except ImportError:  # 2.11 to 3.1
+        get_stats().instance = logger
+        return
+    try:  # 3.3
+        get_stats().initialize(factory=lambda: logger, export_legacy_names=True)
+    except TypeError:  # 3.2
+        get_stats().initialize(factory=lambda: logger)
+
+
+@pytest.fixture
+def stats(monkeypatch):
+    """Configure metrics as environment variables say; afterwards they are off."""
+    telemetry._logged.clear()
+    clients = []
+    really = StatsClient.__init__
+    # Airflow never closes the socket of a client.
+    monkeypatch.setattr(
+        StatsClient, "__init__", lambda self, *args, **names: (clients.append(self), really(self, *args, **names))[1]
+    )
+
+    def configure(environment):
+        for name, value in (NOT_DEPRECATED | environment).items():
+            monkeypatch.setenv(name, value)
+        configure_stats()
+
+    yield configure
+    monkeypatch.undo()
+    configure_stats()
+    for client in clients:
+        if hasattr(client, "_sock"):
+            client._sock.close()
+    telemetry._logged.clear()
+
+
+@pytest.fixture
+def statsd(stats):
+    """Receive what Airflow sends to StatsD, with tags."""
+    server = StatsD()
+    stats(server.environment())
+    server.datagrams.clear()
+    yield server
+    server.close()
+
+
+class OpenTelemetryMetrics:
+    """Metrics of OpenTelemetry in memory."""
+
+    def __init__(self):
+        self.reader = InMemoryMetricReader()
+        self.provider = MeterProvider(metric_readers=[self.reader])
+
+    @property
+    def text(self):
+        data = self.reader.get_metrics_data()
+        return data.to_json() if data else ""
+
+    @property
+    def points(self):
+        """The data points of this package: by name, a list of tags and the value or the number of values."""
+        found = {}
+        data = self.reader.get_metrics_data()
+        for resource in data.resource_metrics if data else ():
+            for metric in resource.scope_metrics[0].metrics:
+                if metric.name.startswith(PREFIX):
+                    values = [
+                        (dict(point.attributes), point.value if hasattr(point, "value") else point.sum)
+                        for point in metric.data.data_points
+                    ]
+                    found[metric.name.removeprefix(PREFIX)] = values
+        return found
+
+
+@pytest.fixture
+def otel_metrics(stats):
+    """Receive the metrics that Airflow's logger for OpenTelemetry records."""
+    stats({})
+    for name in ("airflow.sdk._shared.observability.metrics.otel_logger", "airflow.metrics.otel_logger"):
+        try:
+            module = importlib.import_module(name)
+            break
+        except ImportError:
+            continue
+    backend = OpenTelemetryMetrics()
+    use_logger(module.SafeOtelLogger(backend.provider, "airflow"))
+    yield backend
+    backend.provider.shutdown()
+
+
+class Spans:
+    """Spans of OpenTelemetry in memory."""
+
+    def __init__(self, exporter):
+        self._exporter = exporter
+
+    @property
+    def finished(self):
+        return self._exporter.get_finished_spans()
+
+    @property
+    def named(self):
+        """The spans of this package, by name; the last one of each name."""
+        return {span.name: span for span in self.finished if span.name.startswith("loanauth.")}
+
+    @property
+    def text(self):
+        return "\n".join(span.to_json() for span in self.finished)
+
+
+@pytest.fixture
+def spans(monkeypatch):
+    """Record spans in memory, as in a process in which tracing is configured."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    return Spans(exporter)
+
+
+def seconds_of(span):
+    return (span.end_time - span.start_time) / 1e9
+
+
+def seconds_since(span):
+    """Return how long ago a span began."""
+    return time.time() - span.start_time / 1e9
