@@ -224,6 +224,7 @@ SINCE = {
     ("core", "execution_api_server_url"): (3, 0),
     ("core", "multi_team"): (3, 2),
     ("logging", "min_length_masked_secret"): (3, 0),
+    ("traces", "task_runner_flush_timeout_milliseconds"): (3, 2),
 }
 #: Sections of providers that the tests do not install.
 OF_OTHER_PROVIDERS = {"celery"}
