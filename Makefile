@@ -92,7 +92,7 @@ mutate: $(READY) ## Check that tests fail when the code is changed; some modules
 
 .PHONY: docs
 docs: $(READY) ## Regenerate the API reference, the diagram and the plots from docstrings, text and recorded numbers
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python matplotlib==3.11.2
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) matplotlib
 	@$(BIN)/python -m scripts.docs
 
 .PHONY: lint
