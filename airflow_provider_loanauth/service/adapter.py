@@ -92,7 +92,6 @@ class _LimitedDirectConnection(_LimitedConnection):
             return Exchange.current().create_connection(
                 # The name may end with a dot, which the property host does not have.
                 (self._dns_host, self.port),
-                source_address=self.source_address,
                 options=self.socket_options or (),
             )
         except socket.gaierror as error:

@@ -107,13 +107,7 @@ class Exchange:
         """Time of :func:`time.monotonic` at which the connection is shut down. It moves forward with the exchange."""
         return -math.inf if self._is_cancelled else self._deadline
 
-    def create_connection(
-        self,
-        address: tuple[str, int],
-        *,
-        source_address: tuple[str, int] | None = None,
-        options: Iterable[tuple[Any, ...]] = (),
-    ) -> socket.socket:
+    def create_connection(self, address: tuple[str, int], *, options: Iterable[tuple[Any, ...]] = ()) -> socket.socket:
         """
         Connect to a host, as :func:`socket.create_connection` does, before the deadline.
 
@@ -121,7 +115,6 @@ class Exchange:
         that does not respond leaves time for the others.
 
         :param address: host and port
-        :param source_address: host and port to connect from, or None
         :param options: arguments for :meth:`socket.socket.setsockopt`
         :raises OSError: no address accepts a connection; the error is that of the last address
         """
@@ -136,8 +129,6 @@ class Exchange:
                 time_left = self.deadline - time.monotonic()
                 # A timeout of 0 would mean that connect() does not wait at all.
                 sock.settimeout(max(time_left / (len(candidates) - index), 0.001))
-                if source_address:
-                    sock.bind(source_address)
                 sock.connect(target)
                 sock.settimeout(self.timeout)
                 self.watch(sock)
@@ -329,10 +320,10 @@ class LimitedResponse(http.client.HTTPResponse):
 class _LimitedBuffer(io.BufferedReader):
     raw: _LimitedReader
 
-    def readline(self, size: int | None = -1, /) -> bytes:
-        # The limits of the libraries differ, and do not show in the class of their exceptions.
+    def readline(self, size: int | None = None, /) -> bytes:  # noqa: ARG002 - the signature of the base class
+        # The libraries give no size, or at least this one. What they raise for a longer line has various classes.
         limit = MAX_HEAD_BYTES + 1
-        line = super().readline(limit if size is None or size < 0 else min(size, limit))
+        line = super().readline(limit)
         if len(line) == limit:
             self.raw.exchange.exceed()
         return line

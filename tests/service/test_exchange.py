@@ -590,6 +590,34 @@ def test_the_message_does_not_depend_on_the_thread(part, repeated, service, monk
     assert message in str(error)
 
 
+def reset(octets):
+    """Respond with octets, and then reset the connection."""
+
+    def respond(connection, stopped):
+        connection.sendall(octets)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+
+    return respond
+
+
+@pytest.mark.parametrize(
+    ("octets", "kind", "message"),
+    [
+        (b"", UnavailableError, "was cut off or cannot be decoded"),
+        (b"HTTP/1.1 200", ResponseError, "the head of its response cannot be read"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", UnavailableError, "was cut off or cannot be decoded"),
+    ],
+    ids=["nothing", "part of the head", "part of the body"],
+)
+def test_a_connection_that_is_reset(octets, kind, message, loopback):
+    """Only if no octet of the response arrived, the service has not responded."""
+    loopback.responses = [reset(octets)]
+    error = outcome(token_request(loopback.url))
+    assert type(error) is kind
+    assert message in str(error)
+
+
 def test_octets_after_the_deadline():
     with Exchange(LIMIT) as exchange:
         exchange.cancel()
