@@ -30,7 +30,9 @@ def test_the_fernet_keys(fernet, keys):
     assert not any(key[:8] in step.message for key in keys)
 
 
-@pytest.mark.parametrize("key", ["", "CANARY-not-a-key", f"{KEY},CANARY-not-a-key"])
+@pytest.mark.parametrize(
+    "key", ["", "CANARY-not-a-key", f"{KEY},CANARY-not-a-key"], ids=["none", "no key", "one of two"]
+)
 def test_a_fernet_key_that_cannot_be_used(fernet, key):
     fernet(key)
     step = connection_steps.fernet_key()
