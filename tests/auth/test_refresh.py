@@ -67,7 +67,7 @@ class StubClient(Client):
         self.settings_reads += 1
         return settings_of(self.tenant)
 
-    def _send(self, settings, transport):
+    def _send(self, settings, transport, on_response):
         self.logins += 1
         number = self.logins
         self.running += 1
