@@ -19,7 +19,7 @@ from typing import Any
 
 try:
     from airflow.sdk import Param, dag, task
-except ImportError:  # Airflow 2.11, whose form does not send stored secrets to a test
+except ImportError:  # Airflow 2.11
     from airflow.decorators import dag, task
     from airflow.models.param import Param
 
@@ -27,7 +27,7 @@ import pendulum
 
 
 @dag(
-    schedule=None,  # manual only, because each run is a login
+    schedule=None,  # manual only, because each run logs in, unless *Log in* is off
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     params={
         "conn_id": Param("loanauth_default", type="string", title="Connection id"),
@@ -52,7 +52,9 @@ def check_connection() -> None:
         report = check_on_this_worker(values["conn_id"], values["method"], login=values["login"])
         print(report)
         if report.status != "usable":
-            raise ValueError("The Connection cannot be used on this worker, or it is not known. See the lines above.")
+            raise ValueError(
+                "The Connection cannot be used on this worker, or the check cannot tell. See the report above."
+            )
 
     check()
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.connection.proxy import Proxy
 
+__all__ = ["PricingSession"]
+
 # Maximum of connections that are kept alive per host. With the default of ten, more than ten threads would open a new
 # connection for almost every request. Over TLS, a new connection takes longer than the request.
 _POOL_SIZE = 64
@@ -22,6 +24,8 @@ _POOL_SIZE = 64
 class PricingSession(requests.Session):
     """
     A ``requests`` session that sets authentication, timeout, TLS settings and proxy for each request.
+
+    :meth:`LoanAuthHook.get_conn` returns it.
 
     :param auth: the ``LoanAuth`` that adds the credential to each request
     :param timeout: seconds to wait for a connection, and for each part of a response, as in ``requests``; unlike in an

@@ -87,19 +87,19 @@ def run(parsed: argparse.Namespace) -> int:
     :param parsed: the arguments
     :return: exit code
     """
-    report, note = _executed(parsed)
+    report, note, code = _executed(parsed)
     if note:
         sys.stderr.write(f"{note}\n")
     if report is None:
-        return NOTHING_CHECKED
+        return code
     # The encoding of a terminal in a container may lack the marks.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.stdout.write(f"{report.to_json() if parsed.json else report}\n")
-    return report.status.exit_code
+    return code
 
 
-def _executed(parsed: argparse.Namespace) -> tuple[Report | None, str]:
+def _executed(parsed: argparse.Namespace) -> tuple[Report | None, str, int]:
     """Execute the command without log lines: Airflow prints them on standard output, and some contain SQL."""
     disabled = logging.root.manager.disable
     logging.disable()
@@ -110,9 +110,10 @@ def _executed(parsed: argparse.Namespace) -> tuple[Report | None, str]:
 
             return execute(parsed.conn_id, parsed.method, login=parsed.login, capture=parsed.capture)
     except Exception as error:  # noqa: BLE001 - its text may contain a secret, and exit code 1 means "not usable"
-        return None, (
+        note = (
             f"The check itself failed ({type(error).__name__}), so it cannot tell anything about the connection. Check "
             "that `airflow version` works in this shell."
         )
+        return None, note, NOTHING_CHECKED
     finally:
         logging.disable(disabled)

@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 #: Number of hexadecimal digits of a fingerprint.
 FINGERPRINT_LENGTH = 12
 
+NOT_FOUND = (
+    "Airflow found no connection with this id from here. Check the id. If the connection is in the database, compare "
+    "the fingerprint of the Fernet key below with that of the API server."
+)
 WAYS_TO_READ = (
-    "Airflow found no connection with this id from here: it does not exist, or it cannot be read here. From Airflow "
-    "3.0 on, a shell on a worker has no access to the database or the API server. Ways to check it: 1. run the DAG "
-    "example_dags/check_connection.py, whose task reads the connection as every task does; 2. run this command on a "
-    "component with access to the database, such as the scheduler or the API server; 3. set the connection as JSON in "
-    "the environment variable AIRFLOW_CONN_ and its id in upper case, for this shell only; 4. store it in a secrets "
-    "backend that this machine can read. If it is in the database, compare the fingerprint of the Fernet key with that "
-    "of the API server."
+    "From Airflow 3.0 on, a shell on a worker has no access to the database or the API server. Ways to check the "
+    "connection there: 1. run the DAG example_dags/check_connection.py, whose task reads the connection as every task "
+    "does; 2. run this command on a component with access to the database, such as the scheduler or the API server; "
+    "3. set the connection as JSON in the environment variable AIRFLOW_CONN_ and its id in upper case, for this shell "
+    "only; 4. store it in a secrets backend that this machine can read."
 )
 
 
@@ -57,11 +59,8 @@ def failed_settings(error: Exception) -> Step:
     if isinstance(error, SettingsError):
         return failed("settings", message_of(error))
     if isinstance(error, LoanAuthError):
-        return unknown("settings", WAYS_TO_READ)
-    return unknown(
-        "settings",
-        f"Airflow could not read the connection ({type(error).__name__}). {WAYS_TO_READ}",
-    )
+        return unknown("settings", f"{NOT_FOUND} {WAYS_TO_READ}")
+    return unknown("settings", f"Airflow could not read the connection ({type(error).__name__}). {WAYS_TO_READ}")
 
 
 def fernet_key() -> Step:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.check.step import Step
 
+__all__ = ["Report"]
+
 #: Version of the JSON document. It changes if a member is removed, renamed or gets another meaning.
 FORMAT = 1
 _WIDTH = 12
@@ -39,7 +41,8 @@ class Status(str, Enum):
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """
-    The result of a check. It contains no secret.
+    The result of a check, which :func:`check_connection` returns. It contains no secret. ``str`` returns the text
+    that the command prints.
 
     :param conn_id: the connection id; only its start if Airflow did not find the Connection
     :param method: the method that was checked; None if the settings could not be read
@@ -58,7 +61,7 @@ class Report:
 
     @property
     def status(self) -> Status:
-        """Whether the Connection can be used on this machine, as far as the steps show."""
+        """Whether the Connection can be used on this machine: ``usable``, ``not_usable`` or ``unknown``."""
         failed = [step for step in self.steps if step.outcome is Outcome.FAILED]
         if any(not step.temporary for step in failed):
             return Status.NOT_USABLE

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.exceptions import LoanAuthError
 
+__all__ = ["Step"]
+
 #: Names of the steps in the JSON document, and their titles in the text, in order.
 TITLES = {
     "settings": "Settings",
@@ -43,10 +45,10 @@ class Outcome(str, Enum):
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """
-    One step of a check.
+    One step of a check, as in ``docs/checking.md``.
 
     :param name: name in the JSON document
-    :param outcome: the outcome
+    :param outcome: ``ok``, ``failed``, ``unknown`` or ``not_checked``
     :param message: sentences that say what was found, and what to do; never contains a secret
     :param temporary: whether a failed step may succeed later without any change
     :param warnings: sentences about risky values, which do not change the outcome

@@ -174,7 +174,7 @@ PLOTS = (
             ("loop lag p99, ms", "loop lag, p50 / p99", 1),
             ("resident memory per trigger, KiB", "memory per trigger, traced / resident", 1),
         ),
-        unit="",
+        unit="logarithmic scale",
         category_columns=2,
         panel_of="column",
         logarithmic=True,

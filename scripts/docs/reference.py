@@ -108,7 +108,7 @@ GROUPS = {
         Entry("hooks.loanauth.LoanAuthHook"),
         Entry("auth.session.PricingSession"),
     ),
-    "Checks": (Entry("check.check_connection"), Entry("check.report.Report")),
+    "Checks": (Entry("check.check_connection"), Entry("check.report.Report"), Entry("check.step.Step")),
     "Credentials": (Entry("credentials.AccessToken"), Entry("credentials.ApiSecret")),
     "Responses": (
         Entry("models.TokenResponse"),

@@ -91,11 +91,23 @@ def test_a_capture_that_cannot_be_written(define, connection, capsys, sandbox, t
     assert (printed.out, sandbox.requests()) == ("", [])
 
 
+def test_a_capture_that_cannot_be_written_after_a_login(define, connection, capsys, monkeypatch, tmp_path):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "hardlink_to", fail)
+    define(CONN_ID, connection)
+    assert cli.main(["check", CONN_ID, "--login", "--capture", str(tmp_path / "capture.json")]) == 2
+    printed = capsys.readouterr()
+    assert "✓ Login" in printed.out
+    assert "The capture cannot be written to" in printed.err
+
+
 def test_what_libraries_print_and_log_is_not_on_standard_output(monkeypatch, capsys, caplog):
     def execute(*_, **__):
         sys.stdout.write("printed by a library\n")
         logging.getLogger("library").error("logged by a library")
-        return None, ""
+        return None, "", 2
 
     monkeypatch.setattr("airflow_provider_loanauth.check.command.execute", execute)
     assert cli.main(["check", CONN_ID]) == 2
