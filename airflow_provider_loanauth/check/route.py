@@ -236,7 +236,7 @@ def _host_and_port(url: str) -> tuple[str, int] | None:
     from urllib3.util import parse_url
 
     try:
-        parsed = parse_url(prepend_scheme_if_needed(url, "http"))
+        parsed = parse_url(prepend_scheme_if_needed(url, "http"))  # type: ignore[no-untyped-call]
     except LocationParseError:
         return None
     return (parsed.host or "").lower(), parsed.port or (443 if parsed.scheme == "https" else 80)
