@@ -216,15 +216,30 @@ def proxy_in_use(settings: Settings) -> ProxyInUse | None:
     scheme, separator, rest = url.partition("://")
     # requests adds the scheme http to a proxy of the environment that has none.
     scheme, rest = (scheme.lower(), rest) if separator else ("http", url)
-    is_readable = True
     try:
         shown = Proxy.from_url(f"{scheme}://{rest}").url
+        # A library that parses the address differently may take a part of the password for the host.
+        is_readable = _host_and_port(shown) == _host_and_port(url)
     except AddressError:
         is_readable = False
+    if not is_readable:
         # An address that cannot be parsed may contain the password anywhere.
         shown = "a SOCKS proxy" if scheme.startswith("socks") else "a proxy whose address cannot be read"
     source = f"{LABELS['proxy']} in the Connection" if settings.proxy else "the proxy settings of this machine"
     return ProxyInUse(url=shown, source=source, scheme=scheme, is_readable=is_readable)
+
+
+def _host_and_port(url: str) -> tuple[str, int] | None:
+    """Return what requests connects to; None if it cannot parse the URL."""
+    from requests.utils import prepend_scheme_if_needed
+    from urllib3.exceptions import LocationParseError
+    from urllib3.util import parse_url
+
+    try:
+        parsed = parse_url(prepend_scheme_if_needed(url, "http"))  # type: ignore[no-untyped-call]
+    except LocationParseError:
+        return None
+    return (parsed.host or "").lower(), parsed.port or (443 if parsed.scheme == "https" else 80)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +269,8 @@ class Certificate:
             parsed = x509.load_der_x509_certificate(der)
             issuer = ", ".join(f"{one.rfc4514_attribute_name}={one.value!s}" for one in parsed.issuer)
             period = parsed.not_valid_before_utc, parsed.not_valid_after_utc
-        except ValueError:
+        # cryptography raises classes of its own, such as InvalidVersion, for what a server may send.
+        except Exception:  # noqa: BLE001
             return None
         return cls(
             issuer=safe_text(issuer, secrets) or "a name that is not shown",

@@ -23,6 +23,7 @@ from airflow_provider_loanauth.check.known_names import (
     FIELD_NAMES,
     HEADER_NAMES,
     HEADER_VALUES,
+    MAX_NAME_LENGTH,
     MEDIA_TYPES,
     TOKEN_TYPES,
     shown_name,
@@ -31,6 +32,7 @@ from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences, from_json, interface_fields
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 from airflow_provider_loanauth.service.protocol import ERROR_CODES, MAX_CREDENTIAL_BYTES, is_html, parse_json
+from airflow_provider_loanauth.service.safe_text import repeats_any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -123,7 +125,7 @@ def transcribe(request: WireRequest, response: WireResponse, *, method: str, req
             name: {"header": scribe.fields(header), "claims": scribe.fields(claims)}
             for name, (header, claims) in tokens.items()
         },
-        "seconds": _durations(response, fields, tokens, requested_at.timestamp()),
+        "seconds": _durations(response, fields, tokens, requested_at.timestamp(), request.secrets),
         "error": error if isinstance(error, str) and error in ERROR_CODES else None,
         "differences": list(_differences(request, response, document, _CLAUSES[method], scribe)),
     }
@@ -149,7 +151,10 @@ class _Scribe:
         lines = []
         for name, value in islice(headers.items(), MAX_LINES):
             shown = shown_name(name, known=HEADER_NAMES, secrets=self._secrets)
-            lines.append(f"{shown}: {_value(name, value) or f'(length {len(value)})'}")
+            known = _value(name, value)
+            is_number = (known or "").isdigit()
+            is_shown = known is not None and not (is_number and repeats_any(known, self._secrets))
+            lines.append(f"{shown}: {known if is_shown else f'(length {len(value)})'}")
         return lines
 
     def fields(self, document: Any) -> list[str]:
@@ -226,7 +231,11 @@ def _content_type(text: str) -> str | None:
 
 
 def _durations(
-    response: WireResponse, fields: Mapping[str, Any], tokens: Mapping[str, Any], requested: float
+    response: WireResponse,
+    fields: Mapping[str, Any],
+    tokens: Mapping[str, Any],
+    requested: float,
+    secrets: tuple[str, ...],
 ) -> dict[str, float | str]:
     """
     Return durations in seconds. None of them reveals a time, because the transcript has no time.
@@ -235,22 +244,30 @@ def _durations(
     :param fields: the fields of its body
     :param tokens: header and claims of its tokens
     :param requested: when the request was sent, in seconds since the epoch
+    :param secrets: secrets that were sent; a number that contains a part of one is left out
     """
+
+    def number(value: Any) -> float | None:
+        found = _number(value)
+        # Comparing a longer text takes long, and no time has that many digits.
+        is_shown = found is not None and len(str(value)) <= MAX_NAME_LENGTH and not repeats_any(str(value), secrets)
+        return found if is_shown else None
+
     moments: dict[str, float | None] = {"date": _http_date(response.headers.get("date"))}
     found: dict[str, float | None] = {}
     for token, (_, claims) in tokens.items():
-        exp, iat = (_number(claims.get(claim)) for claim in ("exp", "iat"))
-        moments |= {f"{token} {claim}": _number(claims.get(claim)) for claim in ("exp", "iat", "nbf")}
+        exp, iat = (number(claims.get(claim)) for claim in ("exp", "iat"))
+        moments |= {f"{token} {claim}": number(claims.get(claim)) for claim in ("exp", "iat", "nbf")}
         found[f"{token} exp - iat"] = None if exp is None or iat is None else exp - iat
-    valid = _number(fields.get("valid"))
+    valid = number(fields.get("valid"))
     moments["valid, if in seconds"] = valid
     moments["valid, if in milliseconds"] = None if valid is None else valid / 1000
-    found["expires_in"] = _number(fields.get("expires_in"))
+    found["expires_in"] = number(fields.get("expires_in"))
     found |= {f"{name} - request": None if moment is None else moment - requested for name, moment in moments.items()}
     return {
         name: round(seconds) if abs(seconds) <= MAX_SECONDS else "more than ten years"
         for name, seconds in found.items()
-        if seconds is not None
+        if seconds is not None and not repeats_any(str(round(seconds)), secrets)
     }
 
 

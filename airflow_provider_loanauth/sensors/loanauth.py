@@ -66,6 +66,9 @@ class LoanAuthSensor(BaseSensorOperator):
     template_fields: Sequence[str] = ("loanauth_conn_id", "method")
     ui_color = "#d9e8f5"
 
+    #: The Connection with which the last poke was sent.
+    _waits_for = Labels(None, None)
+
     def __init__(
         self,
         *,
@@ -102,6 +105,7 @@ class LoanAuthSensor(BaseSensorOperator):
         try:
             credential = self.hook.get_credential() if self.seal else self.hook.get_plaintext()
         except UnavailableError as error:
+            self._waits_for = Labels(error.conn_id, error.method)
             self.log.info("The service is not available yet: %s", error)
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=credential)
@@ -203,11 +207,16 @@ class LoanAuthSensor(BaseSensorOperator):
         except AirflowRescheduleException:
             raise
         except Exception as error:
-            record_wait(Labels(self.loanauth_conn_id, self.method), get_start, error)
+            record_wait(self._labels_of(error), get_start, error)
             raise
         # Only a sealed credential has the method that the Connection chose.
         record_wait(Labels(self.loanauth_conn_id, getattr(credential, "method", self.method)), get_start)
         return credential
+
+    def _labels_of(self, error: Exception) -> Labels:
+        """Return connection id and method of an error: what was passed in their place may be a token."""
+        cause = error if isinstance(error, LoanAuthError) else error.__cause__
+        return Labels(cause.conn_id, cause.method) if isinstance(cause, LoanAuthError) else self._waits_for
 
     def _poke_or_defer(self, context: Context, *, deadline: float) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
         """Poke once; if the service is unavailable, leave the worker and wait in the triggerer."""

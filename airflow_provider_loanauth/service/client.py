@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -218,20 +218,22 @@ class Client:
     ) -> AuthenticationResult:
         """Send one request, and record whether it failed."""
         labels = Labels(settings.conn_id, settings.method)
-        try:
-            with telemetry.login(labels, settings.auth_url):
+        with telemetry.login(labels, settings.auth_url):
+            # Before a metric is sent: the time-out of a task may interrupt that.
+            try:
                 result = self._send(settings, transport, on_response)
-        except LoanAuthError as error:
-            self._failures.record(settings, error)
-            raise
-        self._failures.forget(settings)
+            except LoanAuthError as error:
+                self._failures.record(settings, error)
+                raise
+            self._failures.forget(settings)
         telemetry.set_expiry(labels, result.lifetime)
         return result
 
     def _send(
         self, settings: Settings, transport: Transport, on_response: ResponseObserver | None
     ) -> AuthenticationResult:
-        request = protocol.build_request(settings.auth_url, settings.credentials)
+        # A proxy may repeat its own password in a response.
+        request = replace(protocol.build_request(settings.auth_url, settings.credentials), secrets=settings.secrets)
         requested_at = self._now()
         received = transport.send(request)
         if on_response is not None:

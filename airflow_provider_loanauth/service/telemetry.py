@@ -37,11 +37,11 @@ class Labels(NamedTuple):
     """
     What a metric or a span is about.
 
-    :param conn_id: connection id
+    :param conn_id: id of a Connection that exists; None if it is not known
     :param method: ``jwt``, ``los`` or ``ppe``; None if it is not known
     """
 
-    conn_id: str
+    conn_id: str | None
     method: str | None
 
     @property
@@ -76,8 +76,9 @@ def login(labels: Labels, url: str) -> Iterator[None]:
         except UnavailableError:
             _send("incr", "unavailable", labels)
             raise
+        ended = time.monotonic()
     _send("incr", "logins", labels)
-    _send("timing", "login_duration", labels, (time.monotonic() - started) * 1000)
+    _send("timing", "login_duration", labels, (ended - started) * 1000)
 
 
 @contextmanager
@@ -153,7 +154,8 @@ def _span(name: str, labels: Labels, *, kind: str = "INTERNAL", url: str | None 
                 trace = sys.modules["opentelemetry.trace"]
                 attributes = labels.attributes | ({} if url is None else _server(url))
                 span = tracer.start_span(name, kind=trace.SpanKind[kind], attributes=attributes)
-                scope.enter_context(trace.use_span(span))
+                # If the span cannot be ended below, it must not get the message and the traceback of an error.
+                scope.enter_context(trace.use_span(span, record_exception=False, set_status_on_exception=False))
         try:
             yield
         except BaseException as raised:

@@ -40,3 +40,10 @@ def test_a_name_that_is_not_shown(issuer):
 
 def test_octets_that_are_no_certificate():
     assert Certificate.parse(b"made up", ()) is None
+
+
+def test_a_certificate_with_a_version_that_does_not_exist():
+    version = bytes.fromhex("a003020102")
+    der = certificate_of("Made-up Authority")
+    assert der.count(version) == 1
+    assert Certificate.parse(der.replace(version, bytes.fromhex("a003020107")), ()) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import socket
 import ssl
 import threading
@@ -410,6 +411,19 @@ def test_an_inspecting_proxy(check, sandbox):
     assert "trustme" in step(report, "tls").message
 
 
+def test_a_login_whose_response_repeats_the_password_of_the_proxy(check, sandbox, authority):
+    """A proxy that inspects TLS can write it there."""
+    # It has no part of the other secrets.
+    password = "qwmx7142zj"
+    body = json.dumps({"error": "access_denied", "error_description": f"not for {password}"}).encode()
+    with tls_server(authority) as server, TunnelProxy(f"user:{password}") as proxy:
+        server.responses = [json_response(b"{}"), json_response(body, "403 Forbidden")]
+        connection = at_port(sandbox, server.port, verify=authority.path, proxy=proxy.url(f"user:{password}"))
+        report = check(connection, login=True)
+    assert password not in str(report) + report.to_json()
+    assert "403 (access_denied)" in step(report, "login").message
+
+
 @pytest.mark.parametrize("scheme", ["http://", "HTTP://"])
 def test_a_proxy_of_the_environment(check, sandbox, monkeypatch, scheme):
     with TunnelProxy(PROXY_CREDENTIALS) as proxy:
@@ -438,6 +452,12 @@ def test_a_proxy_of_the_environment_without_a_scheme(check, sandbox, monkeypatch
             "a proxy whose address cannot be read",
             outcomes("host_name"),
             id="a slash in the password",
+        ),
+        pytest.param(
+            "http://canarykey:4711\\@127.0.0.1:9",
+            "a proxy whose address cannot be read",
+            outcomes("host_name"),
+            id="a backslash in the password",
         ),
         pytest.param(
             f"socks5://user:{WRONG_PROXY_PASSWORD}@127.0.0.1:9",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
@@ -552,3 +553,14 @@ def test_the_fields_are_those_of_the_interface(number, model):
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", clause_of_the_docs(number), re.MULTILINE)
     fields = {path: kind for path, kind in interface_fields(model).items() if "." not in path}
     assert dict(rows) == fields
+
+
+@pytest.mark.parametrize("secret", ["7351942", "31415926", "1795255234"])
+def test_a_secret_of_digits_is_no_number_of_a_transcript(secret):
+    """The last one is a time near that of the request."""
+    request = replace(REQUESTS["jwt"], secrets=(secret,))
+    fields = {"access_token": token({"exp": int(secret), "iat": 0}), "expires_in": secret, "valid": int(secret)}
+    headers = {"age": secret, "retry-after": secret, "content-length": secret}
+    text = transcribe(request, response(fields, headers=headers), method="jwt", requested_at=NOW)
+    assert secret not in text
+    assert str(round(int(secret) - NOW.timestamp())) not in text

@@ -25,7 +25,8 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, U
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
+from airflow_provider_loanauth.service import telemetry
+from tests.support.airflow_names import AirflowRescheduleException, AirflowTaskTimeout, TaskDeferred
 from tests.support.airflow_scratch import conn_variable
 from tests.support.backends import (  # noqa: F401 - fixtures
     NOT_DEPRECATED,
@@ -48,6 +49,8 @@ from tests.support.shared_values import TASK, xcom  # noqa: F401 - a fixture
 from tests.support.waiting import TaskInstance, context_of_a_task, stored
 
 CONN_ID = "loanauth_jwt"
+#: A token that somebody entered in the place of another parameter.
+MISPLACED = "CANARY-token-that-is-no-connection-id"
 LIFETIME = 3600
 #: A login that succeeded.
 LOGIN = {"logins": 1, "login_duration": 1, "seconds_to_expiry": 1}
@@ -107,6 +110,21 @@ def test_a_rejection_is_counted_once_however_often_it_is_repeated(world, define,
     [span] = spans.finished
     assert span.status.status_code == StatusCode.ERROR
     assert (span.attributes["error.type"], span.attributes["http.response.status_code"]) == ("RejectedError", 400)
+
+
+def test_a_time_out_while_a_metric_is_sent_does_not_send_rejected_credentials_again(world, define, monkeypatch):
+    """A backend that does not respond: the task is interrupted in it, and another attempt must not lock the account."""
+    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
+
+    def time_out():
+        raise AirflowTaskTimeout("made up")
+
+    monkeypatch.setattr(telemetry, "get_stats", time_out)
+    with pytest.raises(AirflowTaskTimeout):
+        LoanAuthHook(CONN_ID).get_credential()
+    with pytest.raises(RejectedError):
+        LoanAuthHook(CONN_ID).get_credential()
+    assert world.rejected_logins == 1
 
 
 @pytest.mark.parametrize(("failures", "expected"), [(1, {"unavailable": 1}), (2, {"unavailable": 2})])
@@ -286,6 +304,17 @@ def test_a_sensor_that_times_out_has_only_a_span(mode, wait, world, statsd, span
     assert {*statsd.counts} == {"unavailable"}
     span = spans.named["loanauth.wait"]
     assert span.attributes["error.type"] == "AirflowSensorTimeout"
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"loanauth_conn_id": MISPLACED}, {"loanauth_conn_id": CONN_ID, "method": MISPLACED}]
+)
+def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, monkeypatch, spans):  # noqa: F811
+    waits = LoanAuthSensor(task_id="wait", **parameters)
+    with pytest.raises(LoanAuthError):
+        waits.execute(context_of_a_task(monkeypatch))
+    assert "loanauth.wait" in spans.named
+    assert "CANARY" not in spans.text
 
 
 @each_mode

@@ -56,6 +56,7 @@ print("parsed:", json.dumps({
     "schedule": dag.schedule if hasattr(dag, "schedule") else dag.schedule_interval,
     "catchup": dag.catchup,
     "tasks": {task.task_id: hasattr(task, "expand_input") for task in dag.tasks},
+    "retries": {task.task_id: task.retries for task in dag.tasks},
     "logins": [task.method for task in dag.tasks if type(task).__name__ == "LoanAuthOperator"],
 }))
 """
@@ -115,6 +116,12 @@ def test_every_file_states_scenario_and_set_up_and_imports_no_http_library(file)
     assert "\nScenario: " in text
     assert "\nSet-up:" in text
     assert "repeated on purpose." in re.sub(r"\s+", " ", text)
+
+
+def test_a_check_that_fails_is_not_repeated(monkeypatch):
+    """A retry would send a rejected password again, which can lock the account."""
+    monkeypatch.setenv("AIRFLOW__CORE__DEFAULT_TASK_RETRIES", "3")
+    assert parse(EXAMPLE_DAGS / "check_connection.py")["retries"] == {"check": 0}
 
 
 @pytest.mark.parametrize("method", demo.METHODS)

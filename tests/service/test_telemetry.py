@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from opentelemetry import trace
@@ -208,6 +209,39 @@ def test_a_broken_span_changes_nothing(step, monkeypatch, stats):  # noqa: F811
     monkeypatch.setattr(telemetry, "_tracer", Tracer)
     monkeypatch.setattr(Tracer if step == "start_span" else Span, step, broken)
     record_everything()
+
+
+def test_a_span_that_cannot_be_ended_has_no_text_of_an_error(monkeypatch, stats):  # noqa: F811
+    recorded = []
+
+    class Span(trace.NonRecordingSpan):
+        is_recording = lambda _: True  # noqa: E731
+        set_attribute = broken
+        record_exception = lambda _, error: recorded.append(error)  # noqa: E731
+        set_status = lambda _, *values: recorded.append(values)  # noqa: E731
+
+    class Tracer(trace.NoOpTracer):
+        def start_span(self, *_, **__):
+            return Span(trace.INVALID_SPAN_CONTEXT)
+
+    monkeypatch.setattr(telemetry, "_tracer", Tracer)
+    with pytest.raises(OSError, match="CANARY"), telemetry.refresh(LABELS):
+        raise OSError("CANARY")
+    assert recorded == []
+
+
+def test_a_slow_backend_is_no_part_of_the_duration(statsd, monkeypatch):  # noqa: F811
+    really, clock = telemetry.get_stats, SimpleNamespace(now=100.0)
+
+    def slow():
+        clock.now += 30
+        return really()
+
+    monkeypatch.setattr(telemetry, "get_stats", slow)
+    monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    with telemetry.login(LABELS, URL):
+        clock.now += 1
+    assert [metric.value for metric in statsd.metrics if metric.name == "login_duration"] == [1000]
 
 
 def test_the_start_of_a_wait_is_not_known(spans, statsd):  # noqa: F811
