@@ -11,6 +11,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11 py
 VENV ?= .venv
 AIRFLOW ?= 3.3
 PINS := constraints/airflow-$(AIRFLOW).txt
+# The metadata of an installed distribution has the version with which it was installed.
+VERSIONS := airflow_provider_loanauth/__init__.py sandbox/loanauth_sandbox/__init__.py
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -36,7 +38,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot create virtual environments: its venv module is missing" \
 		"(on Debian and Ubuntu: the package python3-venv)" >&2; rm -rf $(VENV); exit 1; }
 
-$(READY): pyproject.toml sandbox/pyproject.toml $(PINS) | $(BIN)/python
+$(READY): pyproject.toml sandbox/pyproject.toml $(VERSIONS) $(PINS) | $(BIN)/python
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c $(PINS) uv \
 		|| echo "uv cannot be installed; using pip, which takes longer" >&2
 	@if test -x $(BIN)/uv; \

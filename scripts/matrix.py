@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".matrix"
 #: The projects that each environment installs, with the pins of its Airflow.
 EDITABLE_PROJECTS = (ROOT, ROOT / "sandbox")
+#: The files with their versions, which the metadata of an installed distribution repeats.
+VERSIONS = (ROOT / "airflow_provider_loanauth" / "__init__.py", ROOT / "sandbox" / "loanauth_sandbox" / "__init__.py")
 
 #: The Pythons that both an Airflow and this provider support.
 PAIRS = {
@@ -132,7 +134,7 @@ def environment(airflow: str, python: str, extra: str = "dev") -> Path:
     """
     directory = ROOT / (f".venv-{airflow}-{python}" + ("" if extra == "dev" else f"-{extra}"))
     pins = ROOT / "constraints" / f"airflow-{airflow}.txt"
-    files = (*(project / "pyproject.toml" for project in EDITABLE_PROJECTS), pins)
+    files = (*(project / "pyproject.toml" for project in EDITABLE_PROJECTS), *VERSIONS, pins)
     inputs = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     ready = directory / ".ready"
     executable = directory / "bin" / "python"

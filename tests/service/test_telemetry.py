@@ -93,11 +93,14 @@ def test_a_tag_is_valid_for_every_backend(conn_id, tag, statsd, otel_metrics, st
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_durations_are_milliseconds(statsd):  # noqa: F811
-    started = time.time() - 90
-    telemetry.record_wait(LABELS, lambda: started)
-    [wait] = statsd.metrics
-    assert 90_000 <= wait.value < 150_000
+def test_durations_are_milliseconds(statsd, monkeypatch):  # noqa: F811
+    clock = SimpleNamespace(monotonic=iter([5.0, 5.25]).__next__, time=lambda: 190.0)
+    monkeypatch.setattr(telemetry, "time", clock)
+    with telemetry.login(LABELS, URL):
+        pass
+    telemetry.record_wait(LABELS, lambda: 100.0)
+    sent = {metric.name: metric.value for metric in statsd.metrics}
+    assert sent == {"logins": 1, "login_duration": 250.0, "wait_duration": 90_000.0}
 
 
 @pytest.mark.parametrize(("seconds", "sent"), [(3600.0, [3600.0]), (0.25, [0.25]), (-5.0, [0.0]), (None, [])])
