@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from datetime import timedelta, timezone
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,10 @@ from airflow_provider_loanauth.check.route import Certificate
 from airflow_provider_loanauth.check.step import failed, message_of, not_checked, passed, unknown
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS
+from airflow_provider_loanauth.service.http_date import parse_http_date
 from airflow_provider_loanauth.service.protocol import is_unavailable
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from airflow_provider_loanauth.check.route import Observation, ProxyInUse
     from airflow_provider_loanauth.check.step import Step
     from airflow_provider_loanauth.connection.settings import Settings
@@ -213,7 +211,7 @@ def clock(seen: Observation) -> Step:
     :param seen: what was observed
     """
     headers = seen.response.headers if seen.response else {}
-    served = _http_date(headers.get("date"))
+    served = parse_http_date(headers.get("date", ""))
     if served is None:
         return not_checked("clock", ": the response has no valid Date header.")
     if "age" in headers:
@@ -235,14 +233,6 @@ def clock(seen: Observation) -> Step:
         f"expiry times and certificates depend on it.{unverified}",
         difference=seconds,
     )
-
-
-def _http_date(value: str | None) -> datetime | None:
-    try:
-        moment = parsedate_to_datetime(value or "")
-        return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
 
 
 def allow_list(seen: Observation, login_result: AuthenticationResult | LoanAuthError | None) -> Step:

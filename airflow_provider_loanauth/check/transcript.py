@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from airflow_provider_loanauth.check.known_names import (
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences, from_json, interface_fields
 from airflow_provider_loanauth.redaction import sanitize_exceptions
+from airflow_provider_loanauth.service.http_date import parse_http_date
 from airflow_provider_loanauth.service.protocol import ERROR_CODES, MAX_CREDENTIAL_BYTES, is_html, parse_json
 from airflow_provider_loanauth.service.safe_text import repeats_any
 
@@ -253,7 +253,8 @@ def _durations(
         is_shown = found is not None and len(str(value)) <= MAX_NAME_LENGTH and not repeats_any(str(value), secrets)
         return found if is_shown else None
 
-    moments: dict[str, float | None] = {"date": _http_date(response.headers.get("date"))}
+    date = parse_http_date(response.headers.get("date", ""))
+    moments: dict[str, float | None] = {"date": None if date is None else date.timestamp()}
     found: dict[str, float | None] = {}
     for token, (_, claims) in tokens.items():
         exp, iat = (number(claims.get(claim)) for claim in ("exp", "iat"))
@@ -280,13 +281,6 @@ def _number(value: Any) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-def _http_date(value: str | None) -> float | None:
-    try:
-        return None if value is None else parsedate_to_datetime(value).timestamp()
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
 
 
 def _decoded(token: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:

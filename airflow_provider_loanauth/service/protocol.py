@@ -11,8 +11,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -21,10 +19,12 @@ from airflow_provider_loanauth.connection.methods import ApiKeyCredentials
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
+from airflow_provider_loanauth.service.http_date import parse_http_date
 from airflow_provider_loanauth.service.safe_text import redacted_host, safe_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from airflow_provider_loanauth.connection.methods import MethodCredentials, PasswordCredentials
 
@@ -388,10 +388,5 @@ def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
     if text.isascii() and text.isdigit():
         # Use 12 digits at most, because float() of hundreds of digits is infinite.
         return float(text[:12])
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return max(0.0, (moment - now).total_seconds())
+    moment = parse_http_date(text)
+    return None if moment is None else max(0.0, (moment - now).total_seconds())
