@@ -411,7 +411,7 @@ def test_an_inspecting_proxy(check, sandbox):
     assert "trustme" in step(report, "tls").message
 
 
-def test_a_login_whose_response_repeats_the_password_of_the_proxy(check, sandbox, authority):
+def test_a_login_response_that_repeats_the_password_of_the_proxy(check, sandbox, authority):
     """A proxy that inspects TLS can write it there."""
     # It has no part of the other secrets.
     password = "qwmx7142zj"
