@@ -420,6 +420,8 @@ def database(metadata_template, monkeypatch):
     from airflow import settings
 
     target = Path(settings.SQL_ALCHEMY_CONN.removeprefix("sqlite:///"))
+    # An earlier test may have left a connection to a database that was empty.
+    settings.engine.dispose()
     shutil.copy(metadata_template, target)
     yield target
     settings.engine.dispose()
