@@ -6,6 +6,7 @@ moment that is, the exception that leaves the package must contain no secret.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 from datetime import datetime, timezone
@@ -68,7 +69,7 @@ def actions(pricing, define, monkeypatch):
         with LoanAuthHook("marked_jwt").get_conn(restored) as session:
             session.post(f"{pricing.url}/price", json={})
 
-    return {
+    yield {
         "hook": lambda: LoanAuthHook("marked_ppe").get_credential(),
         "operator": lambda: LoanAuthOperator(task_id="login", loanauth_conn_id="marked_jwt").execute({}),
         "plaintext": lambda: LoanAuthSensor(task_id="wait", loanauth_conn_id="marked_jwt", seal=False).execute({}),
@@ -76,6 +77,8 @@ def actions(pricing, define, monkeypatch):
         "settings": lambda: LoanAuthHook("incomplete_jwt").get_credential(),
         "pricing": price,
     }
+    # Sockets that a time-out has left are closed here. Their warning would make a later test fail.
+    gc.collect()
 
 
 # A time-out may leave a socket to the garbage collector, or arrive in a finalizer, which only warns of it.
