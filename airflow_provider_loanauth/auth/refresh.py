@@ -117,22 +117,8 @@ class CredentialCache:
         rejected: bool,
     ) -> ActiveCredential:
         """Refresh together with other processes, or authenticate if that is not possible."""
-        credential = self._shared(client, settings, stale, min_ttl, issued, rejected=rejected)
-        return credential or _authenticate(client, settings)[0]
-
-    def _shared(
-        self,
-        client: Client,
-        settings: Settings,
-        stale: ActiveCredential | None,
-        min_ttl: float,
-        issued: AccessToken | ApiSecret | None,
-        *,
-        rejected: bool,
-    ) -> ActiveCredential | None:
-        """Refresh together with other processes; return None if that is not possible."""
         if issued is None or issued.task is None or time.monotonic() < self._unshared_until:
-            return None
+            return _authenticate(client, settings)[0]
         shared = SharedRefresh(
             Register(issued.task, settings, issued_at=issued.issued_at),
             settings,
@@ -150,7 +136,7 @@ class CredentialCache:
             if not self._logged:
                 log_not_shared(error)
                 self._logged = True
-        return None
+        return _authenticate(client, settings)[0]
 
 
 def _recorded_refresh(
