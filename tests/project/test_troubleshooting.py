@@ -7,19 +7,11 @@ import re
 
 import pytest
 
+from airflow_provider_loanauth import exceptions
 from tests.support.paths import PACKAGE, ROOT
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-ERRORS = {
-    "LoanAuthError",
-    "SettingsError",
-    "RejectedError",
-    "UnavailableError",
-    "ResponseError",
-    "SealError",
-    "TypeError",
-    "ValueError",
-}
+ERRORS = {*exceptions.__all__, "TypeError", "ValueError"}
 #: Messages that the page describes in other words: a field of the response, and what follows another sentence.
 DESCRIBED_OTHERWISE = (
     "The field ",
@@ -29,7 +21,7 @@ DESCRIBED_OTHERWISE = (
     ": ",
 )
 #: Errors of this package's own calls, which no user can cause.
-INTERNAL = ("only UnavailableError is retried", "not an http or https address")
+INTERNAL = ("not an http or https address",)
 
 
 def plain(text):
