@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dis
-import functools
 import linecache
 import logging
 import queue
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import airflow_provider_loanauth
 from airflow_provider_loanauth import redaction
 from tests.support.airflow_names import AirflowTaskTimeout
+
+if TYPE_CHECKING:
+    from types import CodeType
 
 #: Python's instructions that belong to the handling of an exception.
 HANDLING = {"PUSH_EXC_INFO", "POP_EXCEPT", "POP_BLOCK", "RERAISE", "WITH_EXCEPT_START", "CLEANUP_THROW"}
@@ -52,20 +56,24 @@ class Interruption:
         if event == "call":
             self.open_blocks = {block for block in self.open_blocks if block[0] != id(frame)}
             frame.f_trace_opcodes = frame.f_code.co_filename == redaction.__file__
-        elif (event == "opcode" and _follows_call(frame)) or (event == "line" and not self._leaves_block(frame)):
+        elif event == "opcode":
+            if frame.f_lasti in _places(frame.f_code).after_calls:
+                self._count(frame)
+        elif event == "line" and not self._leaves_block(frame):
             self._count(frame)
         return self
 
     def _leaves_block(self, frame):
         """Return whether a handler of exceptions begins or ends here, or a ``with`` statement ends."""
-        if dis.opname[frame.f_code.co_code[frame.f_lasti]] in HANDLING:
+        places = _places(frame.f_code)
+        if frame.f_lasti in places.handling:
             return True
         # Python visits the line of a "with" statement again at its end.
         block = id(frame), frame.f_lineno
         if block in self.open_blocks:
             self.open_blocks.remove(block)
             return True
-        if linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with "):
+        if frame.f_lineno in places.with_lines:
             self.open_blocks.add(block)
         return False
 
@@ -80,14 +88,46 @@ class Interruption:
             raise AirflowTaskTimeout
 
 
-def _follows_call(frame):
-    before = [one for one in _instructions(frame.f_code) if one.offset < frame.f_lasti]
-    return bool(before) and before[-1].opname.startswith("CALL")
+class _Places(NamedTuple):
+    """
+    Places in a function.
+
+    :param code: its code; this reference keeps the id of the code from being used again
+    :param handling: offsets of instructions that belong to the handling of an exception
+    :param after_calls: offsets of instructions that follow a call
+    :param with_lines: numbers of lines that begin a ``with`` statement
+    """
+
+    code: CodeType
+    handling: frozenset[int]
+    after_calls: frozenset[int]
+    with_lines: frozenset[int]
+
+    @classmethod
+    def of(cls, code):
+        instructions = [*dis.get_instructions(code)]
+        lines = {line for _, line in dis.findlinestarts(code) if line}
+        return cls(
+            code=code,
+            handling=frozenset(one.offset for one in instructions if one.opname in HANDLING),
+            after_calls=frozenset(
+                after.offset for before, after in pairwise(instructions) if before.opname.startswith("CALL")
+            ),
+            with_lines=frozenset(
+                line for line in lines if linecache.getline(code.co_filename, line).lstrip().startswith("with ")
+            ),
+        )
 
 
-@functools.cache
-def _instructions(code):
-    return [*dis.get_instructions(code)]
+#: By id, because computing the hash of a code object takes longer than all the rest.
+_PLACES = {}
+
+
+def _places(code):
+    found = _PLACES.get(id(code))
+    if found is None:
+        found = _PLACES[id(code)] = _Places.of(code)
+    return found
 
 
 @contextlib.contextmanager
