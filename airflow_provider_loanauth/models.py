@@ -203,11 +203,8 @@ def _unknown_secrets(response: Any) -> list[str]:
 
 def _unknown_strings(response: Any) -> Iterator[tuple[str, str]]:
     """Yield each string among the unknown fields of a response, at any depth, with the name of its field."""
-    models = [
-        response,
-        *(inner for item in fields(response) if dataclasses.is_dataclass(inner := getattr(response, item.name))),
-    ]
-    pending: list[tuple[str, Any]] = [("", model.extra_fields) for model in models]
+    inner = [getattr(response, attribute) for attribute in _inner_models(type(response))]  # type: ignore[arg-type]  # a class is hashable
+    pending: list[tuple[str, Any]] = [("", model.extra_fields) for model in (response, *inner) if model is not None]
     while pending:
         name, value = pending.pop()
         if isinstance(value, str):
@@ -235,6 +232,13 @@ def _wire_schema(cls: type[Any]) -> dict[str, tuple[str, type[Any], Mapping[str,
             kind = (*get_args(hints[item.name]), hints[item.name])[0]
             schema[item.metadata["wire"] or item.name] = (item.name, kind, item.metadata)
     return schema
+
+
+@functools.cache
+def _inner_models(cls: type[Any]) -> tuple[str, ...]:
+    """Return the attributes of a model that are models too."""
+    schema = _wire_schema(cls)  # type: ignore[arg-type]  # a class is hashable
+    return tuple(attribute for attribute, kind, _ in schema.values() if dataclasses.is_dataclass(kind))
 
 
 def interface_fields(cls: type[Any]) -> dict[str, str]:
@@ -307,13 +311,14 @@ def differences(response: Any, *, prefix: str = "") -> tuple[list[str], list[str
     """
     missing: list[str] = []
     unusable: list[str] = []
+    inner_models = _inner_models(type(response))  # type: ignore[arg-type]  # a class is hashable
     for wire_name, (attribute, _, declaration) in _wire_schema(type(response)).items():  # type: ignore[arg-type]  # a class is hashable
         value = getattr(response, attribute)
         if wire_name in response.extra_fields:
             unusable.append(prefix + wire_name)
         elif value is None and not declaration["nullable"]:
             missing.append(prefix + wire_name)
-        elif dataclasses.is_dataclass(value):
+        elif attribute in inner_models and value is not None:
             inner = differences(value, prefix=f"{prefix}{wire_name}.")
             missing += inner[0]
             unusable += inner[1]

@@ -14,7 +14,7 @@ import re
 import sys
 import traceback
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, cast
 from urllib.parse import quote, quote_plus
 
@@ -69,8 +69,9 @@ class NotForXCom:
         )
 
 
+@functools.cache
 def min_maskable_length() -> int:
-    """Return the number of characters that a value must have so that Airflow masks it."""
+    """Return the number of characters that a value must have so that Airflow masks it. It is read once per process."""
     return int(conf.getint("logging", "min_length_masked_secret", fallback=MIN_MASKABLE_LENGTH))
 
 
@@ -133,6 +134,9 @@ def _with_remainders(forms: set[str]) -> set[str]:
     """
     # A rest may have a rest too. A long token that repeats itself has thousands of them, hence the limits.
     for _ in range(2):
+        # If a value begins with another one, it also begins with a value next to it in sorted order.
+        if not any(longer.startswith(value) for value, longer in pairwise(sorted(forms))):
+            break
         rests = {longer.removeprefix(value) for value in forms for longer in forms if longer.startswith(value)}
         long_enough = sorted((rest for rest in rests if len(rest) >= MIN_MASKABLE_LENGTH), key=lambda r: (len(r), r))
         lengths = accumulate(map(len, long_enough))

@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_loanauth import redaction
+from airflow_provider_loanauth.connection import fields
 from airflow_provider_loanauth.connection.fields import FieldReader
 from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyCredentials, PasswordCredentials
 from airflow_provider_loanauth.connection.settings import load
@@ -404,6 +406,7 @@ def test_the_words_that_airflow_never_masks():
 
 def test_the_minimum_length_that_airflow_is_configured_with(monkeypatch):
     monkeypatch.setenv("AIRFLOW__LOGGING__MIN_LENGTH_MASKED_SECRET", "9")
+    monkeypatch.setattr(fields, "min_maskable_length", redaction.min_maskable_length.__wrapped__)
     short = "is shorter than 9 characters, so Airflow cannot mask it in logs: use a longer value."
     assert warnings(conn(password="12345678")) == (f"Password {short}",)
     assert warnings(conn(password="123456789")) == ()
