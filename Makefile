@@ -61,8 +61,9 @@ test-triggerer: $(READY) ## Test 50 deferred sensors with a real scheduler and t
 .PHONY: bench
 bench: $(READY) ## Compare LoanAuth with other providers (ARGS="--update-docs" updates the docs)
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .bench
-	@$(BIN)/uv pip install --quiet --python .bench/bin/python -e '.[sandbox]' -e ./sandbox `grep '^apache-airflow==' $(PINS)` \
-		-r benchmarks/requirements.txt
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python .bench/bin/python -e '.[sandbox]' -e ./sandbox \
+		`grep '^apache-airflow==' $(PINS)` -r benchmarks/requirements.txt
+	@.bench/bin/python -m compileall -q airflow_provider_loanauth
 	@.bench/bin/python -m benchmarks.bench $(ARGS)
 
 .PHONY: bench-wait
