@@ -46,8 +46,10 @@ FORMAT = 1
 MAX_DEPTH = 6
 MAX_ITEMS = 3
 MAX_LINES = 200
-#: Seconds; a longer duration is not shown, because it is not one. Ten years.
-MAX_SECONDS = 315_360_000
+#: Seconds of a day. Longer durations are rounded to whole days, so that no long number of the service is shown.
+DAY = 86_400
+#: Seconds; a longer duration is not shown, because it is probably a time or something else.
+MAX_SECONDS = 400 * DAY
 
 #: Clause of the interface that shows the response of a method, its status, and the clause of its fields.
 _CLAUSES = {"jwt": ("§4.1", "§2.1"), "los": ("§4.2", "§2.1"), "ppe": ("§4.3", "§2.2")}
@@ -236,7 +238,7 @@ def _durations(
     tokens: Mapping[str, Any],
     requested: float,
     secrets: tuple[str, ...],
-) -> dict[str, float | str]:
+) -> dict[str, int | str]:
     """
     Return durations in seconds. None of them reveals a time, because the transcript has no time.
 
@@ -266,10 +268,17 @@ def _durations(
     found["expires_in"] = number(fields.get("expires_in"))
     found |= {f"{name} - request": None if moment is None else moment - requested for name, moment in moments.items()}
     return {
-        name: round(seconds) if abs(seconds) <= MAX_SECONDS else "more than ten years"
+        name: _rounded(seconds)
         for name, seconds in found.items()
-        if seconds is not None and not repeats_any(str(round(seconds)), secrets)
+        if seconds is not None and not repeats_any(str(_rounded(seconds)), secrets)
     }
+
+
+def _rounded(seconds: float) -> int | str:
+    """Return a duration in whole seconds, or in seconds of whole days if it is longer than one."""
+    if abs(seconds) > MAX_SECONDS:
+        return f"more than {MAX_SECONDS // DAY} days"
+    return round(seconds) if abs(seconds) <= DAY else round(seconds / DAY) * DAY
 
 
 def _number(value: Any) -> float | None:
@@ -291,7 +300,7 @@ def _decoded(token: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
     if not isinstance(token, str) or len(token) > MAX_CREDENTIAL_BYTES:
         return None
     try:
-        decoded = jwt.decode_complete(token, options={"verify_signature": False, "verify_exp": False})
+        decoded = jwt.decode_complete(token, options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError, RecursionError):
         return None
     return decoded["header"], decoded["payload"]

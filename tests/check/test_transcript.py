@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from airflow_provider_loanauth.check import known_names
 from airflow_provider_loanauth.check.known_names import FIELD_NAMES, HEADER_NAMES, MAX_NAME_LENGTH, WORDS, shown_name
 from airflow_provider_loanauth.check.transcript import (
+    DAY,
     MAX_DEPTH,
     MAX_ITEMS,
     MAX_LINES,
@@ -137,7 +138,10 @@ def words_of(text):
 
 
 def is_length(word):
-    return word.isdigit() and word == str(int(word)) and int(word) <= MAX_SECONDS
+    """Return whether a word is a length or a duration: a long number is one of whole days."""
+    if not word.isdigit() or word != str(int(word)):
+        return False
+    return int(word) <= DAY or (int(word) <= MAX_SECONDS and int(word) % DAY == 0)
 
 
 #: Every word that a transcript may contain: the constants of ``known_names.py``, and its own words.
@@ -151,7 +155,7 @@ ALLOWED = {
     *words_of("JSON HTML UUID digits hexadecimal Base64 empty not more null true string number array object boolean"),
     *words_of("invalid_grant UnavailableError § in the interface, another value in the response: missing integer"),
     *words_of(
-        "The interface shows no error responses, so nothing is compared. more than ten years milliseconds if an charset"
+        "The interface shows no error responses, so nothing is compared. more than days milliseconds if an charset"
     ),
 }
 
@@ -409,7 +413,7 @@ def test_durations_are_in_seconds_and_no_time_is_shown():
         "access_token iat - request": 2,
         "access_token nbf - request": 0,
         "refresh_token exp - request": 86400,
-        "valid, if in seconds - request": "more than ten years",
+        "valid, if in seconds - request": "more than 400 days",
         "valid, if in milliseconds - request": 5,
     }
     assert str(int(requested))[:6] not in text
@@ -419,10 +423,15 @@ def test_durations_are_in_seconds_and_no_time_is_shown():
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
+        (DAY, DAY),
+        (DAY + 1, DAY),
+        (-DAY - 1, -DAY),
+        (123_45_6789, "more than 400 days"),
+        (12_345_678, 143 * DAY),
         (MAX_SECONDS, MAX_SECONDS),
-        (MAX_SECONDS + 1, "more than ten years"),
-        (-MAX_SECONDS - 1, "more than ten years"),
-        (4111222233334444, "more than ten years"),
+        (MAX_SECONDS + 1, "more than 400 days"),
+        (-MAX_SECONDS - 1, "more than 400 days"),
+        (4111222233334444, "more than 400 days"),
         (10**400, None),
         (True, None),
         ("pat", None),
