@@ -2,9 +2,10 @@
 Run end-to-end tests on real Airflow installations (``make e2e``).
 
 On Airflow 3.3, a browser adds the Connection in its form, presses Test, runs an example DAG, and opens XCom and
-rendered templates. Sensors wait for the service, and the metrics of the run are checked and drawn. On 2.11 to 3.2,
-requests to the REST API do the same, without the sensors and the metrics. On each version, a task is cleared after its
-token has expired, and tasks print secrets. Then the leak audit searches everything that was stored.
+rendered templates. Sensors wait for the service, and the metrics and spans of the run are checked; the metrics are
+drawn. On 2.11 to 3.2, requests to the REST API do the same, without the sensors, the metrics and the spans. On each
+version, a task is cleared after its token has expired, tasks print secrets, and the command line checks Connections and
+captures responses. Then the leak audit searches everything that was stored or sent.
 
 This process keeps issued secrets in its memory only. All files are written to one scratch directory, and all
 programs are stopped at the end.
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 from e2e.audit import KnownLeak
 from e2e.marked_secrets import COMPANY, KNOWN_LEAKS, USER, WRONG_PASSWORD, Recorder
 from e2e.metrics import MetricsServer, draw
+from e2e.spans import SpanCollector
 from e2e.standalone import Airflow
 from e2e.steps import CONN_ID, EndToEndError, Run
 from loanauth_sandbox.server import running_sandbox
@@ -66,6 +68,7 @@ def run_by_rest(run: Run) -> None:
     run.check_cleared_after_expiry()
     run.check_printed_secrets()
     run.run_connection_commands()
+    run.run_check_commands()
 
 
 def run_in_browser(run: Run, screenshots: Path) -> None:
@@ -130,6 +133,7 @@ def run_in_browser(run: Run, screenshots: Path) -> None:
         run.check_wait()
         run.check_printed_secrets()
         run.run_connection_commands()
+        run.run_check_commands()
         for name, path, expected in (
             ("connections", "/connections", CONN_ID),
             ("audit log", "/events", "Audit Log"),
@@ -171,7 +175,12 @@ def end_to_end(directory: Path, versions: Sequence[str], screenshots: Path) -> l
             for name in (EXAMPLE, "check_connection"):
                 shutil.copy(ROOT / "example_dags" / f"{name}.py", dags)
         recorder = Recorder()
-        with running_sandbox(accounts=[COMPANY]) as sandbox, MetricsServer() as server, Programs(logs) as programs:
+        with (
+            running_sandbox(accounts=[COMPANY]) as sandbox,
+            MetricsServer() as server,
+            SpanCollector() as collector,
+            Programs(logs) as programs,
+        ):
             recorder.attach(sandbox)
             airflow = Airflow(
                 version,
@@ -180,7 +189,7 @@ def end_to_end(directory: Path, versions: Sequence[str], screenshots: Path) -> l
                 environment={
                     "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
                     "AIRFLOW_VAR_LOAN_PRICING_URL": f"{sandbox.url}/sandbox/price",
-                    **(server.environment if in_browser else {}),
+                    **(server.environment | collector.environment if in_browser else {}),
                 },
                 fernet_key=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
                 password=f"made-up-{secrets.token_hex(8)}",
@@ -195,11 +204,13 @@ def end_to_end(directory: Path, versions: Sequence[str], screenshots: Path) -> l
             audit = run.audit()
             if in_browser:
                 run.check_metrics(server)
+                run.check_spans(collector)
                 draw(server.metrics, screenshots / "monitoring.png")
         if in_browser:
-            # Airflow's own metrics contain the names of the DAGs.
-            audit.known.append(KnownLeak("control", "metrics: ", "the search finds nothing in metrics"))
-            audit.search("metrics", "all datagrams", server.text)
+            # Airflow's own metrics and spans contain the names of the DAGs.
+            for kind, sent in (("metrics", server.text), ("spans", collector.octets)):
+                audit.known.append(KnownLeak("control", f"{kind}: ", f"the search finds nothing in {kind}"))
+                audit.search(kind, "everything that was sent", sent)
         audit.search_database(home / "airflow.db")
         audit.search_files("home", home, but=("airflow.db",))
         audit.search_files("logs", logs)

@@ -148,8 +148,13 @@ class Airflow:
 
     def run(self, programs: Programs, *arguments: str) -> tuple[str, Any]:
         """Start an ``airflow`` command; return the arguments for ``programs.succeeded``."""
-        name = f"airflow-{self.version}-{arguments[0]}" + (f"-{arguments[1]}" if len(arguments) > 1 else "")
+        name = f"airflow-{self.version}-{'-'.join(arguments[:2])}"
         return name, programs.start(name, "airflow", *arguments, environment=self.environment, python=self.python)
+
+    def start_module(self, programs: Programs, module: str, *arguments: str) -> tuple[str, Any]:
+        """Start ``python -m`` in the environment of Airflow; return the arguments for ``programs.succeeded``."""
+        name = f"airflow-{self.version}-{module}"
+        return name, programs.start(name, module, *arguments, environment=self.environment, python=self.python)
 
     def _is_healthy(self) -> bool:
         try:

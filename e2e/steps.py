@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from e2e.metrics import MetricsServer
+    from e2e.spans import SpanCollector
     from e2e.standalone import Airflow
     from loanauth_sandbox.server import Sandbox
     from scripts.programs import Programs
@@ -214,6 +215,15 @@ class Run:
         )
         self.check(sent["unavailable"] >= SENSORS, "no metric of a request while the service was unavailable")
 
+    def check_spans(self, collector: SpanCollector) -> None:
+        """
+        Check that this run has sent spans of logins, of the refresh and of the waits.
+
+        :param collector: the collector that received them
+        """
+        for name in ("loanauth.login", "loanauth.refresh", "loanauth.wait"):
+            self.check(name.encode() in collector.octets, f"no span {name}")
+
     def rendered(self, dag_id: str, run_id: str, task_id: str) -> str:
         """Return the rendered fields of a task, as the REST API shows them."""
         task = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
@@ -260,6 +270,22 @@ class Run:
             self.programs.wait(" ".join(arguments[:2]), lambda c=command: self.programs.succeeded(*c), seconds=300)
         self.check(CONN_JSON_SECRET in exported.read_text(), "the export lacks a Connection that was added")
         exported.unlink()  # an export contains the secrets, which is its purpose
+
+    def run_check_commands(self) -> None:
+        """Check Connections with the command line, with a login, and capture the responses."""
+        for conn_id in (CONN_ID, "loanauth_los", "loanauth_ppe"):
+            self.recorder.step = f"check of {conn_id}"
+            capture = self.airflow.home / f"capture-{conn_id}.json"
+            for options in (("--capture", str(capture)), ("--json",)):
+                arguments = ("airflow_provider_loanauth", "check", conn_id, "--login", *options)
+                command = self.airflow.start_module(self.programs, *arguments)
+                self.programs.wait(f"check of {conn_id}", lambda c=command: self.programs.succeeded(*c), seconds=300)
+            # The audit searches the file, like everything in the home directory.
+            shown = json.loads(capture.read_text(encoding="utf-8"))
+            self.check(
+                shown["status"] == 200 and shown["body"]["fields"],  # noqa: PLR2004 - RFC 9110 §15.3
+                f"the capture of {conn_id} has no response",
+            )
 
     def audit(self) -> Audit:
         """Search everything that the REST API and the pages show for every secret; return the audit."""
