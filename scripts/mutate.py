@@ -13,6 +13,7 @@ import gc
 import json
 import logging
 import os
+import random
 import re
 import sys
 import tempfile
@@ -177,8 +178,12 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     which.add_argument("--survivors", action="store_true", help="run only mutants that survived or timed out")
     which.add_argument("--resume", action="store_true", help="run only mutants without a result")
     which.add_argument("--report", action="store_true", help="run no mutants, and print the last results")
+    parser.add_argument("--sample", type=int, help="with --resume: run only so many of them, chosen at random")
     parser.add_argument("--processes", type=int, default=1, help="mutants to run at the same time (default: 1)")
-    return parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
+    if parsed.sample is not None and not parsed.resume:
+        parser.error("--sample requires --resume")
+    return parsed
 
 
 def select(arguments: argparse.Namespace) -> list[str]:
@@ -188,12 +193,15 @@ def select(arguments: argparse.Namespace) -> list[str]:
     :param arguments: the parsed arguments
     """
     if arguments.survivors or arguments.resume:
-        return [
+        found = [
             name
             for name, status, _ in mutants()
             if (status == "not checked" if arguments.resume else status not in {"killed", "not checked"})
             and _is_in(name, arguments.modules)
         ]
+        # The same order each time. It is not for cryptography.
+        random.Random(0).shuffle(found)  # noqa: S311
+        return found[: arguments.sample]
     return [f"{PACKAGE}.{module}.*" for module in arguments.modules] or [f"{PACKAGE}.*"]
 
 
