@@ -20,8 +20,6 @@ MAX_REFRESH_FRACTION = 0.1
 REFRESH_COOLDOWN = 60.0
 #: Seconds between two attempts to refresh a credential that is still valid.
 GRACE_PERIOD = 10.0
-#: How often one request is retried after a 401. The first retry may have a credential that was requested long ago.
-MAX_RETRIES = 2
 
 
 @dataclass(eq=False, kw_only=True)

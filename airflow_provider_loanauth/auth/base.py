@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Default number of seconds before its expiry at which a credential is refreshed.
 MIN_TTL = 60.0
+#: How often one request is retried after a 401. The first retry may have a credential that was requested long ago.
+MAX_RETRIES = 2
 
 BODY_NOT_REPLAYABLE = (
     "The service rejected the credential (401). The credential was refreshed, but the request was not retried, "

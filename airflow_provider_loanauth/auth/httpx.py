@@ -12,8 +12,7 @@ from weakref import WeakKeyDictionary
 import httpx
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.auth.active import MAX_RETRIES
-from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth
+from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, MAX_RETRIES, BaseLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 

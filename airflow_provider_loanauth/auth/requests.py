@@ -6,8 +6,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import get_current_context
-from airflow_provider_loanauth.auth.active import MAX_RETRIES
-from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth
+from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, MAX_RETRIES, BaseLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 

@@ -6,8 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_loanauth._compat import BaseOperator
-from airflow_provider_loanauth._compat.xcom import delete_xcom, read_all_xcom
-from airflow_provider_loanauth.auth.register import keys_of
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
@@ -107,6 +105,10 @@ class LoanAuthForgetOperator(BaseOperator):
 
         :raises Exception: any error of Airflow during the deletion
         """
+        # Imported when a task runs, because DAG parsing does not need them.
+        from airflow_provider_loanauth._compat.xcom import delete_xcom, read_all_xcom
+        from airflow_provider_loanauth.auth.register import keys_of
+
         run = context["dag_run"]
         task = {"dag_id": run.dag_id, "run_id": run.run_id, "task_id": self.credential_task_id}
         # The return value last, because it says which other values there may be.

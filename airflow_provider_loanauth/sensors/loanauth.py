@@ -26,7 +26,6 @@ from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import sanitize_exceptions
-from airflow_provider_loanauth.service.telemetry import Labels, record_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,8 +65,8 @@ class LoanAuthSensor(BaseSensorOperator):
     template_fields: Sequence[str] = ("loanauth_conn_id", "method")
     ui_color = "#d9e8f5"
 
-    #: The Connection with which the last poke was sent.
-    _waits_for = Labels(None, None)
+    #: Connection id and method with which the last poke was sent.
+    _waits_for: tuple[str | None, str | None] = (None, None)
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class LoanAuthSensor(BaseSensorOperator):
         try:
             credential = self.hook.get_credential() if self.seal else self.hook.get_plaintext()
         except UnavailableError as error:
-            self._waits_for = Labels(error.conn_id, error.method)
+            self._waits_for = (error.conn_id, error.method)
             self.log.info("The service is not available yet: %s", error)
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=credential)
@@ -202,21 +201,24 @@ class LoanAuthSensor(BaseSensorOperator):
         :param get_start: function that returns when the first poke began, in seconds since the epoch (UTC)
         :raises BaseException: any error of ``wait``
         """
+        # Imported when a task runs, because DAG parsing does not need it.
+        from airflow_provider_loanauth.service.telemetry import Labels, record_wait
+
         try:
             credential = wait()
         except AirflowRescheduleException:
             raise
         except Exception as error:
-            record_wait(self._labels_of(error), get_start, error)
+            record_wait(Labels(*self._connection_of(error)), get_start, error)
             raise
         # Only a sealed credential has the method that the Connection chose.
         record_wait(Labels(self.loanauth_conn_id, getattr(credential, "method", self.method)), get_start)
         return credential
 
-    def _labels_of(self, error: Exception) -> Labels:
+    def _connection_of(self, error: Exception) -> tuple[str | None, str | None]:
         """Return connection id and method of an error: what was passed in their place may be a token."""
         cause = error if isinstance(error, LoanAuthError) else error.__cause__
-        return Labels(cause.conn_id, cause.method) if isinstance(cause, LoanAuthError) else self._waits_for
+        return (cause.conn_id, cause.method) if isinstance(cause, LoanAuthError) else self._waits_for
 
     def _poke_or_defer(self, context: Context, *, deadline: float) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
         """Poke once; if the service is unavailable, leave the worker and wait in the triggerer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import os
 import re
@@ -406,7 +407,7 @@ def test_the_words_that_airflow_never_masks():
 
 def test_the_minimum_length_that_airflow_is_configured_with(monkeypatch):
     monkeypatch.setenv("AIRFLOW__LOGGING__MIN_LENGTH_MASKED_SECRET", "9")
-    monkeypatch.setattr(fields, "min_maskable_length", redaction.min_maskable_length.__wrapped__)
+    monkeypatch.setattr(fields, "min_maskable_length", inspect.unwrap(redaction.min_maskable_length))
     short = "is shorter than 9 characters, so Airflow cannot mask it in logs: use a longer value."
     assert warnings(conn(password="12345678")) == (f"Password {short}",)
     assert warnings(conn(password="123456789")) == ()

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth._compat import AirflowException
+from airflow_provider_loanauth._compat import AirflowException, xcom
 from airflow_provider_loanauth.credentials import AccessToken
-from airflow_provider_loanauth.operators import loanauth
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator
 
 
@@ -36,8 +35,8 @@ KEYS = [
 def deleted(monkeypatch):
     """Delete nothing; record what would have been deleted."""
     calls = []
-    monkeypatch.setattr(loanauth, "read_all_xcom", lambda *_, **__: RETURNED)
-    monkeypatch.setattr(loanauth, "delete_xcom", lambda key, **names: calls.append((key, names)) or 0)
+    monkeypatch.setattr(xcom, "read_all_xcom", lambda *_, **__: RETURNED)
+    monkeypatch.setattr(xcom, "delete_xcom", lambda key, **names: calls.append((key, names)) or 0)
     return calls
 
 
@@ -53,8 +52,8 @@ def test_it_deletes_the_credential_of_its_own_run(deleted, logs):
 
 def test_values_that_cannot_be_deleted_are_a_warning(monkeypatch, logs):
     """More values of a mapped task than ``[core] max_map_length``."""
-    monkeypatch.setattr(loanauth, "read_all_xcom", lambda *_, **__: [])
-    monkeypatch.setattr(loanauth, "delete_xcom", lambda key, **_: 2 if key == "return_value" else 0)
+    monkeypatch.setattr(xcom, "read_all_xcom", lambda *_, **__: [])
+    monkeypatch.setattr(xcom, "delete_xcom", lambda key, **_: 2 if key == "return_value" else 0)
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
     operator.execute({"dag_run": SimpleNamespace(dag_id="nightly", run_id="manual__1")})
     [warning] = [text for text in logs.at("warning") if "XCom" in text]
@@ -76,8 +75,8 @@ def test_a_failed_deletion_fails_the_task(monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("made-up error of the database")
 
-    monkeypatch.setattr(loanauth, "read_all_xcom", lambda *_, **__: [])
-    monkeypatch.setattr(loanauth, "delete_xcom", fail)
+    monkeypatch.setattr(xcom, "read_all_xcom", lambda *_, **__: [])
+    monkeypatch.setattr(xcom, "delete_xcom", fail)
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
     with pytest.raises(RuntimeError):
         operator.execute({"dag_run": SimpleNamespace(dag_id="d", run_id="r")})
