@@ -169,11 +169,17 @@ class Run:
         time.sleep(TOKEN_LIFETIME)
         before = self.sandbox.counters().authentications
         self.airflow.clear("price_again", run_id, "price_with_credential")
+        instance = f"/dags/price_again/dagRuns/{run_id}/taskInstances/price_with_credential"
+
+        def ran_again() -> bool:
+            task = self.airflow.get(instance)[1]
+            return task.get("try_number") == 2 and task.get("state") in ("success", "failed")  # noqa: PLR2004
+
+        # Airflow 3 may respond before the run is no longer a successful one.
+        self.programs.wait("the cleared task", ran_again, seconds=RUN_TIMEOUT)
         self.airflow.wait_for_run(self.programs, "price_again", run_id)
         self.sandbox.set_settings(token_lifetime=3600)
         after = self.sandbox.counters().authentications
-        instance = f"/dags/price_again/dagRuns/{run_id}/taskInstances/price_with_credential"
-        self.check(self.airflow.get(instance)[1].get("try_number") == 2, "the cleared task did not run again")  # noqa: PLR2004
         self.check(
             (after.succeeded - before.succeeded, after.rejected - before.rejected) == (1, 0),
             f"the cleared task authenticated {after.succeeded - before.succeeded} times",
