@@ -289,7 +289,22 @@ def test_the_issuing_task_is_restored(make):
 @pytest.mark.parametrize(
     "altered",
     ["..", ".", "", "../variables", "a/b", "a\\b", "a?x=", "a#b", "%2e%2e", "a\r\nb", "a\0", None, 7, ["a"]],
-    ids=repr,
+    ids=[
+        "two dots",
+        "a dot",
+        "empty",
+        "a path",
+        "a slash",
+        "a backslash",
+        "a query",
+        "a fragment",
+        "an encoded path",
+        "a line break",
+        "a null",
+        "None",
+        "a number",
+        "a list",
+    ],
 )
 def test_an_issuing_task_that_would_change_a_path_is_ignored(name, altered):
     """Whoever can write XCom may alter it, and Airflow's API has it in its paths."""

@@ -18,7 +18,7 @@ def test_round_trip():
     assert encrypt(CONTENT) != sealed
 
 
-def test_a_different_key_does_notdecrypt(fernet):
+def test_a_different_key_does_not_decrypt(fernet):
     sealed = encrypt(CONTENT)
     fernet(OTHER_FERNET_KEY)
     assert decrypt(sealed) is None
