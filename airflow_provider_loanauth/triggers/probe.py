@@ -130,7 +130,7 @@ class Probe:
 
     def _unregister(self) -> None:
         """Remove this probe from the registry, so that a later waiter starts a new probe."""
-        probes = _PROBES.get(self._loop, {})
+        probes = _PROBES[self._loop]
         if probes.get((self._address, self._proxy)) is self:
             del probes[self._address, self._proxy]
 
@@ -138,7 +138,7 @@ class Probe:
         try:
             await self._sleep_until_due()
             while not await self._request():
-                self._reschedule()
+                self._back_off()
                 await self._sleep_until_due()
         except Exception as error:  # noqa: BLE001 - after any error, no waiter may wait for ever
             self._unregister()
@@ -161,14 +161,13 @@ class Probe:
             spread = min(number / RELEASES_PER_SECOND, waiter.interval, max(waiter.deadline - earliest, 0.0))
             self._loop.call_at(earliest + spread * position / number, waiter.release)
 
-    def _reschedule(self) -> None:
-        """Back off and schedule the next request. A waiter does not back off during its first interval."""
+    def _back_off(self) -> None:
+        """Double the interval. A waiter does not back off during its first interval."""
         limit = min(
             waiter.max_interval if waiter.not_before <= self._requested_at else waiter.interval
             for waiter in self._waiters
         )
         self._interval = min(self._interval * 2, limit)
-        self._due = self._requested_at + self._interval
 
     async def _sleep_until_due(self) -> None:
         while True:

@@ -44,9 +44,7 @@ def is_reachable(address: str, exchange: Exchange, proxy: str | None = None) -> 
     # The first handler obeys NO_PROXY, which the proxy of a Connection has precedence over.
     opener.add_handler(urllib.request.ProxyHandler(proxies if proxy is None else {}))
     opener.add_handler(_LimitedHandler())
-    request = urllib.request.Request(  # noqa: S310 - the opener has handlers for http and https only
-        address, headers={"User-Agent": USER_AGENT, "Connection": "close"}
-    )
+    request = urllib.request.Request(address, headers={"User-Agent": USER_AGENT})  # noqa: S310 - the opener has handlers for http and https only
     if proxy is not None and proxies:
         request.set_proxy(urlsplit(proxy).netloc, "http")
     # After an error, the exchange has the status if it arrived before.

@@ -12,21 +12,20 @@ import re
 import subprocess
 import sys
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from importlib.util import find_spec
 
 import pytest
 import requests
 from opentelemetry.trace import StatusCode
 
-from airflow_provider_loanauth._compat import AirflowSensorTimeout
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.service import telemetry
-from tests.support.airflow_names import AirflowRescheduleException, AirflowTaskTimeout, TaskDeferred
+from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.airflow_scratch import conn_variable
 from tests.support.backends import (  # noqa: F401 - fixtures
     NOT_DEPRECATED,
@@ -46,11 +45,8 @@ from tests.support.pricing_fixtures import in_threads, loan
 from tests.support.processes import start_new_process
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password
 from tests.support.shared_values import TASK, xcom  # noqa: F401 - a fixture
-from tests.support.waiting import TaskInstance, context_of_a_task, stored
 
 CONN_ID = "loanauth_jwt"
-#: A token that somebody entered in the place of another parameter.
-MISPLACED = "CANARY-token-that-is-no-connection-id"
 LIFETIME = 3600
 #: A login that succeeded.
 LOGIN = {"logins": 1, "login_duration": 1, "seconds_to_expiry": 1}
@@ -229,107 +225,6 @@ def test_the_first_credential_of_a_connection_is_no_refresh(world, statsd, spans
         requests.post(world.url, json=loan(), auth=auth, timeout=9).raise_for_status()
     assert statsd.counts == total(LOGIN, LOGIN, {"refreshes": 1})
     assert [span.name for span in spans.finished] == ["loanauth.login", "loanauth.login", "loanauth.refresh"]
-
-
-# --- waiting
-
-MODES = {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}
-each_mode = pytest.mark.parametrize("mode", MODES)
-WAITED = 90.0
-
-
-def sensor(mode, **parameters):
-    parameters = MODES[mode] | {"timeout": 3600, "poke_interval": WAITED} | parameters
-    return LoanAuthSensor(task_id="wait", loanauth_conn_id=CONN_ID, **parameters)
-
-
-@pytest.fixture
-def wait(monkeypatch, world):
-    """Run a sensor until it ends, as Airflow does. Each time that it waits, as long as the interval passes."""
-    context = context_of_a_task(monkeypatch)
-    clock = {"passed": 0.0}
-    really = time.time
-    monkeypatch.setattr(time, "time", lambda: really() + clock["passed"])
-
-    def sleep(seconds):
-        clock["passed"] += seconds
-
-    def run(mode, **parameters):
-        began = datetime.now(timezone.utc)
-        monkeypatch.setattr(time, "sleep", sleep)
-        action = lambda: sensor(mode, **parameters).execute(context)  # noqa: E731 - replaced below
-        while True:
-            try:
-                return action()
-            except AirflowRescheduleException:
-                monkeypatch.setattr(TaskInstance, "get_first_reschedule_date", lambda *_: began)
-                with contextlib.suppress(ImportError, AttributeError):  # 2.11
-                    monkeypatch.setattr("airflow.sensors.base._orig_start_date", lambda **_: began)
-            except TaskDeferred as deferred:
-                arguments = stored(deferred, "ready")
-                action = lambda: sensor(mode, **parameters).execute_complete(context, **arguments)  # noqa: B023, E731
-            start_new_process()
-            sleep(WAITED)
-
-    return run
-
-
-@each_mode
-def test_a_sensor_measures_from_its_first_poke(mode, wait, world, statsd, spans):  # noqa: F811
-    world.sandbox.set_fault("status", status=503, where="token", times=2)
-    wait(mode)
-    assert statsd.counts == total(LOGIN, {"unavailable": 2, "wait_duration": 1})
-    [waited] = [metric for metric in statsd.metrics if metric.name == "wait_duration"]
-    assert 2 * WAITED <= waited.value / 1000 < 3 * WAITED
-    assert waited.tags == {"method": "jwt", "conn_id": CONN_ID}
-    span = spans.named["loanauth.wait"]
-    assert 2 * WAITED <= seconds_of(span) < 3 * WAITED
-    assert span.status.is_ok
-    assert [span.name for span in spans.finished].count("loanauth.wait") == 1
-
-
-@each_mode
-def test_a_sensor_that_does_not_wait(mode, wait, world, statsd):  # noqa: F811
-    wait(mode)
-    assert statsd.counts == total(LOGIN, {"wait_duration": 1})
-    [waited] = [metric for metric in statsd.metrics if metric.name == "wait_duration"]
-    assert waited.value < WAITED * 1000
-
-
-@each_mode
-def test_a_sensor_that_times_out_has_only_a_span(mode, wait, world, statsd, spans):  # noqa: F811
-    world.sandbox.set_fault("status", status=503, where="token")
-    with pytest.raises(AirflowSensorTimeout):
-        wait(mode, timeout=0)
-    assert {*statsd.counts} == {"unavailable"}
-    span = spans.named["loanauth.wait"]
-    assert span.attributes["error.type"] == "AirflowSensorTimeout"
-
-
-@pytest.mark.parametrize(
-    "parameters", [{"loanauth_conn_id": MISPLACED}, {"loanauth_conn_id": CONN_ID, "method": MISPLACED}]
-)
-def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, monkeypatch, spans):  # noqa: F811
-    waits = LoanAuthSensor(task_id="wait", **parameters)
-    with pytest.raises(LoanAuthError):
-        waits.execute(context_of_a_task(monkeypatch))
-    assert "loanauth.wait" in spans.named
-    assert "CANARY" not in spans.text
-
-
-@each_mode
-def test_a_sensor_with_rejected_credentials(mode, wait, world, define, statsd, spans):  # noqa: F811
-    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
-    with pytest.raises(RejectedError):
-        wait(mode)
-    assert statsd.counts == {"rejected": 1}
-    assert spans.named["loanauth.wait"].attributes["error.type"] == "RejectedError"
-
-
-def test_a_sensor_without_sealing(wait, world, statsd):  # noqa: F811
-    wait("poke", seal=False)
-    [waited] = [metric for metric in statsd.metrics if metric.name == "wait_duration"]
-    assert waited.tags == {"conn_id": CONN_ID}
 
 
 # --- no secret leaves the process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import itertools
 import os
@@ -189,6 +190,22 @@ def test_the_trigger_reports_the_deadline(connection, sandbox):
     assert event.payload == "timeout"
     with pytest.raises(AirflowSensorTimeout, match=r"The service was not available within 0 s\."):
         resume(deferred, event.payload, timeout=0.3)
+
+
+def test_it_waits_for_less_than_a_second_too(connection, sandbox):
+    connection()
+    sandbox.set_fault("status", where="token")
+    deferred_by(lambda: sensor(timeout=0.9).execute({}))
+
+
+@each_mode
+def test_a_poke_without_success_says_why(mode, connection, sandbox, context, slept, logs):
+    connection()
+    sandbox.set_fault("status", where="token", status=503, times=1)
+    with contextlib.suppress(TaskDeferred, AirflowRescheduleException):
+        sensor(mode).execute(context)
+    [text] = [text for text in logs.at("info") if text.startswith("The service is not available yet: ")]
+    assert "503" in text
 
 
 def test_after_the_deadline_a_last_poke_decides(connection, sandbox):

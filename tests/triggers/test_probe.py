@@ -401,6 +401,19 @@ def test_the_interval_doubles_up_to_max_interval(fake_requests):
     assert fake_requests.span > 10 * INTERVAL
 
 
+def test_the_interval_doubles_each_time(fake_requests):
+    async def main():
+        tasks = start_waiters(1, UNKNOWN_HOST, INTERVAL, max_interval=1000 * INTERVAL)
+        await count_reaches(fake_requests, 3)
+        (shared,) = probes_of(asyncio.get_running_loop()).values()
+        interval = shared._interval
+        await cancel(tasks)
+        return interval
+
+    # After two requests, or after three.
+    assert asyncio.run(main()) in {4 * INTERVAL, 8 * INTERVAL}
+
+
 def test_requests_for_a_shorter_interval_do_not_count_as_back_off(fake_requests):
     """A waiter that backs off keeps its first interval while another one needs more requests."""
 

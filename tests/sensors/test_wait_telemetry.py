@@ -1,0 +1,128 @@
+"""Metrics and spans of a sensor's wait, on real backends: ``docs/monitoring.md`` has the meaning of each."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from datetime import datetime, timezone
+
+import pytest
+
+from airflow_provider_loanauth._compat import AirflowSensorTimeout
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
+from tests.support.backends import seconds_of, spans, stats, statsd  # noqa: F401 - fixtures
+from tests.support.processes import start_new_process
+from tests.support.waiting import TaskInstance, context_of_a_task, stored
+
+CONN_ID = "loanauth_jwt"
+#: A token that somebody entered in the place of another parameter.
+MISPLACED = "CANARY-token-that-is-no-connection-id"
+#: What is sent for a login that succeeded.
+LOGIN = {"logins": 1, "login_duration": 1, "seconds_to_expiry": 1}
+#: Attributes of the span of a wait.
+ATTRIBUTES = {"loanauth.conn_id": CONN_ID, "loanauth.method": "jwt"}
+MODES = {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}
+each_mode = pytest.mark.parametrize("mode", MODES)
+WAITED = 90.0
+
+
+def sensor(mode, **parameters):
+    parameters = MODES[mode] | {"timeout": 3600, "poke_interval": WAITED} | parameters
+    return LoanAuthSensor(task_id="wait", loanauth_conn_id=CONN_ID, **parameters)
+
+
+@pytest.fixture
+def wait(monkeypatch, world):
+    """Run a sensor until it ends, as Airflow does. Each time that it waits, as long as the interval passes."""
+    context = context_of_a_task(monkeypatch)
+    clock = {"passed": 0.0}
+    really = time.time
+    monkeypatch.setattr(time, "time", lambda: really() + clock["passed"])
+
+    def sleep(seconds):
+        clock["passed"] += seconds
+
+    def run(mode, **parameters):
+        began = datetime.now(timezone.utc)
+        monkeypatch.setattr(time, "sleep", sleep)
+        action = lambda: sensor(mode, **parameters).execute(context)  # noqa: E731 - replaced below
+        while True:
+            try:
+                return action()
+            except AirflowRescheduleException:
+                monkeypatch.setattr(TaskInstance, "get_first_reschedule_date", lambda *_: began)
+                with contextlib.suppress(ImportError, AttributeError):  # 2.11
+                    monkeypatch.setattr("airflow.sensors.base._orig_start_date", lambda **_: began)
+            except TaskDeferred as deferred:
+                arguments = stored(deferred, "ready")
+                action = lambda: sensor(mode, **parameters).execute_complete(context, **arguments)  # noqa: B023, E731
+            start_new_process()
+            sleep(WAITED)
+
+    return run
+
+
+@each_mode
+def test_a_sensor_measures_from_its_first_poke(mode, wait, world, statsd, spans):  # noqa: F811
+    world.sandbox.set_fault("status", status=503, where="token", times=2)
+    wait(mode)
+    assert statsd.counts == LOGIN | {"unavailable": 2, "wait_duration": 1}
+    [waited] = [metric for metric in statsd.metrics if metric.name == "wait_duration"]
+    assert 2 * WAITED <= waited.value / 1000 < 3 * WAITED
+    assert waited.tags == {"method": "jwt", "conn_id": CONN_ID}
+    span = spans.named["loanauth.wait"]
+    assert 2 * WAITED <= seconds_of(span) < 3 * WAITED
+    assert (span.status.is_ok, dict(span.attributes)) == (True, ATTRIBUTES)
+    assert [span.name for span in spans.finished].count("loanauth.wait") == 1
+
+
+@each_mode
+def test_a_sensor_that_does_not_wait(mode, wait, world, statsd):  # noqa: F811
+    wait(mode)
+    assert statsd.counts == LOGIN | {"wait_duration": 1}
+    [waited] = [metric for metric in statsd.metrics if metric.name == "wait_duration"]
+    assert waited.value < WAITED * 1000
+
+
+@each_mode
+def test_a_sensor_that_times_out_has_only_a_span(mode, wait, world, statsd, spans):  # noqa: F811
+    world.sandbox.set_fault("status", status=503, where="token")
+    with pytest.raises(AirflowSensorTimeout):
+        wait(mode, timeout=0)
+    assert {*statsd.counts} == {"unavailable"}
+    span = spans.named["loanauth.wait"]
+    assert 0 <= seconds_of(span) < WAITED
+    assert not span.status.is_ok
+    assert dict(span.attributes) == ATTRIBUTES | {"error.type": "AirflowSensorTimeout"}
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"loanauth_conn_id": MISPLACED}, {"loanauth_conn_id": CONN_ID, "method": MISPLACED}]
+)
+def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, monkeypatch, spans):  # noqa: F811
+    waits = LoanAuthSensor(task_id="wait", **parameters)
+    with pytest.raises(LoanAuthError):
+        waits.execute(context_of_a_task(monkeypatch))
+    assert "loanauth.wait" in spans.named
+    assert "CANARY" not in spans.text
+
+
+@each_mode
+def test_a_sensor_with_rejected_credentials(mode, wait, world, define, statsd, spans):  # noqa: F811
+    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
+    with pytest.raises(RejectedError):
+        wait(mode)
+    assert statsd.counts == {"rejected": 1}
+    error = {"error.type": "RejectedError", "http.response.status_code": 400}
+    assert dict(spans.named["loanauth.wait"].attributes) == ATTRIBUTES | error
+
+
+def test_a_sensor_without_sealing(wait, world, statsd):  # noqa: F811
+    """Plaintext does not say which method the Connection chose."""
+    for method, tags in ((None, {}), ("jwt", {"method": "jwt"})):
+        wait("poke", seal=False, method=method)
+        [waited] = [metric for metric in statsd.metrics if metric.name == "wait_duration"]
+        assert waited.tags == {"conn_id": CONN_ID} | tags
+        statsd.datagrams.clear()
