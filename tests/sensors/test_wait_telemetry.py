@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_provider_loanauth._compat import AirflowSensorTimeout
+from airflow_provider_loanauth._compat import AirflowSensorTimeout, AirflowSkipException
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
@@ -117,6 +117,14 @@ def test_a_sensor_with_rejected_credentials(mode, wait, world, define, statsd, s
     assert statsd.counts == {"rejected": 1}
     error = {"error.type": "RejectedError", "http.response.status_code": 400}
     assert dict(spans.named["loanauth.wait"].attributes) == ATTRIBUTES | error
+
+
+def test_a_sensor_that_is_skipped_instead(wait, world, define, spans):  # noqa: F811
+    """The error says which Connection was rejected, although Airflow raises another one."""
+    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
+    with pytest.raises(AirflowSkipException):
+        wait("poke", never_fail=True)
+    assert dict(spans.named["loanauth.wait"].attributes) == ATTRIBUTES | {"error.type": "AirflowSkipException"}
 
 
 def test_a_sensor_without_sealing(wait, world, statsd):  # noqa: F811
