@@ -676,3 +676,26 @@ def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, call, logs):
     secrets = [*issued, company.users[0].password, company.client_secret, company.api_key]
     assert logs.text
     assert not leaks("\n".join([*shown, logs.text]), secrets)
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "is_sent"),
+    [
+        ("GET", "https://pricing.example/price", True),
+        ("GET", "https://pricing.example:443/price", True),
+        ("GET", "https://pricing.example:8443/price", False),
+        ("GET", "https://elsewhere.example/price", False),
+        # The tunnel through a proxy; it has no credential.
+        ("CONNECT", "http://proxy.example:3128", True),
+    ],
+)
+def test_the_origin_of_each_request_that_is_about_to_be_sent(method, url, is_sent, pulled):
+    auth = LoanAuth(pulled())
+    auth._guard.bind("https://pricing.example/loans")
+    check = auth._check_origin
+    info = {"request": httpcore.Request(method, url)}
+    if is_sent:
+        check("http11.send_request_headers.started", info)
+    else:
+        with pytest.raises(LoanAuthError, match="different origin"):
+            check("http11.send_request_headers.started", info)

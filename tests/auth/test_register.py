@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -20,6 +21,7 @@ from airflow_provider_loanauth.auth.register import (
     Claim,
     Refreshed,
     Register,
+    xcom_key,
 )
 from airflow_provider_loanauth.connection.methods import ApiKeyCredentials
 from airflow_provider_loanauth.connection.proxy import Proxy
@@ -512,3 +514,7 @@ def test_each_attempt_is_another_claim_of_the_same_name():
     second = CLAIM.next_attempt(5.0)
     assert second == Claim(CLAIM.name, 5.0, CLAIM.attempt + 1)
     assert CLAIM.next_attempt(CLAIM.seconds) != CLAIM
+
+
+def test_an_id_with_a_lone_surrogate_has_a_key_too():
+    assert re.fullmatch(r"loanauth_claim\.jwt\.[0-9a-f]{16}", xcom_key(CLAIM_KEY, conn_id="odd-\ud800", method="jwt"))

@@ -24,6 +24,7 @@ from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.redaction import SecretStr
+from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.memory import PROCESS_FAILURES
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.masking import redact
@@ -603,6 +604,12 @@ def test_a_copy_works_as_the_original(world, pricing, pulled, copied, conn_id):
         requests.get(another.url, auth=copied(auth), timeout=60)
         expected = "x-made-up" if conn_id == "loanauth_ppe" else "authorization"
         assert expected in another.seen[0].headers
+
+
+def test_a_pickle_of_the_auth_of_a_client_uses_the_same_connection(world, pricing):
+    auth = LoanAuth.from_client(Client("loanauth_ppe"))
+    requests.get(pricing.url, auth=pickle.loads(pickle.dumps(auth)), timeout=60)
+    assert "authorization" not in pricing.seen[0].headers
 
 
 def test_in_a_pickle_the_credential_is_sealed(world, pulled):

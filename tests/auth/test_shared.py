@@ -396,6 +396,21 @@ def test_a_slow_login_within_the_timeout_is_not_taken_over():
     assert simulation.service.requests == 1
 
 
+def test_a_slow_attempt_after_another_one_is_not_taken_over():
+    """The first attempt fails at once; the second one takes as long as the timeout allows."""
+    processes = [Process(), Process(start=0.5)]
+    simulation = Simulation(processes, outcomes=["overloaded", "ok"], login_seconds=[1, TIMEOUT]).run()
+    assert values(simulation) == [token(1)] * 2
+    assert simulation.service.requests == 2
+
+
+def test_an_error_that_is_not_remembered_is_not_shared():
+    settings = settings_of(proxy=Proxy(url="http://proxy.example:3128"))
+    processes = [Process(settings=settings), Process(settings=settings, start=5)]
+    simulation = Simulation(processes, outcomes=["certificate", "ok"]).run()
+    assert values(simulation) == [SettingsError, token(1)]
+
+
 def test_a_late_claim_is_withdrawn():
     """A process that was stopped for a while may overwrite the claim of another one that has finished."""
     # The write of the second process takes effect after the first one has refreshed.

@@ -41,7 +41,6 @@ from tests.support.clock import replace_waits
 from tests.support.leaks import leaks
 from tests.support.loopback import Loopback, json_response
 from tests.support.paths import DAG_FILES, ROOT
-from tests.support.pricing_fixtures import in_threads, loan
 from tests.support.processes import start_new_process
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password
 from tests.support.shared_values import TASK, xcom  # noqa: F401 - a fixture
@@ -58,23 +57,6 @@ each_method = pytest.mark.parametrize("method", ["jwt", "los", "ppe"])
 def total(*parts):
     names = {name for part in parts for name in part}
     return {name: sum(part.get(name, 0) for part in parts) for name in names}
-
-
-@pytest.fixture
-def credential(pulled, statsd, spans):  # noqa: F811
-    """A credential as a later task pulls it from XCom. What its login sent is not counted."""
-    found = pulled()
-    found.task = TASK
-    start_new_process()
-    statsd.datagrams.clear()
-    spans._exporter.clear()
-    return found
-
-
-def price(credential, world, times=1):
-    auth = LoanAuth(credential)
-    for number in range(times):
-        requests.post(world.url, json=loan(number), auth=auth, timeout=9).raise_for_status()
 
 
 # --- authentication
@@ -154,77 +136,6 @@ def test_a_response_without_a_credential_is_only_in_the_span(world, statsd, span
         LoanAuthHook(CONN_ID).get_credential()
     assert statsd.counts == {}
     assert spans.named["loanauth.login"].attributes["error.type"] == "ResponseError"
-
-
-# --- refreshing
-
-
-def test_a_fresh_credential_is_only_opened(credential, world, statsd, spans):  # noqa: F811
-    price(credential, world, times=5)
-    assert (statsd.counts, spans.finished) == (OPENED, ())
-    [expiry] = statsd.metrics
-    assert LIFETIME - 60 < expiry.value <= LIFETIME
-
-
-def test_an_expired_credential_is_refreshed_once(credential, xcom, world, statsd, spans):  # noqa: F811
-    world.pass_time(LIFETIME + 1)
-    price(credential, world, times=5)
-    assert statsd.counts == total(OPENED, LOGIN, {"refreshes": 1})
-    login, refresh = spans.finished
-    assert (login.name, refresh.name) == ("loanauth.login", "loanauth.refresh")
-    assert login.parent.span_id == refresh.context.span_id
-
-
-def test_threads_share_a_refresh(credential, xcom, world, statsd):  # noqa: F811
-    world.pass_time(LIFETIME + 1)
-    in_threads(5, lambda _: price(credential, world))
-    assert statsd.counts["refreshes"] == statsd.counts["logins"] == 1
-    assert "shared_refreshes" not in statsd.counts
-
-
-def test_another_process_takes_a_refreshed_credential_over(credential, xcom, world, statsd, spans):  # noqa: F811
-    world.pass_time(LIFETIME + 1)
-    price(credential, world)
-    for _ in range(2):
-        start_new_process()
-        statsd.datagrams.clear()
-        spans._exporter.clear()
-        price(credential, world, times=5)
-        assert statsd.counts == total(OPENED, {"shared_refreshes": 1, "seconds_to_expiry": 1})
-        opened, taken = (metric.value for metric in statsd.metrics if metric.name == "seconds_to_expiry")
-        assert (opened, LIFETIME - 60 < taken <= LIFETIME) == (0, True)
-        assert [span.name for span in spans.finished] == ["loanauth.refresh"]
-
-
-def test_another_process_repeats_a_rejection_of_the_register(credential, xcom, world, define, statsd, spans):  # noqa: F811
-    world.pass_time(LIFETIME + 1)
-    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
-    for expected in ({"rejected": 1}, {}, {}):
-        start_new_process()
-        statsd.datagrams.clear()
-        with pytest.raises(RejectedError):
-            price(credential, world)
-        assert statsd.counts == total(OPENED, expected)
-    assert world.rejected_logins == 1
-    assert [span.name for span in spans.finished] == ["loanauth.login", *["loanauth.refresh"] * 3]
-
-
-def test_a_refresh_that_is_put_off_counts_nothing(credential, xcom, world, statsd, monkeypatch):  # noqa: F811
-    """The service is unavailable, and the credential is still valid."""
-    replace_waits(monkeypatch, lambda _: None)
-    world.pass_time(LIFETIME - 30)
-    world.sandbox.set_fault("status", status=503, where="token")
-    price(credential, world, times=3)
-    assert statsd.counts == total(OPENED, {"unavailable": 3})
-
-
-def test_the_first_credential_of_a_connection_is_no_refresh(world, statsd, spans):  # noqa: F811
-    auth = LoanAuth.from_connection(CONN_ID)
-    for passed in (0, LIFETIME + 1):
-        world.pass_time(passed)
-        requests.post(world.url, json=loan(), auth=auth, timeout=9).raise_for_status()
-    assert statsd.counts == total(LOGIN, LOGIN, {"refreshes": 1})
-    assert [span.name for span in spans.finished] == ["loanauth.login", "loanauth.login", "loanauth.refresh"]
 
 
 # --- no secret leaves the process
