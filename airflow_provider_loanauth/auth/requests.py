@@ -134,7 +134,7 @@ class _ResponseHook:
                 raise LoanAuthError(BODY_NOT_REPLAYABLE) from None
         # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
         retried: Response = response.connection.send(request.copy(), **send_kwargs)
-        retried.history += [*response.history, response]
+        retried.history = [*response.history, response]
         return retried
 
     def __reduce__(self) -> tuple[Any, ...]:

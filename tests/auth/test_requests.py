@@ -610,6 +610,9 @@ def test_a_pickle_of_the_auth_of_a_client_uses_the_same_connection(world, pricin
     auth = LoanAuth.from_client(Client("loanauth_ppe"))
     requests.get(pricing.url, auth=pickle.loads(pickle.dumps(auth)), timeout=60)
     assert "authorization" not in pricing.seen[0].headers
+    with_method = pickle.loads(pickle.dumps(LoanAuth.from_client(Client("loanauth_jwt", "los"))))
+    with pytest.raises(SettingsError, match="method los requires it"):
+        requests.get(pricing.url, auth=with_method, timeout=60)
 
 
 def test_in_a_pickle_the_credential_is_sealed(world, pulled):

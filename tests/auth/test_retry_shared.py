@@ -12,7 +12,9 @@ from airflow_provider_loanauth.auth import LoanAuth, refresh, shared
 from airflow_provider_loanauth.auth import httpx as loanauth_httpx
 from airflow_provider_loanauth.auth import register as register_module
 from airflow_provider_loanauth.auth.active import REFRESH_COOLDOWN
+from airflow_provider_loanauth.exceptions import UnavailableError
 from airflow_provider_loanauth.service.memory import PROCESS_FAILURES
+from tests.support.clock import replace_waits
 from tests.support.simulation import TASK
 
 
@@ -80,3 +82,16 @@ def test_rejected_requests_of_many_processes_cost_one_refresh(world, pricing, in
     pricing.respond = lambda _: (401, {}, b"")
     assert [in_new_process() for _ in range(5)] == [401] * 5
     assert world.logins == 1
+
+
+@pytest.mark.parametrize("conn_id", ["loanauth_jwt"])
+def test_a_rejected_credential_is_not_sent_again_while_the_service_is_unavailable(
+    world, pricing, in_new_process, monkeypatch
+):
+    """It has not expired, but the response was 401."""
+    replace_waits(monkeypatch, lambda _: None)
+    world.sandbox.set_fault("status", status=503, where="token")
+    pricing.respond = lambda _: (401, {}, b"{}")
+    with pytest.raises(UnavailableError):
+        in_new_process()
+    assert len(pricing.seen) == 1

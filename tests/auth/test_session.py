@@ -16,6 +16,7 @@ from airflow_provider_loanauth.auth.session import PricingSession
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import RejectedError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.client import Client
 from loanauth_sandbox.server import running_sandbox
 from tests.support.leaks import leaks, locals_of, messages
@@ -182,6 +183,16 @@ def test_a_prepared_request_goes_through_the_proxy_of_the_session(pricing, sent)
     proxy = Proxy("http://127.0.0.1:1")
     with PricingSession(auth=lambda request: request, timeout=7, verify=True, proxy=proxy) as session:
         session.send(session.prepare_request(requests.Request("GET", pricing.url)))
+    assert [call["proxies"]["https"] for call in sent] == [proxy.url]
+
+
+def test_each_request_goes_through_the_proxy_of_the_session(pricing, sent, monkeypatch):
+    """It has precedence over the environment, and gets its credentials."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:2")
+    proxy = Proxy("http://127.0.0.1:1", SecretStr("made-up-user:made-up-password"))
+    with PricingSession(auth=lambda request: request, timeout=7, verify=True, proxy=proxy) as session:
+        session.get(pricing.url)
+        assert session.get_adapter("https://pricing.example").proxy_headers(proxy.url) == proxy.headers != {}
     assert [call["proxies"]["https"] for call in sent] == [proxy.url]
 
 
