@@ -41,11 +41,12 @@ def is_reachable(address: str, exchange: Exchange, proxy: str | None = None) -> 
         return True
     # Use only these handlers, so that redirects are not followed and error statuses raise no exception.
     opener = urllib.request.OpenerDirector()
-    # The first handler obeys NO_PROXY, which the proxy of a Connection has precedence over.
-    opener.add_handler(urllib.request.ProxyHandler(proxies if proxy is None else {}))
     opener.add_handler(_LimitedHandler())
     request = urllib.request.Request(address, headers={"User-Agent": USER_AGENT})  # noqa: S310 - the opener has handlers for http and https only
-    if proxy is not None and proxies:
+    if proxy is None:
+        opener.add_handler(urllib.request.ProxyHandler(proxies))
+    elif proxies:
+        # Without the handler, which obeys NO_PROXY: the proxy of a Connection has precedence over it.
         request.set_proxy(urlsplit(proxy).netloc, "http")
     # After an error, the exchange has the status if it arrived before.
     with exchange, contextlib.suppress(OSError, http.client.HTTPException):

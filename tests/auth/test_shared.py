@@ -407,7 +407,7 @@ def test_a_slow_attempt_after_another_one_is_not_taken_over():
 def test_an_error_that_is_not_remembered_is_not_shared():
     settings = settings_of(proxy=Proxy(url="http://proxy.example:3128"))
     processes = [Process(settings=settings), Process(settings=settings, start=5)]
-    simulation = Simulation(processes, outcomes=["certificate", "ok"]).run()
+    simulation = Simulation(processes, outcomes=["settings", "ok"]).run()
     assert values(simulation) == [SettingsError, token(1)]
 
 

@@ -325,7 +325,6 @@ ERRORS = {
     "rejected": lambda: RejectedError("made-up rejection.", status=400),
     "response": lambda: ResponseError("made-up response.", status=200),
     "unavailable": lambda: UnavailableError("made-up outage.", status=503),
-    "certificate": lambda: SettingsError("made-up wrong certificate."),
     "overloaded": lambda: UnavailableError("made-up outage.", status=429, retry_after=70.0),
     "settings": lambda: SettingsError("made-up certificate."),
     "proxy": lambda: SettingsError("made-up proxy.", status=407),

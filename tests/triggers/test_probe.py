@@ -387,31 +387,28 @@ def test_a_tiny_interval_is_raised_to_the_minimum(interval, fake_requests):
     assert fake_requests.span > 2.5 * MIN_INTERVAL
 
 
-def test_the_interval_doubles_up_to_max_interval(fake_requests):
+def interval_after(recorded, number, max_interval):
+    """Return the interval of a probe after that many requests, or after one more."""
+
     async def main():
-        tasks = start_waiters(4, UNKNOWN_HOST, INTERVAL, max_interval=4 * INTERVAL)
-        await count_reaches(fake_requests, 5)
+        tasks = start_waiters(4, UNKNOWN_HOST, INTERVAL, max_interval=max_interval)
+        await count_reaches(recorded, number)
         (shared,) = probes_of(asyncio.get_running_loop()).values()
         interval = shared._interval
         await cancel(tasks)
         return interval
 
-    assert asyncio.run(main()) == 4 * INTERVAL
+    return asyncio.run(main())
+
+
+def test_the_interval_doubles_up_to_max_interval(fake_requests):
+    assert interval_after(fake_requests, 5, 4 * INTERVAL) == 4 * INTERVAL
     # Four gaps: 2, 4, 4 and 4 intervals. Without back-off they would be 1 each.
     assert fake_requests.span > 10 * INTERVAL
 
 
 def test_the_interval_doubles_each_time(fake_requests):
-    async def main():
-        tasks = start_waiters(1, UNKNOWN_HOST, INTERVAL, max_interval=1000 * INTERVAL)
-        await count_reaches(fake_requests, 3)
-        (shared,) = probes_of(asyncio.get_running_loop()).values()
-        interval = shared._interval
-        await cancel(tasks)
-        return interval
-
-    # After two requests, or after three.
-    assert asyncio.run(main()) in {4 * INTERVAL, 8 * INTERVAL}
+    assert interval_after(fake_requests, 3, 1000 * INTERVAL) in {4 * INTERVAL, 8 * INTERVAL}
 
 
 def test_requests_for_a_shorter_interval_do_not_count_as_back_off(fake_requests):
