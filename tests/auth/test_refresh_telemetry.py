@@ -7,7 +7,7 @@ import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import RejectedError
-from tests.support.backends import spans, stats, statsd  # noqa: F401 - fixtures
+from tests.support.backends import LOGIN, OPENED, spans, stats, statsd, total  # noqa: F401 - fixtures
 from tests.support.clock import replace_waits
 from tests.support.pricing_fixtures import in_threads, loan
 from tests.support.processes import start_new_process
@@ -16,15 +16,6 @@ from tests.support.shared_values import TASK, xcom  # noqa: F401 - a fixture
 CONN_ID = "loanauth_jwt"
 LIFETIME = 3600
 TAGS = {"method": "jwt", "conn_id": CONN_ID}
-#: A login that succeeded.
-LOGIN = {"logins": 1, "login_duration": 1, "seconds_to_expiry": 1}
-#: A process that opens a credential of another task.
-OPENED = {"seconds_to_expiry": 1}
-
-
-def total(*parts):
-    names = {name for part in parts for name in part}
-    return {name: sum(part.get(name, 0) for part in parts) for name in names}
 
 
 @pytest.fixture

@@ -32,7 +32,8 @@ def with_async_httpx(url, credential):
         async with httpx.AsyncClient(auth=loanauth_httpx.LoanAuth(credential)) as client:
             return (await client.post(url, json={})).status_code
 
-    return asyncio.run(price())
+    # If it does not end, the test fails.
+    return asyncio.run(asyncio.wait_for(price(), 60))
 
 
 @pytest.fixture(params=[with_requests, with_httpx, with_async_httpx])

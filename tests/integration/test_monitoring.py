@@ -28,7 +28,9 @@ from airflow_provider_loanauth.service import telemetry
 from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.airflow_scratch import conn_variable
 from tests.support.backends import (  # noqa: F401 - fixtures
+    LOGIN,
     NOT_DEPRECATED,
+    OPENED,
     PREFIX,
     StatsD,
     otel_metrics,
@@ -36,6 +38,7 @@ from tests.support.backends import (  # noqa: F401 - fixtures
     spans,
     stats,
     statsd,
+    total,
 )
 from tests.support.clock import replace_waits
 from tests.support.leaks import leaks
@@ -47,16 +50,7 @@ from tests.support.shared_values import TASK, xcom  # noqa: F401 - a fixture
 
 CONN_ID = "loanauth_jwt"
 LIFETIME = 3600
-#: A login that succeeded.
-LOGIN = {"logins": 1, "login_duration": 1, "seconds_to_expiry": 1}
-#: A process that opens a credential of another task.
-OPENED = {"seconds_to_expiry": 1}
 each_method = pytest.mark.parametrize("method", ["jwt", "los", "ppe"])
-
-
-def total(*parts):
-    names = {name for part in parts for name in part}
-    return {name: sum(part.get(name, 0) for part in parts) for name in names}
 
 
 # --- authentication

@@ -12,15 +12,13 @@ from airflow_provider_loanauth._compat import AirflowSensorTimeout, AirflowSkipE
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
-from tests.support.backends import seconds_of, spans, stats, statsd  # noqa: F401 - fixtures
+from tests.support.backends import LOGIN, seconds_of, spans, stats, statsd  # noqa: F401 - fixtures
 from tests.support.processes import start_new_process
 from tests.support.waiting import TaskInstance, context_of_a_task, stored
 
 CONN_ID = "loanauth_jwt"
 #: A token that somebody entered in the place of another parameter.
 MISPLACED = "CANARY-token-that-is-no-connection-id"
-#: What is sent for a login that succeeded.
-LOGIN = {"logins": 1, "login_duration": 1, "seconds_to_expiry": 1}
 #: Attributes of the span of a wait.
 ATTRIBUTES = {"loanauth.conn_id": CONN_ID, "loanauth.method": "jwt"}
 MODES = {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import socket
 import time
+from collections import Counter
 from typing import NamedTuple
 
 import pytest
@@ -26,6 +27,11 @@ NOT_DEPRECATED = {
     "AIRFLOW__METRICS__METRICS_USE_PATTERN_MATCH": "True",
     "AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True",
 }
+
+
+#: How often each metric is sent: for a login that succeeded, and by a process that opens a credential of another task.
+LOGIN = {"logins": 1, "login_duration": 1, "seconds_to_expiry": 1}
+OPENED = {"seconds_to_expiry": 1}
 
 
 class Metric(NamedTuple):
@@ -232,3 +238,8 @@ def seconds_of(span):
 def seconds_since(span):
     """Return how long ago a span began."""
     return time.time() - span.start_time / 1e9
+
+
+def total(*counts):
+    """Return how often each metric is sent in all."""
+    return dict(sum(map(Counter, counts), Counter()))
