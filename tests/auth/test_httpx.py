@@ -678,6 +678,10 @@ def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, call, logs):
     assert not leaks("\n".join([*shown, logs.text]), secrets)
 
 
+def through_proxy(address):
+    return httpcore.URL(scheme="http", host="proxy.example", port=3128, target=address)
+
+
 @pytest.mark.parametrize(
     ("method", "url", "is_sent"),
     [
@@ -685,6 +689,9 @@ def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, call, logs):
         ("GET", "https://pricing.example:443/price", True),
         ("GET", "https://pricing.example:8443/price", False),
         ("GET", "https://elsewhere.example/price", False),
+        # A request that a proxy forwards.
+        ("GET", through_proxy("https://pricing.example/price"), True),
+        ("GET", through_proxy("https://elsewhere.example/price"), False),
         # The tunnel through a proxy; it has no credential.
         ("CONNECT", "http://proxy.example:3128", True),
     ],

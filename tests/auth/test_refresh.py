@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
 import pytest
@@ -163,6 +163,38 @@ def test_a_stale_credential_is_replaced_once(cache, client):
     # A later caller with the old one gets the cached one.
     assert cache.get_or_refresh(client, first, 60) is second
     assert client.logins == 2
+
+
+@pytest.mark.parametrize(("rejected", "logins"), [({}, 1), ({"rejected": False}, 1), ({"rejected": True}, 2)])
+def test_a_rejected_credential_is_replaced_wherever_it_was_opened(cache, client, rejected, logins):
+    first = cache.get_or_refresh(client, None, 60)
+    the_same = active(value=first.value)
+    assert cache.get_or_refresh(client, the_same, 60, **rejected).value == f"made-up-one-{logins}"
+    assert client.logins == logins
+    # Any other one is replaced by the cached one.
+    assert cache.get_or_refresh(client, active(), 60, **rejected).value == f"made-up-one-{logins}"
+    assert client.logins == logins
+
+
+def test_a_provider_replaces_a_credential_that_another_object_opened(client):
+    provider = CredentialProvider(client, None, 60)
+    first = provider.get()
+    assert provider.refresh(active(value=first.value)).value == "made-up-one-2"
+
+
+def test_a_requested_credential_has_the_metadata_of_the_settings(cache, client):
+    credential = cache.get_or_refresh(client, None, 60)
+    assert (credential.conn_id, credential.method, credential.company_id) == ("made-up", "jwt", None)
+    assert (credential.credential_type, credential.issued_here) == (AccessToken, True)
+
+
+@pytest.mark.parametrize(("seconds", "lifetime"), [(-1, None), (0, None), (1, 1)])
+def test_a_lifetime_that_is_not_positive_is_unknown(clock, seconds, lifetime):
+    """The clock of the process that issued the credential was wrong, so only a 401 shows that it has expired."""
+    sealed = AccessToken.seal(
+        "made-up", method="jwt", conn_id="made-up", issued_at=NOW, expires_at=NOW + timedelta(seconds=seconds)
+    )
+    assert ActiveCredential.open(sealed).lifetime == lifetime
 
 
 def test_a_credential_in_its_refresh_window_is_replaced(clock, cache, client):

@@ -16,7 +16,7 @@ from airflow_provider_loanauth.auth.active import GRACE_PERIOD
 from airflow_provider_loanauth.auth.refresh import REGISTER_PAUSE, CredentialCache, CredentialProvider
 from airflow_provider_loanauth.auth.register import Claim, Register
 from airflow_provider_loanauth.credentials import AccessToken
-from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 from airflow_provider_loanauth.service.memory import PROCESS_FAILURES
 from tests.auth.test_refresh import StubClient, clock, settings_of  # noqa: F401 - a fixture
 from tests.support.pricing_fixtures import in_threads
@@ -79,9 +79,9 @@ def issued(left, task=TASK):
     )
 
 
-def register_of(credential):
+def register_of(credential, settings=settings_of("one")):  # noqa: B008 - settings do not change
     """Return the register as another process has it."""
-    return Register(TASK, settings_of("one"), issued_at=credential.issued_at)
+    return Register(TASK, settings, issued_at=credential.issued_at)
 
 
 def test_nothing_is_read_while_the_credential_is_fresh(xcom, client):
@@ -122,6 +122,46 @@ def test_a_new_process_gets_the_rejection_of_another_one(xcom, client):
     assert client.logins == 1
     client.tenant, client.failure = "corrected", None
     assert CredentialCache().get_or_refresh(client, None, 60, issued=credential).value == "made-up-corrected-2"
+
+
+def test_a_process_that_must_not_send_its_credentials_claims_nothing(xcom, client):
+    """Otherwise the other processes would wait for it."""
+    client.failure = RejectedError("made-up rejection")
+    with pytest.raises(RejectedError):
+        client.authenticate()
+    with pytest.raises(RejectedError, match="Nothing was sent this time: this process"):
+        CredentialProvider(client, issued(-1), 60).get()
+    assert (xcom.values, client.logins) == ({}, 1)
+
+
+def test_the_claim_is_renewed_before_a_retry(xcom, client):
+    """Otherwise another process would authenticate while this one waits for the service."""
+    credential, client.max_attempts = issued(-1), 2
+    send, failures = client._send, iter([UnavailableError("made-up outage")])
+
+    def fail_once(*args):
+        for failure in failures:
+            raise failure
+        return send(*args)
+
+    client._send = fail_once
+    assert CredentialProvider(client, credential, 60).get().value == "made-up-one-1"
+    assert register_of(credential).read_claim().attempt == 2
+
+
+def test_dead_processes_of_two_connections_are_both_replaced(xcom, clock):  # noqa: F811 - the fixture
+    """The age of a claim is measured by each process, for each connection of the issuing task."""
+    clients = [TenantClient(lifetime=LIFETIME, tenant=tenant) for tenant in ("one", "two")]
+    credential = issued(50)
+    for client in clients:
+        register_of(credential, client.settings()).write_claim(Claim(f"made-up-{client.tenant}", 0.1))
+    providers = [CredentialProvider(client, credential, 60) for client in clients]
+    for _ in range(3):
+        values = [provider.get().value for provider in providers]
+        # Claims have a clock of their own.
+        time.sleep(0.06)
+        clock.seconds += GRACE_PERIOD + 1
+    assert values == ["made-up-one-1", "made-up-two-1"]
 
 
 def test_many_objects_read_the_register_rarely_while_another_process_refreshes(xcom, client, clock):  # noqa: F811

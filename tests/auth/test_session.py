@@ -304,6 +304,14 @@ def test_other_credentials_of_a_request_are_not_sent_to_another_origin(world, pr
     assert elsewhere.credentials == [{}]
 
 
+def test_a_redirect_of_a_request_without_credentials_is_followed(world, pricing, elsewhere):
+    pricing.respond = lambda request: (302, {"Location": elsewhere.url}, b"")
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        response = session.get(pricing.url, auth=lambda request: request)
+    assert response.url.startswith(elsewhere.url)
+    assert pricing.credentials == elsewhere.credentials == [{}]
+
+
 def test_no_repr_or_log_of_a_session_shows_a_secret(world, logs):
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         price(session, world.url)
