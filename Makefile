@@ -90,7 +90,7 @@ e2e-celery: $(READY) ## Count the logins of two Celery workers while things fail
 .PHONY: mutate
 mutate: $(READY) ## Check that tests fail when the code is changed; some modules: ARGS="connection auth.origin"
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .mutate
-	@$(BIN)/uv pip install --quiet --python .mutate/bin/python -c $(PINS) -e '.[dev]' -e ./sandbox mutmut==3.8.1
+	@$(BIN)/uv pip install --quiet --python .mutate/bin/python -c $(PINS) -e '.[dev]' -e ./sandbox mutmut==3.8.1 pytest-timeout==2.4.0
 	@.mutate/bin/python -m scripts.mutate $(ARGS)
 
 .PHONY: docs

@@ -39,6 +39,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ACCEPTED = Path(__file__).with_name("accepted_mutants.json")
 PACKAGE = "airflow_provider_loanauth"
 MAX_SURVIVORS = 0.03
+# A mutant may make a test wait for ever. In seconds, and more than ten times as long as the slowest test takes.
+TEST_TIMEOUT = 40
 PASSED = {"killed", "timeout", "not checked"}
 _PROSE = re.compile(r"\w[.,:;]? \(?'?\w")
 
@@ -116,7 +118,7 @@ class MirroredTests(PytestRunner):  # type: ignore[misc]  # mutmut is not instal
         for test in tests:
             seconds[_file(test)] += state().duration_by_test.get(test, 0)
         ordered = sorted(tests, key=lambda test: (seconds[_file(test)], test))
-        return list(super()._pytest_args_regular_run(ordered))
+        return [f"--timeout={TEST_TIMEOUT}", *super()._pytest_args_regular_run(ordered)]
 
 
 def tests_of(function: str) -> str:
