@@ -27,7 +27,13 @@ import trustme
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.service import exchange as exchange_module
-from airflow_provider_loanauth.service.exchange import _WATCHDOG, MAX_BODY_BYTES, MAX_HEAD_BYTES, Exchange
+from airflow_provider_loanauth.service.exchange import (
+    _WATCHDOG,
+    MAX_BODY_BYTES,
+    MAX_HEAD_BYTES,
+    Exchange,
+    LimitedResponse,
+)
 from airflow_provider_loanauth.service.protocol import parse_response
 from airflow_provider_loanauth.service.transport import Transport
 from tests.support.leaks import leaks, messages
@@ -444,6 +450,23 @@ def test_a_line_of_a_body_over_the_limit(line, loopback):
     assert "larger than 1024 KiB and was not read to its end" in str(error)
 
 
+SIZE = b"%x" % len(BODY)
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "after"),
+    [
+        (b"", SIZE + b";", BODY + b"\r\n0\r\n\r\n"),
+        (SIZE + b"\r\n" + BODY + b"\r\n0\r\n", b"X: ", b"\r\n"),
+    ],
+    ids=["a chunk size", "a trailer"],
+)
+def test_a_line_of_a_body_at_the_limit(before, line, after, loopback):
+    line = line.ljust(MAX_HEAD_BYTES - len(b"\r\n"), b"y") + b"\r\n"
+    loopback.responses = [CHUNKED.replace(b"%d", b"200") + before + line + after]
+    assert outcome(secret_request(loopback.url), timeout=LIMIT).secret == "made-up"
+
+
 # --- content codings
 
 
@@ -647,6 +670,33 @@ def test_the_thread_ends(loopback):
     # Another one starts when it is needed. Python does not wait for it at its end.
     with Loopback() as hanging, blocked(hanging, Exchange(0.1)):
         assert [thread.daemon for thread in threading.enumerate() if thread.name == "deadlines of requests"] == [True]
+
+
+def test_a_response_passes_the_parameters_of_its_base_class_on(capsys):
+    near, far = socket.socketpair()
+    with near, far, Exchange(LIMIT):
+        far.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+        response = LimitedResponse(near, 1, method="HEAD")
+        response.begin()
+        # The response to HEAD has no body (RFC 9110 §9.3.2). A debug level of 1 prints the headers.
+        assert response.read() == b""
+        response.close()
+    assert "Content-Length" in capsys.readouterr().out
+
+
+def test_a_connection_has_the_options_of_urllib3(loopback, monkeypatch):
+    """A request is sent at once, without waiting for more octets."""
+    options, watch = [], Exchange.watch
+
+    def record(exchange, sock):
+        options.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        watch(exchange, sock)
+
+    monkeypatch.setattr(Exchange, "watch", record)
+    loopback.responses = [json_response(BODY)]
+    assert outcome(secret_request(loopback.url)).secret == "made-up"
+    assert options
+    assert all(options)
 
 
 def test_a_connection_that_has_ended_at_its_deadline():
