@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
+import pytest
 from mutmut.__main__ import cli
 from mutmut.mutation import file_mutation
 from mutmut.mutation.data import SourceFileMutationData
@@ -29,11 +30,11 @@ from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.runners.harness import PytestRunner
 from mutmut.state import state
 from mutmut.stats import status_by_exit_code
-from mutmut.utils.file_utils import walk_mutatable_files
+from mutmut.utils.file_utils import change_cwd, walk_mutatable_files
 from mutmut.workers import isolation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 ACCEPTED = Path(__file__).with_name("accepted_mutants.json")
@@ -42,6 +43,7 @@ MAX_SURVIVORS = 0.03
 # A mutant may make a test wait for ever. In seconds, and more than ten times as long as the slowest test takes.
 TEST_TIMEOUT = 40
 PASSED = {"killed", "timeout", "not checked"}
+_ERROR = 255
 _PROSE = re.compile(r"\w[.,:;]? \(?'?\w")
 
 
@@ -113,12 +115,41 @@ class MirroredTests(PytestRunner):  # type: ignore[misc]  # mutmut is not instal
             reached[function] = {name for name in names if name.startswith(tests_of(function))} or names
         return int(exit_code)
 
-    def _pytest_args_regular_run(self, tests: Iterable[str]) -> list[str]:
+    def run_tests(self, *, mutant_name: str | None, tests: Iterable[str]) -> int:
+        """Run the tests of a mutant until one fails."""
+        if not tests:
+            return int(super().run_tests(mutant_name=mutant_name, tests=tests))
+        selection = Selection([*tests])
+        arguments = ["-x", "-q", f"--timeout={TEST_TIMEOUT}", *selection.files]
+        with change_cwd("mutants"):
+            return int(self.execute_pytest(arguments, plugins=[selection]))
+
+
+class Selection:
+    """
+    A plugin of pytest that runs only some tests.
+
+    pytest itself would not find some of them by name: it escapes the backslashes of a name again each time it collects.
+
+    :param names: names of the tests
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = set(map(_unescaped, names))
         seconds: Counter[str] = Counter()
-        for test in tests:
-            seconds[_file(test)] += state().duration_by_test.get(test, 0)
-        ordered = sorted(tests, key=lambda test: (seconds[_file(test)], test))
-        return [f"--timeout={TEST_TIMEOUT}", *super()._pytest_args_regular_run(ordered)]
+        for name in names:
+            seconds[_file(name)] += state().duration_by_test.get(name, 0)
+        self.files = sorted(seconds, key=lambda file: (seconds[file], file))
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Remove all other tests."""
+        items[:] = [item for item in items if _unescaped(item.nodeid) in self._names]
+        if len(items) < len(self._names):
+            raise pytest.UsageError("some tests were not found")
+
+
+def _unescaped(test: str) -> str:
+    return test.replace("\\", "")
 
 
 def tests_of(function: str) -> str:
@@ -141,7 +172,8 @@ def mutants() -> Iterator[tuple[str, str, Path]]:
         data = SourceFileMutationData(path=path)
         data.load()
         for name, exit_code in data.exit_code_by_key.items():
-            yield name, status_by_exit_code[exit_code], path
+            # mutmut calls it a time-out if the process of a mutant ends with an error of its own.
+            yield name, "not run" if exit_code == _ERROR else status_by_exit_code[exit_code], path
 
 
 def readable(mutant: str) -> str:
@@ -177,7 +209,9 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "modules", nargs="*", help="modules of the package, such as connection or auth.origin (default: all configured)"
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--survivors", action="store_true", help="run only mutants that survived or timed out")
+    which.add_argument(
+        "--survivors", action="store_true", help="run only mutants that survived, timed out or were not run"
+    )
     which.add_argument("--resume", action="store_true", help="run only mutants without a result")
     which.add_argument("--report", action="store_true", help="run no mutants, and print the last results")
     parser.add_argument("--sample", type=int, help="with --resume: run only so many of them, chosen at random")
