@@ -122,7 +122,13 @@ class MirroredTests(PytestRunner):  # type: ignore[misc]  # mutmut is not instal
         selection = Selection([*tests])
         arguments = ["-x", "-q", f"--timeout={TEST_TIMEOUT}", *selection.files]
         with change_cwd("mutants"):
-            return int(self.execute_pytest(arguments, plugins=[selection]))
+            try:
+                return int(self.execute_pytest(arguments, plugins=[selection]))
+            except Exception:
+                # A test that failed may leave something open, and pytest may raise the warning about it at its end.
+                if selection.failed:
+                    return int(pytest.ExitCode.TESTS_FAILED)
+                raise
 
 
 class Selection:
@@ -132,9 +138,11 @@ class Selection:
     pytest itself would not find some of them by name: it escapes the backslashes of a name again each time it collects.
 
     :param names: names of the tests
+    :ivar failed: whether one of them failed
     """
 
     def __init__(self, names: Collection[str]) -> None:
+        self.failed = False
         self._names = set(map(_unescaped, names))
         seconds: Counter[str] = Counter()
         for name in names:
@@ -146,6 +154,10 @@ class Selection:
         items[:] = [item for item in items if _unescaped(item.nodeid) in self._names]
         if len(items) < len(self._names):
             raise pytest.UsageError("some tests were not found")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Remember that a test failed."""
+        self.failed |= report.failed
 
 
 def _unescaped(test: str) -> str:

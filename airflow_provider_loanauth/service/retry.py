@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import tenacity
 
@@ -96,8 +96,9 @@ def call_with_retries(
 
 def _failure(state: tenacity.RetryCallState) -> UnavailableError:
     # Only this error is retried, so an attempt that is followed by another one, or is the last one, has raised it.
-    outcome = cast("tenacity.Future", state.outcome)
-    return cast("UnavailableError", outcome.exception())
+    outcome: Any = state.outcome
+    failure: UnavailableError = outcome.exception()
+    return failure
 
 
 def _as_sentence(text: str) -> str:

@@ -19,6 +19,7 @@ from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.service import client as module
 from airflow_provider_loanauth.service import protocol, retry
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client, _expiry, _unverified_claims
+from tests.support.backends import LOGIN, spans, stats, statsd  # noqa: F401 - fixtures
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import json_response
 from tests.support.secret_accounts import SECRETS, secret_connections
@@ -118,6 +119,35 @@ def test_the_result(method, loopback):
     assert getattr(sealed, "expires_at", None) == result.expires_at
     assert method != "ppe" or sealed.valid == 1
     assert len(loopback.requests) == 1
+
+
+@pytest.mark.parametrize("expires_in", [60, None])
+def test_metrics_and_span_of_a_login(expires_in, loopback, statsd, spans):  # noqa: F811 - fixtures
+    document = {"access_token": "made-up"} | ({"expires_in": expires_in} if expires_in else {})
+    loopback.responses = [json_response(json.dumps(document).encode())]
+    authenticate("jwt", loopback.url)
+    assert statsd.counts == (LOGIN if expires_in else {name: 1 for name in LOGIN if name != "seconds_to_expiry"})
+    assert all(metric.tags == {"conn_id": "made-up", "method": "jwt"} for metric in statsd.metrics)
+    values = {metric.name: metric.value for metric in statsd.metrics}
+    assert values.get("seconds_to_expiry") == expires_in
+    [span] = spans.finished
+    assert dict(span.attributes) == {
+        "loanauth.conn_id": "made-up",
+        "loanauth.method": "jwt",
+        "server.address": "127.0.0.1",
+        "server.port": loopback.port,
+    }
+
+
+def test_a_response_that_repeats_the_password_of_the_proxy_is_not_shown():
+    """The proxy may have written the response."""
+    document = {"error": "invalid_grant", "error_description": "made up, with CANARY-proxy-password"}
+    received = protocol.WireResponse(status=400, headers={}, body=json.dumps(document).encode())
+    transport = SimpleNamespace(send=lambda request: received)
+    settings = settings_of("jwt", proxy="https://made-up:CANARY-proxy-password@proxy.example")
+    with pytest.raises(RejectedError, match="invalid_grant") as caught:
+        Client("made-up")._send(settings, transport, None)
+    assert "CANARY" not in messages(caught.value)
 
 
 @each_method

@@ -43,7 +43,9 @@ def test_every_status_has_its_class(status):
 
 @pytest.mark.parametrize("status", [0, 100, 103, 199, *range(300, 400), 600, 999, -1])
 def test_a_status_that_is_not_final(status):
-    assert type(error_of(status)) is ResponseError
+    error = error_of(status)
+    assert type(error) is ResponseError
+    assert ("a redirect" if 300 <= status < 400 else "not a valid final status") in str(error)
 
 
 @pytest.mark.parametrize(

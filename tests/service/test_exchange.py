@@ -442,9 +442,10 @@ def test_memory(bomb, loopback):
     assert peak < BOMB / 2
 
 
-@pytest.mark.parametrize("line", [b"1;", b"0\r\nX: "], ids=["a chunk size", "a trailer"])
-def test_a_line_of_a_body_over_the_limit(line, loopback):
-    loopback.responses = [CHUNKED.replace(b"%d", b"200") + line + b"y" * MAX_HEAD_BYTES + b"\r\n"]
+@pytest.mark.parametrize(("before", "line"), [(b"", b"1;"), (b"0\r\n", b"X: ")], ids=["a chunk size", "a trailer"])
+def test_a_line_of_a_body_over_the_limit(before, line, loopback):
+    line = line.ljust(MAX_HEAD_BYTES + 1 - len(b"\r\n"), b"y") + b"\r\n"
+    loopback.responses = [CHUNKED.replace(b"%d", b"200") + before + line]
     error = outcome(secret_request(loopback.url), timeout=LIMIT)
     assert type(error) is ResponseError
     assert "larger than 1024 KiB and was not read to its end" in str(error)
@@ -650,6 +651,15 @@ def test_octets_after_the_deadline():
         assert not exchange.responded
 
 
+def test_an_exchange_that_has_expired_stays_so():
+    """Although a head that was parsed after that moves the deadline forward."""
+    with Exchange(LIMIT) as exchange:
+        exchange.expired = True
+        exchange.head_received()
+        with pytest.raises(TimeoutError):
+            exchange.received(1)
+
+
 def test_a_total_that_is_shorter_than_the_timeout():
     with Exchange(LIMIT, total=1.0) as exchange:
         start = exchange.deadline
@@ -697,6 +707,20 @@ def test_a_connection_has_the_options_of_urllib3(loopback, monkeypatch):
     assert outcome(secret_request(loopback.url)).secret == "made-up"
     assert options
     assert all(options)
+
+
+def test_a_subclass_can_look_at_the_connection(loopback):
+    class Observed(Exchange):
+        port = None
+
+        def connected(self, sock=None):
+            self.port = sock.getpeername()[1]
+            super().connected(sock)
+
+    loopback.responses, exchange = [json_response(BODY)], Observed(LIMIT)
+    with Transport(timeout=LIMIT, verify=True) as transport:
+        transport.send(secret_request(loopback.url), exchange=exchange)
+    assert exchange.port == loopback.port
 
 
 def test_a_connection_that_has_ended_at_its_deadline():

@@ -103,6 +103,14 @@ def test_durations_are_milliseconds(statsd, monkeypatch):  # noqa: F811
     assert sent == {"logins": 1, "login_duration": 250.0, "wait_duration": 90_000.0}
 
 
+@pytest.mark.parametrize(("seconds", "milliseconds"), [(0.25, 250.0), (0.0, 0.0), (-5.0, 0.0)])
+def test_a_wait_is_never_negative(seconds, milliseconds, statsd, monkeypatch):  # noqa: F811
+    """The clock may have been set back in the meantime."""
+    monkeypatch.setattr(telemetry, "time", SimpleNamespace(time=lambda: 100.0 + seconds))
+    telemetry.record_wait(LABELS, lambda: 100.0)
+    assert [metric.value for metric in statsd.metrics] == [milliseconds]
+
+
 @pytest.mark.parametrize(("seconds", "sent"), [(3600.0, [3600.0]), (0.25, [0.25]), (-5.0, [0.0]), (None, [])])
 def test_the_seconds_to_expiry(seconds, sent, statsd):  # noqa: F811
     telemetry.set_expiry(LABELS, seconds)
@@ -163,6 +171,18 @@ def test_an_error_in_a_span(error, status, spans):  # noqa: F811
     assert "CANARY" not in spans.text
 
 
+def test_a_refresh(spans):  # noqa: F811
+    with telemetry.refresh(LABELS):
+        pass
+    [span] = spans.finished
+    assert (span.name, span.kind, span.instrumentation_scope.name) == (
+        "loanauth.refresh",
+        SpanKind.INTERNAL,
+        "airflow_provider_loanauth",
+    )
+    assert dict(span.attributes) == {"loanauth.conn_id": "made-up", "loanauth.method": "jwt"}
+
+
 def test_a_span_is_the_parent_of_spans_within_it(spans):  # noqa: F811
     with telemetry.refresh(LABELS), telemetry.login(LABELS, URL):
         pass
@@ -172,13 +192,13 @@ def test_a_span_is_the_parent_of_spans_within_it(spans):  # noqa: F811
 
 
 @pytest.mark.parametrize("error", [None, UnavailableError("CANARY", status=503)])
-def test_a_wait(error, spans, statsd):  # noqa: F811
-    started = time.time() - 60
-    telemetry.record_wait(Labels("made-up", None), lambda: started, error)
+def test_a_wait(error, spans, statsd, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(telemetry, "time", SimpleNamespace(time=lambda: 190.5))
+    telemetry.record_wait(Labels("made-up", None), lambda: 100.0, error)
     [span] = spans.finished
-    assert seconds_of(span) >= 60
-    assert span.attributes.get("error.type") == (error and "UnavailableError")
-    assert "loanauth.method" not in span.attributes
+    assert (span.name, span.start_time, span.end_time) == ("loanauth.wait", 100_000_000_000, 190_500_000_000)
+    failed = {"error.type": "UnavailableError", "http.response.status_code": 503}
+    assert dict(span.attributes) == {"loanauth.conn_id": "made-up"} | (failed if error else {})
     # Only a wait that ended with a credential is measured.
     assert [metric.tags for metric in statsd.metrics] == ([] if error else [{"conn_id": "made-up"}])
 
@@ -275,6 +295,14 @@ def test_a_name_that_airflow_is_configured_to_block(stats, statsd):  # noqa: F81
 def test_metrics_that_are_off(stats):  # noqa: F811
     stats({})
     record_everything()
+
+
+def test_opentelemetry_that_is_not_imported_is_no_error(statsd, monkeypatch, caplog):  # noqa: F811
+    monkeypatch.setattr(telemetry, "_logged", set())
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace")
+    record_everything()
+    assert statsd.counts == dict.fromkeys(NAMES, 1)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 WITHOUT_OPENTELEMETRY = """
