@@ -12,7 +12,6 @@ from opentelemetry.instrumentation.requests import RequestsInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from sentry_sdk.transport import Transport
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
@@ -31,43 +30,9 @@ from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, without
+from tests.support.sentry import sentry  # noqa: F401 - a fixture
 
 each_method = pytest.mark.parametrize("method", ["jwt", "los", "ppe"])
-
-
-class Recorder(Transport):
-    """Keeps what the SDK would send."""
-
-    def __init__(self, options=None):
-        super().__init__(options)
-        self.sent = []
-
-    def capture_envelope(self, envelope):
-        self.sent += [item.payload.json for item in envelope.items]
-
-    @property
-    def text(self):
-        """All texts, names and values of everything that was sent. In JSON, they would be escaped once more."""
-        return "\n".join(texts_in(self.sent))
-
-
-def texts_in(value):
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if isinstance(value, (list, tuple)):
-        return [text for item in value for text in texts_in(item)]
-    return [str(value)]
-
-
-@pytest.fixture
-def sentry():
-    recorder = Recorder()
-    # Airflow passes no options but those of its section [sentry]. Local variables are on by default.
-    with sentry_sdk.new_scope(), sentry_sdk.isolation_scope():
-        sentry_sdk.init(dsn="http://key@sentry.invalid/1", transport=recorder, integrations=[], traces_sample_rate=1.0)
-        yield recorder
-        sentry_sdk.get_client().close(timeout=0)
-        sentry_sdk.get_global_scope().set_client(None)
 
 
 @pytest.fixture
@@ -81,7 +46,7 @@ def marked(sandbox, define):
     _PROCESS_CACHE.clear()
 
 
-def captured(sentry, action):
+def captured(sentry, action):  # noqa: F811
     """Run an action as Airflow runs a task, and return what Sentry has recorded, and the exception."""
     error = None
     with sentry_sdk.start_transaction(name="task"), sentry_sdk.new_scope():
@@ -115,7 +80,7 @@ FAULTS = {
 @each_method
 @pytest.mark.parametrize("caller", callers("jwt"))
 @pytest.mark.parametrize("expected", FAULTS)
-def test_an_error_of_the_service(expected, caller, method, marked, sentry):
+def test_an_error_of_the_service(expected, caller, method, marked, sentry):  # noqa: F811
     kind, params = FAULTS[expected]
     marked.set_fault(kind, **params)
     text, error = captured(sentry, callers(method)[caller])
@@ -126,7 +91,7 @@ def test_an_error_of_the_service(expected, caller, method, marked, sentry):
 
 @each_method
 @pytest.mark.parametrize("caller", callers("jwt"))
-def test_an_incomplete_connection(caller, method, marked, define, sentry):
+def test_an_incomplete_connection(caller, method, marked, define, sentry):  # noqa: F811
     field = "user_id" if method == "ppe" else "origin"
     define(f"marked_{method}", without(secret_connections(marked.url)[method], field))
     text, error = captured(sentry, callers(method)[caller])
@@ -134,7 +99,7 @@ def test_an_incomplete_connection(caller, method, marked, define, sentry):
     assert leaks(text, SECRETS.values()) == []
 
 
-def test_a_credential_that_does_not_open(marked, fernet, sentry):
+def test_a_credential_that_does_not_open(marked, fernet, sentry):  # noqa: F811
     credential = LoanAuthHook("marked_jwt").get_credential()
     value = credential.value
     sealed = credential.serialize()
@@ -152,7 +117,7 @@ def test_a_credential_that_does_not_open(marked, fernet, sentry):
 
 @each_method
 @pytest.mark.parametrize("caller", callers("jwt"))
-def test_a_time_out_while_the_service_hangs(caller, method, marked, sentry, monkeypatch):
+def test_a_time_out_while_the_service_hangs(caller, method, marked, sentry, monkeypatch):  # noqa: F811
     """The deepest frames of a login: http.client has the whole request in a variable."""
     monkeypatch.setattr("http.client.HTTPConnection.send", time_out)
     text, error = captured(sentry, callers(method)[caller])
@@ -164,7 +129,7 @@ def time_out(*_):
     raise AirflowTaskTimeout("Timeout, PID: 42")
 
 
-def test_a_pricing_request_that_fails(marked, sentry):
+def test_a_pricing_request_that_fails(marked, sentry):  # noqa: F811
     credential = LoanAuthHook("marked_jwt").get_credential()
     session = LoanAuthHook("marked_jwt").get_conn(credential)
     text, error = captured(sentry, lambda: session.get("http://127.0.0.1:9/price"))
@@ -175,7 +140,7 @@ def test_a_pricing_request_that_fails(marked, sentry):
 
 
 @each_method
-def test_breadcrumbs_and_spans_of_sentry(method, marked, pricing, sentry):
+def test_breadcrumbs_and_spans_of_sentry(method, marked, pricing, sentry):  # noqa: F811
     def action():
         LoanAuthHook(f"marked_{method}").get_credential()
         requests.get(f"{pricing.url}/recorded", timeout=9)

@@ -163,6 +163,12 @@ def test_only_the_host_of_a_redirect_is_shown(location, target):
     assert text.isprintable()
 
 
+def test_the_host_of_a_redirect_that_contains_a_secret_is_not_shown():
+    text = str(error_of(302, None, location="https://canary-made-up.example", secrets=["CANARY-made-up"]))
+    assert "a redirect to an address that contains a part of a secret" in text
+    assert "canary" not in text.lower()
+
+
 def test_redacted_host():
     assert redacted_host("https://Elsewhere.Example/") == "elsewhere.example"
     assert redacted_host(f"https://{'a' * 249}.com/").endswith(".com")

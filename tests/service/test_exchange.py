@@ -385,6 +385,32 @@ def test_an_address_that_does_not_respond_leaves_time_for_the_next(silent, loopb
         assert exchange.deadline - time.monotonic() > 0.5
 
 
+def test_each_address_may_take_an_equal_part_of_the_time_that_is_left(monkeypatch):
+    timeouts = []
+
+    class Refusing(socket.socket):
+        def settimeout(self, seconds):
+            timeouts.append(seconds)
+
+        def connect(self, address):
+            raise ConnectionRefusedError
+
+    resolves_to(monkeypatch, *[("127.0.0.1", 9)] * 3)
+    monkeypatch.setattr(socket, "socket", Refusing)
+    with Exchange(LIMIT) as exchange, pytest.raises(ConnectionRefusedError):
+        exchange.create_connection(("auth.example", 443))
+    assert timeouts == pytest.approx([LIMIT / 3, LIMIT / 2, LIMIT], rel=0.1)
+
+
+@pytest.mark.parametrize(("host", "resolved"), [("[::1]", "::1"), ("XX.example", "XX.example")])
+def test_an_ipv6_address_is_resolved_without_its_brackets(host, resolved, monkeypatch):
+    hosts = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: hosts.append(host) or [])
+    with Exchange(LIMIT) as exchange, pytest.raises(OSError, match="the host has no address"):
+        exchange.create_connection((host, 443))
+    assert hosts == [resolved]
+
+
 def test_a_name_without_an_address(monkeypatch):
     def fails(*args, **options):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

@@ -18,7 +18,9 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
-from airflow_provider_loanauth.service.exchange import MAX_BODY_BYTES
+from airflow_provider_loanauth.service import transport as transport_module
+from airflow_provider_loanauth.service.adapter import LimitedAdapter
+from airflow_provider_loanauth.service.exchange import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from airflow_provider_loanauth.service.protocol import parse_response
 from airflow_provider_loanauth.service.transport import Transport, _RedactingFilter
 from tests.support.leaks import leaks, messages
@@ -70,6 +72,34 @@ def test_no_redirect_is_followed(make, status, loopback):
         assert response.headers["location"].startswith(elsewhere.url)
         assert elsewhere.requests == []
     assert len(loopback.requests) == 1
+
+
+@BOTH
+def test_no_secret_is_kept_after_a_request(make, loopback):
+    loopback.responses = [json_response(BODY)] * 2
+    send(make(loopback.url), times=2)
+    assert transport_module._REDACTING_FILTER._active == ()
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        json_response(BODY, "403 No", b"Content-Encoding: gzip\r\n"),
+        b"HTTP/1.1 403 No\r\nX: " + b"y" * MAX_HEAD_BYTES,
+    ],
+    ids=["a body that is not gzip", "a header over the limit"],
+)
+def test_a_response_that_cannot_be_read_has_its_status_and_no_body(response, loopback):
+    loopback.responses = [response]
+    with Transport(timeout=5.0, verify=True) as transport:
+        received = transport.send(secret_request(loopback.url))
+    assert (received.status, received.body) == (403, b"")
+    assert received.failure is not None
+
+
+def test_an_adapter_passes_the_parameters_of_its_base_class_on():
+    adapter = LimitedAdapter(None, pool_block=True)
+    assert adapter.poolmanager.connection_pool_kw["block"] is True
 
 
 def test_no_cookie_is_stored(loopback):

@@ -1,0 +1,42 @@
+"""The real Sentry SDK with the settings of Airflow's integration, whose events stay in memory."""
+
+from __future__ import annotations
+
+import pytest
+import sentry_sdk
+from sentry_sdk.transport import Transport
+
+
+class Recorder(Transport):
+    """Keeps what the SDK would send."""
+
+    def __init__(self, options=None):
+        super().__init__(options)
+        self.sent = []
+
+    def capture_envelope(self, envelope):
+        self.sent += [item.payload.json for item in envelope.items]
+
+    @property
+    def text(self):
+        """All texts, names and values of everything that was sent. In JSON, they would be escaped once more."""
+        return "\n".join(texts_in(self.sent))
+
+
+def texts_in(value):
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, (list, tuple)):
+        return [text for item in value for text in texts_in(item)]
+    return [str(value)]
+
+
+@pytest.fixture
+def sentry():
+    recorder = Recorder()
+    # Airflow passes no options but those of its section [sentry]. Local variables are on by default.
+    with sentry_sdk.new_scope(), sentry_sdk.isolation_scope():
+        sentry_sdk.init(dsn="http://key@sentry.invalid/1", transport=recorder, integrations=[], traces_sample_rate=1.0)
+        yield recorder
+        sentry_sdk.get_client().close(timeout=0)
+        sentry_sdk.get_global_scope().set_client(None)
