@@ -306,6 +306,11 @@ def test_the_number_and_the_length_of_masked_strings_are_limited():
     assert [len(text) for text in from_json(TokenResponse, {"access_token": "t", **tall}).secrets] == [1, 4001, 4001]
 
 
+def test_a_list_hides_no_other_field():
+    response = from_json(TokenResponse, {"access_token": "t", "first": f"{JWT}1", "second": [f"{JWT}2", "short"]})
+    assert set(response.secrets) == {"t", f"{JWT}1", f"{JWT}2"}
+
+
 def test_deeply_nested_unknown_fields():
     value = JWT
     for _ in range(100_000):

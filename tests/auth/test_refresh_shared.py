@@ -134,7 +134,7 @@ def test_a_process_that_must_not_send_its_credentials_claims_nothing(xcom, clien
     assert (xcom.values, client.logins) == ({}, 1)
 
 
-def test_the_claim_is_renewed_before_a_retry(xcom, client):
+def test_the_claim_is_written_again_before_a_retry(xcom, client):
     """Otherwise another process would authenticate while this one waits for the service."""
     credential, client.max_attempts = issued(-1), 2
     send, failures = client._send, iter([UnavailableError("made-up outage")])

@@ -13,8 +13,9 @@ import pytest
 from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowFailException, AirflowNotFoundException
+from airflow_provider_loanauth.connection import reader
 from airflow_provider_loanauth.connection.methods import ApiKeyCredentials, PasswordCredentials
-from airflow_provider_loanauth.connection.reader import read_connection
+from airflow_provider_loanauth.connection.reader import get_from_task_or_database, read_connection
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
@@ -251,3 +252,40 @@ def test_an_unknown_id_is_shown_in_part(conn_id, shown):
 def test_the_connection_is_returned_unchanged():
     connection = SimpleNamespace(conn_id="made-up", password=None, extra="{}")
     assert read_connection(lambda _: connection, "made-up") is connection
+
+
+# --- outside of a task
+
+
+@pytest.fixture
+def database(monkeypatch):
+    """Airflow's own ways to a Connection: that of a task finds only ``known``, and the database also ``stored``."""
+
+    def of_a_task(conn_id):
+        if conn_id != "known":
+            raise AirflowNotFoundException("made up")
+        return "a Connection of the task"
+
+    class Connection:
+        get_connection_from_secrets = staticmethod({"stored": "a Connection of the database"}.__getitem__)
+
+    monkeypatch.setattr(reader, "BaseHook", SimpleNamespace(get_connection=of_a_task))
+    monkeypatch.setattr(reader, "import_module", lambda name: SimpleNamespace(Connection=Connection))
+    return monkeypatch
+
+
+@pytest.mark.parametrize("task", [None, "a task"])
+def test_a_connection_that_a_task_finds(task, database):
+    database.setattr(reader, "current_task", lambda: task)
+    assert get_from_task_or_database("known") == "a Connection of the task"
+
+
+def test_outside_of_a_task_the_database_is_read_too(database):
+    database.setattr(reader, "current_task", lambda: None)
+    assert get_from_task_or_database("stored") == "a Connection of the database"
+
+
+def test_in_a_task_the_database_is_not_read(database):
+    database.setattr(reader, "current_task", lambda: "a task")
+    with pytest.raises(AirflowNotFoundException):
+        get_from_task_or_database("stored")

@@ -735,7 +735,7 @@ def test_a_connection_has_the_options_of_urllib3(loopback, monkeypatch):
     assert all(options)
 
 
-def test_a_subclass_can_look_at_the_connection(loopback):
+def test_a_subclass_gets_the_socket_of_the_connection(loopback):
     class Observed(Exchange):
         port = None
 
