@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import math
 import os
 import threading
 import time
@@ -472,6 +473,21 @@ def test_a_waiter_that_joined_a_moment_ago_does_not_back_off_yet(fake_requests):
     asyncio.run(main())
     # The timeout is the interval of that moment; backed off, it would be two intervals.
     assert fake_requests.timeouts[:2] == [INTERVAL, INTERVAL]
+
+
+@pytest.mark.parametrize(("seconds_left", "expected"), [(0.1, 10.0), (0.0, 20.0), (-1.0, 20.0)])
+def test_a_waiter_backs_off_after_its_first_interval(seconds_left, expected):
+    async def main():
+        loop = asyncio.get_running_loop()
+        waiting = probe.Probe(UNKNOWN_HOST, loop)
+        not_before = waiting._requested_at + seconds_left
+        waiter = probe._Waiter(10.0, 600.0, not_before, math.inf, loop.create_future())
+        waiting._waiters[waiter] = None
+        waiting._interval = 10.0
+        waiting._back_off()
+        return waiting._interval
+
+    assert asyncio.run(main()) == expected
 
 
 def test_a_max_interval_below_the_interval_does_not_shorten_it(fake_requests):
