@@ -1,4 +1,4 @@
-"""The real Sentry SDK with the settings of Airflow's integration, whose events stay in memory."""
+"""The real Sentry SDK with the settings of Airflow's integration. Its events stay in memory."""
 
 from __future__ import annotations
 
