@@ -12,14 +12,11 @@ if TYPE_CHECKING:
 
 def proxies_of(proxy: Proxy | None) -> dict[str, str]:
     """
-    Return the ``proxies`` parameter of a request.
-
-    In ``requests``, this parameter has precedence over the environment; the attribute ``Session.proxies`` has not.
-
-    :param proxy: the proxy for https, and no proxy for http, which is for loopback addresses only; None: empty, so that
-        the environment applies
-    :return: a new dict, because ``requests`` adds the proxies of the environment to it
+    Return the ``proxies`` parameter of a request, which has precedence over the environment, unlike the attribute
+    ``Session.proxies``. Without a proxy it is empty, so that the environment applies. Plain http is for loopback
+    addresses only, and uses none.
     """
+    # A new dict, because ``requests`` adds the proxies of the environment to it.
     return {} if proxy is None else {"https": proxy.url, "http": ""}
 
 
@@ -28,9 +25,6 @@ class ProxyAdapter(HTTPAdapter):
     Sends the credentials of the proxy, and only to the proxy.
 
     ``requests`` would read them from the URL of the proxy, encode them as Latin-1, and show them in exceptions.
-
-    :param proxy: the proxy of the Connection, or None
-    :param kwargs: parameters of ``HTTPAdapter``
     """
 
     # What a pickle of an adapter contains; the proxy seals its credentials.
@@ -41,11 +35,7 @@ class ProxyAdapter(HTTPAdapter):
         self._proxy = proxy
 
     def proxy_headers(self, proxy: str) -> dict[str, str]:
-        """
-        Return the headers for a proxy (the protocol of ``HTTPAdapter``).
-
-        :param proxy: URL of the proxy
-        """
+        """Return the headers for a proxy, given its URL."""
         if self._proxy is not None and proxy == self._proxy.url:
             return self._proxy.headers
         return super().proxy_headers(proxy)

@@ -1,12 +1,10 @@
-"""The retry policy, for ``tenacity``: only an :class:`UnavailableError` is retried."""
+"""How long between retries: only an :class:`UnavailableError` is retried."""
 
 from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
-
-import tenacity
+from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_loanauth.exceptions import UnavailableError
 
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
 
 #: Seconds within which the last attempt must start.
 MAX_SECONDS = 60.0
-_FIRST_WAIT = 1.0
 
 R = TypeVar("R")
 
@@ -29,77 +26,44 @@ def call_with_retries(
     sleep: Callable[[float], None] = time.sleep,
 ) -> R:
     """
-    Call a function, and call it again while the service is unavailable. The last attempt starts within 60 seconds.
+    Call a function, and call it again while it raises an ``UnavailableError``. The error of the last attempt is raised.
 
-    The wait before a retry is exponential with full jitter, and never shorter than the ``Retry-After`` of the service.
-    If the wait would end after the 60 seconds, there is no further attempt. Any error other than
-    :class:`UnavailableError` is raised at once.
-
-    :param attempt: function that sends one request
-    :param max_attempts: maximum number of attempts
-    :param log_retry: logging method, called with a message and its arguments before each retry
-    :param check: function that is called before each attempt. If it raises an error, no request is sent
-    :param sleep: function that waits for a number of seconds
-    :return: the result of the first successful attempt
-    :raises UnavailableError: every attempt failed; the error is that of the last attempt. If a request was sent, its
-        message also states the number of attempts and the ``Retry-After``
+    ``check`` is called before each attempt; if it raises an error, no request is sent. ``log_retry`` is called with a
+    message and its arguments before each retry.
     """
-    sent = 0
-    jitter = tenacity.wait_random_exponential(multiplier=_FIRST_WAIT)
-
-    def checked_attempt() -> R:
-        nonlocal sent
-        check()
-        sent += 1
-        return attempt()
-
-    def wait(state: tenacity.RetryCallState) -> float:
-        retry_after = _failure(state).retry_after
-        if retry_after is None:
-            return jitter(state)
-        # Wait a little longer than requested, so that not all clients retry at the same moment.
-        return retry_after + random.uniform(0, _FIRST_WAIT)  # noqa: S311 - not for cryptography
-
-    def log(state: tenacity.RetryCallState) -> None:
-        log_retry(
-            "Attempt %d of %d failed: %s Retrying in %.1f s.",
-            state.attempt_number,
-            max_attempts,
-            _as_sentence(str(_failure(state))),
-            state.upcoming_sleep,
-        )
-
-    def give_up(state: tenacity.RetryCallState) -> NoReturn:
-        failure = _failure(state)
-        message = _as_sentence(str(failure))
-        if sent:
-            requested = (
-                "" if failure.retry_after is None else f"; the service asked to wait {failure.retry_after:.0f} s"
-            )
-            message += f" Gave up after {sent} attempt{'s' if sent > 1 else ''}{requested}."
-        raise UnavailableError(
-            message,
-            status=failure.status,
-            retry_after=failure.retry_after,
-        )
-
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(UnavailableError),
-        stop=tenacity.stop_any(tenacity.stop_after_attempt(max_attempts), tenacity.stop_before_delay(MAX_SECONDS)),
-        wait=wait,
-        sleep=sleep,
-        before_sleep=log,
-        retry_error_callback=give_up,
-    )
-    return retrying(checked_attempt)
+    started, sent, number = time.monotonic(), 0, 1
+    while True:
+        try:
+            check()
+            sent += 1
+            return attempt()
+        except UnavailableError as error:
+            failure = error
+        wait = _seconds_to_wait(number, failure.retry_after)
+        if number == max_attempts or time.monotonic() - started + wait >= MAX_SECONDS:
+            raise _given_up(failure, sent, max_attempts)
+        log_retry("Attempt %d of %d failed: %s Retrying in %.1f s.", number, max_attempts, _as_sentence(failure), wait)
+        sleep(wait)
+        number += 1
 
 
-def _failure(state: tenacity.RetryCallState) -> UnavailableError:
-    # Only this error is retried, so an attempt that is followed by another one, or is the last one, has raised it.
-    outcome: Any = state.outcome
-    failure: UnavailableError = outcome.exception()
-    return failure
+def _seconds_to_wait(number: int, retry_after: float | None) -> float:
+    if retry_after is not None:
+        # A little longer than requested, so that not all clients retry at the same moment.
+        return retry_after + random.uniform(0, 1)  # noqa: S311 - not for cryptography
+    # Exponential with full jitter: up to 1 s, 2 s, 4 s …
+    return random.uniform(0, 2.0 ** (number - 1))  # noqa: S311
 
 
-def _as_sentence(text: str) -> str:
-    return text if text.endswith(".") else f"{text}."
+def _given_up(failure: UnavailableError, sent: int, max_attempts: int) -> UnavailableError:
+    message, retry_after = _as_sentence(failure), failure.retry_after
+    # A sensor has one attempt per poke, and does not give up.
+    if sent and max_attempts > 1:
+        message += f" Gave up after {sent} attempt{'s' if sent > 1 else ''}."
+    if sent and retry_after is not None:
+        message += f" The service asked to wait {retry_after:.0f} s."
+    return UnavailableError(message, status=failure.status, retry_after=retry_after)
+
+
+def _as_sentence(failure: UnavailableError) -> str:
+    return f"{str(failure).removesuffix('.')}."

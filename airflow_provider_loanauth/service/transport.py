@@ -1,46 +1,142 @@
-"""Sending one request with ``requests``. Time and size of the response are limited, and no log shows a secret."""
+"""Sending one request with ``requests``, within one deadline, and reading a response of limited size."""
 
 from __future__ import annotations
 
-import logging
+import contextlib
+import functools
+import http.client
+import os
+import socket
+import struct
 import threading
-import zlib
-from contextlib import contextmanager
-from http.cookiejar import DefaultCookiePolicy
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import requests
 from requests.auth import HTTPBasicAuth
 from requests.utils import select_proxy
 
-from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.get_provider_info import USER_AGENT
-from airflow_provider_loanauth.redaction import SecretStr, encoded_forms, sanitize_exceptions
-from airflow_provider_loanauth.service.adapter import LimitedAdapter
-from airflow_provider_loanauth.service.errors import (
+from airflow_provider_loanauth.redaction import SecretStr
+from airflow_provider_loanauth.service.log_filter import not_traced, secrets_hidden
+from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
+from airflow_provider_loanauth.service.proxy import ProxyAdapter, proxies_of
+from airflow_provider_loanauth.service.transport_errors import (
+    MAX_BODY_BYTES,
     TRANSPORT_EXCEPTIONS,
+    BrokenHeadError,
     CodingError,
     TooLargeError,
-    map_broken_body,
+    map_body_error,
     map_exception,
 )
-from airflow_provider_loanauth.service.exchange import MAX_BODY_BYTES, Exchange
-from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
-from airflow_provider_loanauth.service.proxy import proxies_of
-from airflow_provider_loanauth.service.tracing import not_traced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from typing_extensions import Self
 
     from airflow_provider_loanauth.connection.proxy import Proxy
     from airflow_provider_loanauth.exceptions import LoanAuthError
 
-_MAX_READ_BYTES = 64 * 1024
+# urllib3 before 2.6 decodes all that it has read, and gzip makes a thousand octets of one.
+_READ_BYTES = 8192
+_RECEIVE_BUFFER_BYTES = 64 * 1024
+# The structure linger of the socket API: on, 0 seconds.
+_RESET = struct.pack("ii", 1, 0)
 
-# Loggers of urllib3 that log URLs. The URL of PPE API secret contains the API key.
-_LOGGERS = [f"urllib3.{name}" for name in ("connectionpool", "connection", "util.retry", "response", "poolmanager")]
+
+class Deadline:
+    """
+    Shuts a connection down when the time is over, so that every operation on its socket ends.
+
+    HTTP libraries only limit the time of each operation: a response that arrives octet by octet would never end.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._at = time.monotonic() + seconds
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.expired = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def watch(self, sock: socket.socket) -> None:
+        """Shut this connection down at the deadline; the socket has no TLS yet."""
+        # What the system has received can still be read after that. Reading megabytes of it would take seconds.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+        # A duplicate, because ssl takes the file descriptor out of the original, and may close it at any time.
+        duplicate = socket.socket(fileno=os.dup(sock.fileno()))
+        thread = threading.Thread(target=self._wait, args=[duplicate], name="deadline of a request", daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def _wait(self, sock: socket.socket) -> None:
+        with sock:
+            if not self._ended.wait(max(0.0, self._at - time.monotonic())):
+                self.expired = True
+                # An error means that the connection has ended already.
+                with contextlib.suppress(OSError):
+                    # The system resets the connection when it is closed, so that no peer goes on sending.
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                    sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Adapter(ProxyAdapter):
+    """Hands the socket of each connection to the deadline of the request."""
+
+    deadline: Deadline
+
+    def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **options)
+        pool.ConnectionCls = _watched(pool.ConnectionCls)
+        pool.conn_kw["deadline"] = self.deadline
+        return pool
+
+
+@functools.cache
+def _watched(base: Any) -> Any:
+    """Return a subclass of a connection class of urllib3, which may be for http, https or SOCKS."""
+
+    class WatchedConnection(base):  # type: ignore[misc]
+        response_class = _Response
+
+        def __init__(self, *args: Any, deadline: Deadline, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self._deadline = deadline
+
+        def _new_conn(self) -> Any:
+            # Before the CONNECT request of a proxy, and before the TLS handshake.
+            sock = super()._new_conn()
+            self._deadline.watch(sock)
+            return sock
+
+        def _tunnel(self) -> None:
+            super()._tunnel()
+            # http.client takes the end of the connection for the end of the proxy's response.
+            if self._deadline.expired:
+                raise TimeoutError
+
+    return WatchedConnection
+
+
+class _Response(http.client.HTTPResponse):
+    """Tells a head that breaks from a service that does not respond."""
+
+    def begin(self) -> None:
+        has_responded = bool(self.fp.peek(1))
+        try:
+            super().begin()
+        except (OSError, http.client.HTTPException) as error:
+            if has_responded:
+                raise BrokenHeadError from error
+            raise
+        # A session cookie would be a second credential on the next request, and parsing a megabyte takes a minute.
+        del self.headers["Set-Cookie"]
 
 
 class _Session(requests.Session):
@@ -52,12 +148,11 @@ class _Session(requests.Session):
 
 class Transport:
     """
-    Sends requests over one session; use it in a ``with`` statement.
+    Sends requests; use it in a ``with`` statement.
 
-    :param timeout: seconds to wait for the connection, and again for the head of the response; the whole request may
-        take twice as long
-    :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
-    :param proxy: the proxy for https requests; None: the proxy settings of the environment apply
+    The connection may take ``timeout`` seconds, and so may each wait for data; everything together may take twice as
+    long. Only the lookup of a host name is not limited, and each address of a host may take ``timeout`` seconds to
+    connect. ``verify`` may be the path of a CA bundle. Without a proxy, that of the environment applies.
     """
 
     def __init__(self, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> None:
@@ -65,12 +160,10 @@ class Transport:
         self._verify = verify
         self._proxy = proxy
         self._session = _Session()
-        adapter = LimitedAdapter(proxy)
+        self._adapter = _Adapter(proxy)
         for scheme in ("https://", "http://"):
-            self._session.mount(scheme, adapter)
+            self._session.mount(scheme, self._adapter)
         self._session.headers["User-Agent"] = USER_AGENT
-        # Accept no cookies: a session cookie would be a second credential on the next request.
-        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     def __enter__(self) -> Self:
         return self
@@ -78,33 +171,23 @@ class Transport:
     def __exit__(self, *exc_info: object) -> None:
         self._session.close()
 
-    @sanitize_exceptions
-    @not_traced()
-    def send(self, request: WireRequest, *, exchange: Exchange | None = None) -> WireResponse:
+    def send(self, request: WireRequest) -> WireResponse:
         """
-        Send a request once.
+        Send a request once, and return the response if its head could be read, also for an error status.
 
-        :param request: the request
-        :param exchange: the limits of the request, not used before; None: those of the timeout
-        :return: the response, also for an error status; with a ``failure`` if it is known by its status only, because
-            its headers or its body are broken, late or too large
-        :raises UnavailableError: there is no response
-        :raises ResponseError: there is a response, but its status cannot be read
-        :raises SettingsError: the certificate, the CA bundle, the address or the proxy is wrong
+        Otherwise raise an ``UnavailableError``: there is no response; a ``ResponseError``: its head is broken; or a
+        ``SettingsError``: the certificate, the CA bundle, the address or the proxy is wrong.
         """
-        with _REDACTING_FILTER.hiding(request), exchange or Exchange(self._timeout) as limits:
+        with not_traced(), secrets_hidden(request.secrets), Deadline(2 * self._timeout) as deadline:
+            self._adapter.deadline = deadline
             try:
-                return self._send(request, limits)
+                return self._send(request, deadline)
             finally:
-                # The limits are those of one connection, so the next request must not use it again.
+                # The deadline is that of one connection, so the next request must not use it again.
                 self._session.close()
 
     def proxy_url(self, url: str) -> str | None:
-        """
-        Return the URL of the proxy that a request uses; it may contain a password. None: the request uses no proxy.
-
-        :param url: URL of the request
-        """
+        """Return the URL of the proxy that a request to this URL uses, which may contain a password; or None."""
         self._trust_environment_for(url)
         merged = self._session.merge_environment_settings(url, proxies_of(self._proxy), None, None, None)
         proxy = select_proxy(url, merged["proxies"])
@@ -114,7 +197,7 @@ class Transport:
         # Plain http is for loopback only. A proxy of the environment would receive the password unencrypted.
         self._session.trust_env = not url.startswith("http:")
 
-    def _send(self, request: WireRequest, exchange: Exchange) -> WireResponse:
+    def _send(self, request: WireRequest, deadline: Deadline) -> WireResponse:
         self._trust_environment_for(request.url)
         # Pass octets: requests would encode strings as Latin-1, but RFC 7617 §2.1 specifies UTF-8.
         basic = request.basic and HTTPBasicAuth(*(part.encode() for part in request.basic))
@@ -127,121 +210,49 @@ class Transport:
                 files=[(name, (None, value)) for name, value in request.form] if request.form else None,
                 # A callable that does nothing keeps requests from adding the credentials of a .netrc entry.
                 auth=basic or (lambda prepared: prepared),
-                # For each socket operation. The exchange has shorter limits, for all of them together.
-                timeout=(self._timeout, 2 * self._timeout),
+                timeout=self._timeout,
                 verify=self._verify,
                 proxies=proxies_of(self._proxy),
                 # A 307 would send the password to the target of the redirect.
                 allow_redirects=False,
                 stream=True,
             )
+            if deadline.expired:
+                # http.client takes the end of the connection for the end of the head.
+                response.close()
+                raise BrokenHeadError
         except TRANSPORT_EXCEPTIONS as error:
-            failure = map_exception(error, request, exchange, has_proxy=self._proxy is not None)
-            if exchange.status is None:
-                raise failure from None
-            # The status is known, and may say that the credentials were rejected: what follows must not hide that.
-            return WireResponse(status=exchange.status, headers={}, body=b"", failure=failure)
-        with response:
-            headers = {name.lower(): value for name, value in response.headers.items()}
-            body = bytearray()
-            broken: LoanAuthError | None = None
-            try:
-                _read_body(response, body)
-            except TRANSPORT_EXCEPTIONS as error:
-                broken = map_broken_body(error, request, exchange)
-            try:
-                decoded = _decode(bytes(body), headers.get("content-encoding", ""))
-            except (ValueError, zlib.error) as error:
-                decoded, broken = b"", broken or map_broken_body(error, request, exchange)
-        return WireResponse(status=response.status_code, headers=headers, body=decoded, failure=broken)
+            failure = map_exception(error, request, expired=deadline.expired, has_proxy=self._proxy is not None)
+        else:
+            return _received(response, request, deadline)
+        # Not in the block above: that exception, which has the URL, would be the context of this one.
+        raise failure
+
+
+def _received(response: requests.Response, request: WireRequest, deadline: Deadline) -> WireResponse:
+    body = bytearray()
+    failure: LoanAuthError | None = None
+    with response:
+        try:
+            _read_body(response, body)
+            if deadline.expired:
+                raise TimeoutError
+        except TRANSPORT_EXCEPTIONS as error:
+            failure = map_body_error(error, request, expired=deadline.expired)
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return WireResponse(status=response.status_code, headers=headers, body=bytes(body), failure=failure)
 
 
 def _read_body(response: requests.Response, body: bytearray) -> None:
     """Add the octets of a body as they arrive, so that those before an error or a stall are known."""
-    # requests and urllib3 would decode any number of codings, with limits that depend on their release.
-    while received := response.raw.read1(_MAX_READ_BYTES, decode_content=False):
+    coding = response.headers.get("content-encoding", "").lower()
+    if coding not in ("", "identity", "gzip", "x-gzip"):
+        raise CodingError
+    read, count = getattr(response.raw, "read1", response.raw.read), _READ_BYTES
+    if not hasattr(response.raw, "read1") and "gzip" not in coding:
+        # urllib3 1.26: read() drops what it has when it fails. (With gzip, it returns nothing for a single octet.)
+        count = 1
+    while received := read(count, decode_content=True):
         body += received
         if len(body) > MAX_BODY_BYTES:
             raise TooLargeError
-
-
-def _decode(body: bytes, content_encoding: str) -> bytes:
-    """
-    Decode the content coding of a body (RFC 9110 §8.4): none, or gzip once with one member.
-
-    :param body: octets as received, without the transfer coding
-    :param content_encoding: value of the header; empty if there is none
-    :return: the decoded octets; only the first ones if the stream was cut off, which is not JSON then
-    :raises CodingError: the body has another coding, or more than one
-    :raises TooLargeError: the decoded body is too large
-    :raises zlib.error: the body is not gzip
-    """
-    names = (name.strip() for name in content_encoding.lower().split(","))
-    codings = [name for name in names if name not in {"", "identity"}]
-    if not codings:
-        return body
-    if codings not in (["gzip"], ["x-gzip"]):
-        raise CodingError
-    decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    decoded = decoder.decompress(body, MAX_BODY_BYTES + 1)
-    if len(decoded) > MAX_BODY_BYTES:
-        raise TooLargeError
-    if decoder.unused_data:
-        raise CodingError
-    return decoded
-
-
-class _RedactingFilter(logging.Filter):
-    """
-    Keeps the secrets of requests that are being sent out of urllib3's log records, at any level.
-
-    There is one filter for all requests, and it is never removed. ``logging`` iterates over its list of filters without
-    a lock, so removing a filter in one thread could make ``logging`` skip a filter in another thread.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        #: Thread id and secrets of each request that is being sent.
-        self._active: tuple[tuple[int, tuple[str, ...]], ...] = ()
-        self._lock = ForkSafeLock()
-
-    @contextmanager
-    def hiding(self, request: WireRequest) -> Iterator[None]:
-        """
-        Hide the secrets of a request in log records while it is sent.
-
-        :param request: the request
-        """
-        mine = (threading.get_ident(), request.secrets)
-        for name in _LOGGERS:
-            # Add it for each request, because configuring logging removes filters. Adding it twice has no effect.
-            logging.getLogger(name).addFilter(self)
-        with self._lock.current:
-            self._active = (*self._active, mine)
-        try:
-            yield
-        finally:
-            with self._lock.current:
-                self._active = tuple(other for other in self._active if other is not mine)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Redact a record (the protocol of ``logging``)."""
-        if record.exc_info and any(thread == record.thread for thread, _ in self._active):
-            # urllib3 logs all headers when one cannot be parsed; they may contain an issued credential.
-            record.msg = (
-                "The response of the service has malformed headers. The message of urllib3 is hidden, because it may "
-                "contain a secret."
-            )
-            record.args, record.exc_info, record.exc_text = (), None, None
-            return True
-        message = redacted = record.getMessage()
-        # Computed for each record and not for each request, because most requests produce no record.
-        forms = {form for _, secrets in self._active for secret in secrets for form in encoded_forms(secret)}
-        for form in sorted(forms, key=len, reverse=True):
-            redacted = redacted.replace(form, "***")
-        if redacted != message:
-            record.msg, record.args = redacted, ()
-        return True
-
-
-_REDACTING_FILTER = _RedactingFilter()

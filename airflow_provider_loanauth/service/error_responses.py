@@ -1,0 +1,154 @@
+"""
+Which statuses and error codes become which exception, their likely causes, and what is shown of the service's own text.
+
+The interface shows no error responses (``service-interface.md`` §7). This module reads two formats, which
+``service-notes.md`` assumes: RFC 6749 §5.2, and the error page of a common framework.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.redaction import encoded_forms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Characters; a longer text of the service is not shown.
+MAX_TEXT_LENGTH = 200
+
+_CAUSES_BY_STATUS = {
+    400: (
+        "The request was not accepted: check Username, Password, Origin and the client credentials of the method in "
+        "the Connection."
+    ),
+    401: (
+        "The client credentials were rejected: check Client ID and Client secret (method jwt), LOS client ID and LOS "
+        "client secret (method los), or API key and User ID (method ppe) in the Connection."
+    ),
+    403: (
+        "Access denied. Likely causes: the Group of the user does not permit it; Origin is not the domain in the "
+        "company settings; the address of this machine is not on the service's allow-list."
+    ),
+    404: "Nothing exists at this address: check Auth URL in the Connection (host and path prefix).",
+    407: "A proxy requires authentication: check Proxy in the Connection, or HTTPS_PROXY on this machine.",
+    408: "The service timed out while waiting for the request.",
+    429: "The service is rate-limiting requests.",
+}
+_OTHER_4XX = "The service rejected the request: check Auth URL and the credentials of the method in the Connection."
+_SERVER_ERROR = "The service, or a gateway in front of it, is failing or overloaded."
+#: Error codes of RFC 6749 §5.2, and their likely causes.
+CAUSES_BY_CODE = {
+    "invalid_client": _CAUSES_BY_STATUS[401],
+    "invalid_grant": (
+        "Username or Password is wrong, or the user is locked. The password is not sent again, because repeated "
+        "failures can lock the account: correct the Connection, or have the user unlocked, then clear the task."
+    ),
+    "invalid_request": _CAUSES_BY_STATUS[400],
+    "invalid_scope": _CAUSES_BY_STATUS[400],
+    "unauthorized_client": _CAUSES_BY_STATUS[401],
+    "unsupported_grant_type": _CAUSES_BY_STATUS[400],
+}
+
+
+def is_unavailable(status: int) -> bool:
+    """Return whether the same request may succeed later: 408, 429 and 5xx (RFC 9110 §15.5, §15.6)."""
+    return status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or 500 <= status < 600  # noqa: PLR2004
+
+
+def raise_for_status(
+    status: int,
+    document: Any,
+    *,
+    location: str | None = None,
+    retry_after: float | None = None,
+    secrets: Iterable[str] = (),
+) -> None:
+    """Raise the exception for a status and the parsed body, or None; do nothing for 2xx without an error code."""
+    code = document.get("error") if isinstance(document, dict) else None
+    # An error code means a rejection under any status: a gateway may replace the status of the service, and a rejected
+    # password must not be sent again.
+    has_code = isinstance(code, str) and code in CAUSES_BY_CODE
+    if 200 <= status < 300 and not has_code:  # noqa: PLR2004 - RFC 9110 §15.3
+        return
+    details = error_details(document, secrets)
+    responded = f"The service responded with {status}" + (f" ({details})." if details else ".")
+    is_rejection = 400 <= status < 500 and not is_unavailable(status)  # noqa: PLR2004 - RFC 9110 §15.5
+    if has_code or is_rejection:
+        # A rejection other than 400 names its cause by its status.
+        by_code = has_code and (status == HTTPStatus.BAD_REQUEST or not is_rejection)
+        cause = CAUSES_BY_CODE[str(code)] if by_code else _CAUSES_BY_STATUS.get(status, _OTHER_4XX)
+        rejected = RejectedError(f"{responded} {cause}", status=status)
+        rejected.code = str(code) if has_code else None
+        raise rejected
+    if is_unavailable(status):
+        cause = _CAUSES_BY_STATUS.get(status, _SERVER_ERROR)
+        raise UnavailableError(f"{responded} {cause}", status=status, retry_after=retry_after)
+    if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110 §15.4
+        target = f" to {_host_of(location, secrets)}" if location else ""
+        raise ResponseError(
+            f"The service responded with {status}, a redirect{target}. It was not followed, because that could send "
+            "the credentials to a different server: check Auth URL in the Connection. If it leads to a login page, "
+            "also check Username and Password.",
+            status=status,
+        )
+    raise ResponseError(
+        f"The service responded with {status}, which is not a valid final status: check Auth URL in the Connection.",
+        status=status,
+    )
+
+
+def error_details(document: Any, secrets: Iterable[str]) -> str:
+    """Return the error and its description from an error response, as far as they may be shown."""
+    if not isinstance(document, dict):
+        return ""
+    error = document.get("error")
+    # A code repeats no secret, whatever the password is.
+    is_code = isinstance(error, str) and error in CAUSES_BY_CODE
+    texts = (
+        error if is_code else safe_text(error, secrets),
+        safe_text(document.get("error_description", document.get("message")), secrets),
+    )
+    return ": ".join(text for text in texts if text)
+
+
+def safe_text(text: Any, secrets: Iterable[str]) -> str | None:
+    """Return a text of the service if it is short, printable and contains no form of a secret that was sent."""
+    if not isinstance(text, str) or len(text) > MAX_TEXT_LENGTH or not text.isprintable():
+        return None
+    if any(form in text for secret in secrets if secret for form in encoded_forms(secret)):
+        return None
+    return text.strip().removesuffix(".") or None
+
+
+def _host_of(location: str, secrets: Iterable[str]) -> str:
+    """Return host and port of a redirect; its path and query may contain a secret."""
+    try:
+        host = urlsplit(location).netloc.rpartition("@")[2]
+    except ValueError:
+        return "an unreadable address"
+    return (safe_text(host, secrets) or "an unreadable address") if host else "another path on the same host"
+
+
+def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
+    """Return the seconds to wait (RFC 9110 §10.2.3), not negative; None if the header is missing or invalid."""
+    text = (value or "").strip()
+    if text.isascii() and text.isdigit():
+        # Use 12 digits at most, because float() of hundreds of digits is infinite.
+        return float(text[:12])
+    moment = parse_http_date(text)
+    return None if moment is None else max(0.0, (moment - now).total_seconds())
+
+
+def parse_http_date(text: str) -> datetime | None:
+    """Return a date of a header (RFC 9110 §5.6.7), in UTC if it states no zone; None if it is not a date."""
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)

@@ -1,0 +1,64 @@
+"""
+When an access token expires, and how long it lives.
+
+The ``exp`` claim of the token is used if it is a time: seconds since the epoch (RFC 7519 §4.1.4). Otherwise
+``expires_in`` is added to the time of the request; it is read as seconds (RFC 6749 §5.1), because the interface states
+no unit. If the token has an ``iat`` claim (RFC 7519 §4.1.6), the lifetime is ``exp`` minus ``iat``. Both come from the
+service's clock, so that a wrong clock on this machine does not matter.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_provider_loanauth.models import TokenResponse
+
+
+def read_expiry(response: TokenResponse, *, requested_at: datetime) -> tuple[datetime | None, float | None]:
+    """Return when an access token expires (UTC), and its lifetime in seconds; each is None if it is not known."""
+    claims = unverified_claims(response.access_token)
+    requested = requested_at.timestamp()
+    issued = _numeric_date(claims.get("iat"))
+    expires_in = _numeric_date(response.expires_in)
+    for expiry, start in (
+        (_numeric_date(claims.get("exp")), requested if issued is None else issued),
+        (None if expires_in is None else requested + expires_in, requested),
+    ):
+        instant = _instant(expiry)
+        if expiry is not None and instant is not None:
+            seconds = expiry - start
+            # Expired when it was received: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
+            return instant, seconds if seconds > 0 else None
+    return None, None
+
+
+def unverified_claims(token: str) -> Mapping[str, Any]:
+    """Return the claims of a JSON web token without verifying them (RFC 7519); empty if it is no such token."""
+    import jwt
+
+    try:
+        claims: Mapping[str, Any] = jwt.decode(token, options={"verify_signature": False})
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        return {}
+    return claims
+
+
+def _instant(seconds: float | None) -> datetime | None:
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, tz=timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _numeric_date(value: Any) -> float | None:
+    """Return a NumericDate (RFC 7519 §2); None if the value is not a number, or too large for a float."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None

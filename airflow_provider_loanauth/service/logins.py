@@ -1,0 +1,163 @@
+"""
+What this process knows of its logins, by settings: one lock, the last failure, and the last credential.
+
+Hook, operator, sensor and ``LoanAuth`` share it. After a Connection has changed, its settings differ, so nothing of the
+old ones is found. A forked child keeps what its parent knew.
+
+===================================  ================================================
+Error of a request                   The same credentials are not sent again
+===================================  ================================================
+``RejectedError``                    until the Connection changes
+``ResponseError``                    for ``RESPONSE_ERROR_SECONDS``
+``SettingsError``: 407 of a proxy    for ``RESPONSE_ERROR_SECONDS``
+``UnavailableError``                 until its ``Retry-After`` is over, if it has one
+===================================  ================================================
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections import OrderedDict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_loanauth._compat import ForkSafeLock
+from airflow_provider_loanauth.exceptions import (
+    LoanAuthError,
+    RejectedError,
+    ResponseError,
+    SettingsError,
+    UnavailableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_loanauth.connection.settings import Settings
+
+#: Seconds without another request after a response without a usable credential, and after the 407 of a proxy. A login
+#: page, or a redirect to one, may mean that the password was rejected.
+RESPONSE_ERROR_SECONDS = 60.0
+#: Longest ``Retry-After`` that is obeyed, in seconds. A service may send any number.
+MAX_RETRY_AFTER = 3600.0
+#: Settings that a process remembers; the ones that it has not used for longest are forgotten first.
+MAX_LOGINS = 300
+
+
+@dataclass(eq=False)
+class LoginState:
+    """What is known of one set of settings."""
+
+    #: Held by the thread that authenticates.
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
+    #: The error of the last request, without a traceback; None if it succeeded.
+    failure: LoanAuthError | None = None
+    #: Until when the same credentials are not sent again, in seconds of the monotonic clock.
+    until: float = -math.inf
+    #: Number of requests that failed.
+    failures: int = 0
+    #: The last credential that this process requested or took over (``auth/refresh.py``).
+    credential: Any = None
+    #: The shared claim and result that this process saw last, and since when they are known (``auth/shared_login.py``).
+    first_seen: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def repeated(self) -> LoanAuthError:
+        """Return a copy of the failure, whose message says that nothing was sent this time, and why."""
+        # A copy, because one exception that many threads raise would collect all their tracebacks.
+        error: Any = copy.copy(self.failure)
+        left = max(0.0, self.until - time.monotonic())
+        if isinstance(error, UnavailableError) and error.retry_after is not None:
+            error.retry_after = left
+        if isinstance(error, RejectedError):
+            reason = (
+                "this process does not send these credentials again until the Connection changes. If the cause was "
+                "corrected at the service, clear the task; in a process that continues, such as a notebook, call "
+                "LoanAuthHook.test_connection()."
+            )
+        elif not left:
+            reason = "another thread sent a request with the same credentials, and this is its error."
+        elif isinstance(error, UnavailableError):
+            reason = f"the service asked to wait, and {math.ceil(left)} s of that time are left."
+        else:
+            counter = "proxy" if isinstance(error, SettingsError) else "service"
+            reason = (
+                f"the same credentials are sent again in {math.ceil(left)} s at the earliest, because the {counter} "
+                "may have counted a failed login."
+            )
+        error.args = (f"{str(error.args[0]).removesuffix('.')}. Nothing was sent this time: {reason}",)
+        failure: LoanAuthError = error
+        return failure
+
+
+class Logins:
+    """The states of a process, by settings."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[Settings, LoginState] = OrderedDict()
+        self._lock = ForkSafeLock()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._states.clear()
+
+    def of(self, settings: Settings) -> LoginState:
+        """Return the state of these settings."""
+        with self._lock.current:
+            state = self._states.setdefault(settings, LoginState())
+            self._states.move_to_end(settings)
+            while len(self._states) > MAX_LOGINS:
+                self._states.popitem(last=False)
+        return state
+
+    @contextmanager
+    def one_at_a_time(self, settings: Settings) -> Iterator[LoanAuthError | None]:
+        """
+        Wait until no other thread authenticates with these settings, and make the others wait for this one.
+
+        The value is the error of a request that failed while this thread waited, or None. The caller raises it and
+        sends no request: if each thread sent one, each would wait again for a service that does not respond.
+        """
+        state = self.of(settings)
+        failures = state.failures
+        with state.lock.current:
+            if state.failure is None or state.failures == failures:
+                yield None
+            else:
+                error = state.repeated()
+                error.conn_id, error.method = settings.conn_id, settings.method
+                yield error
+
+    def check(self, settings: Settings) -> None:
+        """Raise the error of an earlier request, if the same credentials must not be sent again yet."""
+        state = self.of(settings)
+        if state.failure is not None and state.until > time.monotonic():
+            raise state.repeated()
+
+    def record(self, settings: Settings, error: LoanAuthError) -> None:
+        """Record that a request failed."""
+        state = self.of(settings)
+        # A copy, because the traceback of the original keeps all local variables of its frames alive.
+        state.failure, state.until = copy.copy(error), time.monotonic() + seconds_to_remember(error)
+        state.failures += 1
+
+    def forget(self, settings: Settings) -> None:
+        """Forget the last failure, because the service has accepted the credentials."""
+        # Without a new state: Airflow tests a Connection with another random id each time.
+        if settings in self._states:
+            self.of(settings).failure = None
+
+
+def seconds_to_remember(error: LoanAuthError) -> float:
+    """Return for how many seconds the same credentials are not sent again after an error: see above."""
+    if isinstance(error, RejectedError):
+        return math.inf
+    if isinstance(error, ResponseError) or (isinstance(error, SettingsError) and error.status is not None):
+        return RESPONSE_ERROR_SECONDS
+    return min(error.retry_after or 0.0, MAX_RETRY_AFTER) if isinstance(error, UnavailableError) else 0.0
+
+
+#: What everything in this process shares.
+LOGINS = Logins()
