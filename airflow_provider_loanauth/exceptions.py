@@ -29,6 +29,7 @@ class LoanAuthError(AirflowException):
     Base class of all errors of this provider. Each parameter except ``message`` is also an attribute.
 
     :param message: sentences that say what is wrong, where, and what to do; never contains a secret
+    :param status: HTTP status of the response, or None if there was none or it is not known
     :param conn_id: the connection id, or None if it is not known
     :param method: the authentication method (``jwt``, ``los``, ``ppe``), or None if it is not known
     """
@@ -36,52 +37,39 @@ class LoanAuthError(AirflowException):
     #: Whether the same request may succeed later without any change.
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, conn_id: str | None = None, method: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, conn_id: str | None = None, method: str | None = None
+    ) -> None:
         # Only the message is an argument of the base class: pickle keeps the other attributes in __dict__.
         super().__init__(message)
+        self.status = status
         self.conn_id = conn_id
         self.method = method
 
     def __str__(self) -> str:
-        where = [
-            f"{name} {value!r}"
-            for name, value in (("connection id", self.conn_id), ("method", self.method))
-            if value is not None
-        ]
-        message = str(self.args[0])
-        return f"{message} ({', '.join(where)})" if where else message
+        named = (("connection id", self.conn_id), ("method", self.method))
+        where = ", ".join(f"{name} {value!r}" for name, value in named if value is not None)
+        return f"{self.args[0]} ({where})" if where else str(self.args[0])
 
 
 class SettingsError(LoanAuthError, AirflowFailException):
     """
     The Connection is incomplete or wrong; the message names each field by its label in the form.
 
-    Other parameters are those of :class:`LoanAuthError`.
-
-    :param status: 407 if a proxy rejected its user or password (RFC 9110 §15.5.8); None for any other cause
+    Parameters are those of :class:`LoanAuthError`. ``status`` is 407 if a proxy rejected its user or password (RFC 9110
+    §15.5.8).
     """
-
-    def __init__(
-        self, message: str, *, status: int | None = None, conn_id: str | None = None, method: str | None = None
-    ) -> None:
-        super().__init__(message, conn_id=conn_id, method=method)
-        self.status = status
 
 
 class RejectedError(LoanAuthError, AirflowFailException):
     """
     The service rejected these credentials. They are not sent again.
 
-    Other parameters are those of :class:`LoanAuthError`.
-
-    :param status: HTTP status of the response, or None if it is not known
+    Parameters are those of :class:`LoanAuthError`.
     """
 
-    def __init__(
-        self, message: str, *, status: int | None = None, conn_id: str | None = None, method: str | None = None
-    ) -> None:
-        super().__init__(message, conn_id=conn_id, method=method)
-        self.status = status
+    #: Error code of the response, such as ``invalid_grant``, if RFC 6749 §5.2 defines it; else None.
+    code: str | None = None
 
 
 class UnavailableError(LoanAuthError):
@@ -90,7 +78,6 @@ class UnavailableError(LoanAuthError):
 
     Other parameters are those of :class:`LoanAuthError`.
 
-    :param status: HTTP status, or None if there was no response
     :param retry_after: seconds to wait, from the ``Retry-After`` header (RFC 9110 §10.2.3); None if there was none
     """
 
@@ -105,8 +92,7 @@ class UnavailableError(LoanAuthError):
         conn_id: str | None = None,
         method: str | None = None,
     ) -> None:
-        super().__init__(message, conn_id=conn_id, method=method)
-        self.status = status
+        super().__init__(message, status=status, conn_id=conn_id, method=method)
         self.retry_after = retry_after
 
 
@@ -114,21 +100,13 @@ class ResponseError(LoanAuthError):
     """
     The service responded, but without a usable credential. The message may name the wrong field, never its value.
 
-    Other parameters are those of :class:`LoanAuthError`.
-
-    :param status: HTTP status of the response, or None if it is not known
+    Parameters are those of :class:`LoanAuthError`.
     """
-
-    def __init__(
-        self, message: str, *, status: int | None = None, conn_id: str | None = None, method: str | None = None
-    ) -> None:
-        super().__init__(message, conn_id=conn_id, method=method)
-        self.status = status
 
 
 class SealError(LoanAuthError):
     """
-    A credential cannot be sealed or opened: no Fernet key, a different Fernet key, or a damaged value.
+    A credential cannot be sealed or opened: no Fernet key, a different Fernet key, or a damaged or altered value.
 
     Parameters are those of :class:`LoanAuthError`.
     """

@@ -65,8 +65,8 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
     ),
     "timeout": _field(
         "Timeout",
-        "Seconds to wait for the connection, and again for the head of the response; the whole request may take twice "
-        "as long. Default: 30.",
+        "Seconds to wait for the connection, and for each part of the response; a whole login takes at most twice as "
+        "long. Default: 30.",
         kind="number",
     ),
     "verify": _field(
@@ -83,6 +83,13 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "API key in headers",
         "For PPE API secret. Send API key and User ID in headers as well as in the path. Usually off.",
         kind="boolean",
+    ),
+    # Not a boolean: a box that nobody ticked would switch it off.
+    "share_logins": _field(
+        "Share logins",
+        "Whether all tasks of this Airflow share one login of this Connection, through Airflow Variables: true or "
+        "false. Default: true.",
+        enum=["true", "false"],
     ),
 }
 

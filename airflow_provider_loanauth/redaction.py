@@ -14,7 +14,6 @@ import re
 import sys
 import traceback
 from contextlib import contextmanager
-from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, cast
 from urllib.parse import quote, quote_plus
 
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
 #: Airflow 3 masks no value shorter than this many characters, unless ``[logging] min_length_masked_secret`` is set.
 MIN_MASKABLE_LENGTH = 5
-#: Characters of all remainders that are masked; see :func:`mask`. Airflow's masker takes seconds for long values.
-MAX_REMAINDERS_LENGTH = 8192
 #: Airflow 3 never masks these words, in upper or lower case (``SECRETS_TO_SKIP_MASKING``).
 NEVER_MASKED = frozenset({"airflow"})
+#: In Base64, so many octets at the end of a longer secret are masked; see :func:`encoded_forms`.
+MAX_BASE64_OCTETS = 96
 
 # A child of Airflow's logger, so that its lines reach the log of the task.
 _log = logging.getLogger(f"airflow.task.hooks.{__name__}")
@@ -77,73 +76,36 @@ def min_maskable_length() -> int:
 
 def encoded_forms(secret: str) -> list[str]:
     """
-    Return a secret and the forms in which it may be sent or logged: Base64, percent-encoded, and escaped as in JSON and
-    in Python's ``repr``.
+    Return a secret, then the forms in which it may be sent or logged: Base64, percent-encoded, and escaped as in JSON
+    and in Python's ``repr``.
 
-    The Base64 forms have no padding, so that they also match padded text. The list is short on purpose: Airflow's
-    masker compiles all known values into one pattern whenever one is added.
-
-    :param secret: the plaintext value
-    :return: the value first, then its other forms, without duplicates
+    The list is short on purpose: whenever Airflow's masker gets a value, it compiles all characters of all known ones
+    again. So of a long secret, such as a token, the Base64 form is that of its end, without which the rest is of no
+    use.
     """
     octets = secret.encode("utf-8", "surrogatepass")
-    escaped = quote(octets, safe="")
-    encoded = base64.b64encode(octets).decode().rstrip("=")
+    # Base64 encodes three octets at a time. Without padding, it also matches padded text.
+    start = max(0, len(octets) - MAX_BASE64_OCTETS + 2) // 3 * 3
+    encoded = base64.b64encode(octets[start:]).decode().rstrip("=")
     forms = [secret, encoded, encoded.replace("+", "-").replace("/", "_")]
+    escaped = quote(octets, safe="")
     if escaped != secret:
-        forms += [
-            escaped,
-            quote(octets),
-            quote_plus(octets),
-            # Lower-case escapes are valid too (RFC 3986 §2.1), and some proxies write them.
-            _PERCENT_ESCAPE.sub(lambda match: match[0].lower(), escaped),
-            *_literals(secret, octets),
-        ]
+        # Lower-case escapes are valid too (RFC 3986 §2.1), and some proxies write them.
+        lower_case = _PERCENT_ESCAPE.sub(lambda match: match[0].lower(), escaped)
+        forms += [escaped, quote(octets), quote_plus(octets), lower_case]
+        forms += [json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
+        # repr() escapes "'" only in text that also contains '"', and a secret is a part of some text.
+        for literal in (repr(f"{secret}'\""), ascii(f"{secret}'\""), repr(octets + b"'\"")[1:]):
+            inner = literal.removesuffix("\\'\"'")[1:]
+            forms += [inner, inner.replace("\\'", "'")]
     return list(dict.fromkeys(forms))
 
 
-def _literals(secret: str, octets: bytes) -> Iterator[str]:
-    """Yield a secret as ``json.dumps``, ``repr``, ``ascii`` and the ``repr`` of its octets write it, without quotes."""
-    for ensure_ascii in (True, False):
-        yield json.dumps(secret, ensure_ascii=ensure_ascii)[1:-1]
-    # repr() escapes the quote "'" only if the text contains both quotes, and a secret is a part of some text.
-    for literal in (repr(f"{secret}'\""), ascii(f"{secret}'\""), repr(octets + b"'\"")[1:]):
-        inner = literal.removesuffix("\\'\"'")[1:]
-        yield inner
-        yield inner.replace("\\'", "'")
-
-
 def mask(secrets: Iterable[str]) -> None:
-    """
-    Make Airflow show ``***`` in this task's logs for these values and for all their :func:`encoded_forms`.
-
-    :param secrets: plaintext values
-    """
-    forms = _with_remainders({str(form) for secret in secrets for form in encoded_forms(secret)})
+    """Make Airflow show ``***`` in this task's logs for these values and for all their :func:`encoded_forms`."""
     # One call for all values, because on Airflow 3 each call is a message to the supervisor.
     with supervisor_lock():
-        mask_secret([*sorted(forms)])
-
-
-def _with_remainders(forms: set[str]) -> set[str]:
-    """
-    Return the values; and where a value begins with another one, also the rest of it.
-
-    The masker tries its values in the order of a set, which differs between processes. Where it replaces the shorter
-    value first, it must know the rest of the longer one. A rest that is too short to be masked is left out.
-    """
-    # A rest may have a rest too. A long token that repeats itself has thousands of them, hence the limits.
-    for _ in range(2):
-        # If a value begins with another one, it also begins with a value next to it in sorted order.
-        if not any(longer.startswith(value) for value, longer in pairwise(sorted(forms))):
-            break
-        rests = {longer.removeprefix(value) for value in forms for longer in forms if longer.startswith(value)}
-        long_enough = sorted((rest for rest in rests if len(rest) >= MIN_MASKABLE_LENGTH), key=lambda r: (len(r), r))
-        lengths = accumulate(map(len, long_enough))
-        forms = forms | {
-            rest for rest, length in zip(long_enough, lengths, strict=True) if length <= MAX_REMAINDERS_LENGTH
-        }
-    return forms
+        mask_secret([*sorted({str(form) for secret in secrets for form in encoded_forms(secret)})])
 
 
 # --- exceptions
@@ -164,7 +126,7 @@ def sanitize_exceptions(function: F) -> F:
     The message of a :class:`LoanAuthError` says what to do, so its traceback is cut off here. The rest is logged at
     DEBUG: file, line, function and source line of each frame, and the types of inner exceptions.
 
-    :param function: the function. Frames of its callers are not changed, so they must not have a secret in a variable
+    Frames of callers of the function are not changed, so they must not have a secret in a variable.
     """
     if inspect.iscoroutinefunction(function):
 
@@ -206,14 +168,7 @@ def clear_locals() -> Iterator[None]:
 
 
 def _sanitize(error: BaseException, handled: BaseException | None, name: str) -> None:
-    """
-    Remove local variables and inner exceptions from an exception that leaves a function. Cut the traceback of an
-    expected exception.
-
-    :param error: the exception
-    :param handled: exception that the caller of the function is handling, or None
-    :param name: name of the function
-    """
+    """Remove local variables and inner exceptions, except for ``handled``, which the caller is handling."""
     chain = _chain(error, handled)
     _clear_locals(chain)
     # The first frame is that of the caller of this function, and "raise" adds it again.

@@ -20,13 +20,9 @@ class AddressError(ValueError):
 
 def base_address(host: str, *, schema: Any = None, port: int | None = None) -> str:
     """
-    Make the base address of the service from the host, schema and port of a Connection.
+    Return scheme, host, port and path prefix, without a slash at its end.
 
-    :param host: host name or IP address; a scheme, a port and a path prefix are optional
-    :param schema: the Connection's ``schema``: ``http`` or ``https``, or the path of a Connection given as a URI
-    :param port: the Connection's port, or None
-    :return: scheme, host, port and path prefix, without a slash at its end
-    :raises AddressError: the address cannot be used
+    The ``schema`` of a Connection is ``http`` or ``https``, or the path of a Connection given as a URI.
     """
     schema = str(schema or "").strip("/ ")
     is_scheme = schema.lower() in ("http", "https")
@@ -69,11 +65,7 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
 
 
 def is_loopback(host: str) -> bool:
-    """
-    Return whether a host is a loopback address or ``localhost``.
-
-    :param host: a host name or an address, without brackets
-    """
+    """Return whether a host is ``localhost`` or a loopback address, without brackets."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:

@@ -19,12 +19,7 @@ UNCHANGED_SECRET = "RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER"  # noqa: S105 - sta
 
 
 def form_widgets(conn_fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """
-    Return the widgets of a connection form.
-
-    :param conn_fields: fields as ``conn-fields`` of the provider's metadata declares them
-    :return: unbound fields of ``wtforms``, by name, in the same order
-    """
+    """Return the unbound fields of ``wtforms`` for ``conn-fields`` of the provider's metadata, in the same order."""
     import wtforms
     from wtforms.validators import Optional, any_of
 
@@ -52,12 +47,7 @@ def form_widgets(conn_fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
 
 
 def form_behaviour(ui_field_behaviour: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Return ``ui-field-behaviour`` with the key names that hooks use.
-
-    :param ui_field_behaviour: the value of ``ui-field-behaviour`` in the provider's metadata
-    :return: the same with ``_`` instead of ``-`` in its keys
-    """
+    """Return ``ui-field-behaviour`` of the provider's metadata with the key names that hooks use."""
     return {key.replace("-", "_"): value for key, value in ui_field_behaviour.items()}
 
 
@@ -79,10 +69,7 @@ def _render_options(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
         drawing["render_kw"] = {"class": "form-control"}
     elif kind != "boolean":
         try:
-            from flask_appbuilder.fieldwidgets import (
-                BS3PasswordFieldWidget,
-                BS3TextFieldWidget,
-            )
+            from flask_appbuilder.fieldwidgets import BS3PasswordFieldWidget, BS3TextFieldWidget
         except ImportError:
             return drawing
         drawing["widget"] = BS3PasswordFieldWidget() if "filters" in drawing else BS3TextFieldWidget()
@@ -90,20 +77,12 @@ def _render_options(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _keep_if_empty(value: str | None) -> str:
-    """
-    Replace an empty password field with the placeholder that makes Airflow 2.11 keep the stored value.
-
-    Without it Airflow deletes the stored secret, although it never sends that secret to the browser.
-    """
+    """Keep the stored secret, which Airflow 2.11 never sends to the browser, and would delete."""
     return value or UNCHANGED_SECRET
 
 
 class _DropDown:
-    """
-    Renders a text field as a drop-down, because Airflow does not allow a select field.
-
-    :param choices: displayed text by value
-    """
+    """Renders a text field as a drop-down, because Airflow does not allow a select field."""
 
     def __init__(self, choices: Mapping[str, str]) -> None:
         self.choices = {"": "", **choices}

@@ -30,11 +30,8 @@ class Proxy(NotForXCom):
     """
     A proxy that tunnels https requests (``CONNECT``, RFC 9110 §9.3.6).
 
-    HTTP libraries show the URL of a proxy in exceptions and logs, so :attr:`url` never contains user information.
-
-    :param url: scheme (``http`` or ``https``), host and port of the proxy
-    :param user_information: user and password, percent-encoded, with a colon between them (RFC 3986 §3.2.1); None if
-        the proxy requires no authentication
+    HTTP libraries show the URL of a proxy in exceptions and logs, so ``url`` never contains user information:
+    percent-encoded user and password, with a colon between them (RFC 3986 §3.2.1).
     """
 
     url: str
@@ -42,12 +39,7 @@ class Proxy(NotForXCom):
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """
-        Check the URL of a proxy and return the proxy.
-
-        :param url: ``http[s]://[user:password@]host[:port]``, without control characters
-        :raises AddressError: the URL cannot be used
-        """
+        """Return the proxy of a URL, ``http[s]://[user:password@]host[:port]``, without control characters."""
         try:
             parts = urlsplit(url)
             port = parts.port
