@@ -16,7 +16,7 @@ import threading
 import weakref
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,13 +152,14 @@ _SUPERVISOR_LOCK = ForkSafeLock()
 _inherited_channel: Any = None
 
 
-def _channel() -> Any:
+def get_supervisor_channel() -> Any:
+    """Return the channel of this task to its supervisor; None before Airflow 3, and outside of a task."""
     return getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
 
 
 def _remember_inherited_channel() -> None:
     global _inherited_channel  # noqa: PLW0603 - one fact of this process
-    _inherited_channel = _channel()
+    _inherited_channel = get_supervisor_channel()
 
 
 os.register_at_fork(after_in_child=_remember_inherited_channel)
@@ -166,7 +167,7 @@ os.register_at_fork(after_in_child=_remember_inherited_channel)
 
 def has_inherited_channel() -> bool:
     """Return whether this process was forked from a task, and has only the channel of that task to the supervisor."""
-    channel = _channel()
+    channel = get_supervisor_channel()
     return channel is not None and channel is _inherited_channel
 
 
@@ -219,30 +220,44 @@ async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") ->
     return await done
 
 
-class TaskKey(NamedTuple):
-    """
-    The task instance whose XCom values are read or written.
-
-    :param dag_id: DAG id
-    :param run_id: DAG run id
-    :param task_id: task id
-    :param map_index: index of a mapped task instance; -1 if it is not mapped
-    """
-
-    dag_id: str
-    run_id: str
-    task_id: str
-    map_index: int = -1
-
-
-def current_task() -> TaskKey | None:
+def current_task() -> Any:
     """Return the task instance that this process runs, or None outside of a task."""
     try:
-        instance = get_current_context()["ti"]
-        index = -1 if instance.map_index is None else instance.map_index
-        return TaskKey(instance.dag_id, instance.run_id, instance.task_id, index)
+        return get_current_context()["ti"]
     except (AirflowException, RuntimeError, LookupError, AttributeError):
         return None
+
+
+def is_cleared_by_person() -> bool:
+    """
+    Return whether this is the first try of the current task after a person has cleared it.
+
+    Clearing adds the tries that were used to ``max_tries``; an automatic retry does not change it.
+    """
+    task = current_task()
+    try:
+        first_try = task.max_tries - (task.task.retries or 0) + 1
+        return bool(first_try > 1 and task.try_number == first_try)
+    except (AttributeError, TypeError):
+        return False
+
+
+def current_team() -> str | None:
+    """
+    Return what tells the teams of ``[core] multi_team`` (3.3) apart in a task: its DAG bundle. None: there is one team.
+
+    Raises an error if there are teams and the bundle is not known: keys of Variables are unique over all teams.
+    """
+    if not conf.getboolean("core", "multi_team", fallback=False):
+        return None
+    return str(current_task().bundle_instance.name)
+
+
+def api_status(error: Exception) -> int | None:
+    """Return the HTTP status of Airflow's API server in an error of its SDK; None if the error has none."""
+    detail = getattr(getattr(error, "error", None), "detail", None)
+    status = detail.get("status_code") if isinstance(detail, dict) else None
+    return status if isinstance(status, int) else None
 
 
 def first_reschedule(context: Context) -> datetime | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth.auth.origin import COMPANY_HEADER, SECRET_HEADER, OriginGuard
+from airflow_provider_loanauth.auth.refresh_policy import MIN_TTL
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -16,15 +19,19 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.service.client import Client
 
-#: Default number of seconds before its expiry at which a credential is refreshed.
-MIN_TTL = 60.0
-#: How often one request is retried after a 401. The first retry may have a credential that was requested long ago.
-MAX_RETRIES = 2
-
 BODY_NOT_REPLAYABLE = (
     "The service rejected the credential (401). The credential was refreshed, but the request was not retried, "
     "because its body is a stream that cannot be rewound. Send the request again, or use bytes or a seekable file so "
     "that it is retried automatically."
+)
+STILL_UNAUTHORIZED = (
+    "The service responded with 401 to a request to %s, although the credential is new, so its expiry is not the "
+    "reason: check the URL, and whether the service permits this user the request."
+)
+#: Why the HTTP operator fails with ``deferrable=True``, which asks an ``auth_type`` for its ``__qualname__``.
+NOT_DEFERRABLE = (
+    "LoanAuth cannot be the auth_type of an HTTP operator with deferrable=True, because the triggerer must not get a "
+    "credential: set deferrable=False, or send the request in a @task with LoanAuthHook.get_conn."
 )
 
 
@@ -40,31 +47,20 @@ class BaseLoanAuth:
     :raises ValueError: ``min_ttl`` is negative
     """
 
-    _provider: CredentialProvider
+    _client: Client | None
     _guard: OriginGuard
     _arguments: dict[str, Any]
 
     @sanitize_exceptions
     def __init__(
         self,
-        credential: AccessToken | ApiSecret,
+        credential: AccessToken | ApiSecret = None,  # type: ignore[assignment]  # an auth_type is called without it
         min_ttl: float = MIN_TTL,
         *,
         secret_header: str = SECRET_HEADER,
         company_header: str = COMPANY_HEADER,
     ) -> None:
-        given: type[Any] = type(credential)
-        if not issubclass(given, (AccessToken, ApiSecret)):
-            if issubclass(given, str):
-                raise TypeError(
-                    "LoanAuth was given a str instead of a credential. Pull a sealed credential (seal=True, the "
-                    'default of operator and sensor), or use LoanAuth.from_connection("connection id"). A plaintext '
-                    "token cannot be refreshed."
-                )
-            raise TypeError(
-                f"LoanAuth was given {given.__name__} instead of a credential: did the authenticating task run, and is "
-                "its task id right in xcom_pull?"
-            )
+        check_credential(credential, "LoanAuth")
         self._set_up(
             credential=credential,
             conn_id=credential.conn_id,
@@ -86,9 +82,9 @@ class BaseLoanAuth:
         company_header: str = COMPANY_HEADER,
     ) -> Self:
         """
-        Return an object that authenticates with a Connection when it is first used for a request.
+        Return an object that gets its credential from the shared login of a Connection, when it is first used.
 
-        Other parameters are those of the class.
+        It is also an ``auth_type`` for Airflow's HTTP hook and operator. Other parameters are those of the class.
 
         :param conn_id: connection id
         :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
@@ -112,14 +108,8 @@ class BaseLoanAuth:
         return self
 
     @classmethod
-    @sanitize_exceptions
     def from_client(cls, client: Client, credential: AccessToken | ApiSecret | None = None) -> Self:
-        """
-        Return an object that authenticates with an existing client.
-
-        :param client: client that refreshes the credential
-        :param credential: first credential; None: authenticate when the object is first used for a request
-        """
+        """Return an object that uses the client of a hook."""
         self = cls.__new__(cls)
         self._set_up(
             credential=credential,
@@ -128,45 +118,57 @@ class BaseLoanAuth:
             min_ttl=MIN_TTL,
             secret_header=SECRET_HEADER,
             company_header=COMPANY_HEADER,
-            client=client,
         )
+        self._client = client
         return self
 
-    def _set_up(
-        self,
-        *,
-        credential: AccessToken | ApiSecret | None,
-        conn_id: str,
-        method: str | None,
-        min_ttl: float,
-        secret_header: str,
-        company_header: str,
-        client: Client | None = None,
-    ) -> None:
+    def _set_up(self, **arguments: Any) -> None:
+        min_ttl = arguments["min_ttl"]
         if isinstance(min_ttl, bool) or not isinstance(min_ttl, (int, float)):
             raise TypeError("min_ttl must be a number of seconds, 0 or greater.")
         if not min_ttl >= 0:
             raise ValueError("min_ttl must be a number of seconds, 0 or greater.")
+        self._arguments = arguments
+        self._client = None
+        self._guard = OriginGuard(secret_header=arguments["secret_header"], company_header=arguments["company_header"])
+
+    @cached_property
+    def _provider(self) -> CredentialProvider:
         # Imported when a task runs, because DAG parsing does not need it.
         from airflow_provider_loanauth.auth.refresh import CredentialProvider
 
-        if client is None:
-            self._provider = CredentialProvider.from_connection(conn_id, method, credential, min_ttl)
-        else:
-            self._provider = CredentialProvider(client, credential, min_ttl)
-        self._guard = OriginGuard(secret_header=secret_header, company_header=company_header)
-        self._arguments = {
-            "credential": credential,
-            "conn_id": conn_id,
-            "method": method,
-            "min_ttl": min_ttl,
-            "secret_header": secret_header,
-            "company_header": company_header,
-        }
+        names = ("conn_id", "method", "credential", "min_ttl")
+        return CredentialProvider(client=self._client, **{name: self._arguments[name] for name in names})
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(NOT_DEFERRABLE if name == "__qualname__" else name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Locks cannot be pickled, but the arguments can. A credential among them stays sealed.
         return _unpickle, (type(self), self._arguments)
+
+
+def check_credential(credential: Any, receiver: str) -> None:
+    """Raise a TypeError that names the right form, if this is not a credential."""
+    given: type[Any] = type(credential)
+    if issubclass(given, (AccessToken, ApiSecret)):
+        return
+    if issubclass(given, str):
+        raise TypeError(
+            f"{receiver} was given a str instead of a credential. Pull a sealed credential (seal=True, the default of "
+            'operator and sensor), or use LoanAuth.from_connection("connection id"); as auth_type of an HTTP hook or '
+            'operator, use LoanAuth.from_task("task id"). A plaintext token cannot be refreshed.'
+        )
+    if issubclass(given, Sequence) and not issubclass(given, bytes):
+        raise TypeError(
+            f"{receiver} was given {given.__name__} instead of a credential. If the authenticating task is mapped, "
+            "pass one of its credentials: expand over them, or pull one with map_indexes."
+        )
+    raise TypeError(
+        f"{receiver} was given {given.__name__} instead of a credential: did the authenticating task run, and is its "
+        "task id right in xcom_pull? A task in a group has the id group.task. As auth_type of an HTTP hook or "
+        'operator, use LoanAuth.from_task("task id").'
+    )
 
 
 def _unpickle(cls: type[BaseLoanAuth], arguments: dict[str, Any]) -> BaseLoanAuth:

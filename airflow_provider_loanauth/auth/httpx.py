@@ -1,9 +1,10 @@
-"""``LoanAuth`` for ``httpx``, for synchronous and asynchronous clients. Requires the extra ``httpx``."""
+"""``LoanAuth`` for ``httpx``, for synchronous and asynchronous clients."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -12,16 +13,19 @@ from weakref import WeakKeyDictionary
 import httpx
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, MAX_RETRIES, BaseLoanAuth
+from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, STILL_UNAUTHORIZED, BaseLoanAuth
+from airflow_provider_loanauth.auth.refresh_policy import MAX_RETRIES
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
-    from airflow_provider_loanauth.auth.active import ActiveCredential
+    from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 
 __all__ = ["LoanAuth"]
+
+_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
 
 class LoanAuth(BaseLoanAuth, httpx.Auth):
@@ -68,14 +72,15 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         self._add_redirect_check(request)
         rewind = _rewinder(request.stream)
         response = yield self._apply(request, credential)
-        retry = _should_retry(credential, response)
-        for _ in range(MAX_RETRIES):
-            if not retry:
+        for retries_left in range(MAX_RETRIES, -1, -1):
+            if not credential.should_refresh_on(response.status_code) or not retries_left:
                 break
-            credential = self._provider.refresh(credential)
+            rejected, credential = credential, self._provider.refresh(credential)
+            if credential is rejected:
+                break
             rewind()
             response = yield self._apply(request, credential)
-            retry = credential.should_retry_again(response.status_code)
+        _log_if_unauthorized(response)
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Do the same as :meth:`sync_auth_flow` without blocking the event loop; parameters and errors are the same."""
@@ -84,29 +89,32 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         self._add_async_redirect_check(request)
         rewind = _rewinder(request.stream)
         response = yield self._apply(request, credential)
-        retry = _should_retry(credential, response)
-        for _ in range(MAX_RETRIES):
-            if not retry:
+        for retries_left in range(MAX_RETRIES, -1, -1):
+            if not credential.should_refresh_on(response.status_code) or not retries_left:
                 break
-            credential = await self._aget(credential)
+            rejected, credential = credential, await self._aget(credential)
+            if credential is rejected:
+                break
             rewind()
             response = yield self._apply(request, credential)
-            retry = credential.should_retry_again(response.status_code)
+        _log_if_unauthorized(response)
 
     async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
         """
-        Return a fresh credential that is not the rejected one.
+        Return a fresh credential that is not the rejected one, unless that may not be replaced yet.
 
         All coroutines of an event loop wait for one thread. With one thread for each coroutine, an outage would start
         thousands of threads.
         """
         loop = asyncio.get_running_loop()
+        is_mine = False
         while True:
             cached = self._provider.get_cached()
             if cached is not None and cached is not rejected:
                 return cached
             refresh = self._refreshes.get(loop)
             if refresh is None:
+                is_mine = True
                 get = self._provider.get if rejected is None else partial(self._provider.refresh, rejected)
                 refresh = self._refreshes[loop] = loop.create_task(run_in_thread(get))
                 refresh.add_done_callback(partial(self._finish_refresh, loop))
@@ -118,7 +126,8 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             if error is not None:
                 # A copy: one exception raised in many coroutines would collect all their tracebacks.
                 raise copy.copy(error) if isinstance(error, LoanAuthError) else error
-            if refresh.result() is not rejected:
+            # The refresh of another coroutine may return what this one cannot use. Its own may too: see refresh().
+            if is_mine or refresh.result() is not rejected:
                 return refresh.result()
 
     def _finish_refresh(self, loop: asyncio.AbstractEventLoop, refresh: asyncio.Task[ActiveCredential]) -> None:
@@ -183,9 +192,9 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             )
 
 
-def _should_retry(credential: ActiveCredential, response: httpx.Response) -> bool:
-    credential.record_response(response.status_code)
-    return response.status_code == HTTPStatus.UNAUTHORIZED and credential.should_refresh_on_401()
+def _log_if_unauthorized(response: httpx.Response) -> None:
+    if response.status_code == HTTPStatus.UNAUTHORIZED:
+        _log.warning(STILL_UNAUTHORIZED, response.url.host)
 
 
 def _rewinder(stream: Any) -> Callable[[], Any]:

@@ -20,7 +20,7 @@ from airflow_provider_loanauth.redaction import SecretStr, sanitize_exceptions
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-    from airflow_provider_loanauth.auth.active import ActiveCredential
+    from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 
 #: Default names of the headers for an API secret and its company id.
 SECRET_HEADER = "secret"  # noqa: S105 - a header's name

@@ -1,152 +1,173 @@
 """
-Refreshing of credentials: when a credential is refreshed, and how often.
+Where a credential comes from: this process, another process, or a new login; and one refresh for all threads.
 
 Refreshing means authenticating again. The service's ``refresh_token`` is not used, because the interface does not show
-how to use it (``service-interface.md`` §5). A process runs one refresh at a time for each Connection, however many
-threads need it, and shares it with the other processes of the DAG run (``auth/shared.py``). ``service/memory.py``
-decides when it does not repeat a refresh that failed.
+how to use it (``service-interface.md`` §5). ``auth/refresh_policy.py`` says when a credential is refreshed,
+``auth/shared_login.py`` who logs in, and ``service/logins.py`` when a login that failed is not repeated.
 """
 
 from __future__ import annotations
 
-import math
+import logging
 import os
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import ForkSafeLock
-from airflow_provider_loanauth.auth.active import ActiveCredential
-from airflow_provider_loanauth.auth.register import Register
-from airflow_provider_loanauth.auth.shared import RegisterError, SharedRefresh, log_not_shared
-from airflow_provider_loanauth.connection.methods import METHODS
+from airflow_provider_loanauth._compat import ForkSafeLock, current_task, is_cleared_by_person
+from airflow_provider_loanauth.auth.login_variables import NotSharedError
+from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential, next_min_401_age
+from airflow_provider_loanauth.auth.shared_login import SharedLogin
 from airflow_provider_loanauth.credentials import ApiSecret
-from airflow_provider_loanauth.exceptions import UnavailableError
-from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
+from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
+from airflow_provider_loanauth.redaction import sanitize_exceptions
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.client import Client
-from airflow_provider_loanauth.service.memory import PROCESS_FAILURES
+from airflow_provider_loanauth.service.logins import LOGINS
 from airflow_provider_loanauth.service.telemetry import Labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_provider_loanauth._compat import TaskKey
-    from airflow_provider_loanauth.auth.register import Claim
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.credentials import AccessToken
     from airflow_provider_loanauth.service.client import AuthenticationResult
 
-#: After the register could not be used, seconds without another attempt to use it. Airflow retries a request to its API
-#: server for up to 90 seconds, so without the pause each refresh could take that long.
-REGISTER_PAUSE = 60.0
+#: After Variables could not be used, seconds without another attempt. Airflow retries a request to its API server for
+#: up to 90 seconds, so without the pause each login could take that long.
+NOT_SHARED_SECONDS = 60.0
+
+_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
 
-class CredentialCache:
-    """The credentials that this process requested or took over, by settings."""
+class _Sharing:
+    """Whether this process can use Variables."""
 
     def __init__(self) -> None:
-        self.clear()
+        self.paused_until = float("-inf")
+        self.is_logged = False
 
-    def clear(self) -> None:
-        """Remove all credentials. A forked process must not share them with its parent."""
-        self._credentials: dict[Settings, ActiveCredential] = {}
-        self._claims: dict[Settings, dict[TaskKey, tuple[Claim, float]]] = {}
-        self._unshared_until = -math.inf
-        self._logged = False
-
-    def get_or_refresh(
-        self,
-        client: Client,
-        stale: ActiveCredential | None,
-        min_ttl: float,
-        *,
-        issued: AccessToken | ApiSecret | None = None,
-        rejected: bool = False,
-    ) -> ActiveCredential:
-        """
-        Return a credential other than the stale one: one that another thread or process requested in the meantime, or a
-        new one.
-
-        :param client: client that authenticates
-        :param stale: the credential that expires soon, has expired or was rejected; None if there was none
-        :param min_ttl: seconds that must be left; see :meth:`ActiveCredential.is_fresh`
-        :param issued: the credential of the issuing task, whose register is used; None: this process refreshes on its
-            own
-        :param rejected: whether the service rejected the stale credential (401)
-        :return: the credential; or the stale one, if it is still valid and another process is refreshing it, or the
-            service is unavailable
-        :raises LoanAuthError: any error of :meth:`Client.settings` and :meth:`Client.authenticate`. Threads and
-            processes that waited for a refresh of another one get the error of that refresh
-        """
-        settings = client.settings()
-        find = partial(self._find, settings, stale, min_ttl, rejected=rejected)
-        # Do not wait for another thread if there is a usable credential.
-        credential = find()
-        if credential is not None:
-            return credential
-        with PROCESS_FAILURES.one_at_a_time(settings) as failure:
-            credential = find()
-            if credential is None:
-                if failure is not None:
-                    raise failure
-                request = partial(self._request, client, settings, stale, min_ttl, issued, rejected=rejected)
-                # The first credential of a LoanAuth from a Connection replaces none.
-                credential = request() if stale is None else _recorded_refresh(request, settings, stale)
-                self._credentials[settings] = credential
-            return credential
-
-    def _find(
-        self, settings: Settings, stale: ActiveCredential | None, min_ttl: float, *, rejected: bool
-    ) -> ActiveCredential | None:
-        """Return the cached credential if it is fresh and not the stale one, else None."""
-        credential = self._credentials.get(settings)
-        if credential is None or credential is stale or not credential.is_fresh(min_ttl):
+    def open(self, settings: Settings, client: Client, **how: Any) -> SharedLogin | None:
+        """Return the shared login; None if the Connection does not share it, or if Variables cannot be used now."""
+        if not settings.share_logins or time.monotonic() < self.paused_until:
             return None
-        # Two objects may have opened the same credential.
-        return None if rejected and stale is not None and credential.value == stale.value else credential
-
-    def _request(
-        self,
-        client: Client,
-        settings: Settings,
-        stale: ActiveCredential | None,
-        min_ttl: float,
-        issued: AccessToken | ApiSecret | None,
-        *,
-        rejected: bool,
-    ) -> ActiveCredential:
-        """Refresh together with other processes, or authenticate if that is not possible."""
-        if issued is None or issued.task is None or time.monotonic() < self._unshared_until:
-            return _authenticate(client, settings)[0]
-        shared = SharedRefresh(
-            Register(issued.task, settings, issued_at=issued.issued_at),
-            settings,
-            stale=stale,
-            rejected=rejected,
-            min_ttl=min_ttl,
-            authenticate=partial(_authenticate, client, settings),
-            check=partial(PROCESS_FAILURES.check, settings),
-            claims=self._claims.setdefault(settings, {}),
-        )
         try:
-            return shared.refresh()
-        except RegisterError as error:
-            self._unshared_until = time.monotonic() + REGISTER_PAUSE
-            if not self._logged:
-                log_not_shared(error)
-                self._logged = True
-        return _authenticate(client, settings)[0]
+            return SharedLogin(settings, lambda sleep: client.authenticate(settings, sleep=sleep), **how)
+        except NotSharedError as error:
+            self.pause(error)
+            return None
+
+    def pause(self, error: NotSharedError) -> None:
+        self.paused_until = time.monotonic() + NOT_SHARED_SECONDS
+        if not self.is_logged:
+            # Outside of a task, nothing is wrong.
+            level = logging.INFO if current_task() is None else logging.WARNING
+            _log.log(level, "Logins cannot be shared with other tasks (%s): each process logs in on its own.", error)
+            self.is_logged = True
 
 
-def _recorded_refresh(
-    request: Callable[[], ActiveCredential], settings: Settings, stale: ActiveCredential
+SHARING = _Sharing()
+
+
+def get_credential(client: Client, settings: Settings, *, reuse: bool) -> ActiveCredential:
+    """Return a credential for an authenticating task: the shared one if enough of its life is left, or a new one."""
+    began = time.monotonic()
+    shared = SHARING.open(
+        settings,
+        client,
+        # Without reuse, one that another task has requested since will do: it is as new.
+        accepts=lambda credential: (
+            credential.can_be_taken_over() if reuse else credential.current_age < time.monotonic() - began
+        ),
+        overrule=is_cleared_by_person(),
+    )
+    with LOGINS.one_at_a_time(settings) as failure:
+        if failure is not None:
+            raise failure
+        return _share_or_log_in(client, settings, shared)
+
+
+def authenticate(client: Client, settings: Settings) -> AuthenticationResult:
+    """Send one login, unless the service rejected it before; the other processes hear the result."""
+    shared = SHARING.open(settings, client, overrule=is_cleared_by_person())
+    if shared is not None:
+        try:
+            shared.raise_shared_error()
+        except NotSharedError as error:
+            SHARING.pause(error)
+            shared = None
+    if shared is None:
+        return client.authenticate(settings)
+    try:
+        result = client.authenticate(settings)
+    except LoanAuthError as error:
+        shared.publish(None, error)
+        raise
+    shared.publish(result)
+    return result
+
+
+def _share_or_log_in(
+    client: Client, settings: Settings, shared: SharedLogin | None, rejected: ActiveCredential | None = None
 ) -> ActiveCredential:
+    if shared is not None:
+        try:
+            return shared.get()
+        except NotSharedError as error:
+            SHARING.pause(error)
+    started = time.monotonic()
+    result = client.authenticate(settings)
+    min_401_age = 0.0 if rejected is None else next_min_401_age(rejected.current_age, rejected.min_401_age)
+    return ActiveCredential.issued(result, age=time.monotonic() - started, min_401_age=min_401_age)
+
+
+def get_or_refresh(
+    client: Client, stale: ActiveCredential | None, min_ttl: float, *, rejected: bool = False
+) -> ActiveCredential:
+    """
+    Return a credential other than the stale one: one that another thread or process requested, or a new one.
+
+    It is the stale one, if that is still valid and another process is refreshing it or the service is unavailable, or
+    if it was rejected (401) and may not be replaced yet.
+    """
+    settings = client.settings()
+    state = LOGINS.of(settings)
+
+    def is_usable(credential: ActiveCredential) -> bool:
+        if credential is stale or not credential.is_fresh(min_ttl):
+            return False
+        # Two objects may have opened the same credential.
+        return not (rejected and stale is not None and credential.value == stale.value)
+
+    # Do not wait for another thread if there is a usable credential.
+    known: ActiveCredential | None = state.credential
+    if known is not None and is_usable(known):
+        return known
+    with LOGINS.one_at_a_time(settings) as failure:
+        known = state.credential
+        if known is not None and is_usable(known):
+            return known
+        if failure is not None:
+            raise failure
+        refused = stale if rejected else None
+        shared = SHARING.open(
+            settings,
+            client,
+            accepts=is_usable,
+            usable=None if rejected else stale,
+            rejected=refused,
+            bridges=True,
+        )
+        request = partial(_share_or_log_in, client, settings, shared, refused)
+        # The first credential of a LoanAuth from a Connection replaces none.
+        credential = request() if stale is None else _recorded_refresh(request, settings, stale)
+        state.credential = credential
+        return credential
+
+
+def _recorded_refresh(request: Any, settings: Settings, stale: ActiveCredential) -> ActiveCredential:
     """Request a credential, and record the refresh in metrics and spans."""
     labels = Labels(settings.conn_id, settings.method)
     with telemetry.refresh(labels):
-        credential = request()
-    # It is the stale one while another process refreshes it, and while the service is unavailable.
+        credential: ActiveCredential = request()
     if credential is not stale:
         telemetry.count_refresh(labels, shared=not credential.issued_here)
         if not credential.issued_here:
@@ -154,40 +175,23 @@ def _recorded_refresh(
     return credential
 
 
-def _authenticate(
-    client: Client, settings: Settings, sleep: Callable[[float], None] = time.sleep
-) -> tuple[ActiveCredential, AuthenticationResult]:
-    requested_at = time.monotonic()
-    result = client.authenticate(settings, sleep=sleep)
-    mask(result.response.secrets)
-    credential = ActiveCredential(
-        value=result.response.credential,
-        credential_type=METHODS[settings.method].credential_type,
-        conn_id=settings.conn_id,
-        method=settings.method,
-        company_id=settings.company_id,
-        lifetime=result.lifetime,
-        deadline=None if result.lifetime is None else requested_at + result.lifetime,
-        issued_here=True,
-    )
-    return credential, result
-
-
-_PROCESS_CACHE = CredentialCache()
-os.register_at_fork(after_in_child=_PROCESS_CACHE.clear)
-
-
 class CredentialProvider:
     """
     Provides a fresh credential for each request. Threads may share one provider.
 
-    :param client: client that authenticates
-    :param credential: the first credential; None: authenticate when a credential is first needed
-    :param min_ttl: seconds that must be left; see :meth:`ActiveCredential.is_fresh`
+    Without a first credential, it logs in when one is first needed. Without a client, it makes one for the Connection.
     """
 
-    def __init__(self, client: Client, credential: AccessToken | ApiSecret | None, min_ttl: float) -> None:
-        self._client = client
+    def __init__(
+        self,
+        *,
+        conn_id: str,
+        method: str | None,
+        credential: AccessToken | ApiSecret | None,
+        min_ttl: float,
+        client: Client | None = None,
+    ) -> None:
+        self._client = client or Client(conn_id, method)
         self._credential = credential
         self._min_ttl = min_ttl
         self._active: ActiveCredential | None = None
@@ -195,20 +199,7 @@ class CredentialProvider:
         #: The process in which a thread is refreshing. A forked child must not wait for a thread of its parent.
         self._refreshing_pid: int | None = None
 
-    @classmethod
-    def from_connection(
-        cls, conn_id: str, method: str | None, credential: AccessToken | ApiSecret | None, min_ttl: float
-    ) -> CredentialProvider:
-        """
-        Return a provider that authenticates with a Connection.
-
-        Other parameters are those of the class.
-
-        :param conn_id: connection id
-        :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
-        """
-        return cls(Client(conn_id, method), credential, min_ttl)
-
+    # The flow of httpx is a generator, which cannot be sanitized.
     @sanitize_exceptions
     def get(self) -> ActiveCredential:
         """
@@ -216,9 +207,6 @@ class CredentialProvider:
 
         While the service is unavailable, a credential that is still valid is returned instead. The other threads get it
         also while one thread refreshes it.
-
-        :raises SealError: the first credential cannot be opened
-        :raises LoanAuthError: any error of :meth:`CredentialCache.get_or_refresh`
         """
         cached = self.get_cached()
         if cached is not None:
@@ -232,13 +220,14 @@ class CredentialProvider:
             return cached
         self._refreshing_pid = os.getpid()
         try:
-            return self._refresh(stale, rejected=False)
+            self._active = get_or_refresh(self._client, stale, self._min_ttl, rejected=False)
         except UnavailableError:
             if stale is None or not stale.start_grace_period():
                 raise
             return stale
         finally:
             self._refreshing_pid = None
+        return self._active
 
     def get_cached(self) -> ActiveCredential | None:
         """Return the credential if it is open, and fresh or still valid while it is refreshed; never blocks."""
@@ -251,18 +240,8 @@ class CredentialProvider:
 
     @sanitize_exceptions
     def refresh(self, rejected: ActiveCredential) -> ActiveCredential:
-        """
-        Return a credential other than one that the service rejected.
-
-        :param rejected: the credential that was rejected
-        :raises LoanAuthError: any error of :meth:`CredentialCache.get_or_refresh`
-        """
-        return self._refresh(rejected, rejected=True)
-
-    def _refresh(self, stale: ActiveCredential | None, *, rejected: bool) -> ActiveCredential:
-        self._active = _PROCESS_CACHE.get_or_refresh(
-            self._client, stale, self._min_ttl, issued=self._credential, rejected=rejected
-        )
+        """Return a credential other than one that the service rejected; or that one, if it may not be replaced yet."""
+        self._active = get_or_refresh(self._client, rejected, self._min_ttl, rejected=True)
         return self._active
 
     def _open(self, credential: AccessToken | ApiSecret) -> ActiveCredential:

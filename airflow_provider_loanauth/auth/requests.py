@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
+from urllib.parse import urlsplit
 
 from airflow_provider_loanauth._compat import get_current_context
-from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, MAX_RETRIES, BaseLoanAuth
+from airflow_provider_loanauth.auth.base import (
+    BODY_NOT_REPLAYABLE,
+    NOT_DEFERRABLE,
+    STILL_UNAUTHORIZED,
+    BaseLoanAuth,
+    check_credential,
+)
+from airflow_provider_loanauth.auth.refresh_policy import MAX_RETRIES
+from airflow_provider_loanauth.credentials import Credential
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
@@ -14,12 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from requests import PreparedRequest, Response
+    from typing_extensions import Self
 
-    from airflow_provider_loanauth.auth.active import ActiveCredential
     from airflow_provider_loanauth.auth.origin import OriginGuard
     from airflow_provider_loanauth.auth.refresh import CredentialProvider
+    from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 
 __all__ = ["LoanAuth"]
+
+_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
 
 class LoanAuth(BaseLoanAuth):
@@ -32,8 +45,8 @@ class LoanAuth(BaseLoanAuth):
 
     It sets ``Authorization: Bearer ...`` (RFC 6750), or for an API secret the headers ``secret`` and ``companyid``.
 
-    It refreshes the credential before it expires, and once after a 401. All threads of a process share one refresh. A
-    refresh that the service rejected is not repeated. The credential is sent only to the origin of the first request,
+    It refreshes the credential before it expires and after a 401. All tasks that use the Connection share one refresh.
+    A refresh that the service rejected is not repeated. The credential is sent only to the origin of the first request,
     only over https (http for loopback addresses), and not to the target of a redirect to a different origin. A request
     raises :class:`~airflow_provider_loanauth.exceptions.LoanAuthError` if its URL is not allowed, or if the credential
     cannot be opened or refreshed.
@@ -48,17 +61,26 @@ class LoanAuth(BaseLoanAuth):
     :raises ValueError: ``min_ttl`` is negative
     """
 
+    @overload
+    def __call__(self, request: PreparedRequest, /) -> PreparedRequest: ...
+    @overload
+    def __call__(self, login: str | None = ..., password: str | None = ..., /) -> Self: ...
     @sanitize_exceptions
-    def __call__(self, request: PreparedRequest) -> PreparedRequest:
+    def __call__(self, *args: Any) -> Any:
         """
         Add the credential to a request (the protocol of ``requests``).
 
-        :param request: the prepared request
+        As an ``auth_type``, Airflow's HTTP hook calls it without a request, and gets the object itself.
+
+        :param args: the prepared request
         :return: the same request
         :raises LoanAuthError: the URL is not https, or has a different origin than the first request; or the credential
             cannot be opened or refreshed
         :raises TypeError: the request is not a request of ``requests``
         """
+        if not args or isinstance(args[0], (str, type(None))):
+            return self
+        request: PreparedRequest = args[0]
         if not hasattr(request, "register_hook"):
             raise TypeError(
                 "This LoanAuth is for requests. For httpx, import LoanAuth from airflow_provider_loanauth.auth.httpx."
@@ -71,16 +93,17 @@ class LoanAuth(BaseLoanAuth):
         return request
 
     @classmethod
-    def from_task(cls, task_id: str, **kwargs: Any) -> Callable[..., LoanAuth]:
+    def from_task(cls, task_id: str, *, map_indexes: int | None = None, **kwargs: Any) -> Callable[..., LoanAuth]:
         """
         Return an ``auth_type`` for Airflow's HTTP hook and operator. It pulls the credential of a task when it is
-        called.
+        called. In a mapped task group, it pulls the one of its own map index.
 
-        :param task_id: id of the authenticating task in the same DAG run
+        :param task_id: id of the authenticating task in the same DAG run; in a task group, ``group.task``
+        :param map_indexes: map index of the authenticating task, if that is mapped
         :param kwargs: parameters of :class:`LoanAuth` other than ``credential``
         :return: a callable that returns a :class:`LoanAuth`, with the errors of its constructor
         """
-        return _FromTask(task_id, kwargs)
+        return _FromTask(task_id, map_indexes, kwargs)
 
 
 class _ResponseHook:
@@ -101,28 +124,34 @@ class _ResponseHook:
         request = response.request
         final = response
         if self._guard.is_bound_to(request.url or "") and self._guard.carries(request.headers, self._credential):
-            self._credential.record_response(response.status_code)
-            if response.status_code == HTTPStatus.UNAUTHORIZED and self._credential.should_refresh_on_401():
-                final = self._retry_unauthorized(response, send_kwargs)
+            final = self._retry_unauthorized(response, send_kwargs)
         if final.is_redirect and self._guard.is_cross_origin(final.url, final.headers["location"]):
             # requests copies the headers of this request to the next one, and removes only Authorization.
             self._guard.strip(request.headers)
         return final
 
     def _retry_unauthorized(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
-        for _ in range(MAX_RETRIES):
-            response = self._retry(response, send_kwargs)
-            if not self._credential.should_retry_again(response.status_code):
+        for retries_left in range(MAX_RETRIES, -1, -1):
+            if not self._credential.should_refresh_on(response.status_code) or not retries_left:
                 break
+            try:
+                rejected, self._credential = self._credential, self._provider.refresh(self._credential)
+            except BaseException:
+                response.close()
+                raise
+            if self._credential is rejected:
+                break
+            response = self._retry(response, send_kwargs)
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            _log.warning(STILL_UNAUTHORIZED, urlsplit(response.url).hostname)
         return response
 
     def _retry(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
-        """Refresh the credential, and send the request of a response again."""
+        """Send the request of a response again, with the refreshed credential."""
         from requests.exceptions import UnrewindableBodyError
         from requests.utils import rewind_body
 
         response.close()
-        self._credential = self._provider.refresh(self._credential)
         request = response.request
         # Change the headers of the original request, because requests copies them if it follows a redirect.
         self._guard.apply(request.headers, self._credential)
@@ -153,13 +182,28 @@ def _empty_hook(response: Response, **_: Any) -> Response:
 class _FromTask:
     """An ``auth_type``. Airflow calls it without arguments, or with login and password, which it ignores."""
 
-    def __init__(self, task_id: str, kwargs: dict[str, Any]) -> None:
+    def __init__(self, task_id: str, map_indexes: int | None, kwargs: dict[str, Any]) -> None:
         self.task_id = task_id
+        self.map_indexes = map_indexes
         self.kwargs = kwargs
 
     @sanitize_exceptions
     def __call__(self, *_: Any) -> LoanAuth:
-        return LoanAuth(get_current_context()["ti"].xcom_pull(task_ids=self.task_id), **self.kwargs)
+        instance = get_current_context()["ti"]
+        index = getattr(instance, "map_index", None)
+        pulled: Any = None
+        if self.map_indexes is not None:
+            pulled = instance.xcom_pull(task_ids=self.task_id, map_indexes=self.map_indexes)
+        elif index is not None and index >= 0:
+            # In a mapped task group, the authenticating task has the same index. Elsewhere, it has none.
+            pulled = instance.xcom_pull(task_ids=self.task_id, map_indexes=index)
+        if self.map_indexes is None and not isinstance(pulled, Credential):
+            pulled = instance.xcom_pull(task_ids=self.task_id)
+        check_credential(pulled, f"LoanAuth.from_task({self.task_id!r})")
+        return LoanAuth(pulled, **self.kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(NOT_DEFERRABLE if name == "__qualname__" else name)
 
     def __repr__(self) -> str:
         return f"LoanAuth.from_task({self.task_id!r})"

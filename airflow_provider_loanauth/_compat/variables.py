@@ -1,0 +1,91 @@
+"""Airflow Variables on each version: read, written and deleted without asking a worker's secrets backends."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from http import HTTPStatus
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_loanauth._compat import api_status, get_supervisor_channel, has_inherited_channel, supervisor_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class VariableConflictError(Exception):
+    """Another process wrote the same Variable at the same moment, so this one was not written."""
+
+
+def read_variable(key: str) -> str | None:
+    """Return the text of a Variable; None if there is none. Raises any error of Airflow."""
+    if _uses_supervisor():
+        # Not Variable.get of the SDK: it asks the worker's secrets backends first, and for it any error of the API
+        # server is "not found".
+        response = _send("GetVariable", key=key)
+        if type(response).__name__ == "ErrorResponse":
+            if response.error.value == "VARIABLE_NOT_FOUND":
+                return None
+            raise RuntimeError(response.error.value)
+        return str(response.value)
+    with _database() as (session, variable):
+        row = session.query(variable).filter(variable.key == key).one_or_none()
+        return None if row is None else row.val
+
+
+def write_variable(key: str, text: str, description: str) -> None:
+    """Write a Variable, or raise :class:`VariableConflictError`, or any error of Airflow."""
+    if _uses_supervisor():
+        # Not Variable.set of the SDK: it asks the worker's secrets backends too.
+        try:
+            _send("PutVariable", key=key, value=text, description=description)
+        except Exception as error:
+            # 3.0 deletes and inserts, so its API server responds with an error to one of two writers.
+            if api_status(error) in (HTTPStatus.CONFLICT, HTTPStatus.INTERNAL_SERVER_ERROR):
+                raise VariableConflictError from None
+            raise
+        return
+    try:
+        with _database() as (session, variable):
+            row = session.query(variable).filter(variable.key == key).one_or_none() or variable(key=key)
+            row.val, row.description = text, description
+            session.add(row)
+    except Exception as error:
+        # Two writers that insert the same key: one of them fails, on MySQL with a deadlock.
+        if type(error).__name__ == "IntegrityError" or "deadlock" in str(error).lower():
+            raise VariableConflictError from None
+        raise
+
+
+def delete_variable(key: str) -> None:
+    """Delete a Variable, if there is one. Raises any error of Airflow."""
+    if _uses_supervisor():
+        _send("DeleteVariable", key=key)
+        return
+    with _database() as (session, variable):
+        session.query(variable).filter(variable.key == key).delete()
+
+
+def list_variables(prefix: str) -> list[str]:
+    """Return the keys with a prefix, from the database: the Test button and the command know no connection id."""
+    with _database() as (session, variable):
+        return [key for (key,) in session.query(variable.key).filter(variable.key.startswith(prefix, autoescape=True))]
+
+
+def _uses_supervisor() -> bool:
+    if has_inherited_channel():
+        # Each of the two processes may get the response to the other one.
+        raise RuntimeError("forked from a task")
+    return get_supervisor_channel() is not None
+
+
+def _send(message: str, **fields: Any) -> Any:
+    comms = import_module("airflow.sdk.execution_time.comms")
+    with supervisor_lock():
+        return get_supervisor_channel().send(getattr(comms, message)(**fields))
+
+
+@contextmanager
+def _database() -> Iterator[tuple[Any, Any]]:
+    with import_module("airflow.utils.session").create_session() as session:
+        yield session, import_module("airflow.models.variable").Variable

@@ -1,0 +1,211 @@
+"""A credential in use in this process: when it is refreshed before its expiry, and when after a 401. All numbers."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_loanauth.connection.methods import METHODS
+from airflow_provider_loanauth.redaction import NotForXCom, SecretStr, mask
+
+if TYPE_CHECKING:
+    from airflow_provider_loanauth.connection.settings import Settings
+    from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+    from airflow_provider_loanauth.service.client import AuthenticationResult
+
+#: Default number of seconds before its expiry at which a credential is refreshed.
+MIN_TTL = 60.0
+#: Largest fraction of the lifetime that must be left. With ``min_ttl`` alone, a token with a lifetime below ``min_ttl``
+#: would be refreshed for every request.
+MAX_REFRESH_FRACTION = 0.1
+#: Seconds between two attempts to refresh a credential that is still valid.
+GRACE_PERIOD = 10.0
+#: How often one request is retried after a 401. The first retry may have a credential that was requested long ago.
+MAX_RETRIES = 2
+#: Seconds for which this process does not replace a credential that it requested and the service never accepted.
+UNTESTED_SECONDS = 60.0
+#: Seconds before a credential that replaced a rejected one (401) is replaced after a 401 too: the first time, and at
+#: most. The time doubles with each replacement, until a credential lives for ``LIVED_SECONDS``.
+MIN_401_SECONDS, MAX_401_SECONDS, LIVED_SECONDS = 10.0, 300.0, 600.0
+#: An authenticating task takes a shared credential over, if this fraction of its lifetime is left, or, without a known
+#: lifetime, if it is younger than this many seconds.
+MIN_TAKEOVER_FRACTION, MAX_TAKEOVER_AGE = 0.5, 600.0
+
+
+@dataclass(eq=False, kw_only=True)
+class ActiveCredential(NotForXCom):
+    """A credential in use in this process. Ages and deadlines are those of the monotonic clock, which never jumps."""
+
+    value: str = field(repr=False)
+    conn_id: str
+    method: str
+    #: Company id that is sent with an API secret.
+    company_id: str | None = None
+    #: When it was requested, and when it expires (UTC; None if not known).
+    issued_at: datetime
+    expires_at: datetime | None = None
+    #: Seconds from issue to expiry; None if they are not known.
+    lifetime: float | None = None
+    #: Seconds since it was requested.
+    age: float = 0.0
+    #: Seconds until it expires; None if they are not known.
+    expires_in: float | None = None
+    #: Whether this process requested it from the service.
+    issued_here: bool = False
+    #: Age, in seconds, from which it may be replaced after a 401.
+    min_401_age: float = 0.0
+    _requested_at: float = field(init=False)
+    _deadline: float = field(init=False)
+    _accepted: bool = field(default=False, init=False)
+    _grace_until: float = field(default=-math.inf, init=False)
+
+    def __post_init__(self) -> None:
+        """Convert seconds to times of the monotonic clock."""
+        now = time.monotonic()
+        self._requested_at = now - self.age
+        self._deadline = math.inf if self.expires_in is None else now + self.expires_in
+
+    @classmethod
+    def open(cls, credential: AccessToken | ApiSecret) -> ActiveCredential:
+        """Open a sealed credential from XCom. Only here the wall clock counts: another machine may have issued it."""
+        now = time.time()
+        lifetime = expires_in = None
+        if credential.expires_at is not None:
+            lifetime = (credential.expires_at - credential.issued_at).total_seconds()
+            expires_in = credential.expires_at.timestamp() - now
+            if lifetime <= 0:
+                # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
+                lifetime = expires_in = None
+        return cls(
+            value=credential.value,
+            conn_id=credential.conn_id,
+            method=credential.method,
+            issued_at=credential.issued_at,
+            expires_at=credential.expires_at,
+            lifetime=lifetime,
+            age=now - credential.issued_at.timestamp(),
+            expires_in=expires_in,
+        )
+
+    @classmethod
+    def issued(cls, result: AuthenticationResult, *, age: float, min_401_age: float) -> ActiveCredential:
+        """Return the credential that this process has just requested, and mask it."""
+        mask(result.response.secrets)
+        settings = result.settings
+        return cls(
+            value=result.response.credential,
+            conn_id=settings.conn_id,
+            method=settings.method,
+            company_id=settings.company_id,
+            issued_at=result.requested_at,
+            expires_at=result.expires_at,
+            lifetime=result.lifetime,
+            age=age,
+            expires_in=None if result.lifetime is None else result.lifetime - age,
+            issued_here=True,
+            min_401_age=min_401_age,
+        )
+
+    @classmethod
+    def shared(cls, settings: Settings, stored: dict[str, Any], age: float) -> ActiveCredential:
+        """Return the credential that another process stored (``auth/shared_login.py``), and mask it."""
+        value, lifetime, expires_at = SecretStr(stored["value"]), stored["lifetime"], stored["expires_at"]
+        mask([value])
+        return cls(
+            value=value,
+            conn_id=settings.conn_id,
+            method=settings.method,
+            company_id=settings.company_id,
+            issued_at=datetime.fromisoformat(stored["issued_at"]),
+            expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
+            lifetime=lifetime,
+            age=age,
+            expires_in=None if lifetime is None else lifetime - age,
+            min_401_age=stored["min_401_age"],
+        )
+
+    def seal(self) -> AccessToken | ApiSecret:
+        """Return the sealed credential, which can be stored in XCom."""
+        return self.credential_type.seal(
+            self.value,
+            method=self.method,
+            conn_id=self.conn_id,
+            issued_at=self.issued_at,
+            expires_at=self.expires_at,
+        )
+
+    @property
+    def credential_type(self) -> type[AccessToken | ApiSecret]:
+        """The class of the sealed credential."""
+        return METHODS[self.method].credential_type
+
+    @property
+    def current_age(self) -> float:
+        """Seconds since it was requested."""
+        return time.monotonic() - self._requested_at
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until it expires, negative if it has expired; None if its lifetime is not known."""
+        return None if math.isinf(self._deadline) else self._deadline - time.monotonic()
+
+    def is_valid(self) -> bool:
+        """Return whether the credential has not expired. Without a known lifetime, only a 401 shows that it has."""
+        return time.monotonic() < self._deadline
+
+    def is_fresh(self, min_ttl: float) -> bool:
+        """
+        Return whether more than ``min_ttl`` seconds are left, or a tenth of the lifetime if that is less.
+
+        A credential without a known lifetime is always fresh.
+        """
+        left = self.seconds_left
+        if left is None or self.lifetime is None:
+            return True
+        if time.monotonic() < min(self._grace_until, self._deadline):
+            return True
+        return left > min(min_ttl, self.lifetime * MAX_REFRESH_FRACTION)
+
+    def can_be_taken_over(self) -> bool:
+        """Return whether enough of its life is left for an authenticating task to hand it on."""
+        left = self.seconds_left
+        if left is None or self.lifetime is None:
+            return self.current_age < MAX_TAKEOVER_AGE
+        return left >= self.lifetime * MIN_TAKEOVER_FRACTION
+
+    def start_grace_period(self) -> bool:
+        """
+        Return whether the credential has a known lifetime and has not expired. If so, treat it as fresh for
+        ``GRACE_PERIOD`` seconds, so that requests continue with it while it is refreshed, and during an outage.
+        """
+        if math.isinf(self._deadline) or not self.is_valid():
+            return False
+        self._grace_until = time.monotonic() + GRACE_PERIOD
+        return True
+
+    def should_refresh_on(self, status: int) -> bool:
+        """
+        Record the status of a response to a request with this credential; return whether to refresh and to retry.
+
+        A 401 is a reason, except in two cases. If this process has just requested the credential and the service has
+        not accepted it yet, a new credential would be rejected too. And if the credential has itself just replaced a
+        rejected one, the 401 is about the request, or the service is broken: replacing it again would only add logins.
+        """
+        if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110 §15.3; only a 2xx shows that the service accepted it
+            self._accepted = True
+        if status != HTTPStatus.UNAUTHORIZED:
+            return False
+        age = self.current_age
+        untested = self.issued_here and not self._accepted and age < UNTESTED_SECONDS
+        return not untested and age >= self.min_401_age
+
+
+def next_min_401_age(age: float, min_401_age: float) -> float:
+    """Return :attr:`ActiveCredential.min_401_age` for the credential that replaces a rejected one of this age."""
+    if age >= LIVED_SECONDS:
+        return MIN_401_SECONDS
+    return min(max(2 * min_401_age, MIN_401_SECONDS), MAX_401_SECONDS)
