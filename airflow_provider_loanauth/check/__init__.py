@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
+
 if TYPE_CHECKING:
     from airflow_provider_loanauth.check.report import Report
 
 __all__ = ["check_connection"]
 
 
-def check_connection(conn_id: str, method: str | None = None, *, login: bool = False) -> Report:
+def check_connection(conn_id: str = DEFAULT_CONN_ID, method: str | None = None, *, login: bool = False) -> Report:
     """
     Check everything between this machine and a working login, step by step.
 
@@ -22,6 +24,6 @@ def check_connection(conn_id: str, method: str | None = None, *, login: bool = F
     :return: the report, which contains no secret. Problems are steps of the report, and not exceptions
     """
     # Airflow's command line imports this package at its start, so nothing else is imported before it is needed.
-    from airflow_provider_loanauth.check.run import run
+    from airflow_provider_loanauth.check.steps import run
 
     return run(conn_id, method, login=login)

@@ -12,12 +12,11 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow_provider_loanauth.get_provider_info import METHOD_NAMES
+from airflow_provider_loanauth.check import check_connection
+from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID, METHOD_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from airflow_provider_loanauth.check.report import Report
 
 #: Exit code if nothing was checked. ``argparse`` has the same for a wrong command line.
 NOTHING_CHECKED = 2
@@ -31,10 +30,17 @@ DESCRIPTION = (
 EPILOG = "Exit codes: 0 usable; 1 not usable; 2 cannot tell, for example because the service is down."
 #: Flags and options of each argument, as ``ArgumentParser.add_argument`` and ``airflow.cli.cli_config.Arg`` take them.
 ARGUMENTS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-    (("conn_id",), {"metavar": "CONN_ID", "help": "id of the connection"}),
+    (
+        ("conn_id",),
+        {
+            "metavar": "CONN_ID",
+            "nargs": "?",
+            "default": DEFAULT_CONN_ID,
+            "help": f"id of the connection; default: {DEFAULT_CONN_ID}",
+        },
+    ),
     (("--method",), {"choices": [*METHOD_NAMES], "help": "method to check; default: that of the connection"}),
     (("--login",), {"action": "store_true", "help": "log in once, if the steps before succeeded"}),
-    (("--capture",), {"metavar": "FILE", "help": "with --login: write a transcript of the response, without its data"}),
     (("--json",), {"action": "store_true", "help": "print a JSON document"}),
 )
 
@@ -56,12 +62,7 @@ def get_cli_commands() -> list[Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Run a command of ``python -m airflow_provider_loanauth``.
-
-    :param arguments: the command and its arguments; None: those of this process
-    :return: exit code
-    """
+    """Run a command of ``python -m airflow_provider_loanauth``, and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m airflow_provider_loanauth", description=GROUP_HELP)
     check = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
         "check", help=HELP, description=DESCRIPTION, epilog=EPILOG
@@ -72,48 +73,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_and_exit(parsed: argparse.Namespace) -> NoReturn:
-    """
-    Run the command ``check`` and end the process.
-
-    :param parsed: the arguments
-    """
+    """Run the command as Airflow's command line does."""
     sys.exit(run(parsed))
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """
-    Run the command ``check``, and print its report on standard output.
-
-    :param parsed: the arguments
-    :return: exit code
-    """
-    report, note, code = _executed(parsed)
-    if note:
-        sys.stderr.write(f"{note}\n")
-    if report is None:
-        return code
-    # The encoding of a terminal in a container may lack the marks.
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout.write(f"{report.to_json() if parsed.json else report}\n")
-    return code
-
-
-def _executed(parsed: argparse.Namespace) -> tuple[Report | None, str, int]:
-    """Execute the command without log lines: Airflow prints them on standard output, and some contain SQL."""
+    """Check a Connection, print the report on standard output, and return the exit code."""
+    # No log lines: Airflow prints them on standard output, and some contain SQL.
     disabled = logging.root.manager.disable
     logging.disable()
     try:
         # Whatever is printed all the same must not get into a JSON document.
         with contextlib.redirect_stdout(sys.stderr):
-            from airflow_provider_loanauth.check.command import execute
-
-            return execute(parsed.conn_id, parsed.method, login=parsed.login, capture=parsed.capture)
+            report = check_connection(parsed.conn_id, parsed.method, login=parsed.login)
     except Exception as error:  # noqa: BLE001 - its text may contain a secret, and exit code 1 means "not usable"
-        note = (
+        sys.stderr.write(
             f"The check itself failed ({type(error).__name__}), so it cannot tell anything about the connection. Check "
-            "that `airflow version` works in this shell."
+            "that `airflow version` works in this shell.\n"
         )
-        return None, note, NOTHING_CHECKED
+        return NOTHING_CHECKED
     finally:
         logging.disable(disabled)
+    # The encoding of a terminal in a container may lack the marks.
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stdout.write(f"{report.to_json() if parsed.json else report}\n")
+    return report.exit_code

@@ -4,38 +4,65 @@ from __future__ import annotations
 
 import json
 import textwrap
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING
-
-from airflow_provider_loanauth.check.step import Outcome
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from airflow_provider_loanauth.check.step import Step
+__all__ = ["Report", "Step"]
 
-__all__ = ["Report"]
+Outcome: TypeAlias = Literal["ok", "failed", "unknown", "not_checked"]
+Status: TypeAlias = Literal["usable", "not_usable", "unknown"]
 
 #: Version of the JSON document. It changes if a member is removed, renamed or gets another meaning.
 FORMAT = 1
-_WIDTH = 12
-_INDENT = " " * (_WIDTH + 2)
-_LINE_LENGTH = 100
+#: Names of the steps in the JSON document, and their titles in the text, in order.
+TITLES = {
+    "settings": "Settings",
+    "fernet_key": "Fernet key",
+    "shared_login": "Shared login",
+    "host_name": "Host name",
+    "tcp": "TCP",
+    "proxy": "Proxy",
+    "tls": "TLS",
+    "response": "Response",
+    "clock": "Clock",
+    "allow_list": "Allow-list",
+    "login": "Login",
+}
+EXIT_CODES: dict[Status, int] = {"usable": 0, "not_usable": 1, "unknown": 2}
+#: The last lines of the text.
+SUMMARIES: dict[Status, str] = {
+    "usable": "Usable.",
+    "not_usable": "Not usable: correct what the lines with ✗ say, and check again.",
+    "unknown": "Cannot tell: see the lines with ✗ and ?, and check again later or in another place.",
+}
+#: Marks in front of the lines of the text.
+MARKS = {"ok": "✓", "failed": "✗", "unknown": "?", "not_checked": "–"}  # noqa: RUF001 - a dash
+_INDENT = " " * 14
 
 
-class Status(str, Enum):
-    """The result of a whole check. The value is that of the JSON document."""
+@dataclass(frozen=True)
+class Step:
+    """
+    One step of a check, as in ``docs/checking.md``.
 
-    USABLE = "usable"
-    NOT_USABLE = "not_usable"
-    UNKNOWN = "unknown"
+    :param name: name in the JSON document
+    :param outcome: ``ok``, ``failed``, ``unknown`` or ``not_checked``
+    :param message: sentences that say what was found, and what to do; never contains a secret
+    :param details: values for programs, as JSON can represent them; never contains a secret
+    :param temporary: whether a failed step may succeed later without any change
+    :param warnings: sentences about risky values, which do not change the outcome
+    """
 
-    @property
-    def exit_code(self) -> int:
-        """The exit code of the command."""
-        return {"usable": 0, "not_usable": 1, "unknown": 2}[self.value]
+    name: str
+    outcome: Outcome
+    message: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    temporary: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +71,13 @@ class Report:
     The result of a check, which :func:`check_connection` returns. It contains no secret. ``str`` returns the text
     that the command prints.
 
-    :param conn_id: the connection id; only its start if Airflow did not find the Connection
+    :param conn_id: the connection id
     :param method: the method that was checked; None if the settings could not be read
     :param machine: host name of the machine that was checked
     :param versions: versions of the provider, Airflow and Python
     :param checked_at: when the check began (UTC)
     :param steps: the steps, in order
+    :param response: description of the response to the login, without a value of it; None: there was none
     """
 
     conn_id: str
@@ -58,70 +86,48 @@ class Report:
     versions: Mapping[str, str]
     checked_at: datetime
     steps: tuple[Step, ...]
+    response: Mapping[str, Any] | None = None
 
     @property
     def status(self) -> Status:
         """Whether the Connection can be used on this machine: ``usable``, ``not_usable`` or ``unknown``."""
-        failed = [step for step in self.steps if step.outcome is Outcome.FAILED]
+        failed = [step for step in self.steps if step.outcome == "failed"]
         if any(not step.temporary for step in failed):
-            return Status.NOT_USABLE
-        if failed or any(step.outcome is Outcome.UNKNOWN for step in self.steps):
-            return Status.UNKNOWN
-        return Status.USABLE
+            return "not_usable"
+        return "unknown" if failed or any(step.outcome == "unknown" for step in self.steps) else "usable"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        return EXIT_CODES[self.status]
 
     def __str__(self) -> str:
         """Return the report as lines of text, without a line end after the last one."""
-        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         lines = [
             f"Connection {self.conn_id!r}{f', method {self.method!r}' if self.method else ''}",
             f"Checked on {self.machine} at {self.checked_at:%Y-%m-%d %H:%M:%S} UTC",
-            versions,
+            ", ".join(f"{name} {version}" for name, version in self.versions.items()),
             "",
         ]
         for step in self.steps:
-            lines.append(_wrapped(f"{step.outcome.mark} {step.title:{_WIDTH}}", step.message))
+            lines.append(_wrapped(f"{MARKS[step.outcome]} {TITLES[step.name]:12}", step.message))
             lines += [_wrapped(_INDENT, f"Warning: {warning}") for warning in step.warnings]
-        return "\n".join([*lines, "", self._summary()])
-
-    def _summary(self) -> str:
-        if self.status is Status.NOT_USABLE:
-            return "Not usable: correct what the lines with ✗ say, and check again."
-        if self.status is Status.UNKNOWN:
-            return "Cannot tell: see the lines with ✗ and ?, and check again later or in another place."
-        if any(step.name == "login" and step.outcome is Outcome.OK for step in self.steps):
-            return "Usable."
-        return "Usable, as far as it can be checked without a login."
+        summary = SUMMARIES[self.status]
+        if self.status == "usable" and not any(step.name == "login" and step.outcome == "ok" for step in self.steps):
+            summary = "Usable, as far as it can be checked without a login."
+        return "\n".join([*lines, "", summary])
 
     def to_json(self) -> str:
         """Return the report as a JSON document, which ``docs/checking.md`` describes."""
-        document = {
-            "format": FORMAT,
-            "conn_id": self.conn_id,
-            "method": self.method,
-            "machine": self.machine,
-            "versions": dict(self.versions),
-            "checked_at": self.checked_at.isoformat(),
-            "status": self.status.value,
-            "steps": [
-                {
-                    "name": step.name,
-                    "outcome": step.outcome.value,
-                    "temporary": step.temporary,
-                    "message": step.message,
-                    "warnings": list(step.warnings),
-                    "details": dict(step.details),
-                }
-                for step in self.steps
-            ],
-        }
-        return json.dumps(document, indent=2)
+        document = asdict(self) | {"checked_at": self.checked_at.isoformat(), "status": self.status}
+        return json.dumps({"format": FORMAT} | document, indent=2)
 
 
 def _wrapped(start: str, text: str) -> str:
     # Addresses and paths stay in one piece, so that they can be copied.
     return textwrap.fill(
         text,
-        _LINE_LENGTH,
+        width=100,
         initial_indent=start,
         subsequent_indent=_INDENT,
         break_long_words=False,

@@ -1,0 +1,121 @@
+"""
+A description of the response to a login, for the maintainers: it shows no value of the response.
+
+Names are constants of the interface and of RFC 7519. The rest are JSON types, lengths, counts and durations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_loanauth.exceptions import ResponseError
+from airflow_provider_loanauth.models import differences, from_json, interface_fields
+from airflow_provider_loanauth.service.protocol import MAX_CREDENTIAL_BYTES, parse_json
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from datetime import datetime
+
+    from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
+
+#: Header fields of the responses in the interface (§4.1, §4.3), in lower case.
+_HEADERS = """
+    access-control-allow-credentials access-control-allow-origin access-control-expose-headers cache-control connection
+    content-encoding content-type date pragma transfer-encoding vary x-content-type-options x-frame-options
+    x-xss-protection
+"""
+#: Registered claims (RFC 7519 §4.1), and types of a token (RFC 7519 §5.1, RFC 9068 §2.1).
+CLAIMS = ("iss", "sub", "aud", "exp", "nbf", "iat", "jti")
+TOKEN_TYPES = ("JWT", "at+jwt")
+#: Seconds of a day. A longer duration is rounded to whole days, so that no long number of the service is shown.
+DAY = 86_400
+#: Seconds; a longer duration is not shown, because it is probably a time or something else.
+MAX_DURATION = 400 * DAY
+_JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
+
+
+def describe(request: WireRequest, response: WireResponse, requested_at: datetime) -> dict[str, Any]:
+    """Describe a response, successful or not, to a request that was sent at a time (UTC)."""
+    from jwt.algorithms import get_default_algorithms
+
+    document = parse_json(response.body)
+    fields = document if isinstance(document, dict) else {}
+    interface = interface_fields(request.response_model)
+    inner = {
+        f"{parent}.{name}": value
+        for parent in interface
+        if isinstance(fields.get(parent), dict)
+        for name, value in fields[parent].items()
+    }
+    known = {path: _described(value) for path, value in (fields | inner).items() if path in interface}
+    headers = {name: len(response.headers[name]) for name in _HEADERS.split() if name in response.headers}
+    header, claims = _decoded(fields.get("access_token"))
+    try:
+        parsed = from_json(request.response_model, fields)
+        missing, unusable = differences(parsed)
+    except ResponseError:  # there is no credential
+        parsed, missing, unusable = None, [], []
+    return {
+        "status": response.status,
+        "headers": headers,
+        "other_headers": len(response.headers) - len(headers),
+        "body": "not JSON" if document is None else _described(document),
+        "failure": response.failure and type(response.failure).__name__,
+        "fields": known,
+        "other_fields": len(fields) + len(inner) - len(known),
+        "token": {
+            "alg": _registered(header.get("alg"), get_default_algorithms()),
+            "typ": _registered(header.get("typ"), TOKEN_TYPES),
+            "claims": {name: _described(claims[name]) for name in CLAIMS if name in claims},
+            "other_claims": len(claims.keys() - CLAIMS),
+        },
+        "seconds": _durations(parsed, claims, int(requested_at.timestamp())),
+        "differences": {"missing": missing, "null_or_of_another_type": unusable} if parsed else None,
+    }
+
+
+def _described(value: Any) -> str:
+    """Return the type of a JSON value, with its number of characters, digits or members."""
+    kind = _JSON_TYPES.get(type(value), "null")
+    if kind == "integer":
+        return f"integer, length {len(str(abs(value)))}"
+    return f"{kind}, length {len(value)}" if isinstance(value, (str, dict, list)) else kind
+
+
+def _decoded(token: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return header and claims of a JSON web token without verifying them; empty if it is no such token."""
+    import jwt
+
+    # Parsing a longer one takes seconds.
+    if not isinstance(token, str) or len(token) > MAX_CREDENTIAL_BYTES:
+        return {}, {}
+    try:
+        decoded = jwt.decode_complete(token, options={"verify_signature": False})
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        return {}, {}
+    return decoded["header"], decoded["payload"]
+
+
+def _registered(value: Any, registered: Collection[str]) -> str | None:
+    if value is None:
+        return None
+    return value if isinstance(value, str) and value in registered else "another value"
+
+
+def _durations(parsed: Any, claims: Mapping[str, Any], requested: int) -> dict[str, int | None]:
+    """Return the lifetimes; and what the number ``valid`` means, if it is a time."""
+    valid = getattr(parsed, "valid", None)
+    return {
+        "exp - iat": _duration(claims.get("iat"), claims.get("exp")),
+        "expires_in": _duration(0, getattr(parsed, "expires_in", None)),
+        "valid - request, if in seconds": _duration(requested, valid),
+        "valid - request, if in milliseconds": _duration(requested * 1000, valid, unit=1000),
+    }
+
+
+def _duration(start: Any, end: Any, unit: int = 1) -> int | None:
+    """Return seconds; whole days if it is longer than one; None without two integers, or if it is too long."""
+    if type(start) is not int or type(end) is not int or abs(end - start) > MAX_DURATION * unit:
+        return None
+    seconds = (end - start) / unit
+    return round(seconds) if abs(seconds) <= DAY else round(seconds / DAY) * DAY
