@@ -8,7 +8,10 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from airflow_provider_loanauth._compat import BaseHook, current_task, run_in_thread
+from airflow_provider_loanauth._compat import BaseHook, run_in_thread
+from airflow_provider_loanauth.auth import refresh  # noqa: TID253 - DAG parsing does not import the hook
+from airflow_provider_loanauth.auth.base import check_credential
+from airflow_provider_loanauth.auth.login_variables import end_rejection
 from airflow_provider_loanauth.auth.requests import LoanAuth
 from airflow_provider_loanauth.connection.form import form_behaviour, form_widgets
 from airflow_provider_loanauth.connection.methods import Method
@@ -23,7 +26,7 @@ from airflow_provider_loanauth.get_provider_info import (
 )
 from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
-from airflow_provider_loanauth.service.memory import PROCESS_FAILURES, FailureMemory
+from airflow_provider_loanauth.service.logins import LOGINS, Logins
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.auth.session import PricingSession
@@ -49,8 +52,7 @@ class LoanAuthHook(BaseHook):
     """
     Authenticates to the loan pricing service with one of its three methods (``service-interface.md`` §4).
 
-    All hooks and ``LoanAuth`` objects of a process share what it remembers of a failed authentication
-    (``docs/using-credentials.md``).
+    All tasks that use one Connection and method share one login (``docs/using-credentials.md``).
 
     :param loanauth_conn_id: id of the :ref:`connection <howto/connection:loanauth>`
     :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
@@ -62,6 +64,8 @@ class LoanAuthHook(BaseHook):
     default_conn_name = DEFAULT_CONN_ID
     conn_type = CONN_TYPE
     hook_name = HOOK_NAME
+    #: Whether the error of an unknown connection id shows it whole. In user code, it may be a token.
+    _show_id = False
 
     def __init__(
         self,
@@ -91,7 +95,7 @@ class LoanAuthHook(BaseHook):
         """A client with the connection, method and attempts that this hook has now."""
         return self._client(self.method, self.max_attempts)
 
-    def _client(self, method: str | None, max_attempts: int, failures: FailureMemory = PROCESS_FAILURES) -> Client:
+    def _client(self, method: str | None, max_attempts: int, logins: Logins = LOGINS) -> Client:
         return Client(
             self.loanauth_conn_id,
             method,
@@ -99,7 +103,8 @@ class LoanAuthHook(BaseHook):
             get_connection=self.get_connection,
             log=self.log,
             logged_warnings=self._logged_warnings,
-            failures=failures,
+            logins=logins,
+            show_id=self._show_id,
         )
 
     @sanitize_exceptions
@@ -151,32 +156,33 @@ class LoanAuthHook(BaseHook):
         :return: the response, in plaintext and masked in this task's logs; it cannot be stored in XCom
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
-        client = self.client
-        response = client.authenticate(client.settings(method)).response
-        mask(response.secrets)
-        return response
+        return self._authenticate(method)
 
     @sanitize_exceptions
-    def get_credential(self, method: Method | None = None) -> AccessToken | ApiSecret:
+    def get_credential(self, method: Method | None = None, reuse: bool = True) -> AccessToken | ApiSecret:
         """
-        Authenticate and return a sealed credential, which can be stored in XCom.
+        Return a sealed credential, which can be stored in XCom.
+
+        It is that of the shared login, if at least half of its lifetime is left, or, without a known lifetime, if it is
+        younger than ten minutes. Otherwise this authenticates for all tasks that use the Connection.
 
         :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
+        :param reuse: False: always authenticate
         :raises SealError: Airflow has no usable Fernet key; no request was sent
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
         require_fernet()
         client = self.client
-        return client.authenticate(client.settings(method)).seal(current_task())
+        return refresh.get_credential(client, client.settings(method), reuse=reuse).seal()
 
     @sanitize_exceptions
-    async def aget_credential(self, method: Method | None = None) -> AccessToken | ApiSecret:
+    async def aget_credential(self, method: Method | None = None, reuse: bool = True) -> AccessToken | ApiSecret:
         """
         Do the same as :meth:`get_credential` without blocking the event loop.
 
         Parameters, result and errors are those of :meth:`get_credential`.
         """
-        return await run_in_thread(partial(self.get_credential, method))
+        return await run_in_thread(partial(self.get_credential, method, reuse))
 
     @sanitize_exceptions
     def get_plaintext(self, method: Method | None = None) -> str:
@@ -186,10 +192,13 @@ class LoanAuthHook(BaseHook):
         :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
+        return self._authenticate(method).credential
+
+    def _authenticate(self, method: str | None) -> TokenResponse | ApiSecretResponse:
         client = self.client
-        response = client.authenticate(client.settings(method)).response
+        response = refresh.authenticate(client, client.settings(method)).response
         mask(response.secrets)
-        return response.credential
+        return response
 
     @sanitize_exceptions
     def get_conn(self, credential: AccessToken | ApiSecret | _NotGiven = _NotGiven.NOT_GIVEN) -> PricingSession:
@@ -212,14 +221,8 @@ class LoanAuthHook(BaseHook):
             client = self.client
             auth = LoanAuth.from_client(client)
         else:
-            # Reject None too: xcom_pull returns it when there is no credential, and every mapped task would then log in
-            # on its own.
-            given: type[Any] = type(credential)
-            if not issubclass(given, (AccessToken, ApiSecret)):
-                raise TypeError(
-                    f"get_conn was given {given.__name__} instead of a credential: did the authenticating task run, "
-                    "and is its task id right in xcom_pull?"
-                )
+            # Reject None too: xcom_pull returns it when there is no credential.
+            check_credential(credential, "get_conn")
             if credential.conn_id != self.loanauth_conn_id:
                 raise ValueError(
                     f"get_conn was given a credential of connection {credential.conn_id!r}, which is not the "
@@ -235,13 +238,14 @@ class LoanAuthHook(BaseHook):
         """
         Authenticate once, with one attempt (the Test button of the Connection form).
 
-        This sends a request also if this process remembers a failure of the same Connection. If it succeeds, the
-        process forgets that failure. If it fails, the process does not remember it.
+        This sends a request also if a failure of the same Connection is remembered. If it succeeds, that failure is
+        forgotten, also by other processes, where this one has access to Airflow's database. If it fails, nothing
+        remembers that.
 
         :return: whether it succeeded, and a message: the user, the method and the expiry; or what is wrong
         """
         hint = ""
-        client = self._client(self.method, max_attempts=1, failures=FailureMemory())
+        client = self._client(self.method, max_attempts=1, logins=Logins())
         try:
             settings = client.settings()
             hint = f" {_worker_hint()}"
@@ -251,7 +255,8 @@ class LoanAuthHook(BaseHook):
             # Airflow tests with a random connection id, so the message must not show it.
             error.conn_id = None
             return False, f"{error}{hint}"
-        PROCESS_FAILURES.forget(settings)
+        LOGINS.forget(settings)
+        end_rejection(settings)
         return True, result.summary()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow_provider_loanauth._compat import BaseOperator
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret  # noqa: TC001
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
@@ -38,6 +38,8 @@ class LoanAuthOperator(BaseOperator):
     :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt`` (templated)
     :param seal: encrypt the credential for XCom; False pushes the plaintext, which is then stored unencrypted in the
         metadata database and shown in the UI
+    :param reuse: take the shared login of the Connection over, if enough of its lifetime is left; False: always
+        authenticate
     """
 
     template_fields: Sequence[str] = ("loanauth_conn_id", "method")
@@ -49,12 +51,14 @@ class LoanAuthOperator(BaseOperator):
         loanauth_conn_id: str = DEFAULT_CONN_ID,
         method: Method | str | None = None,
         seal: bool = True,
+        reuse: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.loanauth_conn_id = loanauth_conn_id
         self.method = method
         self.seal = seal
+        self.reuse = reuse
 
     @cached_property
     def hook(self) -> LoanAuthHook:
@@ -62,7 +66,9 @@ class LoanAuthOperator(BaseOperator):
         # Imported when a task runs, because DAG parsing does not need it, and it takes longest to load.
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-        return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method))
+        hook = LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method))
+        hook._show_id = True  # noqa: SLF001 - an operator's id is stored in plaintext anyway
+        return hook
 
     @sanitize_exceptions
     def execute(self, context: Context) -> AccessToken | ApiSecret | str:  # noqa: ARG002 - Airflow's signature
@@ -73,30 +79,31 @@ class LoanAuthOperator(BaseOperator):
         :raises SealError: Airflow has no usable Fernet key; no request was sent
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
-        return self.hook.get_credential() if self.seal else self.hook.get_plaintext()
+        return self.hook.get_credential(reuse=self.reuse) if self.seal else self.hook.get_plaintext()
 
 
 class LoanAuthForgetOperator(BaseOperator):
     """
     Delete a credential from XCom when the tasks that use it have ended. The operator is suitable as a teardown.
 
-    A refreshed credential, which tasks share through XCom, is deleted too. Both stay valid at the service until they
-    expire, because the interface shows no way to revoke them. If a task received the credential as an argument, Airflow
-    keeps a sealed copy in that task's rendered fields, which this operator does not delete. Of a mapped task, values
-    with a map index below ``[core] max_map_length`` are deleted; on Airflow 3.0, an empty value replaces each of them.
-    The task logs a warning if any value remains.
+    The credential stays valid at the service until it expires, because the interface shows no way to revoke it. If a
+    task received the credential as an argument, Airflow keeps a sealed copy in that task's rendered fields, which this
+    operator does not delete. Of a mapped task, values with a map index below ``[core] max_map_length`` are deleted; on
+    Airflow 3.0, an empty value replaces each of them. The task logs a warning if any value remains.
 
-    Takes every parameter of Airflow's operators in addition to this one:
+    Takes every parameter of Airflow's operators in addition to these:
 
     :param credential_task_id: id of the task that returned the credential, in the same DAG run (templated)
+    :param shared: also delete the shared login of its Connection, which other DAGs may use: the next task logs in
     """
 
     template_fields: Sequence[str] = ("credential_task_id",)
     ui_color = "#d9e8f5"
 
-    def __init__(self, *, credential_task_id: str, **kwargs: Any) -> None:
+    def __init__(self, *, credential_task_id: str, shared: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.credential_task_id = credential_task_id
+        self.shared = shared
 
     @sanitize_exceptions
     def execute(self, context: Context) -> None:
@@ -106,14 +113,15 @@ class LoanAuthForgetOperator(BaseOperator):
         :raises Exception: any error of Airflow during the deletion
         """
         # Imported when a task runs, because DAG parsing does not need them.
-        from airflow_provider_loanauth._compat.xcom import delete_xcom, read_all_xcom
-        from airflow_provider_loanauth.auth.register import keys_of
+        from airflow_provider_loanauth._compat.xcom import delete_xcom, read_xcom
+        from airflow_provider_loanauth.auth.login_variables import forget
 
         run = context["dag_run"]
         task = {"dag_id": run.dag_id, "run_id": run.run_id, "task_id": self.credential_task_id}
-        # The return value last, because it says which other values there may be.
-        keys = [*sorted(keys_of(read_all_xcom("return_value", **task))), "return_value"]
-        left = sum(delete_xcom(key, **task) for key in keys)
+        returned = _credentials_in(read_xcom(**task)) if self.shared else []
+        left = delete_xcom(**task)
+        for method, conn_id in {(one.method, one.conn_id) for one in returned}:
+            forget(method, conn_id)
         if left:
             self.log.warning(
                 "%d XCom values of task %r could not be deleted and remain in the metadata database: of a mapped task, "
@@ -123,3 +131,12 @@ class LoanAuthForgetOperator(BaseOperator):
             )
         else:
             self.log.info("Deleted the credentials of task %r from XCom.", self.credential_task_id)
+
+
+def _credentials_in(value: Any) -> list[AccessToken | ApiSecret]:
+    """Return the credentials in the return value of a task, which may be in dicts, lists and tuples."""
+    if isinstance(value, (AccessToken, ApiSecret)):
+        return [value]
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return [found for one in value for found in _credentials_in(one)] if isinstance(value, (list, tuple)) else []

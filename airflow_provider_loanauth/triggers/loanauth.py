@@ -1,20 +1,17 @@
-"""
-Trigger that waits until an address responds.
-
-Airflow logs and stores the arguments and the event of a trigger unencrypted. The arguments are therefore only an
-address and numbers of seconds, the event is a word, and the trigger reads no Connection.
-"""
+"""Trigger that waits until an address responds. It reads no Connection, because Airflow shows arguments and events."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_loanauth.triggers.probe import wait_until_ready
+from airflow_provider_loanauth.triggers.probe import Waiter, shared_probe
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,6 +21,10 @@ __all__ = ["ServiceReadyTrigger"]
 #: The two events: the address has responded; it has not responded before the deadline.
 READY = "ready"
 TIMEOUT = "timeout"
+#: Minimum of the interval in seconds, so that no probe becomes a busy loop.
+MIN_INTERVAL = 0.05
+#: How many triggers send their events per second after a response.
+EVENTS_PER_SECOND = 20.0
 
 
 class ServiceReadyTrigger(BaseTrigger):
@@ -32,12 +33,11 @@ class ServiceReadyTrigger(BaseTrigger):
 
     All triggers of a process that wait for the same address through the same proxy share one request per interval. The
     first probe is sent after one interval, because the service was unavailable a moment ago. A request takes at most
-    10 seconds, or one interval if that is shorter.
+    10 seconds, or one interval if that is shorter. The trigger logs why it waits, at first and at growing intervals.
 
-    After a response, these triggers send their events one after the other, in random order and about 20 per second, so
-    that the sensors do not all log in at the same moment. A single trigger sends its event at once. No trigger waits
-    for its turn for longer than one ``poke_interval``, or beyond its deadline. If there are too many triggers for that,
-    they send more than 20 events per second.
+    After a response, each of these triggers waits for a random time, so that the sensors do not all log in at the same
+    moment: together they send about 20 events per second. A single trigger sends its event at once. No trigger waits
+    for longer than one ``poke_interval``, or beyond its deadline; if there are too many for that, they send more.
 
     :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests
@@ -72,32 +72,29 @@ class ServiceReadyTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and the arguments, which Airflow stores to create this trigger again."""
-        return (
-            f"{type(self).__module__}.{type(self).__qualname__}",
-            {
-                "address": self.address,
-                "poke_interval": self.poke_interval,
-                "deadline": self.deadline,
-                "max_interval": self.max_interval,
-                # A triggerer with an older release of this provider does not know this argument.
-                **({} if self.proxy is None else {"proxy": self.proxy}),
-            },
-        )
+        names = ("address", "poke_interval", "deadline", "max_interval", "proxy")
+        return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """
-        Yield one event: the word ``ready`` or ``timeout``.
-
-        :raises Exception: no request can be sent to the address at all
-        """
-        # From here on, the event loop's clock is used, which a change of the system time does not affect.
-        left = None if self.deadline is None else max(self.deadline - time.time(), 0.0)
-        waiting = wait_until_ready(
-            self.address, self.poke_interval, max_interval=self.max_interval, time_left=left, proxy=self.proxy
-        )
-        try:
-            await asyncio.wait_for(waiting, left)
-        except asyncio.TimeoutError:
+        """Yield one event: the word ``ready`` or ``timeout``."""
+        # The clock of the event loop, which a change of the system time does not affect.
+        now = asyncio.get_running_loop().time
+        began = now()
+        ends = math.inf if self.deadline is None else began + self.deadline - time.time()
+        interval = max(self.poke_interval, MIN_INTERVAL)
+        # Random, so that a thousand triggers do not write their logs at the same moment.
+        pause = interval * random.uniform(1, 2)  # noqa: S311 - not for cryptography
+        with shared_probe(self.address, self.proxy, Waiter(interval, self.max_interval or 0.0, began)) as probe:
+            await asyncio.wait([probe.task], timeout=min(pause, ends - now()))
+            while not probe.task.done() and now() < ends:
+                self.log.info("Still waiting for %s: %s.", self.address, probe.reason)
+                pause *= 2
+                await asyncio.wait([probe.task], timeout=min(pause, ends - now()))
+        if not probe.task.done():
             yield TriggerEvent(TIMEOUT)  # type: ignore[no-untyped-call]
-        else:
-            yield TriggerEvent(READY)  # type: ignore[no-untyped-call]
+            return
+        # Another trigger may have needed the request. This one waits for an interval, because its sensor just poked.
+        earliest = min(max(began + interval, now()), ends)
+        spread = min((probe.task.result() - 1) / EVENTS_PER_SECOND, interval, ends - earliest)
+        await asyncio.sleep(earliest + random.uniform(0, spread) - now())  # noqa: S311 - not for cryptography
+        yield TriggerEvent(READY)  # type: ignore[no-untyped-call]
