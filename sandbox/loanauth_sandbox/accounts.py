@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +23,7 @@ class AccountsError(ValueError):
 
 @dataclass(frozen=True, config=_STRICT)
 class User:
-    """A user of a company (``service-interface.md`` §1). The other fields are those of the token response (§2.1).
-
-    :param username: ``username`` of the token request (§4.1).
-    :param password: ``password`` of the token request (§4.1).
-    :param user_id: ``userId`` of §2.1, and the second path segment of PPE API secret (§4.3).
-    :param label: the name in counters and logs, which must not be a credential; empty for a number by position.
-    """
+    """A user of a company (``service-interface.md`` §1), with the fields of the token response (§2.1)."""
 
     username: str
     password: str = field(repr=False)
@@ -40,21 +34,15 @@ class User:
     email: str = "pat@lender.example"
     loan_officer_nmls_id: str = "900001"
     device_id: str = "00000000-0000-4000-8000-000000000001"
-    label: str = ""
+    label: str = "user"  # the name in counters
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Company:
-    """A company: its domain, its client credentials (§4.1, §4.2), its API key (§4.3) and its users.
-
-    :param origin: the configured domain, which the ``Origin`` header must contain (§5).
-    :param los_company_nmls_id: ``companyNmlsId`` in responses of Authen LOS; it may differ from that of Authen JWT
-        (§4.2).
-    :param label: the name in counters and logs, which must not be a credential; empty for a number by position.
-    """
+    """A company: its domain, its client credentials (§4.1, §4.2), its API key (§4.3) and its users."""
 
     company_id: str
-    origin: str
+    origin: str  # the configured domain, which the Origin header must contain (§5)
     client_id: str
     client_secret: str = field(repr=False)
     los_client_id: str
@@ -62,8 +50,8 @@ class Company:
     api_key: str = field(repr=False)
     users: tuple[User, ...]
     company_nmls_id: str = "800001"
-    los_company_nmls_id: str = "800002"
-    label: str = ""
+    los_company_nmls_id: str = "800002"  # Authen LOS may respond with another one (§4.2)
+    label: str = "company"  # the name in counters
 
 
 def default_accounts() -> tuple[Company, ...]:
@@ -92,21 +80,6 @@ def _made_up(label: str, number: str) -> Company:
     )
 
 
-def with_labels(companies: tuple[Company, ...]) -> tuple[Company, ...]:
-    """Return the companies, with a label by position for each company and user that has none."""
-    return tuple(
-        dataclasses.replace(
-            company,
-            label=company.label or f"company-{position}",
-            users=tuple(
-                dataclasses.replace(user, label=user.label or f"user-{number}")
-                for number, user in enumerate(company.users, 1)
-            ),
-        )
-        for position, company in enumerate(companies, 1)
-    )
-
-
 @dataclass(frozen=True, config=_STRICT)
 class _Accounts:
     companies: tuple[Company, ...]
@@ -116,63 +89,35 @@ _ACCOUNTS = pydantic.TypeAdapter(_Accounts)
 
 
 def read_accounts(path: Path) -> tuple[Company, ...]:
-    """Read accounts from a JSON file in the form of :func:`dump_accounts`.
-
-    :param path: the file.
-    :raises AccountsError: when the file cannot be read, or a field is missing, unknown or not a string.
-    """
+    """Read accounts from a JSON file: ``{"companies": [{...fields of Company...}]}``."""
     try:
-        text = path.read_bytes()
-    except OSError as error:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise AccountsError(f"the accounts file cannot be read ({type(error).__name__})") from None
-    try:
-        return with_labels(_ACCOUNTS.validate_json(text).companies)
-    except pydantic.ValidationError as error:
-        raise AccountsError(f"the accounts file cannot be read: {explain(error, 'accounts')}") from None
+    return load_accounts(value)
 
 
 def load_accounts(value: Any) -> tuple[Company, ...]:
-    """Build accounts from parsed JSON: ``{"companies": [{...fields of Company...}]}``.
-
-    :param value: the parsed JSON.
-    :raises AccountsError: when a field is missing, unknown or not a string.
-    """
+    """Build accounts from parsed JSON."""
     try:
-        return with_labels(_ACCOUNTS.validate_python(value).companies)
+        return _ACCOUNTS.validate_python(value).companies
     except pydantic.ValidationError as error:
         raise AccountsError(explain(error, "accounts")) from None
 
 
-def dump_accounts(companies: tuple[Company, ...]) -> dict[str, Any]:
-    """Return the JSON form of accounts, which :func:`load_accounts` reads."""
-    return {"companies": [dataclasses.asdict(company) for company in companies]}
-
-
 def connections(company: Company, url: str, ca_path: str | None = None) -> dict[str, dict[str, Any]]:
-    """Return the three Airflow Connections of a company, by environment variable, in Airflow's JSON form.
-
-    :param url: the authentication address, ``{auth_url}`` of §4.
-    :param ca_path: the CA file that a client must trust; None for plain HTTP.
-    """
+    """Return the three Airflow Connections of a company, by environment variable, in Airflow's JSON form."""
     user = company.users[0]
     login = {"login": user.username, "password": user.password}
     verify = {} if ca_path is None else {"verify": ca_path}
 
-    def connection(method: str, login: dict[str, str], **fields: str) -> dict[str, Any]:
-        return {"conn_type": "loanauth", "host": url, **login, "extra": {"method": method, **fields, **verify}}
-
+    origin = {"origin": company.origin}
+    jwt = {**origin, "client_id": company.client_id, "client_secret": company.client_secret}
+    los = {**origin, "los_client_id": company.los_client_id, "los_client_secret": company.los_client_secret}
+    ppe = {"api_key": company.api_key, "user_id": user.user_id, "company_id": company.company_id}
+    service = {"conn_type": "loanauth", "host": url}
     return {
-        "AIRFLOW_CONN_LOANAUTH_JWT": connection(
-            "jwt", login, origin=company.origin, client_id=company.client_id, client_secret=company.client_secret
-        ),
-        "AIRFLOW_CONN_LOANAUTH_LOS": connection(
-            "los",
-            login,
-            origin=company.origin,
-            los_client_id=company.los_client_id,
-            los_client_secret=company.los_client_secret,
-        ),
-        "AIRFLOW_CONN_LOANAUTH_PPE": connection(
-            "ppe", {}, api_key=company.api_key, user_id=user.user_id, company_id=company.company_id
-        ),
+        "AIRFLOW_CONN_LOANAUTH_JWT": {**service, **login, "extra": {"method": "jwt", **jwt, **verify}},
+        "AIRFLOW_CONN_LOANAUTH_LOS": {**service, **login, "extra": {"method": "los", **los, **verify}},
+        "AIRFLOW_CONN_LOANAUTH_PPE": {**service, "extra": {"method": "ppe", **ppe, **verify}},
     }

@@ -16,7 +16,6 @@ from loanauth_sandbox import __version__
 from loanauth_sandbox.accounts import default_accounts, read_accounts
 from loanauth_sandbox.faults import describe, load_faults
 from loanauth_sandbox.server import Options, serve
-from loanauth_sandbox.state import Settings
 from loanauth_sandbox.tls import CERTIFICATES
 
 if TYPE_CHECKING:
@@ -47,24 +46,14 @@ or any; default: any) and "times" (to how many requests it applies; default: all
     add("--control-port", type=int, default=0, help="port of the control listener (default: a free one)")
     add("--path-prefix", default="", help="path before the authentication paths, such as /tenant1")
     add("--token-lifetime", type=int, default=3600, help="lifetime of access tokens in seconds (default: %(default)s)")
-    add(
-        "--secret-lifetime",
-        type=int,
-        default=86_400,
-        help="how many seconds the pricing endpoint accepts an API secret (default: %(default)s)",
-    )
-    add("--lockout-after", type=int, default=0, help="number of wrong passwords that lock a user (default: never)")
-    add(
-        "--tls",
-        nargs="?",
-        const="good",
-        choices=CERTIFICATES,
-        help="use TLS with this certificate; without a name: good",
-    )
+    lifetime = "how many seconds the pricing endpoint accepts an API secret (default: %(default)s)"
+    add("--secret-lifetime", type=int, default=86_400, help=lifetime)
+    certificate = "use TLS with this certificate; without a name: good"
+    add("--tls", nargs="?", const="good", choices=CERTIFICATES, help=certificate)
     add("--tls-dir", type=Path, help="directory for the certificates (default: a temporary one)")
     add("--accounts", type=Path, metavar="FILE.json", help="accounts to use instead of the made-up ones")
     add("--ready-file", type=Path, help="JSON file with addresses and Connections, written when the sandbox listens")
-    add("--fault", type=_faults, default=[], metavar="JSON", help="a fault, or a list of faults, to start with")
+    add("--fault", dest="faults", type=_faults, default=[], metavar="JSON", help="a fault, or a list, to start with")
     return result
 
 
@@ -76,33 +65,16 @@ def _faults(text: str) -> list[Fault]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGINT or SIGTERM.
-
-    :param argv: the arguments; None for those of the process.
-    :return: the exit status.
-    """
-    arguments = parser().parse_args(argv)
+    """Run until SIGINT or SIGTERM, and return the exit status."""
+    arguments = vars(parser().parse_args(argv))
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("loanauth_sandbox").setLevel(logging.INFO)
+    ready_file, accounts = arguments.pop("ready_file"), arguments.pop("accounts")
     try:
-        options = Options(
-            accounts=read_accounts(arguments.accounts) if arguments.accounts else default_accounts(),
-            settings=Settings().changed(
-                token_lifetime=arguments.token_lifetime,
-                secret_lifetime=arguments.secret_lifetime,
-                lockout_after=arguments.lockout_after,
-            ),
-            host=arguments.host,
-            port=arguments.port,
-            control_port=arguments.control_port,
-            tls=arguments.tls,
-            tls_dir=arguments.tls_dir,
-            path_prefix=arguments.path_prefix,
-            faults=tuple(arguments.fault),
-        )
+        options = Options(accounts=read_accounts(accounts) if accounts else default_accounts(), **arguments)
         # A program that waits for the file must not read the addresses of an earlier sandbox.
-        _remove(arguments.ready_file)
-        asyncio.run(_serve(options, arguments.ready_file))
+        _remove(ready_file)
+        asyncio.run(_serve(options, ready_file))
     except (ValueError, OSError) as error:
         parser().exit(2, f"loanauth-sandbox: {error}\n")
     return 0
@@ -112,29 +84,26 @@ async def _serve(options: Options, ready_file: Path | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serve(options) as server:
+    async with serve(options) as sandbox:
         ready = {
-            "url": server.url,
-            "control_url": server.control_url,
-            "ca_path": server.ca_path,
+            "url": sandbox.url,
+            "control_url": sandbox.control_url,
+            "ca_path": sandbox.ca_path,
             "pid": os.getpid(),
-            "connections": server.connections() if server.state.accounts else {},
+            "connections": sandbox.connections() if options.accounts else {},
         }
-        _print(greeting(ready))
+        print(greeting(ready), flush=True)
         try:
             if ready_file:
                 _write(ready_file, json.dumps(ready, indent=2))
             await stop.wait()
         finally:
             _remove(ready_file)
-    _print("loanauth-sandbox: stopped\n")
+    print("loanauth-sandbox: stopped", flush=True)
 
 
 def greeting(ready: dict[str, Any]) -> str:
-    """Return the text that is printed at the start.
-
-    :param ready: the content of the ready file.
-    """
+    """Return the text that is printed at the start, from the content of the ready file."""
     lines = [
         ABOUT,
         "POST /oauth/token and GET /encodeAES128/{apiKey}/{userId} follow the interface of the service.",
@@ -149,12 +118,7 @@ def greeting(ready: dict[str, Any]) -> str:
     for name, value in ready["connections"].items():
         quoted = json.dumps(value).replace("'", "'\\''")
         lines.append(f"export {name}='{quoted}'")
-    return "\n".join([*lines, "", "Press Ctrl-C to stop.", ""])
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    return "\n".join([*lines, "", "Press Ctrl-C to stop."])
 
 
 def _remove(path: Path | None) -> None:

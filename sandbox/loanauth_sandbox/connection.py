@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -13,35 +13,36 @@ from loanauth_sandbox.responses import spelling
 
 if TYPE_CHECKING:
     from asyncio.trsock import TransportSocket
-    from collections.abc import AsyncIterator
+    from collections.abc import Callable
 
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
 
-    from loanauth_sandbox.state import LogEntry
+    from loanauth_sandbox.log import LogEntry
 
-PROTOCOL = "sandbox.protocol"
-"""Key of the protocol in the state of an ASGI scope."""
-
-CLOSE_TIMEOUT = 5.0
-"""Seconds for the client to read the rest of a response before a closed connection is aborted."""
-
-RESET_DELAY = 0.02
-"""Seconds for sent octets to arrive before a reset, which may discard them."""
-
-CHUNK_SIZE = 65_536
-"""Bytes sent at a time."""
+PROTOCOL = "sandbox.protocol"  # key in the state of an ASGI scope
+CLOSE_TIMEOUT = 5.0  # seconds for the client to read the rest of a response before a closed connection is aborted
+RESET_DELAY = 0.02  # seconds for sent octets to arrive before a reset, which may discard them
+CHUNK_SIZE = 65_536  # bytes written at a time
 
 
 class SandboxProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol for one connection, which the application can reach."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, connected: Callable[[asyncio.Transport], None], config: Config, state: ServerState) -> None:
+        super().__init__(config=config, server_state=state, app_state={})
+        self._connected = connected
         self.app_state = {**self.app_state, PROTOCOL: self}
         # Paths contain the API key, so the access log must stay off.
         self.access_log = False
         self.lost = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        """Call back: with TLS, the handshake has succeeded."""
+        super().connection_made(transport)
+        self._connected(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Record the loss and close the transport: with TLS, Python 3.10 does neither after an error."""
@@ -51,10 +52,7 @@ class SandboxProtocol(H11Protocol):
 
 
 class Connection:
-    """The connection of one request, for its response.
-
-    :param cleared: set when the fault that applies to this request is cleared.
-    """
+    """The connection of one request, for its response. ``cleared`` is set when the fault of the request is cleared."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, entry: LogEntry, cleared: asyncio.Event) -> None:
         self._protocol: SandboxProtocol = scope["state"][PROTOCOL]
@@ -77,16 +75,6 @@ class Connection:
         half = response.body[: max(1, len(response.body) // 2)]
         await self._send({"type": "http.response.body", "body": half, "more_body": True})
 
-    async def stream(self, response: Response, chunks: AsyncIterator[bytes]) -> None:
-        """Send the head of a response and then these chunks as its body, until the client disconnects."""
-        await self._start(response)
-        async for chunk in chunks:
-            if self.is_closed:
-                return
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await asyncio.sleep(0)
-        await self._send({"type": "http.response.body", "body": b""})
-
     async def _start(self, response: Response) -> None:
         self._entry.status = response.status_code
         headers = [
@@ -97,11 +85,7 @@ class Connection:
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
 
     async def write(self, raw: bytes, status: int | None) -> None:
-        """Write octets to the transport, bypassing uvicorn.
-
-        :param raw: the octets.
-        :param status: status code for the log; None if the octets have none.
-        """
+        """Write octets to the transport, bypassing uvicorn. The status is for the log."""
         self._entry.status = status
         self._protocol.transport.write(raw)
         await self._protocol.flow.drain()
@@ -109,13 +93,7 @@ class Connection:
         await asyncio.sleep(0)
 
     async def repeat(self, start: bytes, unit: bytes, interval: float, status: int | None) -> None:
-        """Write octets without end, until the client disconnects or the fault is cleared. Then abort the connection.
-
-        :param start: what is written first.
-        :param unit: what is then written again and again.
-        :param interval: seconds between two units; 0 for as fast as the client reads.
-        :param status: see :meth:`write`.
-        """
+        """Write ``start``, then ``unit`` again and again, until the client disconnects or the fault is cleared."""
 
         async def write() -> None:
             await self.write(start, status)

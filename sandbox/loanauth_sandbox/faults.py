@@ -1,50 +1,46 @@
-"""The faults that can be switched on: a model for each kind, and the queue from which they are taken."""
+"""The faults that can be switched on: parameters and effect of each kind, and the queue from which they are taken."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import gzip
 import json
+import time
+import zlib
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import pydantic
 from pydantic import ConfigDict, Field
 
+from loanauth_sandbox import broken
+from loanauth_sandbox.responses import (
+    JSON_TYPE,
+    ChunkedResponse,
+    ServiceResponse,
+    html_response,
+    oauth_error,
+    spring_error,
+)
 from loanauth_sandbox.validation import WholeNumber, explain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Scope = Literal["request", "listener", "setting"]
+    from starlette.responses import Response
+
+    from loanauth_sandbox.connection import Connection
 
 Seconds = Annotated[float, Field(ge=0)]
-Text = Annotated[str, Field(pattern=r"^[ -~]*$")]
-"""Printable ASCII, because it becomes part of a response's head."""
-
+Text = Annotated[str, Field(pattern=r"^[ -~]*$")]  # printable ASCII, because it becomes part of a response's head
 ErrorCode = Annotated[int, Field(ge=400, le=599)]
-"""The status code of an error response."""
+FinalStatus = Annotated[int, Field(ge=200, le=599)]  # not interim (RFC 9110 §15.2)
+BodyDefect = Literal["cut", "reset", "slow", "wrong-length", "two-lengths", "bad-chunk", "huge", "not-gzip"]
 
-FinalStatus = Annotated[int, Field(ge=200, le=599)]
-"""The status code of a response that is not interim (RFC 9110 §15.2)."""
-
-BodyDefect = Literal[
-    "cut",
-    "reset",
-    "slow",
-    "wrong-length",
-    "two-lengths",
-    "bad-chunk",
-    "huge",
-    "not-gzip",
-    "gzip-twice",
-    "not-gzip-twice",
-    "deflate",
-    "not-deflate",
-    "br",
-    "not-br",
-]
-"""The ways to break a body. A name that begins with ``not-`` is a false label: the body is not encoded."""
-
+LOGIN_PAGE = "<!doctype html><title>Sign in</title><form method=post><input name=user></form>"
+OTHER_SHAPES = {"list": [1, 2], "string": "text", "number": 7, "null": None, "empty": {}}
 
 FaultT = TypeVar("FaultT", bound="Fault")
 
@@ -60,56 +56,60 @@ KINDS: dict[str, type[Fault]] = {}
 class Fault(pydantic.BaseModel):
     """A fault that is switched on. The docstring of each kind is its description in ``--help`` and ``GET /kinds``.
 
-    :param where: the endpoint that the fault applies to, or ``any``.
-    :param times: to how many more requests it applies; None for all requests until it is cleared.
+    ``times`` is to how many more requests it applies; None for all requests until it is cleared. Faults of the scope
+    ``service`` apply to the whole service until they are cleared, and have neither ``where`` nor ``times``.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     kind: ClassVar[str]
-    scope: ClassVar[Scope]
+    scope: ClassVar[Literal["request", "service"]]
+    way_of_body: ClassVar[str] = "whole"  # of broken.BODIES, if it is not a parameter
 
     where: Literal["token", "secret", "price", "probe", "any"] = "any"
     times: Annotated[int, Field(ge=1)] | None = None
 
-    def __init_subclass__(cls, *, kind: str, scope: Scope = "request") -> None:
-        """Register a kind.
-
-        :param kind: name of the kind.
-        :param scope: ``request`` if the fault applies to single requests; ``listener`` or ``setting`` if it applies to
-            the whole service until it is cleared.
-        """
-        cls.kind, cls.scope = kind, scope
-        KINDS[kind] = cls
+    def __init_subclass__(cls, *, kind: str | None = None, scope: Literal["request", "service"] = "request") -> None:
+        """Register a kind."""
+        if kind:
+            cls.kind, cls.scope = kind, scope
+            KINDS[kind] = cls
 
     @pydantic.model_validator(mode="after")
     def _check_scope(self) -> Fault:
-        if self.scope != "request" and (self.where != "any" or self.times is not None):
+        if self.scope == "service" and (self.where != "any" or self.times is not None):
             raise ValueError(f"{self.kind} applies to the whole service until it is cleared: remove where and times")
         return self
 
     @pydantic.model_serializer(mode="wrap")
     def _without_defaults(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the form that :func:`load_faults` reads, without the parameters that were not given."""
         given = self.model_fields_set | {"where", "times"}
         return {"kind": self.kind, **{name: value for name, value in handler(self).items() if name in given}}
 
+    def replacement(self, path: str) -> Response | None:
+        """Return the response that is sent instead of that of the service; None: the service handles the request."""
+        return None
 
-class Refuse(Fault, kind="refuse", scope="listener"):
+    async def send(self, connection: Connection, response: Response) -> None:
+        """Send the response with the fault, over a real socket."""
+        await broken.BODIES[getattr(self, "body", self.way_of_body)](connection, response)
+
+
+class Refuse(Fault, kind="refuse", scope="service"):
     """The service port and its connections are closed. New connections are refused."""
 
 
-class Stall(Fault, kind="stall", scope="listener"):
+class Stall(Fault, kind="stall", scope="service"):
     """The operating system accepts connections, but nothing reads them. A TLS handshake hangs."""
 
 
-class Certificate(Fault, kind="certificate", scope="listener"):
+class Certificate(Fault, kind="certificate", scope="service"):
     """The TLS listener presents a different certificate to new connections."""
 
     name: Literal["good", "unknown-ca", "wrong-name"] = Field("unknown-ca", description="the certificate")
 
 
-class Lockout(Fault, kind="lockout", scope="setting"):
+class Lockout(Fault, kind="lockout", scope="service"):
     """A user is locked after wrong passwords in a row."""
 
     after: WholeNumber = Field(3, description="how many wrong passwords lock a user")
@@ -120,19 +120,35 @@ class Hang(Fault, kind="hang"):
 
     seconds: Seconds = Field(3600.0, description="after this many seconds the connection is aborted")
 
+    def replacement(self, path: str) -> Response:
+        return ChunkedResponse()
+
+    async def send(self, connection: Connection, response: Response) -> None:
+        await connection.wait(self.seconds)
+        await connection.abort()
+
 
 class Latency(Fault, kind="latency"):
     """The correct response is sent late."""
 
     seconds: Seconds = Field(1.0, description="seconds before the response")
 
+    async def send(self, connection: Connection, response: Response) -> None:
+        await connection.wait(self.seconds)
+        if not connection.is_closed:
+            await connection.send(response)
+
 
 class Reset(Fault, kind="reset"):
     """The connection is reset (TCP RST) in the middle of the correct response."""
 
+    way_of_body = "reset"
+
 
 class CutBody(Fault, kind="cut-body"):
     """The connection is closed in the middle of the correct response, whose chunked body never ends."""
+
+    way_of_body = "cut"
 
 
 class WrongContentLength(Fault, kind="wrong-content-length"):
@@ -140,12 +156,32 @@ class WrongContentLength(Fault, kind="wrong-content-length"):
 
     delta: int = Field(100, description="bytes to add to the length; may be negative")
 
+    async def send(self, connection: Connection, response: Response) -> None:
+        await broken.send_wrong_length(connection, response, self.delta)
+
 
 class InvalidJson(Fault, kind="invalid-json"):
     """Status 200 and the correct headers, but the body is not JSON."""
 
+    def replacement(self, path: str) -> Response:
+        return ChunkedResponse(b'{"access_token": "half a', media_type=JSON_TYPE)
 
-class WrongShape(Fault, kind="wrong-shape"):
+
+class _ChangedJson(Fault):
+    """The correct response with changed JSON, uncompressed. An error response stays unchanged."""
+
+    async def send(self, connection: Connection, response: Response) -> None:
+        if response.status_code == 200:  # noqa: PLR2004 - OK
+            broken.uncompress(response)
+            response.body = response.render(self.change(json.loads(bytes(response.body))))
+        await connection.send(response)
+
+    def change(self, value: dict[str, Any]) -> Any:
+        """Return what is sent instead of this object."""
+        raise NotImplementedError
+
+
+class WrongShape(_ChangedJson, kind="wrong-shape"):
     """Status 200 and JSON, but not the object of the interface."""
 
     shape: Literal["list", "string", "number", "null", "empty", "missing", "wrong-type"] = Field(
@@ -153,9 +189,19 @@ class WrongShape(Fault, kind="wrong-shape"):
         description="a different JSON value; missing leaves access_token or secret out, wrong-type makes it a number",
     )
 
+    def change(self, value: dict[str, Any]) -> Any:
+        if self.shape in OTHER_SHAPES:
+            return OTHER_SHAPES[self.shape]
+        name = next((one for one in ("access_token", "secret", "rate") if one in value), "status")
+        rest = {key: member for key, member in value.items() if key != name}
+        return {**rest, name: 12345} if self.shape == "wrong-type" else rest
+
 
 class Html200(Fault, kind="html-200"):
     """Status 200 and an HTML page with a login form, like the response of a proxy."""
+
+    def replacement(self, path: str) -> Response:
+        return html_response(200, LOGIN_PAGE)
 
 
 class WrongContentType(Fault, kind="wrong-content-type"):
@@ -163,12 +209,19 @@ class WrongContentType(Fault, kind="wrong-content-type"):
 
     content_type: Text = Field("text/plain", description="the Content-Type header")
 
+    async def send(self, connection: Connection, response: Response) -> None:
+        response.headers["Content-Type"] = self.content_type
+        await connection.send(response)
+
 
 class Redirect(Fault, kind="redirect"):
     """A redirect to a different host."""
 
     status: Literal[301, 302, 303, 307, 308] = Field(302, description="status code")
     location: Text = Field("https://elsewhere.invalid/oauth/token", description="the Location header")
+
+    def replacement(self, path: str) -> Response:
+        return ChunkedResponse(status_code=self.status, headers={"Location": self.location})
 
 
 class Status(Fault, kind="status"):
@@ -184,44 +237,64 @@ class Status(Fault, kind="status"):
     retry_at: Seconds | None = Field(None, description="Retry-After as an HTTP date, this many seconds from now")
     body: Literal["whole", BodyDefect] = Field("whole", description="how the body is broken, as in broken-body")
 
+    def replacement(self, path: str) -> Response:
+        if self.shape == "oauth":
+            response = oauth_error(self.error, self.description or "Bad credentials", self.status)
+        elif self.shape == "html":
+            response = html_response(self.status, f"<!doctype html><title>{self.status}</title><h1>{self.status}</h1>")
+        elif self.shape == "empty":
+            response = ChunkedResponse(status_code=self.status)
+        else:
+            response = spring_error(self.status, self.description or "No message available", path)
+        if self.retry_after is not None:
+            response.headers.append("Retry-After", str(self.retry_after))
+        if self.retry_at is not None:
+            response.headers.append("Retry-After", formatdate(time.time() + self.retry_at, usegmt=True))
+        return response
+
 
 class BrokenBody(Fault, kind="broken-body"):
     """The body of the correct response is broken."""
 
     body: BodyDefect = Field(
-        "cut",
-        description="cut off, a TCP reset or a wait in the middle, a wrong length, a wrong or false coding, and so on",
+        "cut", description="cut off, a TCP reset or a wait in the middle, a wrong length, a false coding, and so on"
     )
 
 
-class BrokenHead(Fault, kind="broken-head"):
+class _WithStatus(Fault):
+    """The correct response, or an error response."""
+
+    status: ErrorCode | None = Field(None, description="status code of an error response; null: the correct response")
+
+    def replacement(self, path: str) -> Response | None:
+        return spring_error(self.status, "No message available", path) if self.status else None
+
+
+class BrokenHead(_WithStatus, kind="broken-head"):
     """The head of the response cannot be parsed, or ends too early."""
 
     head: Literal["garbage", "half-status-line", "half-headers", "bad-header"] = Field(
         "garbage", description="octets that are not HTTP, a part of the head, or a header line without a colon"
     )
     end: Literal["close", "reset"] = Field("close", description="how the connection ends; reset is a TCP RST")
-    status: ErrorCode | None = Field(None, description="status code of an error response; null: the correct response")
+
+    async def send(self, connection: Connection, response: Response) -> None:
+        raw = broken.HEADS[self.head](response)
+        await connection.write(raw, response.status_code if b"\r\n" in raw else None)
+        await (connection.reset() if self.end == "reset" else connection.close())
 
 
-class Endless(Fault, kind="endless"):
+class Endless(_WithStatus, kind="endless"):
     """One part of the response never ends, until the client closes the connection or the fault is cleared."""
 
-    part: Literal[
-        "continue",
-        "status-line",
-        "headers",
-        "header-line",
-        "body",
-        "chunks",
-        "chunk-size",
-        "trailers",
-        "trailer-line",
-        "gzip-members",
-        "deflate-blocks",
-    ] = Field("body", description="the part; continue is 100 Continue, members and blocks are empty")
+    part: Literal["continue", "status-line", "headers", "header-line", "body", "chunks", "chunk-size", "trailers"] = (
+        Field("body", description="the part; continue is 100 Continue")
+    )
     interval: Seconds = Field(0.0, description="seconds between two octets or lines; 0: as fast as the client reads")
-    status: ErrorCode | None = Field(None, description="status code of an error response; null: the correct response")
+
+    async def send(self, connection: Connection, response: Response) -> None:
+        start, unit = broken.ENDLESS[self.part](response)
+        await connection.repeat(start, unit, self.interval, response.status_code if b"\r\n" in start else None)
 
 
 class GzipBomb(Fault, kind="gzip-bomb"):
@@ -231,17 +304,36 @@ class GzipBomb(Fault, kind="gzip-bomb"):
     layers: Literal[1, 2] = Field(1, description="how many times the body is compressed")
     status: FinalStatus = Field(200, description="status code, 200 to 599")
 
+    def replacement(self, path: str) -> Response:
+        headers = {"Content-Encoding": ", ".join(["gzip"] * self.layers)}
+        return ChunkedResponse(_bomb(self.size, self.layers), self.status, headers, JSON_TYPE)
+
+
+@functools.lru_cache(maxsize=4)
+def _bomb(size: int, layers: int) -> bytes:
+    compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
+    block = bytes(1_048_576)
+    chunks = [compressor.compress(block) for _ in range(size // len(block))]
+    body = b"".join([*chunks, compressor.compress(bytes(size % len(block))), compressor.flush()])
+    return body if layers == 1 else gzip.compress(body, mtime=0)
+
 
 class HugeBody(Fault, kind="huge-body"):
     """A JSON object that is far too large."""
 
-    size: WholeNumber = Field(10_485_760, description="bytes of padding")
+    size: WholeNumber = Field(10_485_760, le=67_108_864, description="bytes of padding, at most 64 MiB")
+
+    def replacement(self, path: str) -> Response:
+        return ServiceResponse({"padding": "x" * self.size})
 
 
-class LongCredential(Fault, kind="long-credential"):
+class LongCredential(_ChangedJson, kind="long-credential"):
     """The token or API secret is long. It is not a valid credential."""
 
     length: WholeNumber = Field(700_000, description="characters")
+
+    def change(self, value: dict[str, Any]) -> Any:
+        return {**value, **dict.fromkeys(value.keys() & {"access_token", "secret"}, "x" * self.length)}
 
 
 class ShortLivedToken(Fault, kind="short-lived-token"):
@@ -254,20 +346,22 @@ class NoExp(Fault, kind="no-exp"):
     """The access token has no exp claim."""
 
 
-class StringExpiresIn(Fault, kind="string-expires-in"):
+class StringExpiresIn(_ChangedJson, kind="string-expires-in"):
     """expires_in is a string."""
 
+    def change(self, value: dict[str, Any]) -> Any:
+        return {**value, "expires_in": str(value.get("expires_in"))}
 
-class NoExpiresIn(Fault, kind="no-expires-in"):
+
+class NoExpiresIn(_ChangedJson, kind="no-expires-in"):
     """expires_in is missing."""
+
+    def change(self, value: dict[str, Any]) -> Any:
+        return {name: member for name, member in value.items() if name != "expires_in"}
 
 
 def load_fault(value: Any) -> Fault:
-    """Build a fault from parsed JSON: ``{"kind": ..., "where": ..., "times": ..., <parameters>}``.
-
-    :param value: the parsed JSON.
-    :raises FaultError: when the kind or a parameter is unknown, or the model does not allow a value.
-    """
+    """Build a fault from parsed JSON: ``{"kind": ..., "where": ..., "times": ..., <parameters>}``."""
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         raise FaultError("a fault is an object with a member kind")
     kind, params = value["kind"], {name: member for name, member in value.items() if name != "kind"}
@@ -285,31 +379,21 @@ def load_fault(value: Any) -> Fault:
 
 
 def load_faults(value: Any) -> list[Fault]:
-    """Build faults from parsed JSON.
-
-    :param value: one fault or a list of faults; see :func:`load_fault`.
-    :raises FaultError: see :func:`load_fault`.
-    """
+    """Build faults from parsed JSON: one fault, or a list of faults."""
     return [load_fault(item) for item in (value if isinstance(value, list) else [value])]
 
 
 def make_fault(kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> Fault:
-    """Build a fault.
-
-    :param kind: its kind, one of :data:`KINDS`; the other parameters are those of its model.
-    :raises FaultError: see :func:`load_fault`.
-    """
+    """Build a fault. The other parameters are those of its kind."""
     return load_fault({"kind": kind, "where": where, "times": times, **params})
 
 
 @dataclass
 class FaultQueue:
-    """The faults that are switched on. The first one that matches a request applies to it.
-
-    :param cleared: set when these faults are cleared or replaced, so that responses without end can stop.
-    """
+    """The faults that are switched on. The first one that matches a request applies to it."""
 
     faults: list[Fault] = field(default_factory=list)
+    # Set when these faults are cleared or replaced, so that responses without end can stop.
     cleared: asyncio.Event = field(default_factory=asyncio.Event)
 
     def replace(self, faults: Sequence[Fault]) -> None:
@@ -332,10 +416,6 @@ class FaultQueue:
         """Return the faults of this kind."""
         return [fault for fault in self.faults if isinstance(fault, kind)]
 
-    def lockout_after(self) -> int:
-        """Return how many wrong passwords lock a user while the ``lockout`` fault is on, else 0."""
-        return next((fault.after for fault in self.of_kind(Lockout)), 0)
-
 
 def _parameters(model: type[Fault]) -> dict[str, dict[str, Any]]:
     """Return ``default``, ``doc`` and ``choices`` of each parameter by name; no choices if any value will do."""
@@ -351,11 +431,8 @@ def _parameters(model: type[Fault]) -> dict[str, dict[str, Any]]:
 
 
 def describe_kinds() -> dict[str, dict[str, Any]]:
-    """Return every kind by name: ``doc``, ``params`` and ``scope``, as JSON for ``GET /kinds``."""
-    return {
-        name: {"doc": model.__doc__, "params": _parameters(model), "scope": model.scope}
-        for name, model in KINDS.items()
-    }
+    """Return ``doc`` and ``params`` of every kind by name, as JSON for ``GET /kinds``."""
+    return {name: {"doc": model.__doc__, "params": _parameters(model)} for name, model in KINDS.items()}
 
 
 def describe() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -13,33 +13,19 @@ from loanauth_sandbox.connection import SandboxProtocol
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
 
     from starlette.types import ASGIApp
 
-BACKLOG = 2048
-"""Maximum of connections that wait to be accepted. A thousand triggers may connect at the same time."""
+    from loanauth_sandbox.state import State
 
-KEEP_ALIVE_TIMEOUT = 75
-"""Seconds that an idle connection is kept open."""
-
-CLOSE_TIMEOUT = 0.5
-"""Seconds for requests in progress to notice that their connection is closed."""
-
-LOOP_ITERATIONS = 5
-"""Iterations of the event loop after which a new or aborted connection has called its protocol."""
+BACKLOG = 2048  # connections that wait to be accepted; a thousand triggers may connect at the same time
+KEEP_ALIVE_TIMEOUT = 75  # seconds that an idle connection is kept open
+CLOSE_TIMEOUT = 0.5  # seconds for requests in progress to notice that their connection is closed
+LOOP_ITERATIONS = 5  # of the event loop, after which a new or aborted connection has called its protocol
 
 
 class Listener:
-    """One port of an ASGI application.
-
-    :param app: the application.
-    :param host: address to bind to.
-    :param port: port number; 0 for a free one.
-    :param context: the TLS context; None for plain HTTP.
-    :param accepted: function that is called for each TCP connection, before its TLS handshake.
-    :param established: function that is called for each connection that is ready for a request.
-    """
+    """One port of an ASGI application."""
 
     def __init__(
         self,
@@ -48,21 +34,13 @@ class Listener:
         port: int,
         *,
         context: ssl.SSLContext | None = None,
-        accepted: Callable[[], None] = lambda: None,
-        established: Callable[[], None] = lambda: None,
+        state: State | None = None,
     ) -> None:
-        self._config = Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_TIMEOUT,
-        )
+        options: dict[str, Any] = {"log_config": None, "access_log": False, "lifespan": "off", "ws": "none"}
+        self._config = Config(app, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_TIMEOUT, **options)
         self._config.load()
         self._context = context
-        self._accepted, self._established = accepted, established
+        self._state = state  # that counts the connections
         self._host = host
         self._uvicorn = ServerState()
         self._server: asyncio.Server | None = None
@@ -92,11 +70,13 @@ class Listener:
             )
 
     def _protocol(self) -> SandboxProtocol:
-        self._accepted()
-        return _CountingProtocol(self._connected, self._config, self._uvicorn)
+        if self._state:
+            self._state.counters.connections_accepted += 1
+        return SandboxProtocol(self._connected, self._config, self._uvicorn)
 
     def _connected(self, transport: asyncio.Transport) -> None:
-        self._established()
+        if self._state:
+            self._state.counters.connections_established += 1
         if self._is_closing:
             # The connection was accepted just before the port was closed.
             transport.abort()
@@ -149,18 +129,3 @@ class Listener:
                 task.cancel()
         for _ in range(LOOP_ITERATIONS):
             await asyncio.sleep(0)
-
-
-class _CountingProtocol(SandboxProtocol):
-    """A protocol that calls back when its connection is ready for a request."""
-
-    def __init__(
-        self, connected: Callable[[asyncio.Transport], None], config: Config, server_state: ServerState
-    ) -> None:
-        super().__init__(config=config, server_state=server_state, app_state={})
-        self._connected = connected
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Call back."""
-        super().connection_made(transport)
-        self._connected(transport)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-LIMITS: dict[str, tuple[float, float]] = {
-    "amount": (1_000, 50_000_000),
-    "fico": (300, 850),
-    "ltv": (1, 125),
-    "term_months": (12, 480),
-}
-"""Minimum and maximum of each number: dollars, score, percent, months."""
-
+#: Minimum and maximum of each number: dollars, score, percent, months.
+LIMITS = {"amount": (1_000, 50_000_000), "fico": (300, 850), "ltv": (1, 125), "term_months": (12, 480)}
 BASE_RATE = 5.5
 STEP = 0.125
+LARGE = 800_000
 
 
 class LoanError(ValueError):
@@ -22,13 +17,7 @@ class LoanError(ValueError):
 
 
 def price_loan(body: bytes) -> dict[str, Any]:
-    """Price a loan: ``{"loan_id", "amount", "fico", "ltv", "term_months"}`` to ``{"loan_id", "rate"}``.
-
-    The rate is in percent per year, a multiple of 0.125, and the same for the same loan. Other members are ignored.
-
-    :param body: the JSON.
-    :raises LoanError: when the body is not such JSON.
-    """
+    """Price a loan: ``{"loan_id", "amount", "fico", "ltv", "term_months"}`` to ``{"loan_id", "rate"}``."""
     try:
         loan = json.loads(body)
     except ValueError:
@@ -50,9 +39,6 @@ def _number(value: object, name: str) -> float:
 
 
 def _rate(*, amount: float, fico: float, ltv: float, term_months: float) -> float:
-    rate = BASE_RATE
-    rate += max(0.0, 780 - fico) * 0.005
-    rate += max(0.0, ltv - 60) * 0.015
-    rate += (term_months - 180) / 180 * 0.5
-    rate += 0.25 if amount > 800_000 else 0.0  # noqa: PLR2004 - the whole formula is made up
+    risk = max(0.0, 780 - fico) * 0.005 + max(0.0, ltv - 60) * 0.015
+    rate = BASE_RATE + risk + (term_months - 180) / 180 * 0.5 + (0.25 if amount > LARGE else 0.0)
     return round(rate / STEP) * STEP

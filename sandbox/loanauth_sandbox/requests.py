@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import base64
-import logging
 import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
-
-from python_multipart.exceptions import MultipartParseError
-from python_multipart.multipart import MultipartParser
 
 from loanauth_sandbox.responses import HTTPError, oauth_error
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-TOKEN_FIELDS = ("username", "password", "grant_type", "client_id")
-"""The form fields of §4.1, in its order."""
+TOKEN_FIELDS = ("username", "password", "grant_type", "client_id")  # of §4.1, in its order
 
+#: Names of headers, in lower case, that contain a credential.
 CREDENTIAL_HEADERS = frozenset(
     """
     authorization proxy-authorization cookie token access-token access_token x-auth-token
@@ -27,17 +23,11 @@ CREDENTIAL_HEADERS = frozenset(
     los_client_id los_client_secret
     """.split()  # noqa: SIM905 - thirty names read better as words
 )
-"""Names of headers, in lower case, that contain a credential."""
-
-MIN_SECRET_LENGTH = 5
-"""Characters. A shorter secret may occur in other headers by chance, so it is not searched for there."""
+MIN_SECRET_LENGTH = 5  # characters; a shorter secret may occur in other headers by chance
 
 
 class ProtocolViolation(HTTPError):  # noqa: N818 - a finding about a request, not a failure of the sandbox
-    """The request does not follow the interface.
-
-    :param part: the part of the request that is wrong, without any value.
-    """
+    """The request does not follow the interface."""
 
     def __init__(self, part: str) -> None:
         reason = f"The request deviates from the interface: {part}"
@@ -45,10 +35,7 @@ class ProtocolViolation(HTTPError):  # noqa: N818 - a finding about a request, n
 
 
 def single_header(request: Request, name: str) -> str:
-    """Return the value of a header that must occur exactly once, decoded as Latin-1.
-
-    :raises ProtocolViolation: when it is missing or repeated.
-    """
+    """Return the value of a header that must occur exactly once, decoded as Latin-1."""
     values = request.headers.getlist(name)
     if len(values) != 1:
         raise ProtocolViolation(f"{'more than one' if values else 'no'} {name} header")
@@ -67,11 +54,7 @@ def header_text(request: Request, name: str) -> str | None:
 
 
 def reject_credentials(request: Request, allowed: frozenset[str] = frozenset()) -> None:
-    """Reject a query string, and each header that contains a credential.
-
-    :param allowed: names of headers that may contain one.
-    :raises ProtocolViolation: names the header.
-    """
+    """Reject a query string, and each header that contains a credential."""
     if request.scope["query_string"]:
         raise ProtocolViolation("a query string")
     for name in request.headers:
@@ -80,12 +63,7 @@ def reject_credentials(request: Request, allowed: frozenset[str] = frozenset()) 
 
 
 def reject_secret_copies(request: Request, secrets: tuple[str, ...], allowed: frozenset[str]) -> None:
-    """Reject a secret that occurs in any header except its own.
-
-    :param secrets: the secrets.
-    :param allowed: names of headers that may contain a secret.
-    :raises ProtocolViolation: names the header.
-    """
+    """Reject a secret that occurs in any header except its own."""
     forbidden = [secret.encode("utf-8") for secret in secrets if len(secret) >= MIN_SECRET_LENGTH]
     for raw_name, value in request.headers.raw:
         name = raw_name.decode("latin-1")
@@ -94,10 +72,7 @@ def reject_secret_copies(request: Request, secrets: tuple[str, ...], allowed: fr
 
 
 def read_basic(value: str) -> tuple[str, str]:
-    """Read ``Basic <Base64 of id:secret>`` (§4.1; RFC 7617 with UTF-8).
-
-    :raises ProtocolViolation: when the scheme, the single space, the Base64, the UTF-8 or the colon is wrong.
-    """
+    """Read ``Basic <Base64 of id:secret>`` (§4.1; RFC 7617 with UTF-8)."""
     scheme, _, encoded = value.partition(" ")
     if scheme != "Basic":
         raise ProtocolViolation("the Authorization header does not begin with the word Basic and a space")
@@ -118,79 +93,29 @@ def read_basic(value: str) -> tuple[str, str]:
 
 
 _BOUNDARY = re.compile(r"multipart/form-data; ?boundary=(?:\"([^\"]{1,70})\"|([^\s\";,]{1,70}))", re.IGNORECASE)
-_DISPOSITION = re.compile(rb'form-data; name="([a-z_]+)"', re.IGNORECASE)
+_DISPOSITION = re.compile(rb'Content-Disposition: ?form-data; name="([a-z_]+)"', re.IGNORECASE)
 
 
 def read_form(content_type: str, body: bytes) -> dict[str, str]:
-    """Read the multipart form of §4.1: four text parts in order, each with a name and nothing else.
-
-    :raises ProtocolViolation: when the media type, framing, part headers, fields, order or encoding is different.
-    """
+    """Read the multipart form of §4.1: four text parts in order, each with a name and nothing else."""
     match = _BOUNDARY.fullmatch(content_type)
     if not match:
         raise ProtocolViolation("the Content-Type is not multipart/form-data with a boundary")
     boundary = (match[1] or match[2]).encode("latin-1")
-    parts = _Parts()
-    framed = body.startswith(b"--%s\r\n" % boundary) and body.endswith((b"--%s--" % boundary, b"--%s--\r\n" % boundary))
-    if framed:
-        parts.parse(boundary, body)
-    # The parser also accepts text after the last boundary, and padding or other text after any boundary.
-    if not framed or (b"\r\n" + body).count(b"\r\n--" + boundary) != len(parts.contents) + 1:
+    # A part follows the line of the boundary. The last boundary ends in two hyphens, and perhaps in a line break.
+    pieces = (b"\r\n" + body).removesuffix(b"\r\n").split(b"\r\n--" + boundary)
+    parts = pieces[1:-1]
+    if pieces[0] or pieces[-1] != b"--" or not parts or not all(part.startswith(b"\r\n") for part in parts):
         raise ProtocolViolation("the form is not framed by its boundary from the first byte to the last")
-    fields = [
-        _read_part(number, *part) for number, part in enumerate(zip(parts.headers, parts.contents, strict=True), 1)
-    ]
+    fields = [_read_part(number, part.removeprefix(b"\r\n")) for number, part in enumerate(parts, 1)]
     if tuple(name for name, _ in fields) != TOKEN_FIELDS:
         raise ProtocolViolation(f"the form fields are not exactly {', '.join(TOKEN_FIELDS)} in this order")
     return dict(fields)
 
 
-# The parser's warnings quote octets of the form. This logger has no handlers and no parent that would write them.
-_SILENT = logging.Logger("python_multipart", logging.CRITICAL + 1)  # noqa: LOG001 - see above
-
-
-class _Parts:
-    """The parts of a form: for each part the list of its header names and values, and its content."""
-
-    def __init__(self) -> None:
-        self.headers: list[list[bytes]] = []
-        self.contents: list[bytes] = []
-
-    def parse(self, boundary: bytes, body: bytes) -> None:
-        """Parse a form.
-
-        :raises ProtocolViolation: when a part is malformed.
-        """
-        parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": self._begin,
-                "on_header_field": self._header,
-                "on_header_value": self._header,
-                "on_part_data": self._data,
-            },
-        )
-        parser.logger = _SILENT
-        try:
-            parser.write(body)
-        except MultipartParseError:
-            raise ProtocolViolation(f"part {len(self.contents)} of the form has a malformed header") from None
-
-    def _begin(self) -> None:
-        self.headers.append([])
-        self.contents.append(b"")
-
-    def _header(self, data: bytes, start: int, end: int) -> None:
-        self.headers[-1].append(data[start:end])
-
-    def _data(self, data: bytes, start: int, end: int) -> None:
-        self.contents[-1] += data[start:end]
-
-
-def _read_part(number: int, headers: list[bytes], content: bytes) -> tuple[str, str]:
-    match = None
-    if len(headers) == 2 and headers[0].lower() == b"content-disposition":  # noqa: PLR2004 - a name and a value
-        match = _DISPOSITION.fullmatch(headers[1])
+def _read_part(number: int, part: bytes) -> tuple[str, str]:
+    head, _, content = part.partition(b"\r\n\r\n")
+    match = _DISPOSITION.fullmatch(head)
     if not match:
         raise ProtocolViolation(f'part {number} has headers other than Content-Disposition: form-data; name="..."')
     try:
@@ -203,12 +128,7 @@ _SEGMENT = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})+")
 
 
 def read_path_segment(raw: str, name: str) -> str:
-    """Decode one path segment (§4.3; RFC 3986 §3.3), percent-encoded UTF-8.
-
-    :param raw: the segment.
-    :param name: its name, for the message.
-    :raises ProtocolViolation: when it is empty, contains a character that must be encoded, or is not UTF-8.
-    """
+    """Decode one path segment (§4.3; RFC 3986 §3.3), percent-encoded UTF-8."""
     if not _SEGMENT.fullmatch(raw):
         raise ProtocolViolation(f"the path segment {name} is empty or not percent-encoded")
     try:

@@ -15,23 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 JSON_TYPE = "application/json;charset=UTF-8"
-
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
-
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-XSS-Protection": "1; mode=block",
     "X-Frame-Options": "DENY",
 }
-"""Headers of §4.1 that do not depend on the response."""
 
 
 class HTTPError(Exception):
-    """The request is rejected with an error response.
-
-    :param reason: the reason for the log and ``GET /requests``, without any value of the request.
-    :param response: the error response.
-    """
+    """The request is rejected with an error response."""
 
     def __init__(self, reason: str, response: Response) -> None:
         super().__init__(reason)
@@ -52,10 +45,7 @@ class ChunkedResponse(Response):
 
 @functools.cache
 def spelling(name: bytes) -> bytes:
-    """Return a header name as the interface spells it. Starlette's names are in lower case.
-
-    :param name: of a header that the sandbox sends.
-    """
+    """Return a header name as the interface spells it. Starlette's names are in lower case."""
     return {b"x-xss-protection": b"X-XSS-Protection", b"www-authenticate": b"WWW-Authenticate"}.get(name, name.title())
 
 
@@ -82,24 +72,12 @@ def token_response(fields: dict[str, Any], origin: str) -> Response:
 
 
 def secret_response(fields: dict[str, Any], accept_encoding: str) -> Response:
-    """Return the response of §4.3, compressed with gzip if the client accepts that.
-
-    :param fields: the fields of §2.2.
-    :param accept_encoding: the ``Accept-Encoding`` header of the request, empty if there was none.
-    """
-    if not _accepts_gzip(accept_encoding):
+    """Return the response of §4.3, compressed with gzip if the client accepts that."""
+    if "gzip" not in accept_encoding.lower():
         return ServiceResponse(fields, headers={"Vary": "accept-encoding"})
     response = ServiceResponse(fields, headers={"Vary": "accept-encoding", "Content-Encoding": "gzip"})
     response.body = gzip.compress(response.body, mtime=0)
     return response
-
-
-def _accepts_gzip(accept_encoding: str) -> bool:
-    for item in accept_encoding.lower().split(","):
-        coding, _, weight = item.replace(" ", "").partition(";q=")
-        if coding in {"gzip", "*"}:
-            return weight.rstrip("0") not in {"0.", ""} if weight else True
-    return False
 
 
 def oauth_error(error: str, description: str, status: int = 400) -> Response:
@@ -109,10 +87,7 @@ def oauth_error(error: str, description: str, status: int = 400) -> Response:
 
 
 def spring_error(status: int, message: str, path: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an error response in the format of Spring, which is assumed: the interface shows no error responses.
-
-    :param path: path of the request, without credentials.
-    """
+    """Return an error response in the format of Spring, which is assumed: the interface shows no error responses."""
     value = {
         "timestamp": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "status": status,
@@ -124,10 +99,7 @@ def spring_error(status: int, message: str, path: str, headers: Mapping[str, str
 
 
 def bearer_error(error: str, description: str) -> Response:
-    """Return the 401 of RFC 6750 §3.
-
-    :param error: the error code. It is empty if the request had no credential: the challenge then has no error code.
-    """
+    """Return the 401 of RFC 6750 §3."""
     challenge = f'Bearer error="{error}", error_description="{description}"' if error else "Bearer"
     value = {"error": error or "unauthorized", "error_description": description}
     return ServiceResponse(value, 401, {"WWW-Authenticate": challenge})

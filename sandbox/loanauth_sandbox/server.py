@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from loanauth_sandbox.accounts import Company, connections, default_accounts, with_labels
+from loanauth_sandbox.accounts import Company, connections, default_accounts
 from loanauth_sandbox.app import ServiceApp
 from loanauth_sandbox.control import Commands, control_app
 from loanauth_sandbox.listener import Listener
@@ -28,39 +28,26 @@ if TYPE_CHECKING:
 
     from loanauth_sandbox.faults import Fault
 
-TIMEOUT = 10.0
-"""Seconds for a command to finish in the thread of the sandbox. A command normally takes milliseconds."""
+TIMEOUT = 10.0  # seconds for a command to finish in the thread of the sandbox; it normally takes milliseconds
 
 _PATH_PREFIX = re.compile(r"(?:/[A-Za-z0-9\-._~!$&'()*+,;=:@%]+)*")
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a sandbox.
+    """The options of a sandbox."""
 
-    :param accounts: companies with their users.
-    :param settings: lifetimes and lockout at the start.
-    :param host: a loopback address.
-    :param port: port of the service; 0 for a free one.
-    :param control_port: port of the control listener; 0 for a free one.
-    :param tls: None for plain HTTP, or the name of a certificate: ``good``, ``unknown-ca``, ``wrong-name``.
-    :param tls_dir: directory for the certificates; None for a temporary one, which is removed at the end.
-    :param path_prefix: empty, or a path like ``/tenant1`` before the paths of §4, percent-encoded.
-    :param faults: faults that are on from the start.
-    :param clock: function that returns the time in seconds since the epoch.
-    :raises ValueError: when the address is not loopback, or the prefix is not such a path.
-    """
-
-    accounts: tuple[Company, ...] = field(default_factory=default_accounts)
-    settings: Settings = field(default_factory=Settings)
-    host: str = "127.0.0.1"
-    port: int = 0
+    accounts: Sequence[Company] = field(default_factory=default_accounts)
+    token_lifetime: int = 3600  # seconds
+    secret_lifetime: int = 86_400  # seconds for which pricing accepts an API secret
+    host: str = "127.0.0.1"  # a loopback address
+    port: int = 0  # 0: a free one
     control_port: int = 0
-    tls: str | None = None
-    tls_dir: Path | None = None
-    path_prefix: str = ""
-    faults: tuple[Fault, ...] = ()
-    clock: Callable[[], float] = time.time
+    tls: str | None = None  # None: plain HTTP; else the name of a certificate: good, unknown-ca, wrong-name
+    tls_dir: Path | None = None  # None: a temporary one, which is removed at the end
+    path_prefix: str = ""  # or a path like /tenant1 before the paths of §4, percent-encoded
+    faults: Sequence[Fault] = ()  # that are on from the start
+    clock: Callable[[], float] = time.time  # seconds since the epoch
 
     def __post_init__(self) -> None:
         if self.host != "localhost" and not ipaddress.ip_address(self.host).is_loopback:
@@ -68,89 +55,10 @@ class Options:
         if not _PATH_PREFIX.fullmatch(self.path_prefix):
             raise ValueError("a path prefix begins with /, does not end with it, and is percent-encoded")
 
-
-@dataclass(frozen=True)
-class Server:
-    """A sandbox that listens in the running event loop.
-
-    :param url: the authentication address, ``{auth_url}`` of §4, with the path prefix.
-    :param control_url: the address of the control listener.
-    :param state: the state; only the event loop of the sandbox may change it.
-    :param commands: the commands for this sandbox.
-    :param port: port of the service.
-    :param ca_path: the CA file that a client must trust; None for plain HTTP.
-    """
-
-    state: State
-    commands: Commands
-    url: str
-    control_url: str
-    port: int
-    ca_path: str | None
-
-    def connections(self, company: int = 0) -> dict[str, dict[str, Any]]:
-        """Return the three Airflow Connections of a company, by environment variable.
-
-        :param company: its position among the accounts.
-        """
-        return connections(self.state.accounts[company], self.url, self.ca_path)
-
-
-@contextlib.asynccontextmanager
-async def serve(options: Options) -> AsyncIterator[Server]:
-    """Run a sandbox in the running event loop until the context is left.
-
-    :raises OSError: when a port is taken, or the certificates cannot be written.
-    """
-    signing_key()
-    state = State(
-        accounts=with_labels(options.accounts),
-        settings=options.settings,
-        prefix=options.path_prefix,
-        clock=options.clock,
-    )
-
-    def count_accepted() -> None:
-        state.counters.connections_accepted += 1
-
-    def count_established() -> None:
-        state.counters.connections_established += 1
-
-    async with contextlib.AsyncExitStack() as stack:
-        certificates = None
-        if options.tls:
-            directory = options.tls_dir or Path(
-                stack.enter_context(tempfile.TemporaryDirectory(prefix="loanauth-sandbox-"))
-            )
-            directory.mkdir(parents=True, exist_ok=True)
-            certificates = Certificates(directory, options.tls)
-        service = Listener(
-            ServiceApp(state),
-            options.host,
-            options.port,
-            context=certificates.context if certificates else None,
-            accepted=count_accepted,
-            established=count_established,
-        )
-        stack.push_async_callback(service.close)
-        commands = Commands(state, service, certificates)
-        control = Listener(control_app(commands), options.host, options.control_port)
-        stack.push_async_callback(control.close)
-        await commands.set_faults(options.faults)
-        await control.listen()
-        scheme = "https" if certificates else "http"
-        yield Server(
-            state=state,
-            commands=commands,
-            url=f"{scheme}://{_authority(options.host, service.port)}{options.path_prefix}",
-            control_url=f"http://{_authority(options.host, control.port)}",
-            port=service.port,
-            ca_path=str(certificates.ca_path) if certificates else None,
-        )
-
-
-def _authority(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    def state(self) -> State:
+        """Return the state at the start."""
+        settings = Settings().changed(token_lifetime=self.token_lifetime, secret_lifetime=self.secret_lifetime)
+        return State(accounts=tuple(self.accounts), settings=settings, prefix=self.path_prefix, clock=self.clock)
 
 
 Parameters = ParamSpec("Parameters")
@@ -169,29 +77,24 @@ def _in_thread(
     return method
 
 
+@dataclass(frozen=True)
 class Sandbox:
-    """A sandbox that runs in another thread. Its methods are those of :class:`..control.Commands`.
+    """A sandbox that listens. Its methods are the commands of the control API, for another thread than its own."""
 
-    :param server: the sandbox, with ``url``, ``control_url``, ``port`` and ``ca_path``.
-    :param loop: the event loop of its thread.
-    """
+    url: str  # {auth_url} of §4, with the path prefix
+    control_url: str
+    port: int
+    ca_path: str | None  # the CA file that a client must trust; None for plain HTTP
+    state: State  # of the other thread: read only values that do not change at the same time
+    commands: Commands
+    loop: asyncio.AbstractEventLoop
 
-    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.commands = server.commands
-        self.url = server.url
-        self.control_url = server.control_url
-        self.port = server.port
-        self.ca_path = server.ca_path
-        self.connections = server.connections
-        self.state = server.state
-        """The state. It belongs to the other thread, so read only values that do not change at the same time."""
+    def connections(self, company: int = 0) -> dict[str, dict[str, Any]]:
+        """Return the three Airflow Connections of a company, by environment variable."""
+        return connections(self.state.accounts[company], self.url, self.ca_path)
 
     def run(self, command: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine in the thread of the sandbox and return its result.
-
-        :raises concurrent.futures.TimeoutError: when it takes longer than :data:`TIMEOUT` seconds.
-        """
+        """Run a coroutine in the thread of the sandbox and return its result."""
         return asyncio.run_coroutine_threadsafe(command, self.loop).result(TIMEOUT)
 
     counters = _in_thread(Commands.counters)
@@ -199,11 +102,7 @@ class Sandbox:
     reset = _in_thread(Commands.reset)
     revoke = _in_thread(Commands.revoke)
     set_accounts = _in_thread(Commands.set_accounts)
-    settings = _in_thread(Commands.settings)
     set_settings = _in_thread(Commands.set_settings)
-    faults = _in_thread(Commands.faults)
-    set_faults = _in_thread(Commands.set_faults)
-    add_faults = _in_thread(Commands.add_faults)
     set_fault = _in_thread(Commands.set_fault)
     add_fault = _in_thread(Commands.add_fault)
     clear_faults = _in_thread(Commands.clear_faults)
@@ -211,47 +110,52 @@ class Sandbox:
     start_listening = _in_thread(Commands.start_listening)
 
 
+@contextlib.asynccontextmanager
+async def serve(options: Options) -> AsyncIterator[Sandbox]:
+    """Run a sandbox in the running event loop until the context is left."""
+    signing_key()
+    state = options.state()
+
+    async with contextlib.AsyncExitStack() as stack:
+        certificates = None
+        if options.tls:
+            directory = options.tls_dir
+            if directory is None:
+                directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loanauth-sandbox-")))
+            directory.mkdir(parents=True, exist_ok=True)
+            certificates = Certificates(directory, options.tls)
+        context = certificates.context if certificates else None
+        service = Listener(ServiceApp(state), options.host, options.port, context=context, state=state)
+        stack.push_async_callback(service.close)
+        commands = Commands(state, service, certificates)
+        control = Listener(control_app(commands), options.host, options.control_port)
+        stack.push_async_callback(control.close)
+        await commands.set_faults(options.faults)
+        await control.listen()
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        yield Sandbox(
+            url=f"{'https' if certificates else 'http'}://{host}:{service.port}{options.path_prefix}",
+            control_url=f"http://{host}:{control.port}",
+            port=service.port,
+            ca_path=str(certificates.ca_path) if certificates else None,
+            state=state,
+            commands=commands,
+            loop=asyncio.get_running_loop(),
+        )
+
+
 @contextlib.contextmanager
-def running_sandbox(
-    *,
-    accounts: Sequence[Company] | None = None,
-    token_lifetime: int = 3600,
-    secret_lifetime: int = 86_400,
-    lockout_after: int = 0,
-    tls: str | None = None,
-    tls_dir: Path | None = None,
-    path_prefix: str = "",
-    host: str = "127.0.0.1",
-    port: int = 0,
-    control_port: int = 0,
-    faults: Sequence[Fault] = (),
-    clock: Callable[[], float] = time.time,
-) -> Iterator[Sandbox]:
+def running_sandbox(**options: Any) -> Iterator[Sandbox]:
     """Run a sandbox in a background thread. It listens when the context is entered and is gone when it is left.
 
-    The parameters are those of :class:`Options` and :class:`..state.Settings`.
-
-    :param accounts: None for two made-up companies.
+    :param options: those of :class:`Options`.
     :raises OSError: when a port is taken.
-    :raises ValueError: when a parameter has a wrong value.
+    :raises ValueError: when an option has a wrong value.
     """
-    options = Options(
-        accounts=default_accounts() if accounts is None else tuple(accounts),
-        settings=Settings().changed(
-            token_lifetime=token_lifetime, secret_lifetime=secret_lifetime, lockout_after=lockout_after
-        ),
-        host=host,
-        port=port,
-        control_port=control_port,
-        tls=tls,
-        tls_dir=tls_dir,
-        path_prefix=path_prefix,
-        faults=tuple(faults),
-        clock=clock,
-    )
     started: Future[Sandbox] = Future()
     stop = asyncio.Event()
-    thread = threading.Thread(target=_run, args=(options, started, stop), name="loanauth-sandbox", daemon=True)
+    arguments = (Options(**options), started, stop)
+    thread = threading.Thread(target=_run, args=arguments, name="loanauth-sandbox", daemon=True)
     thread.start()
     try:
         sandbox = started.result()
@@ -267,8 +171,8 @@ def running_sandbox(
 
 def _run(options: Options, started: Future[Sandbox], stop: asyncio.Event) -> None:
     async def main() -> None:
-        async with serve(options) as server:
-            started.set_result(Sandbox(server, asyncio.get_running_loop()))
+        async with serve(options) as sandbox:
+            started.set_result(sandbox)
             await stop.wait()
 
     try:

@@ -10,16 +10,11 @@ import trustme
 if TYPE_CHECKING:
     from pathlib import Path
 
-CERTIFICATES = ("good", "unknown-ca", "wrong-name")
-"""Names of the certificates: one that a client accepts, and two that it must reject."""
+CERTIFICATES = ("good", "unknown-ca", "wrong-name")  # one that a client accepts, and two that it must reject
 
 
 class Certificates:
-    """Certificates in a directory, and the TLS context of the service listener.
-
-    :param directory: directory for the certificates with their keys, and for ``ca.pem``, which a client must trust.
-    :param default: the certificate to present, one of :data:`CERTIFICATES`.
-    """
+    """Certificates in a directory, and the TLS context of the service listener."""
 
     def __init__(self, directory: Path, default: str = "good") -> None:
         self._directory = directory
@@ -36,10 +31,7 @@ class Certificates:
         self.context.num_tickets = 0
 
     def present(self, name: str | None = None) -> None:
-        """Present this certificate to connections from now on.
-
-        :param name: one of :data:`CERTIFICATES`; None for the default.
-        """
+        """Present this certificate to connections from now on."""
         self.context.load_cert_chain(self._directory / f"{name or self._default}.pem")
 
     def _write(self, name: str, certificate: trustme.LeafCert) -> None:

@@ -10,17 +10,11 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 WholeNumber = Annotated[int, pydantic.Field(ge=0, strict=True)]
-"""An integer of at least 0."""
-
 _UNKNOWN_MEMBER = frozenset(["extra_forbidden", "unexpected_keyword_argument"])
 
 
 def explain(error: ValidationError, what: str) -> str:
-    """Return what is wrong and where, without values and names of unknown members, because both may be secret.
-
-    :param error: the error.
-    :param what: name of the JSON value that was validated.
-    """
+    """Return what is wrong and where, without values and names of unknown members, because both may be secret."""
     return "; ".join(
         f"{_path(item['loc'][:-1], what)}: unknown member"
         if item["type"] in _UNKNOWN_MEMBER

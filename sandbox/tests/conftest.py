@@ -7,32 +7,37 @@ import pytest
 from loanauth_sandbox.server import running_sandbox
 
 
+def reused(running):
+    yield running
+    running.clear_faults()
+    running.start_listening()
+    running.set_settings(token_lifetime=3600, secret_lifetime=86_400)
+    running.reset()
+
+
 @pytest.fixture(scope="module")
-def _running():
-    with running_sandbox() as sandbox:
-        yield sandbox
+def _http():
+    with running_sandbox() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def _https():
+    with running_sandbox(tls="good") as running:
+        yield running
 
 
 @pytest.fixture
-def sandbox(_running):
-    """A plain sandbox."""
-    yield _running
-    _running.clear_faults()
-    _running.start_listening()
-    _running.set_settings(token_lifetime=3600, secret_lifetime=86_400, lockout_after=0)
-    _running.reset()
+def sandbox(_http):
+    yield from reused(_http)
 
 
-@pytest.fixture(params=[None, "good"], ids=["http", "https"], scope="module")
+@pytest.fixture
+def over_tls(_https):
+    yield from reused(_https)
+
+
+@pytest.fixture(params=["http", "https"])
 def either(request):
-    """A sandbox with http, then one with https."""
-    with running_sandbox(tls=request.param) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
-def faulty(either):
-    """The same, without the faults of earlier tests."""
-    yield either
-    either.clear_faults()
-    either.reset()
+    """One of the two, for what differs in how it is sent."""
+    yield from reused(request.getfixturevalue(f"_{request.param}"))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import http.client
-import io
 import json
 import socket
 import ssl
 from urllib.parse import quote, urlsplit
+
+from loanauth_sandbox.accounts import default_accounts
 
 FORM = ("username", "password", "grant_type", "client_id")
 
@@ -130,21 +131,15 @@ def read(connection, method="GET"):
         received.close()
 
 
-class _Fake:
-    def __init__(self, raw):
-        self._raw = raw
-
-    def makefile(self, _):
-        return io.BytesIO(self._raw)
-
-
-def parse(raw):
-    """Parse the bytes of an response."""
-    return read(_Fake(raw))
+COMPANY, OTHER_COMPANY = default_accounts()
+USER = COMPANY.users[0]
+TOKEN = token_request(COMPANY, USER)
+SECRET = secret_request(COMPANY, USER, {"Host": "h", "Accept-Encoding": "gzip, deflate"})
+PROBE = request("GET", "/", {"Host": "h"})
+SECRETS = (USER.password, COMPANY.client_secret, COMPANY.api_key, USER.user_id, USER.username)
 
 
 def get_token(sandbox):
-    company = sandbox.state.accounts[0]
-    response = send(sandbox, token_request(company, company.users[0]))
+    response = send(sandbox, TOKEN)
     assert response.status == 200, response.body
     return response.json()
