@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
 from pathlib import Path
 
 import hypothesis
@@ -35,7 +34,7 @@ for _name in [*os.environ]:
     if _name.startswith("AIRFLOW_CONN_"):
         del os.environ[_name]
 
-from airflow_provider_loanauth.service import memory  # noqa: E402
+from airflow_provider_loanauth.service import logins  # noqa: E402
 from loanauth_sandbox.server import running_sandbox  # noqa: E402
 from tests.support import masking  # noqa: E402
 from tests.support.airflow_scratch import conn_variable, migrated_database, reload_fernet_key  # noqa: E402
@@ -44,12 +43,19 @@ from tests.support.clock import Clock  # noqa: E402
 from tests.support.loopback import Loopback  # noqa: E402
 from tests.support.pricing_fixtures import _timed_sandbox, elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
 from tests.support.processes import start_new_process  # noqa: E402
+from tests.support.tiers import runs_once, starts_programs  # noqa: E402
+from tests.support.variables import NoVariables, Variables, use  # noqa: E402
 
 # Reproducible, and without a time limit for each example, which a busy machine may exceed.
-hypothesis.settings.register_profile(
-    "steady", deadline=None, derandomize=True, suppress_health_check=[*hypothesis.HealthCheck]
-)
-hypothesis.settings.load_profile("steady")
+for _profile, _examples in (("fast", 20), ("full", 100)):
+    hypothesis.settings.register_profile(
+        _profile,
+        max_examples=_examples,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[*hypothesis.HealthCheck],
+    )
+hypothesis.settings.load_profile("full")
 
 
 def pytest_configure(config):
@@ -59,6 +65,16 @@ def pytest_configure(config):
         # The tests of a file share costly fixtures, such as whole DAG runs, so each file runs in one worker. Files
         # start in the order of their names, so that the slowest ones are not the last.
         config.option.dist, config.option.loadscopereorder = "loadfile", False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the tests that `make test` and the matrix leave out, before pytest selects by marks."""
+    for item in items:
+        if starts_programs(item):
+            item.add_marker(pytest.mark.processes)
+        if runs_once(item):
+            item.add_marker(pytest.mark.once)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -94,11 +110,24 @@ def _forget_authentications():
     start_new_process()
 
 
+@pytest.fixture(autouse=True)
+def _no_variables(request, monkeypatch):
+    """Only DAG runs, and tests with the fixture ``variables``, share logins. No other test opens a database."""
+    if request.node.get_closest_marker("processes") is None:
+        use(NoVariables(), monkeypatch)
+
+
+@pytest.fixture
+def variables(_no_variables, monkeypatch):
+    """Airflow Variables in memory, through which this process shares its logins."""
+    return use(Variables(), monkeypatch)
+
+
 @pytest.fixture
 def memory_clock(monkeypatch):
     """The clock by which remembered failures end."""
     clock = Clock()
-    monkeypatch.setattr(memory, "time", clock)
+    monkeypatch.setattr(logins, "time", clock)
     return clock
 
 
@@ -150,10 +179,6 @@ def sandbox(_sandbox):
     """The sandbox with its default accounts, counters at zero, and no fault."""
     accounts = _sandbox.state.accounts
     _sandbox.clear_faults()
-    # A probe that an earlier test has abandoned must not be counted in this test.
-    for thread in threading.enumerate():
-        if thread.name.startswith("probe of "):
-            thread.join(60)
     _sandbox.reset()
     yield _sandbox
     _sandbox.set_accounts(accounts)

@@ -132,3 +132,32 @@ def test_the_first_poke_of_a_rescheduled_sensor_on_2_11(max_tries, retries, trie
 def test_no_task_runs_in_this_process():
     """``test_shared_refresh.py`` tests it in tasks: of operators, of sensors, and of functions; mapped and not."""
     assert _compat.current_task() is None
+
+
+# --- who runs this process
+
+
+@pytest.mark.parametrize(
+    ("max_tries", "retries", "try_number", "cleared"),
+    [(0, 0, 1, False), (1, 0, 2, True), (2, 2, 1, False), (2, 2, 3, False), (5, 2, 4, True), (5, 2, 5, False)],
+)
+def test_the_first_try_after_a_person_has_cleared_the_task(max_tries, retries, try_number, cleared, monkeypatch):
+    task = SimpleNamespace(
+        max_tries=max_tries, try_number=try_number, task=SimpleNamespace(retries=retries), map_index=-1
+    )
+    monkeypatch.setattr(_compat, "get_current_context", lambda: {"ti": task})
+    assert _compat.is_cleared_by_person() is cleared
+
+
+def test_outside_of_a_task_nothing_was_cleared():
+    assert _compat.is_cleared_by_person() is False
+
+
+def test_the_team_is_that_of_the_dag_bundle(monkeypatch):
+    assert _compat.current_team() is None
+    monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
+    with pytest.raises(AttributeError):
+        _compat.current_team()
+    task = SimpleNamespace(bundle_instance=SimpleNamespace(name="lender-dags"))
+    monkeypatch.setattr(_compat, "get_current_context", lambda: {"ti": task})
+    assert _compat.current_team() == "lender-dags"

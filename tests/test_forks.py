@@ -15,7 +15,7 @@ from tests.support.paths import PACKAGE
 #: Modules that may use the locks of ``threading``, with the reason.
 MAY_USE_LOCKS = {
     "_compat/__init__.py": "defines ForkSafeLock",
-    "service/exchange.py": "its thread has a lock to sleep on; a forked child gets new ones",
+    "service/transport.py": "the event of one request, which no other request waits for",
 }
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Event", "Barrier"}
 

@@ -7,8 +7,8 @@ from importlib.metadata import version
 
 import pytest
 
-from airflow_provider_loanauth.auth.active import ActiveCredential
-from airflow_provider_loanauth.connection.methods import ApiKeyCredentials, PasswordCredentials
+from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
+from airflow_provider_loanauth.connection.methods import ApiKeyLogin, PasswordLogin
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import AccessToken
@@ -21,29 +21,23 @@ from tests.support.paths import PACKAGE
 from tests.support.wire_cases import FULL_TOKEN
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
-KEY = ApiKeyCredentials(api_key="CANARY-key", user_id="pat", in_headers=False)
+KEY = ApiKeyLogin(api_key="CANARY-key", user_id="pat", in_headers=False)
 SETTINGS = Settings(
-    conn_id="c", method="ppe", auth_url="https://h", credentials=KEY, company_id=None, timeout=1.0, verify=True
+    conn_id="c", method="ppe", auth_url="https://h", login=KEY, company_id=None, timeout=1.0, verify=True
 )
 VALUES = (
     ActiveCredential(
         value="CANARY-token",
-        credential_type=AccessToken,
         conn_id="c",
         method="jwt",
-        company_id=None,
-        lifetime=None,
-        deadline=None,
-        issued_here=False,
+        issued_at=NOW,
     ),
     build_request("https://h", KEY),
     WireResponse(status=200, headers={}, body=b"CANARY"),
     FULL_TOKEN,
     ApiSecretResponse(valid=1, secret="CANARY-secret"),
     KEY,
-    PasswordCredentials(
-        username="pat", password="CANARY-password", origin="o", client_id="c", client_secret="CANARY-client"
-    ),
+    PasswordLogin(username="pat", password="CANARY-password", origin="o", client_id="c", client_secret="CANARY-client"),
     SETTINGS,
     Proxy.from_url("http://pat:CANARY-password@proxy.example"),
     AuthenticationResult.from_response(SETTINGS, FULL_TOKEN, requested_at=NOW),
@@ -75,7 +69,7 @@ def test_each_dataclass_with_a_secret_is_tested():
                 if [item for item in hidden if item.name != "extra_fields"]:
                     found.add(name)
     assert found <= {type(value).__name__ for value in VALUES}
-    assert {"TokenResponse", "PasswordCredentials", "ApiKeyCredentials", "AuthenticationResult"} <= found
+    assert {"TokenResponse", "PasswordLogin", "ApiKeyLogin", "AuthenticationResult"} <= found
 
 
 def test_with_pickled_xcom_a_plaintext_response_is_stored_on_2_11(monkeypatch):

@@ -10,7 +10,6 @@ import airflow
 import jsonschema
 import pytest
 
-from airflow_provider_loanauth import get_provider_info as module
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR, get_provider_info
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
@@ -33,6 +32,7 @@ EXPECTED_LABELS = {
     "verify": "Verify TLS",
     "proxy": "Proxy",
     "api_key_in_headers": "API key in headers",
+    "share_logins": "Share logins",
 }
 
 
@@ -90,6 +90,13 @@ def test_every_named_module_and_class_exists():
     assert {entry["integration-name"] for kind in ("hooks", "operators") for entry in info[kind]} <= integrations
 
 
+def test_form_and_behaviour_are_declared_together():
+    """From Airflow 3.2 on, one without the other disables the methods of the hook."""
+    [connection] = get_provider_info()["connection-types"]
+    assert connection["conn-fields"]
+    assert connection["ui-field-behaviour"]
+
+
 def test_the_labels_of_the_form():
     assert LABELS == EXPECTED_LABELS
     assert UI_FIELD_BEHAVIOUR["relabeling"] == {name: EXPECTED_LABELS[name] for name in ("host", "login", "password")}
@@ -98,8 +105,10 @@ def test_the_labels_of_the_form():
 
 def test_the_code_reads_every_field():
     """A field that no code reads would mislead users."""
-    read_elsewhere = {"host", "method", "company_id", "timeout", "verify", "proxy", "api_key_in_headers"}
-    read_by_methods = {name for method in METHODS.values() for name in method.fields.values()}
+    read_elsewhere = {"host", "method", "company_id", "timeout", "verify", "proxy", "share_logins"}
+    read_by_methods = {
+        name for method in METHODS.values() for name in [*method.fields.values(), *method.switches.values()]
+    }
     assert read_by_methods | read_elsewhere == set(EXPECTED_LABELS)
 
 
@@ -112,7 +121,3 @@ def test_no_default_values():
     """With a default, the form overwrites values that were set as JSON (apache/airflow #67054)."""
     assert not [name for name, declared in CONN_FIELDS.items() if "default" in declared["schema"]]
     assert all("null" in declared["schema"]["type"] for declared in CONN_FIELDS.values())
-
-
-def test_each_call_returns_the_same_metadata():
-    assert json.dumps(get_provider_info()) == json.dumps(module.get_provider_info())

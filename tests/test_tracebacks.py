@@ -1,3 +1,5 @@
+"""Exceptions that leave the package contain no secret: in texts, in frames, and in what is logged of them."""
+
 from __future__ import annotations
 
 import asyncio
@@ -7,13 +9,21 @@ import inspect
 import traceback
 
 import pytest
+import requests
 
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.exceptions import (
+    LoanAuthError,
+    RejectedError,
+    ResponseError,
+    SettingsError,
+    UnavailableError,
+)
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.redaction import clear_locals, sanitize_exceptions
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from tests.support.leaks import leaks
+from tests.support.leaks import leaks, locals_of, messages
 
 SECRET = "CANARY-made-up-secret"
 
@@ -209,33 +219,62 @@ def test_the_rest_of_the_traceback_is_logged_at_debug(logs):
     assert leaks(record, [SECRET]) == []
 
 
-# --- a wrong password
+# --- no secret is shown: entry points, and what may happen to a login
+
+HOOK = {
+    "authen_jwt": lambda: LoanAuthHook("tenant_a", max_attempts=1).authen_jwt(),
+    "get_plaintext": lambda: LoanAuthHook("tenant_a", max_attempts=1).get_plaintext(),
+    "get_credential": lambda: LoanAuthHook("tenant_a", max_attempts=1).get_credential(),
+    "aget_credential": lambda: asyncio.run(LoanAuthHook("tenant_a", max_attempts=1).aget_credential()),
+    "operator": lambda: LoanAuthOperator(task_id="login", loanauth_conn_id="tenant_a").execute({}),
+    "sensor": lambda: LoanAuthSensor(task_id="wait", loanauth_conn_id="tenant_a").execute({}),
+    "deferrable": lambda: LoanAuthSensor(task_id="wait", loanauth_conn_id="tenant_a", deferrable=True).execute({}),
+}
+SESSIONS = {
+    "LoanAuth": lambda: requests.get("http://127.0.0.1:9", auth=LoanAuth.from_connection("tenant_a"), timeout=9),
+    "get_conn": lambda: LoanAuthHook("tenant_a").get_conn().get("http://127.0.0.1:9"),
+}
+#: What is wrong: the error, changes of the Connection, and a fault of the service.
+OUTCOMES = {
+    "rejected": (RejectedError, {"password": "made-up-wrong-password"}, {}),
+    "unreachable": (UnavailableError, {"host": "https://127.0.0.1:9"}, {}),
+    "unavailable": (UnavailableError, {}, {"fault": "status"}),
+    "a response without the token": (ResponseError, {}, {"fault": "wrong-shape", "shape": "missing"}),
+    "a wrong field": (SettingsError, {"login": "***"}, {}),
+    "a Connection that Airflow cannot read": (SettingsError, {"no such name": 1}, {}),
+}
 
 
-@pytest.fixture
-def wrong_password(sandbox, define):
-    connection = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-    define("wrong", {**connection, "password": "made-up-wrong-password"})
-
-
-@pytest.mark.parametrize(
-    "run",
-    [
-        lambda: LoanAuthHook("wrong").authen_jwt(),
-        lambda: LoanAuthHook("wrong").get_credential(),
-        lambda: asyncio.run(LoanAuthHook("wrong").aget_credential()),
-        lambda: LoanAuthOperator(task_id="login", loanauth_conn_id="wrong").execute({}),
-        lambda: LoanAuthSensor(task_id="wait", loanauth_conn_id="wrong").execute({}),
-        lambda: LoanAuthSensor(task_id="wait", loanauth_conn_id="wrong", deferrable=True).execute({}),
-    ],
-    ids=["authen_jwt", "get_credential", "aget_credential", "operator", "sensor", "deferrable"],
-)
-def test_a_wrong_password_shows_one_frame_of_this_package(run, wrong_password, logs):
-    with pytest.raises(RejectedError) as caught:
+def check(run, outcome, sandbox, define, logs):
+    kind, changes, fault = OUTCOMES[outcome]
+    connection = {**sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"], **changes}
+    define("tenant_a", connection)
+    if fault:
+        sandbox.set_fault(fault["fault"], where="token", **{name: fault[name] for name in fault if name != "fault"})
+    with pytest.raises(kind) as caught:
         run()
-    files = [entry.filename for entry in traceback.extract_tb(caught.value.__traceback__)]
+    secrets = [connection["password"], connection["extra"]["client_secret"]]
+    # No frame of the test is searched.
+    shown = messages(caught.value) + locals_of(caught.value) + logs.text + "\n".join(logs.at("debug"))
+    assert leaks(shown, secrets) == []
+    return caught.value
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_no_outcome_shows_a_secret(outcome, sandbox, define, logs):
+    check(HOOK["get_credential"], outcome, sandbox, define, logs)
+
+
+@pytest.mark.parametrize("run", HOOK.values(), ids=HOOK)
+def test_no_entry_point_shows_a_secret_and_each_adds_one_frame(run, sandbox, define, logs):
+    error = check(run, "rejected", sandbox, define, logs)
+    files = [entry.filename for entry in traceback.extract_tb(error.__traceback__)]
     assert len([file for file in files if "airflow_provider_loanauth" in file]) == 1
-    assert not [file for file in files if "tenacity" in file or "requests" in file]
+    assert not [file for file in files if "requests" in file]
     # What was cut off is in the log at DEBUG.
-    assert "tenacity" in "\n".join(logs.at("debug"))
-    assert leaks(logs.text, ["made-up-wrong-password"]) == []
+    assert "service/client.py" in "\n".join(logs.at("debug"))
+
+
+@pytest.mark.parametrize("run", SESSIONS.values(), ids=SESSIONS)
+def test_no_session_shows_a_secret(run, sandbox, define, logs):
+    check(run, "rejected", sandbox, define, logs)

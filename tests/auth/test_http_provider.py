@@ -58,6 +58,37 @@ def test_it_is_called_as_the_http_hook_calls_it(world, pulled, from_task, argume
     assert requests.post(world.url, json=loan, auth=auth, timeout=5).status_code == 200
 
 
+def test_a_loanauth_of_a_connection_is_an_auth_type(world):
+    """The HTTP hook calls it as a class."""
+    auth = LoanAuth.from_connection("loanauth_jwt")
+    assert auth() is auth("made-up-login", "made-up-password") is auth
+
+
+def test_the_class_itself_is_no_auth_type():
+    for arguments in ((), ("made-up-login", "made-up-password")):
+        with pytest.raises(TypeError, match=r"LoanAuth\.from_task\(\"task id\"\)") as caught:
+            LoanAuth(*arguments)
+        assert "made-up" not in messages(caught.value)
+
+
+@pytest.mark.parametrize("auth_type", [LoanAuth.from_task("authenticate"), LoanAuth.from_connection("made-up")])
+def test_it_cannot_be_deferred(auth_type):
+    """The deferred HTTP operator asks for this name."""
+    with pytest.raises(AttributeError, match="deferrable=True, because the triggerer must not get a credential"):
+        _ = auth_type.__qualname__
+
+
+def test_in_a_mapped_task_group_it_pulls_the_value_of_its_own_index(pulled, monkeypatch):
+    tokens = {None: ["made-up", "list"], 1: pulled(), 3: pulled("loanauth_los")}
+    ti = SimpleNamespace(map_index=1, xcom_pull=lambda task_ids, map_indexes=None: tokens[map_indexes])
+    monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": ti})
+    assert LoanAuth.from_task("group.authenticate")()._arguments["credential"] is tokens[1]
+    assert LoanAuth.from_task("group.authenticate", map_indexes=3)()._arguments["credential"] is tokens[3]
+    tokens[1] = None
+    with pytest.raises(TypeError, match=r"LoanAuth\.from_task\('authenticate'\) was given list .* with map_indexes"):
+        LoanAuth.from_task("authenticate")()
+
+
 def test_parameters_are_passed_on(pulled, from_task):
     auth_type, _ = from_task(pulled("loanauth_ppe"), secret_header="X-Made-Up")
     assert auth_type()._guard.secret_header == "X-Made-Up"

@@ -17,8 +17,8 @@ import requests
 
 from airflow_provider_loanauth.auth import LoanAuth as RequestsLoanAuth
 from airflow_provider_loanauth.auth.httpx import LoanAuth
-from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
+from airflow_provider_loanauth.service.logins import LOGINS
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import in_threads, loan
 
@@ -375,7 +375,7 @@ def test_another_error_is_raised_in_every_request_after_one_attempt(world, monke
     """For example an error of a secrets backend that Airflow does not turn into its own."""
     reads = []
 
-    def read(*_):
+    def read(*_, **__):
         reads.append(threading.get_ident())
         raise RuntimeError("made-up trouble")
 
@@ -393,7 +393,7 @@ class UncopiableError(RuntimeError):
 def test_an_error_that_cannot_be_copied_is_raised_as_it_is(world, monkeypatch):
     """An error of another package may have any arguments."""
 
-    def read(*_):
+    def read(*_, **__):
         raise UncopiableError("made-up", "trouble")
 
     monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", read)
@@ -405,7 +405,7 @@ def test_an_error_that_no_request_waits_for_any_more_is_not_logged(world, monkey
     """Otherwise asyncio logs its whole traceback, when the task is removed from memory."""
     cancelled = threading.Event()
 
-    def read(*_):
+    def read(*_, **__):
         cancelled.wait(60)
         raise RuntimeError("made-up trouble")
 
@@ -667,7 +667,7 @@ def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, call, logs):
         shown += [repr(auth), repr(vars(auth)), repr(vars(auth._provider)), repr(auth._provider.get_cached())]
     world.pass_time(90_000)
     world.sandbox.set_fault("status", where="any", status=401)
-    _PROCESS_CACHE.clear()
+    LOGINS.clear()
     for credential in (token, secret):
         with pytest.raises(LoanAuthError) as caught:
             call(world.url, auth=LoanAuth(credential), json=loan())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import pytest
 
-from airflow_provider_loanauth.auth.active import ActiveCredential
 from airflow_provider_loanauth.auth.origin import OriginGuard, origin_of
-from airflow_provider_loanauth.connection.methods import METHODS
+from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 
 VALUE = "made-up-value-of-a-credential"
@@ -15,13 +16,10 @@ VALUE = "made-up-value-of-a-credential"
 def active(method="jwt", company_id="made-up-company"):
     return ActiveCredential(
         value=VALUE,
-        credential_type=METHODS[method].credential_type,
         conn_id="c",
         method=method,
         company_id=company_id,
-        lifetime=None,
-        deadline=None,
-        issued_here=False,
+        issued_at=datetime(2026, 11, 21, tzinfo=timezone.utc),
     )
 
 

@@ -10,11 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.auth import active as active_module
 from airflow_provider_loanauth.auth import refresh
-from airflow_provider_loanauth.auth.active import GRACE_PERIOD, REFRESH_COOLDOWN, ActiveCredential
-from airflow_provider_loanauth.auth.refresh import CredentialCache, CredentialProvider
-from airflow_provider_loanauth.connection.methods import PasswordCredentials
+from airflow_provider_loanauth.auth import refresh_policy as active_module
+from airflow_provider_loanauth.auth.refresh import CredentialProvider, get_or_refresh
+from airflow_provider_loanauth.auth.refresh_policy import (
+    GRACE_PERIOD,
+    LIVED_SECONDS,
+    UNTESTED_SECONDS,
+    ActiveCredential,
+    next_min_401_age,
+)
+from airflow_provider_loanauth.connection.methods import PasswordLogin
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import (
@@ -27,9 +33,9 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
-from airflow_provider_loanauth.service import memory
+from airflow_provider_loanauth.service import logins
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
-from airflow_provider_loanauth.service.memory import RESPONSE_ERROR_SECONDS
+from airflow_provider_loanauth.service.logins import RESPONSE_ERROR_SECONDS
 from tests.support.pricing_fixtures import in_threads
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
@@ -40,7 +46,7 @@ def settings_of(tenant):
         conn_id="made-up",
         method="jwt",
         auth_url="https://auth.example",
-        credentials=PasswordCredentials(
+        login=PasswordLogin(
             username=tenant,
             password=SecretStr("made-up-password"),
             origin="made-up.example",
@@ -85,7 +91,7 @@ def clock(monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.seconds, time=lambda: 1e9, seconds=1000.0)
     monkeypatch.setattr(refresh, "time", now)
     monkeypatch.setattr(active_module, "time", now)
-    monkeypatch.setattr(memory, "time", now)
+    monkeypatch.setattr(logins, "time", now)
     return now
 
 
@@ -94,21 +100,18 @@ def client(clock):
     return StubClient()
 
 
-@pytest.fixture
-def cache(clock):
-    return CredentialCache()
+def provider_of(client, credential=None):
+    return CredentialProvider(conn_id="made-up", method=None, credential=credential, min_ttl=60, client=client)
 
 
 def active(**changes):
     usual = {
         "value": "made-up",
-        "credential_type": AccessToken,
         "conn_id": "c",
         "method": "jwt",
-        "company_id": None,
+        "issued_at": NOW,
         "lifetime": 100.0,
-        "deadline": 1100.0,
-        "issued_here": False,
+        "expires_in": 100.0,
     }
     return ActiveCredential(**(usual | changes))
 
@@ -130,14 +133,14 @@ def active(**changes):
     ],
 )
 def test_fresh_until_the_refresh_window(clock, lifetime, left, min_ttl, fresh):
-    assert active(lifetime=lifetime, deadline=clock.seconds + left).is_fresh(min_ttl) is fresh
+    assert active(lifetime=lifetime, expires_in=left).is_fresh(min_ttl) is fresh
 
 
 def test_always_fresh_without_a_known_expiry(clock):
-    assert active(lifetime=None, deadline=None).is_fresh(1e9)
+    assert active(lifetime=None, expires_in=None).is_fresh(1e9)
 
 
-def test_the_lifetime_counts_from_before_the_request(clock, cache):
+def test_the_lifetime_counts_from_before_the_request(clock):
     client = StubClient(lifetime=100)
     really = client._send
 
@@ -146,44 +149,44 @@ def test_the_lifetime_counts_from_before_the_request(clock, cache):
         return really(*args)
 
     client._send = slow
-    assert cache.get_or_refresh(client, None, 60).deadline == 1100
+    assert get_or_refresh(client, None, 60).seconds_left == 70
 
 
-def test_the_first_credential_is_requested_once_and_shared(cache, client):
-    first = cache.get_or_refresh(client, None, 60)
-    assert cache.get_or_refresh(client, None, 60) is first
-    assert cache.get_or_refresh(StubClient(), active(), 60) is first
+def test_the_first_credential_is_requested_once_and_shared(client):
+    first = get_or_refresh(client, None, 60)
+    assert get_or_refresh(client, None, 60) is first
+    assert get_or_refresh(StubClient(), active(), 60) is first
     assert client.logins == 1
 
 
-def test_a_stale_credential_is_replaced_once(cache, client):
-    first = cache.get_or_refresh(client, None, 60)
-    second = cache.get_or_refresh(client, first, 60)
+def test_a_stale_credential_is_replaced_once(client):
+    first = get_or_refresh(client, None, 60)
+    second = get_or_refresh(client, first, 60)
     assert second is not first
     # A later caller with the old one gets the cached one.
-    assert cache.get_or_refresh(client, first, 60) is second
+    assert get_or_refresh(client, first, 60) is second
     assert client.logins == 2
 
 
 @pytest.mark.parametrize(("rejected", "logins"), [({}, 1), ({"rejected": False}, 1), ({"rejected": True}, 2)])
-def test_a_rejected_credential_is_replaced_wherever_it_was_opened(cache, client, rejected, logins):
-    first = cache.get_or_refresh(client, None, 60)
+def test_a_rejected_credential_is_replaced_wherever_it_was_opened(client, rejected, logins):
+    first = get_or_refresh(client, None, 60)
     the_same = active(value=first.value)
-    assert cache.get_or_refresh(client, the_same, 60, **rejected).value == f"made-up-one-{logins}"
+    assert get_or_refresh(client, the_same, 60, **rejected).value == f"made-up-one-{logins}"
     assert client.logins == logins
     # Any other one is replaced by the cached one.
-    assert cache.get_or_refresh(client, active(), 60, **rejected).value == f"made-up-one-{logins}"
+    assert get_or_refresh(client, active(), 60, **rejected).value == f"made-up-one-{logins}"
     assert client.logins == logins
 
 
 def test_a_provider_replaces_a_credential_that_another_object_opened(client):
-    provider = CredentialProvider(client, None, 60)
+    provider = provider_of(client)
     first = provider.get()
     assert provider.refresh(active(value=first.value)).value == "made-up-one-2"
 
 
-def test_a_requested_credential_has_the_metadata_of_the_settings(cache, client):
-    credential = cache.get_or_refresh(client, None, 60)
+def test_a_requested_credential_has_the_metadata_of_the_settings(client):
+    credential = get_or_refresh(client, None, 60)
     assert (credential.conn_id, credential.method, credential.company_id) == ("made-up", "jwt", None)
     assert (credential.credential_type, credential.issued_here) == (AccessToken, True)
 
@@ -197,62 +200,62 @@ def test_a_lifetime_that_is_not_positive_is_unknown(clock, seconds, lifetime):
     assert ActiveCredential.open(sealed).lifetime == lifetime
 
 
-def test_a_credential_in_its_refresh_window_is_replaced(clock, cache, client):
-    first = cache.get_or_refresh(client, None, 60)
+def test_a_credential_in_its_refresh_window_is_replaced(clock, client):
+    first = get_or_refresh(client, None, 60)
     clock.seconds += 89
-    assert cache.get_or_refresh(client, None, 60) is first
+    assert get_or_refresh(client, None, 60) is first
     clock.seconds += 2
-    assert cache.get_or_refresh(client, None, 60) is not first
+    assert get_or_refresh(client, None, 60) is not first
 
 
-def test_threads_make_one_refresh(cache, client):
-    stale = cache.get_or_refresh(client, None, 60)
+def test_threads_make_one_refresh(client):
+    stale = get_or_refresh(client, None, 60)
     client.gate.clear()
     timer = threading.Timer(0.2, client.gate.set)
     timer.start()
-    results = in_threads(32, lambda _: cache.get_or_refresh(client, stale, 60))
+    results = in_threads(32, lambda _: get_or_refresh(client, stale, 60))
     timer.join()
     assert len(set(map(id, results))) == 1
     assert (client.logins, client.max_running) == (2, 1)
 
 
-def test_tenants_do_not_wait_for_each_other_and_share_nothing(cache, clock):
+def test_tenants_do_not_wait_for_each_other_and_share_nothing(clock):
     slow, quick = StubClient(tenant="slow"), StubClient(tenant="quick")
     slow.gate.clear()
-    thread = threading.Thread(target=cache.get_or_refresh, args=(slow, None, 60))
+    thread = threading.Thread(target=get_or_refresh, args=(slow, None, 60))
     thread.start()
-    assert cache.get_or_refresh(quick, None, 60).value == "made-up-quick-1"
+    assert get_or_refresh(quick, None, 60).value == "made-up-quick-1"
     slow.gate.set()
     thread.join(5)
-    assert cache.get_or_refresh(slow, None, 60).value == "made-up-slow-1"
+    assert get_or_refresh(slow, None, 60).value == "made-up-slow-1"
 
 
-def test_changed_settings_do_not_find_an_old_credential(cache, client):
-    cache.get_or_refresh(client, None, 60)
+def test_changed_settings_do_not_find_an_old_credential(client):
+    get_or_refresh(client, None, 60)
     client.tenant = "another"
-    assert cache.get_or_refresh(client, None, 60).value == "made-up-another-2"
+    assert get_or_refresh(client, None, 60).value == "made-up-another-2"
     client.tenant = "one"
-    assert cache.get_or_refresh(client, None, 60).value == "made-up-one-1"
+    assert get_or_refresh(client, None, 60).value == "made-up-one-1"
 
 
-def test_a_rejected_refresh_is_not_repeated(cache, client):
+def test_a_rejected_refresh_is_not_repeated(client):
     client.failure = RejectedError("made-up rejection", status=400, conn_id="made-up", method="jwt")
     caught = []
     for _ in range(3):
         with pytest.raises(RejectedError, match="made-up rejection") as raised:
-            cache.get_or_refresh(client, None, 60)
+            get_or_refresh(client, None, 60)
         caught.append(raised.value)
     assert client.logins == 1
     assert caught[1] is not caught[2]
     assert vars(caught[2]) == vars(caught[0])
 
 
-def test_a_rejected_refresh_is_repeated_after_the_settings_change(cache, client):
+def test_a_rejected_refresh_is_repeated_after_the_settings_change(client):
     client.failure = RejectedError("made-up rejection")
     with pytest.raises(RejectedError):
-        cache.get_or_refresh(client, None, 60)
+        get_or_refresh(client, None, 60)
     client.tenant, client.failure = "corrected", None
-    cache.get_or_refresh(client, None, 60)
+    get_or_refresh(client, None, 60)
 
 
 def open_gate_when_all_wait(client, number):
@@ -275,14 +278,14 @@ def open_gate_when_all_wait(client, number):
         (SealError("x"), 0),
     ],
 )
-def test_a_failure_is_shared_by_all_who_waited(clock, cache, client, failure, remembered, after_success):
-    stale = cache.get_or_refresh(client, None, 60) if after_success else None
+def test_a_failure_is_shared_by_all_who_waited(clock, client, failure, remembered, after_success):
+    stale = get_or_refresh(client, None, 60) if after_success else None
     before, reads = client.logins, client.settings_reads
     client.failure = failure
     client.gate.clear()
     opening = threading.Thread(target=open_gate_when_all_wait, args=(client, reads + 8))
     opening.start()
-    results = in_threads(8, lambda _: cache.get_or_refresh(client, stale, 60))
+    results = in_threads(8, lambda _: get_or_refresh(client, stale, 60))
     opening.join()
     assert {type(result) for result in results} == {type(failure)}
     assert {(result.conn_id, result.method) for result in results} == {("made-up", "jwt")}
@@ -292,45 +295,45 @@ def test_a_failure_is_shared_by_all_who_waited(clock, cache, client, failure, re
     # Later callers do not get it, once it is no longer remembered.
     clock.seconds += remembered
     with pytest.raises(type(failure)):
-        cache.get_or_refresh(client, stale, 60)
+        get_or_refresh(client, stale, 60)
     assert client.logins == before + 2
     client.failure = None
     clock.seconds += remembered
-    assert cache.get_or_refresh(client, stale, 60).value == f"made-up-one-{before + 3}"
+    assert get_or_refresh(client, stale, 60).value == f"made-up-one-{before + 3}"
 
 
-def test_a_usable_credential_needs_no_waiting_and_hides_no_failure(cache, client):
+def test_a_usable_credential_needs_no_waiting_and_hides_no_failure(client):
     """Another part of the process, such as a hook, may authenticate or fail with the same settings."""
-    first = cache.get_or_refresh(client, None, 60)
+    first = get_or_refresh(client, None, 60)
     client.gate.clear()
     hook = threading.Thread(target=client.authenticate, args=(client.settings(),))
     hook.start()
     while client.running == 0:
         time.sleep(0.01)
-    assert cache.get_or_refresh(client, None, 60) is first
+    assert get_or_refresh(client, None, 60) is first
     assert client.running == 1
     client.gate.set()
     hook.join(60)
     client.failure = RejectedError("made-up rejection")
     with pytest.raises(RejectedError):
         client.authenticate()
-    assert cache.get_or_refresh(client, None, 60) is first
+    assert get_or_refresh(client, None, 60) is first
     with pytest.raises(RejectedError):
-        cache.get_or_refresh(client, first, 60)
+        get_or_refresh(client, first, 60)
     assert client.logins == 3
 
 
-def test_an_interruption_is_not_remembered(cache, client):
+def test_an_interruption_is_not_remembered(client):
     client.failure = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        cache.get_or_refresh(client, None, 60)
+        get_or_refresh(client, None, 60)
     client.failure = None
-    cache.get_or_refresh(client, None, 60)
+    get_or_refresh(client, None, 60)
     assert client.logins == 2
 
 
 def test_the_connection_is_read_for_each_refresh_and_not_for_each_use(clock, client):
-    provider = CredentialProvider(client, None, 60)
+    provider = provider_of(client)
     credentials = {id(provider.get()) for _ in range(5)}
     assert (len(credentials), client.settings_reads) == (1, 1)
     clock.seconds += 95
@@ -361,13 +364,13 @@ def test_connections_are_read_one_at_a_time(clock):
         def settings(self):
             return Client(self.tenant, get_connection=get_connection).settings()
 
-    results = in_threads(8, lambda index: CredentialProvider(ReadingClient(tenant=str(index)), None, 60).get())
+    results = in_threads(8, lambda index: provider_of(ReadingClient(tenant=str(index))).get())
     assert [result.conn_id for result in results] == [str(index) for index in range(8)]
     assert counts == [1] * 8
 
 
 def test_a_cached_credential_needs_no_waiting(clock, client):
-    provider = CredentialProvider(client, None, 60)
+    provider = provider_of(client)
     assert provider.get_cached() is None
     current = provider.get()
     assert provider.get_cached() is current
@@ -383,7 +386,7 @@ def test_a_credential_that_cannot_be_opened_is_an_error_each_time(clock, client)
         def value(self):
             raise SealError("made-up damage")
 
-    provider = CredentialProvider(client, Damaged(), 60)
+    provider = provider_of(client, Damaged())
     for _ in range(2):
         with pytest.raises(SealError):
             provider.get()
@@ -394,7 +397,7 @@ def test_a_credential_that_cannot_be_opened_is_an_error_each_time(clock, client)
 
 
 def test_a_valid_credential_is_used_while_the_service_is_unavailable(clock, client):
-    provider = CredentialProvider(client, None, 60)
+    provider = provider_of(client)
     first = provider.get()
     client.failure = UnavailableError("made-up")
     clock.seconds += 91  # 9 of 100 seconds are left
@@ -414,7 +417,7 @@ def test_a_valid_credential_is_used_while_the_service_is_unavailable(clock, clie
 
 def test_after_the_grace_period_the_next_refresh_is_tried(clock):
     client = StubClient(lifetime=1000)
-    provider = CredentialProvider(client, None, 60)
+    provider = provider_of(client)
     first = provider.get()
     client.failure = UnavailableError("made-up")
     clock.seconds += 950
@@ -429,7 +432,7 @@ def test_after_the_grace_period_the_next_refresh_is_tried(clock):
 
 @pytest.mark.parametrize("failure", [RejectedError("made-up"), SettingsError("made-up"), ResponseError("made-up")])
 def test_any_other_failure_is_raised_at_once(clock, client, failure):
-    provider = CredentialProvider(client, None, 60)
+    provider = provider_of(client)
     provider.get()
     client.failure = failure
     clock.seconds += 91
@@ -438,7 +441,7 @@ def test_any_other_failure_is_raised_at_once(clock, client, failure):
 
 
 def test_a_rejected_credential_is_not_used_again_while_the_service_is_unavailable(clock, client):
-    provider = CredentialProvider(client, None, 60)
+    provider = provider_of(client)
     first = provider.get()
     client.failure = UnavailableError("made-up")
     with pytest.raises(UnavailableError):
@@ -450,41 +453,47 @@ def test_a_rejected_credential_is_not_used_again_while_the_service_is_unavailabl
 
 def test_only_a_success_shows_that_a_new_credential_is_accepted(clock):
     pulled, issued = active(), active(issued_here=True)
-    assert pulled.should_refresh_on_401()
-    assert not issued.should_refresh_on_401()
+    assert pulled.should_refresh_on(401)
     for status in (199, 300, 302, 400, 401, 403, 404, 429, 500, 503):
-        issued.record_response(status)
-        assert not issued.should_refresh_on_401()
-    issued.record_response(204)
-    assert issued.should_refresh_on_401()
+        assert not issued.should_refresh_on(status)
+        assert not issued.should_refresh_on(401)
+    assert not issued.should_refresh_on(204)
+    assert issued.should_refresh_on(401)
 
 
 def test_a_credential_that_was_never_accepted_is_refreshed_after_a_minute(clock):
     """Otherwise a process would keep a rejected credential without a known expiry for ever."""
-    issued = active(issued_here=True, lifetime=None, deadline=None)
-    issued.should_retry_again(401)
-    clock.seconds += REFRESH_COOLDOWN - 1
-    assert not issued.should_refresh_on_401()
+    issued = active(issued_here=True, lifetime=None, expires_in=None)
+    clock.seconds += UNTESTED_SECONDS - 1
+    assert not issued.should_refresh_on(401)
     clock.seconds += 1
-    assert issued.should_refresh_on_401()
+    assert issued.should_refresh_on(401)
 
 
-def test_no_refresh_for_a_minute_after_one_that_did_not_help(clock):
-    issued = active(issued_here=True)
-    issued.record_response(200)
-    issued.should_retry_again(401)
-    assert not issued.should_refresh_on_401()
-    clock.seconds += REFRESH_COOLDOWN - 1
-    issued.record_response(200)
-    assert not issued.should_refresh_on_401()
+def test_a_credential_that_replaced_a_rejected_one_is_not_replaced_at_once(clock):
+    replacement = active(min_401_age=10)
+    replacement.should_refresh_on(200)
+    clock.seconds += 9
+    assert not replacement.should_refresh_on(401)
     clock.seconds += 1
-    assert issued.should_refresh_on_401()
+    assert replacement.should_refresh_on(401)
 
 
-def test_a_refresh_that_helped_may_be_repeated(clock):
-    issued = active(issued_here=True)
-    issued.should_retry_again(200)
-    assert issued.should_refresh_on_401()
+@pytest.mark.parametrize(
+    ("age", "before", "after"),
+    [(0, 0, 10), (11, 10, 20), (161, 160, 300), (301, 300, 300), (LIVED_SECONDS - 1, 40, 80), (LIVED_SECONDS, 300, 10)],
+)
+def test_the_time_between_two_refreshes_after_a_401_grows(age, before, after):
+    assert next_min_401_age(age, before) == after
+
+
+def test_a_refresh_after_a_401_sets_that_time(clock, client):
+    provider = provider_of(client)
+    ages = []
+    for _ in range(3):
+        replaced = provider.refresh(provider.get())
+        ages.append(replaced.min_401_age)
+    assert ages == [10, 20, 40]
 
 
 # --- processes, representations ---
@@ -502,7 +511,7 @@ def _get_in_child(provider, client, results):
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_process_makes_its_own_refresh(clock, client):
     """A lock that another thread holds at the fork is never released in the child."""
-    provider = CredentialProvider(client, None, 60)
+    provider = provider_of(client)
     provider.get()
     clock.seconds += 95
     client.gate.clear()
@@ -533,7 +542,7 @@ def in_forked_child(provider, client):
 @pytest.mark.parametrize("method", ["jwt", "los"])
 def test_an_opened_credential_keeps_its_metadata(method, client):
     sealed = AccessToken.seal("made-up", method=method, conn_id="made-up", issued_at=NOW, expires_at=None)
-    opened = CredentialProvider(client, sealed, 60).get()
+    opened = provider_of(client, sealed).get()
     assert (opened.method, opened.conn_id, opened.credential_type) == (method, "made-up", AccessToken)
 
 
@@ -549,7 +558,7 @@ def test_threads_open_the_credential_once(client):
             return "made-up-secret"
 
     credential = SlowSecret(method="ppe", conn_id="made-up", issued_at=NOW, sealed="made-up")
-    provider = CredentialProvider(client, credential, 60)
+    provider = provider_of(client, credential)
     results = in_threads(8, lambda _: provider.get())
     assert len(opened) == client.settings_reads == 1
     assert {id(result) for result in results} == {id(results[0])}
@@ -563,7 +572,7 @@ def test_threads_open_the_credential_once(client):
 def test_a_forked_process_does_not_repeat_a_refresh_that_failed(client, failure):
     """Otherwise each process of a pool would send the password again, which gets the account locked."""
     client.failure = failure
-    provider = CredentialProvider(client, None, 60)
+    provider = provider_of(client)
     with pytest.raises(type(failure)):
         provider.get()
     client.failure = None
@@ -573,9 +582,9 @@ def test_a_forked_process_does_not_repeat_a_refresh_that_failed(client, failure)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_forked_process_does_not_share_a_cached_credential(client):
-    CredentialProvider(client, None, 60).get()
-    assert in_forked_child(CredentialProvider(client, None, 60), client) == "made-up-one-2"
+def test_a_forked_process_keeps_the_credential_of_its_parent(client):
+    provider_of(client).get()
+    assert in_forked_child(provider_of(client), client) == "made-up-one-1"
 
 
 def test_a_repr_shows_no_value():

@@ -11,7 +11,6 @@ from tests.support.backends import LOGIN, OPENED, spans, stats, statsd, total  #
 from tests.support.clock import replace_waits
 from tests.support.pricing_fixtures import in_threads, loan
 from tests.support.processes import start_new_process
-from tests.support.shared_values import TASK, xcom  # noqa: F401 - a fixture
 
 CONN_ID = "loanauth_jwt"
 LIFETIME = 3600
@@ -22,7 +21,6 @@ TAGS = {"method": "jwt", "conn_id": CONN_ID}
 def credential(pulled, statsd, spans):  # noqa: F811
     """A credential as a later task pulls it from XCom. What its login sent is not counted."""
     found = pulled()
-    found.task = TASK
     start_new_process()
     statsd.datagrams.clear()
     spans._exporter.clear()
@@ -42,7 +40,7 @@ def test_a_fresh_credential_is_only_opened(credential, world, statsd, spans):  #
     assert LIFETIME - 60 < expiry.value <= LIFETIME
 
 
-def test_an_expired_credential_is_refreshed_once(credential, xcom, world, statsd, spans):  # noqa: F811
+def test_an_expired_credential_is_refreshed_once(credential, variables, world, statsd, spans):  # noqa: F811
     world.pass_time(LIFETIME + 1)
     price(credential, world, times=5)
     assert statsd.counts == total(OPENED, LOGIN, {"refreshes": 1})
@@ -53,14 +51,14 @@ def test_an_expired_credential_is_refreshed_once(credential, xcom, world, statsd
     assert login.parent.span_id == refresh.context.span_id
 
 
-def test_threads_share_a_refresh(credential, xcom, world, statsd):  # noqa: F811
+def test_threads_share_a_refresh(credential, variables, world, statsd):  # noqa: F811
     world.pass_time(LIFETIME + 1)
     in_threads(5, lambda _: price(credential, world))
     assert statsd.counts["refreshes"] == statsd.counts["logins"] == 1
     assert "shared_refreshes" not in statsd.counts
 
 
-def test_another_process_takes_a_refreshed_credential_over(credential, xcom, world, statsd, spans):  # noqa: F811
+def test_another_process_takes_a_refreshed_credential_over(credential, variables, world, statsd, spans):  # noqa: F811
     world.pass_time(LIFETIME + 1)
     price(credential, world)
     for _ in range(2):
@@ -75,7 +73,7 @@ def test_another_process_takes_a_refreshed_credential_over(credential, xcom, wor
         assert [span.name for span in spans.finished] == ["loanauth.refresh"]
 
 
-def test_another_process_repeats_a_rejection_of_the_register(credential, xcom, world, define, statsd, spans):  # noqa: F811
+def test_another_process_repeats_a_rejection_of_the_register(credential, variables, world, define, statsd, spans):  # noqa: F811
     world.pass_time(LIFETIME + 1)
     define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
     for expected in ({"rejected": 1}, {}, {}):
@@ -88,7 +86,7 @@ def test_another_process_repeats_a_rejection_of_the_register(credential, xcom, w
     assert [span.name for span in spans.finished] == ["loanauth.login", *["loanauth.refresh"] * 3]
 
 
-def test_a_refresh_that_is_put_off_counts_nothing(credential, xcom, world, statsd, monkeypatch):  # noqa: F811
+def test_a_refresh_that_is_put_off_counts_nothing(credential, variables, world, statsd, monkeypatch):  # noqa: F811
     """The service is unavailable, and the credential is still valid."""
     replace_waits(monkeypatch, lambda _: None)
     world.pass_time(LIFETIME - 30)

@@ -353,7 +353,7 @@ def test_a_refresh_that_fails_is_the_error_of_the_request(world, auth, monkeypat
         requests.post(world.url, json=loan(), auth=auth, timeout=60)
 
 
-def _no_connection(*_):
+def _no_connection(*_, **__):
     raise UnavailableError("made-up trouble")
 
 

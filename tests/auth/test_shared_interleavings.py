@@ -1,5 +1,5 @@
 """
-Interleavings of processes that share one refresh, with and without faults.
+Interleavings of processes that share one login, with and without faults.
 
 Hypothesis chooses when each process starts, how long each of its steps takes, and which faults there are. Set
 ``LOANAUTH_INTERLEAVINGS`` to try more than the default number for each test; ``pytest -s`` shows how many differed.
@@ -7,6 +7,7 @@ Hypothesis chooses when each process starts, how long each of its steps takes, a
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 
@@ -14,18 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_loanauth.auth.active import ActiveCredential
-from airflow_provider_loanauth.auth.register import CLAIM_KEY, REFRESHED_KEY, Register
-from airflow_provider_loanauth.auth.shared import CLAIM_MARGIN, MAX_WAIT, MIN_CLAIM_DELAY
-from airflow_provider_loanauth.exceptions import RejectedError
-from tests.support.simulation import EPOCH, ERRORS, TASK, VALID, Process, Simulation, settings_of
+from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
+from airflow_provider_loanauth.auth.shared_login import MIN_CLAIM_DELAY
+from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
+from tests.support.simulation import ERRORS, FIRST, NEW, OLD, VALID, Process, Simulation
 
-EXAMPLES = int(os.environ.get("LOANAUTH_INTERLEAVINGS", "100"))
-TIMEOUT = settings_of().timeout
-
-#: Without a timing fault, a process needs less than this for a read and a write together. A process that has read that
-#: there is no claim has then written its own before the delay of any other one is over.
-IN_TIME = MIN_CLAIM_DELAY / 2
+EXAMPLES = {"max_examples": int(os.environ["LOANAUTH_INTERLEAVINGS"])} if "LOANAUTH_INTERLEAVINGS" in os.environ else {}
+#: Seconds in which a process waits for one that has died, or for one login with all its attempts.
+DEAD, LONGEST = 2 * OLD.timeout + 15, 60 + 2 * OLD.timeout + 8
 
 
 class Orders(set):
@@ -55,184 +52,161 @@ def seconds(smallest, greatest):
     return st.integers(round(smallest * 1000), round(greatest * 1000)).map(lambda number: number / 1000)
 
 
-def in_time(number=40):
-    """Seconds before and after the effect of a read or a write: four of them are less than ``2 * IN_TIME``."""
-    return st.lists(seconds(0, IN_TIME / 2 - 0.01), min_size=1, max_size=number)
-
-
-STALE = st.sampled_from(["expired", "valid", "rejected"])
-START = seconds(0, 4)
-MAX_SKEW = 30
-SKEW = seconds(-MAX_SKEW, MAX_SKEW)
-ANY_DELAYS = st.lists(st.one_of(seconds(0, 0.3), seconds(0, 20)), min_size=1, max_size=40)
-
-
 def processes(**changes):
-    usual = {"start": START, "skew": SKEW, "stale": STALE}
+    """From two to six processes, which have one value of the Connection, or the old and the new one."""
+    usual = {
+        "start": seconds(0, 4),
+        "skew": seconds(-30, 30),
+        "needs": st.sampled_from(["first", "expired", "valid", "rejected"]),
+        "settings": st.sampled_from([OLD, NEW]),
+    }
     return st.lists(st.builds(Process, **(usual | changes)), min_size=2, max_size=6)
 
 
-def check(simulation, tried, *, clock_difference=0.0):
-    """
-    Check what holds for any faults: each process that was not killed has a valid credential, or the right error.
+def simulations(by, **changes):
+    """Simulations without a timing fault: a read of the claim and a write take less than the delay of a claim."""
+    usual = {
+        "delays": st.lists(seconds(0, MIN_CLAIM_DELAY / 4 - 0.01), min_size=1, max_size=40),
+        "login_seconds": st.lists(seconds(0, 25), min_size=1, max_size=3),
+        "conflicts": st.booleans(),
+        "seed": st.integers(0, 99),
+    }
+    return st.builds(Simulation, by, **(usual | changes))
 
-    :param clock_difference: seconds for which a process with a wrong clock may use a credential that has expired
-    """
+
+def check(simulation, tried, *, errors=(), clocks=0.0):
+    """Check that each process that was not killed has a valid credential (by a clock so wrong), or a right error."""
     tried.add(hash(tuple(simulation.time.trace)))
-    service = simulation.service
     for process in simulation.alive:
         assert len(process.results) == simulation.rounds
-        for number, (result, ended_at) in enumerate(zip(process.results, process.ended_at, strict=True)):
-            if isinstance(result, ActiveCredential):
-                if result.value == "made-up-token-0":
-                    assert (process.stale, number) == ("valid", 0)
-                    assert ended_at < process.start + VALID + 1e-6
-                else:
-                    assert ended_at < service.issued[result.value] + clock_difference
-            else:
-                assert type(result) in service.errors
+        for result, ended_at in zip(process.results, process.ended_at, strict=True):
+            if not isinstance(result, ActiveCredential):
+                assert type(result) in simulation.service.errors.union(errors)
                 assert "made-up-secret" not in str(result)
+            elif result.value == FIRST:
+                assert process.needs == "valid"
+                assert ended_at < process.start + VALID
+            else:
+                assert ended_at < simulation.service.issued[result.value] + clocks
 
 
-def of_type(simulation, expected, number):
-    """Return whether all results of a round have a type, except for those who go on with a credential still valid."""
-    return all(
-        isinstance(process.results[number], expected) or (process.stale, number) == ("valid", 0)
-        for process in simulation.processes
-    )
+def values(simulation):
+    return {process.settings for process in simulation.processes}
 
 
-@settings(max_examples=EXAMPLES)
-@given(
-    st.builds(
-        Simulation,
-        processes(),
-        rounds=st.integers(1, 2),
-        delays=in_time(),
-        login_seconds=st.lists(seconds(0, 25), min_size=1, max_size=3),
-        conflicts=st.booleans(),
-        seed=st.integers(0, 99),
-    )
-)
-def test_one_login_for_each_expiry(tried, simulation):
+@settings(**EXAMPLES)
+@given(simulations(processes(), rounds=st.integers(1, 2)))
+def test_one_login_of_each_value_for_each_expiry(tried, simulation):
     check(simulation.run(), tried)
-    assert simulation.service.requests == simulation.rounds
-    assert simulation.service.max_running == 1
-    assert of_type(simulation, ActiveCredential, -1)
+    assert simulation.service.posts == dict.fromkeys(values(simulation), simulation.rounds)
+    assert simulation.service.errors == set()
 
 
-@settings(max_examples=EXAMPLES)
-@given(
-    st.builds(
-        Simulation,
-        processes(),
-        rounds=st.just(2),
-        outcomes=st.sampled_from([("rejected",), ("ok", "rejected")]),
-        delays=in_time(),
-        login_seconds=st.lists(seconds(0, 25), min_size=1, max_size=3),
-        conflicts=st.booleans(),
-        seed=st.integers(0, 99),
-    ),
-)
-def test_one_rejected_login(tried, simulation):
+@settings(**EXAMPLES)
+@given(simulations(processes(), rounds=st.just(2), outcomes=st.just({OLD: ["rejected"], NEW: ["ok", "rejected"]})))
+def test_one_post_of_each_rejected_password(tried, simulation):
     check(simulation.run(), tried)
-    issued = len(simulation.service.issued) - 1
-    assert simulation.service.requests == issued + 1
-    assert of_type(simulation, ActiveCredential if issued else RejectedError, 0)
-    assert of_type(simulation, RejectedError, 1)
+    assert simulation.service.rejections == dict.fromkeys(values(simulation), 1)
+    for process in simulation.processes:
+        if process.settings is OLD and process.needs != "valid":
+            assert isinstance(process.results[0], RejectedError)
+        assert isinstance(process.results[1], RejectedError)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(**EXAMPLES)
 @given(
-    st.builds(
-        Simulation,
+    simulations(
         processes(skew=st.just(0.0)),
         outcomes=st.sampled_from(
-            [
-                ("response",),
-                ("unavailable",),
-                ("overloaded",),
-                ("unavailable", "ok"),
-                ("overloaded", "overloaded", "ok"),
-            ]
+            [("response",), ("unavailable",), ("closed",), ("unavailable", "ok"), ("overloaded", "ok")]
         ),
-        delays=in_time(),
         login_seconds=st.lists(seconds(0, 20), min_size=1, max_size=3),
-        conflicts=st.booleans(),
-        seed=st.integers(0, 99),
     )
 )
-def test_one_authentication_that_fails_or_is_retried(tried, simulation):
+def test_one_login_that_fails_or_is_retried(tried, simulation):
     check(simulation.run(), tried)
-    assert simulation.service.authentications == 1
-    assert simulation.service.max_running == 1
+    assert simulation.service.logins == dict.fromkeys(values(simulation), 1)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(**EXAMPLES)
 @given(
-    st.builds(
-        Simulation,
-        processes(dies_at=st.none() | st.integers(0, 30)),
-        delays=in_time(),
+    simulations(
+        processes(dies_at=st.none() | st.integers(0, 30), interrupted_at=st.none() | st.integers(1, 30)),
         login_seconds=st.just([0.5]),
-        conflicts=st.booleans(),
-        seed=st.integers(0, 99),
     )
 )
-def test_another_process_takes_over_from_one_that_died(tried, simulation):
-    check(simulation.run(), tried)
-    died = len(simulation.processes) - len(simulation.alive)
-    assert simulation.service.requests <= 1 + died
+def test_others_log_in_after_one_that_died_or_was_interrupted(tried, simulation):
+    check(simulation.run(), tried, errors=[KeyboardInterrupt])
+    ended = [one for one in simulation.processes if one.died or KeyboardInterrupt in map(type, one.results)]
+    for value in values(simulation):
+        assert simulation.service.posts[value] <= 1 + len(ended)
     for process in simulation.alive:
         # One process after another may die with a claim.
-        assert process.ended_at[0] - process.start < (died + 1) * (TIMEOUT + CLAIM_MARGIN + 15)
+        assert process.waited < 5 + len(ended) * DEAD
 
 
-def foreign(key, **changes):
-    """Return a function that returns what a process with other settings writes."""
+@settings(**EXAMPLES)
+@given(
+    simulations(
+        processes(),
+        outcomes=st.sampled_from([["ok"], ["rejected"]]),
+        slow=st.dictionaries(
+            st.tuples(st.just("host 1"), st.sampled_from(["read", "write"]), st.sampled_from(["login", "claim"])),
+            seconds(0, 60),
+            max_size=1,
+        ),
+    )
+)
+def test_at_most_two_logins_if_one_process_is_slow(tried, simulation):
+    check(simulation.run(), tried)
+    assert max(simulation.service.posts.values()) <= 2
+    assert simulation.service.max_running <= 2 * len(values(simulation))
 
-    def change(values):
-        written = []
-        store = type("Store", (), {"write": lambda _, __, value: written.append(value), "read": None})()
-        register = Register(TASK, settings_of(**changes), issued_at=EPOCH, store=store, now=lambda: EPOCH)
-        register._write(key, {"claim": "made-up", "seconds": 100, "attempt": 1})
-        return written[0]
 
-    return change
+@settings(**EXAMPLES)
+@given(
+    st.sampled_from([-3600.0, 3600.0]).flatmap(
+        lambda wrong: simulations(
+            processes(skew=st.sampled_from([0.0, wrong])), outcomes=st.sampled_from([["ok"], ["rejected"]])
+        )
+    )
+)
+def test_at_most_two_logins_if_a_clock_is_wrong_by_an_hour(tried, simulation):
+    check(simulation.run(), tried, clocks=3600.0)
+    assert max(simulation.service.posts.values()) <= 2
+    assert max(simulation.service.rejections.values(), default=0) <= 1
 
 
-def damaged(values):
-    return {**(values[-1] or {}), "sealed": "made-up damage"}
+def foreign(texts):
+    """Return what someone else might store there."""
+    return json.dumps({"by": "made-up", "sealed": "made-up"})
+
+
+def damaged(texts):
+    return (texts[-1] or "")[:-9]
 
 
 TAMPERING = st.one_of(
-    st.just(lambda values: None),
-    st.just(damaged),
-    st.just(foreign(CLAIM_KEY)),
-    st.just(foreign(CLAIM_KEY, username="another")),
-    st.integers(0, 9).map(lambda number: lambda values: values[number % len(values)]),
+    st.sampled_from([foreign, damaged, lambda texts: None]),
+    # An earlier value of the same key.
+    st.integers(0, 9).map(lambda number: lambda texts: texts[number % len(texts)]),
 )
 
 
-@settings(max_examples=2 * EXAMPLES)
+@settings(**EXAMPLES)
 @given(
-    st.builds(
-        Simulation,
-        processes(dies_at=st.none() | st.integers(0, 40)),
+    simulations(
+        processes(dies_at=st.none() | st.integers(0, 40), cleared=st.booleans()),
         rounds=st.integers(1, 2),
-        delays=ANY_DELAYS,
+        delays=st.lists(st.one_of(seconds(0, 0.3), seconds(0, 20)), min_size=1, max_size=40),
         outcomes=st.lists(st.sampled_from(["ok", *ERRORS]), max_size=5).map(lambda listed: [*listed, "ok"]),
         login_seconds=st.lists(seconds(0, 60), min_size=1, max_size=3),
-        conflicts=st.booleans(),
         writes=st.dictionaries(st.integers(0, 20), st.sampled_from(["lost", "conflict", "error"]), max_size=5),
-        tampering=st.lists(
-            st.tuples(seconds(0, 60), st.sampled_from([CLAIM_KEY, REFRESHED_KEY]), TAMPERING), max_size=4
-        ),
-        seed=st.integers(0, 99),
+        tampering=st.lists(st.tuples(seconds(0, 60), st.sampled_from(["login", "claim"]), TAMPERING), max_size=4),
     )
 )
 def test_any_faults(tried, simulation):
-    check(simulation.run(), tried, clock_difference=2 * MAX_SKEW)
+    # Processes that wait in vain do not log in.
+    check(simulation.run(), tried, errors=[UnavailableError], clocks=60.0)
     for process in simulation.alive:
-        # Longer than the time for one more reading, claim and authentication.
-        assert process.ended_at[0] - process.start < MAX_WAIT + 1000
+        assert process.waited < LONGEST + 1000

@@ -93,7 +93,7 @@ def test_a_connection_id_that_was_changed_in_xcom_is_not_read(conn_id, world, pu
     changed = type(credential).deserialize(data, 1)
     before, read_ids[:] = world.credential_requests, []
     for auth in (LoanAuth(changed), LoanAuth(changed, min_ttl=10**9)):
-        with pytest.raises(SealError, match="was sealed for a different connection"):
+        with pytest.raises(SealError, match="was sealed with different metadata"):
             requests.post(world.url, json={}, auth=auth, timeout=5)
     assert read_ids == []
     assert world.credential_requests == before

@@ -14,7 +14,7 @@ from pathlib import Path
 import airflow
 import pytest
 
-from airflow_provider_loanauth.check import cli
+from airflow_provider_loanauth.check import check_connection, cli
 from airflow_provider_loanauth.get_provider_info import get_provider_info
 from tests.support.airflow_scratch import conn_variable
 from tests.support.leaks import leaks
@@ -22,7 +22,19 @@ from tests.support.paths import ROOT
 from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
 
 CONN_ID = "checked"
-STEPS = ["settings", "fernet_key", "host_name", "tcp", "proxy", "tls", "response", "clock", "allow_list", "login"]
+STEPS = [
+    "settings",
+    "fernet_key",
+    "shared_login",
+    "host_name",
+    "tcp",
+    "proxy",
+    "tls",
+    "response",
+    "clock",
+    "allow_list",
+    "login",
+]
 PROGRAM = ["airflow_provider_loanauth", "check"]
 SCHEMA = json.loads((Path(airflow.__path__[0]) / "provider_info.schema.json").read_text())
 #: Whether this Airflow lets providers add commands.
@@ -37,7 +49,7 @@ def connection(sandbox):
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_the_report_is_printed(define, connection, capsys, as_json):
+def test_the_report_is_printed(define, connection, capsys, as_json, variables):
     define(CONN_ID, connection)
     assert cli.main(["check", CONN_ID, "--login", *(["--json"] if as_json else [])]) == 0
     printed = capsys.readouterr()
@@ -47,71 +59,48 @@ def test_the_report_is_printed(define, connection, capsys, as_json):
         document = json.loads(printed.out)
         assert (document["format"], document["status"], document["conn_id"]) == (1, "usable", CONN_ID)
         assert [one["name"] for one in document["steps"]] == STEPS
+        assert document["response"]["differences"] == {"missing": [], "null_or_of_another_type": []}
     else:
         assert printed.out.count("✓") == len(STEPS)
         assert printed.out.endswith("\nUsable.\n")
     assert not logging.root.manager.disable
 
 
-@pytest.mark.parametrize(("password", "code"), [("right", 0), ("wrong", 1)])
-def test_a_capture(define, connection, capsys, tmp_path, password, code):
-    define(CONN_ID, connection if password == "right" else with_wrong_password(connection))
-    path = tmp_path / "capture.json"
-    assert cli.main(["check", CONN_ID, "--login", "--json", "--capture", str(path)]) == code
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)["conn_id"] == CONN_ID
-    assert printed.err == f"The capture is in {path}. Read it before you send it to the maintainers.\n"
-    assert json.loads(path.read_text())["status"] == (200 if password == "right" else 400)
-    assert leaks(printed.out + path.read_text(), SECRETS.values()) == []
+def test_the_default_connection(define, connection, capsys):
+    define("loanauth_default", connection)
+    assert cli.main(["check"]) == 0
+    assert capsys.readouterr().out.startswith("Connection 'loanauth_default'")
 
 
-def test_a_capture_without_a_response(define, connection, capsys, sandbox, tmp_path):
-    define(CONN_ID, connection)
-    sandbox.set_fault("status", status=503)
-    assert cli.main(["check", CONN_ID, "--login", "--capture", str(tmp_path / "capture.json")]) == 2
-    assert "No capture was written" in capsys.readouterr().err
-    assert [*tmp_path.iterdir()] == []
+def test_a_mistyped_id_is_shown_whole(capsys):
+    assert cli.main(["check", "loanauth_defualt", "--login"]) == 2
+    assert capsys.readouterr().out.startswith("Connection 'loanauth_defualt'\n")
 
 
-@pytest.mark.parametrize(
-    ("options", "name", "words"),
-    [
-        ([], "new.json", "--capture requires --login"),
-        (["--login"], "existing.json", "exists and is not replaced"),
-        (["--login"], "absent/new.json", "cannot be written"),
-    ],
-)
-def test_a_capture_that_cannot_be_written(define, connection, capsys, sandbox, tmp_path, options, name, words):
-    define(CONN_ID, connection)
-    (tmp_path / "existing.json").touch()
-    assert cli.main(["check", CONN_ID, *options, "--capture", str(tmp_path / name)]) == 2
-    printed = capsys.readouterr()
-    assert words in printed.err
-    # Nothing was checked or sent.
-    assert (printed.out, sandbox.requests()) == ("", [])
-
-
-def test_a_capture_that_cannot_be_written_after_a_login(define, connection, capsys, monkeypatch, tmp_path):
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "hardlink_to", fail)
-    define(CONN_ID, connection)
-    assert cli.main(["check", CONN_ID, "--login", "--capture", str(tmp_path / "capture.json")]) == 2
-    printed = capsys.readouterr()
-    assert "✓ Login" in printed.out
-    assert "The capture cannot be written to" in printed.err
+def test_a_rejected_login(define, connection, capsys):
+    define(CONN_ID, with_wrong_password(connection))
+    assert cli.main(["check", CONN_ID, "--login", "--json"]) == 1
+    printed = capsys.readouterr().out
+    # A command is no task.
+    assert "or have the user unlocked, then check again." in printed
+    assert "clear the task" not in printed
+    response = json.loads(printed)["response"]
+    assert (response["status"], response["fields"]) == (400, {})
+    assert leaks(printed, SECRETS.values()) == []
 
 
 def test_what_libraries_print_and_log_is_not_on_standard_output(monkeypatch, capsys, caplog):
-    def execute(*_, **__):
+    def run(*_, **__):
         sys.stdout.write("printed by a library\n")
         logging.getLogger("library").error("logged by a library")
-        return None, "", 2
+        return report
 
-    monkeypatch.setattr("airflow_provider_loanauth.check.command.execute", execute)
+    report = check_connection("absent")
+    caplog.clear()
+    capsys.readouterr()
+    monkeypatch.setattr("airflow_provider_loanauth.check.steps.run", run)
     assert cli.main(["check", CONN_ID]) == 2
-    assert capsys.readouterr() == ("", "printed by a library\n")
+    assert capsys.readouterr() == (f"{report}\n", "printed by a library\n")
     assert caplog.records == []
 
 
@@ -119,7 +108,7 @@ def test_an_error_of_the_check_itself(monkeypatch, capsys):
     def fail(*_, **__):
         raise ValueError("CANARY-text-of-a-library")
 
-    monkeypatch.setattr("airflow_provider_loanauth.check.command.run", fail)
+    monkeypatch.setattr("airflow_provider_loanauth.check.steps.run", fail)
     assert cli.main(["check", CONN_ID]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -131,7 +120,6 @@ def test_an_error_of_the_check_itself(monkeypatch, capsys):
     ("arguments", "words"),
     [
         ([], "COMMAND"),
-        (["check"], "CONN_ID"),
         (["check", CONN_ID, "--method", "basic"], "invalid choice"),
         (["check", CONN_ID, "--log-in"], "unrecognized arguments"),
     ],
@@ -186,7 +174,6 @@ def program(home, *arguments, environment=None):
 @pytest.mark.processes
 def test_programs(connection, tmp_path, metadata_template, sandbox):
     """Exit codes, and standard output that is one JSON document; with and without a database."""
-    usable = dict([conn_variable(CONN_ID, connection)])
     rejected = dict([conn_variable(CONN_ID, with_wrong_password(connection))])
     texts = []
 
@@ -202,14 +189,10 @@ def test_programs(connection, tmp_path, metadata_template, sandbox):
         home.mkdir()
     shutil.copy(metadata_template, with_database)
     (with_database / "connections.json").write_text(json.dumps({CONN_ID: connection}))
-    code, document = check(empty, environment=usable)
-    assert (code, document["status"]) == (0, "usable")
-    assert sandbox.counters().token == 0
     code, document = check(empty, "--login", environment=rejected)
     assert (code, document["status"], sandbox.counters().token) == (1, "not_usable", 1)
-    for home in (empty, with_database):
-        code, document = check(home)
-        assert (code, document["steps"][0]["outcome"]) == (2, "unknown")
+    code, document = check(empty)
+    assert (code, document["steps"][0]["outcome"]) == (2, "unknown")
     # A component with access to the database reads it.
     imported = program(with_database, "airflow", "connections", "import", "connections.json")
     assert imported.returncode == 0, imported.stderr

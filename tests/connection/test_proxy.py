@@ -22,10 +22,10 @@ def proxy_of(url, **changes):
     return load(conn({"proxy": url}, **changes)).proxy
 
 
-@pytest.mark.parametrize("unset", [None, "", "  "])
-def test_it_is_optional(unset):
-    assert proxy_of(unset) is None
+def test_it_is_optional():
     assert load(conn()).proxy is None
+    for unset in (None, "", "  "):
+        assert proxy_of(unset) is None
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,7 @@ def test_it_is_optional(unset):
         ("http://[::1]:3128", "http://[::1]:3128"),
         ("http://proxy_1:65535", "http://proxy_1:65535"),
         ("http://xn--prxy-5qa.example:3128", "http://xn--prxy-5qa.example:3128"),
+        ("http://@proxy.example:3128", "http://proxy.example:3128"),
     ],
 )
 def test_the_address(url, expected):
@@ -69,22 +70,14 @@ def test_user_and_password_are_sent_decoded_and_are_not_part_of_the_address(user
     assert header == ("Proxy-Authorization", f"Basic {base64.b64encode(expected.encode()).decode()}")
 
 
-def test_an_empty_user_is_no_user():
-    assert proxy_of("http://@proxy.example:3128") == Proxy("http://proxy.example:3128")
-
-
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
         ("socks5://CANARY@proxy.example:1080", "does not begin with http:// or https://"),
         ("socks5h://proxy.example:1080", "SOCKS is not supported."),
-        ("ftp://proxy.example", "does not begin with http:// or https://"),
         ("proxy.example:3128", "does not begin with http:// or https://"),
-        ("127.0.0.1:3128", "does not begin with http:// or https://"),
         ("CANARY", "does not begin with http:// or https://"),
         ("http://", "has no valid host name"),
-        ("http://:3128", "has no valid host name"),
-        ("http://user:CANARY@", "has no valid host name"),
         ("http://user:CANARY@:3128", "has no valid host name"),
         ("http://pro xy:3128", "has no valid host name"),
         ("http://grünwald.example:3128", "enter an international domain in its xn-- form"),
@@ -105,7 +98,6 @@ def test_an_empty_user_is_no_user():
         ("http://user:CANARY\n@proxy.example:3128", "contains an invalid character"),
         ("http://user:CANARY\ud800@proxy.example:3128", "contains an invalid character"),
         ("***", "is literally '***'"),
-        ("RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER", "was not entered"),
         (["CANARY"], "is not a string"),
     ],
 )
@@ -115,25 +107,18 @@ def test_a_wrong_value_is_one_problem_that_does_not_repeat_it(url, sentence):
     assert sentence in text
 
 
-def test_it_is_masked_in_each_form():
-    settings = load(conn({"proxy": f"http://user:{WRITTEN}@proxy.example"}))
-    assert set(settings.secrets) - set(load(conn()).secrets) == {
-        PASSWORD,
-        f"user:{PASSWORD}",
-        WRITTEN,
-        f"user:{WRITTEN}",
-    }
-
-
-@pytest.mark.parametrize("written", ["made-up-api-key", "made%2Dup-api-key", "made-up-api-key:", "made-up%2Dapi-key:"])
-def test_a_user_without_a_password_may_be_an_api_key_and_is_masked_in_each_form(written):
+@pytest.mark.parametrize(
+    ("written", "masked"),
+    [
+        (f"user:{WRITTEN}", {PASSWORD, f"user:{PASSWORD}", WRITTEN, f"user:{WRITTEN}"}),
+        # A user without a password may be an API key.
+        ("made-up%2Dkey", {"made-up-key", "made-up-key:", "made-up%2Dkey"}),
+        ("made-up-key:", {"made-up-key", "made-up-key:"}),
+    ],
+)
+def test_it_is_masked_in_each_form(written, masked):
     settings = load(conn({"proxy": f"http://{written}@proxy.example"}))
-    assert set(settings.secrets) - set(load(conn()).secrets) == {
-        "made-up-api-key",
-        "made-up-api-key:",
-        written,
-        written.rstrip(":"),
-    }
+    assert set(settings.secrets) - set(load(conn()).secrets) == masked
 
 
 def test_no_representation_shows_the_password():
@@ -145,10 +130,7 @@ def test_no_representation_shows_the_password():
 
 def test_a_short_password_is_a_warning():
     (warning,) = warnings(conn({"proxy": "http://user:abcd@proxy.example"}))
-    assert warning == (
-        "The password in Proxy is shorter than 5 characters, so Airflow cannot mask it in logs: use a longer value."
-    )
-    assert warnings(conn({"proxy": "http://user:zzzz@proxy.example"})) == (warning,)
+    assert warning.startswith("The password in Proxy is shorter than 5 characters, so Airflow cannot mask it")
     assert warnings(conn({"proxy": "http://user:abcde@proxy.example"})) == ()
 
 
@@ -157,10 +139,7 @@ def test_it_is_ignored_for_an_address_without_tls():
     settings = load(conn({"proxy": "http://user:made-up-password@proxy.example"}, host="http://127.0.0.1:8461"))
     assert settings.proxy is None
     (warning,) = settings.warnings
-    assert warning == (
-        "Proxy is ignored, because Auth URL begins with http: such requests stay on this machine, and a proxy could "
-        "read the password."
-    )
+    assert warning.startswith("Proxy is ignored, because Auth URL begins with http")
     assert "Proxy does not begin" in problems(conn({"proxy": "socks5://a"}, host="http://127.0.0.1:8461"))
 
 
@@ -183,8 +162,3 @@ def test_a_pickled_proxy_is_sealed(fernet):
     fernet("")
     with pytest.raises(SealError, match=r"no Fernet key|missing or invalid"):
         pickle.dumps(proxy)
-
-
-def test_it_cannot_be_stored_in_xcom():
-    with pytest.raises(SealError, match="Proxy contains a plaintext secret"):
-        proxy_of("http://user:made-up-password@proxy.example").serialize()

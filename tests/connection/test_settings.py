@@ -1,29 +1,21 @@
-"""The required contents of a Connection, and the message for each error: ``fields``, ``methods`` and ``settings``."""
+"""The required contents of a Connection, and the message for each field that is missing or wrong."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import json
-import os
-import re
-import socket
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from airflow_provider_loanauth import redaction
-from airflow_provider_loanauth.connection import fields
-from airflow_provider_loanauth.connection.fields import FieldReader
-from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyCredentials, PasswordCredentials
+from airflow_provider_loanauth.connection import settings
+from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyLogin, PasswordLogin
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, METHOD_NAMES
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.redaction import NEVER_MASKED, mask
 from tests.support.masking import redact
 
@@ -74,509 +66,48 @@ def warnings(connection, method=None):
 def test_jwt():
     assert load(conn(), "jwt") == load(conn())
     settings = load(conn())
-    assert settings.credentials == PasswordCredentials(
+    assert settings.login == PasswordLogin(
         username="pat",
         password="CANARY-password",
         origin="https://lender.example",
         client_id="client",
         client_secret="CANARY-client-secret",
     )
-    assert dataclasses.replace(settings, credentials=None) == dataclasses.replace(
-        load(conn(), "los"), credentials=None, method="jwt"
+    assert dataclasses.replace(settings, login=None) == dataclasses.replace(
+        load(conn(), "los"), login=None, method="jwt"
     )
     assert (settings.conn_id, settings.method, settings.auth_url) == ("tenant_a", "jwt", "https://auth.example")
     assert (settings.timeout, settings.verify, settings.company_id, settings.warnings) == (30.0, True, None, ())
-    assert settings.credentials.identity == "pat"
+    assert settings.login.identity == "pat"
     assert set(settings.secrets) == {"CANARY-password", "CANARY-client-secret", "client:CANARY-client-secret"}
 
 
 def test_los():
     settings = load(conn(), "los")
-    assert (settings.credentials.client_id, settings.credentials.client_secret) == ("los-client", "CANARY-los-secret")
+    assert (settings.login.client_id, settings.login.client_secret) == ("los-client", "CANARY-los-secret")
     assert "CANARY-client-secret" not in settings.secrets
 
 
 def test_ppe():
     settings = load(conn({"company_id": "company-1"}), "ppe")
-    assert settings.credentials == ApiKeyCredentials(api_key="CANARY-api-key", user_id="user-1001", in_headers=False)
+    assert settings.login == ApiKeyLogin(api_key="CANARY-api-key", user_id="user-1001", in_headers=False)
     assert settings.company_id == "company-1"
-    assert settings.credentials.identity == "user-1001"
+    assert settings.login.identity == "user-1001"
     assert settings.secrets == ("CANARY-api-key",)
 
 
-@pytest.mark.parametrize("method", REQUIRED_FIELDS)
-def test_no_repr_shows_a_secret(method):
-    settings = load(conn(), method)
-    for shown in (repr(settings), repr(vars(settings)), repr(settings.secrets)):
-        assert "CANARY" not in shown
-
-
-# --- missing fields
-
-
-@pytest.mark.parametrize(
-    ("method", "name"), [(method, name) for method, names in REQUIRED_FIELDS.items() for name in sorted(names)]
-)
-@pytest.mark.parametrize("unset", ["", None, "absent"])
-def test_a_missing_field_is_named_by_its_label(method, name, unset):
-    if name in CONN_FIELDS:
-        extra = {key: value for key, value in EXTRA.items() if key != name or unset != "absent"}
-        if unset != "absent":
-            extra[name] = unset
-        connection = conn(json.dumps(extra))
-    else:
-        connection = conn(**{name: unset if unset != "absent" else None})
-    text = problems(connection, method)
-    assert f"{LABELS[name]} is missing: method {method} requires it." in text
-    assert f"(connection id 'tenant_a', method '{method}')" in text
-    for other in set(REQUIRED_FIELDS) - {method}:
-        if name not in REQUIRED_FIELDS[other]:
-            load(connection, other)
-
-
-@pytest.mark.parametrize("method", REQUIRED_FIELDS)
-def test_all_problems_at_once(method):
-    connection = conn("{}", host=None, login=None, password="")
-    text = problems(connection, method)
-    for name in REQUIRED_FIELDS[method] | {"host"}:
-        assert f"{LABELS[name]} is missing" in text
-    other = conn(json.dumps({"timeout": "soon", "origin": "ü", "client_id": "a:b", "api_key": "x\n"}), login="***")
-    text = problems(other, "jwt")
-    for part in ("Username is literally", "Client ID contains a colon", "Client secret is missing", "Timeout must be"):
-        assert part in text
-
-
-@pytest.mark.parametrize("host", [None, "", "  "])
-def test_no_host(host):
-    assert "Auth URL is missing: every method requires it." in problems(conn(host=host))
-
-
-def test_a_wrong_host_is_named_by_its_label():
-    assert "Auth URL begins with http, which would send the password unencrypted" in problems(
-        conn(host="http://a.example")
-    )
-    assert "Auth URL has a port that is not between" in problems(conn(port=70_000))
-
-
-@pytest.mark.parametrize(("port", "expected"), [(None, ""), (0, ""), (8443, ":8443")])
-def test_the_port_of_a_form(port, expected):
-    """The forms of Airflow send 0 if the field is empty."""
-    assert load(conn(port=port)).auth_url == f"https://auth.example{expected}"
-
-
-# --- the method
-
-
-@pytest.mark.parametrize(
-    ("requested", "configured", "expected"),
-    [
-        (None, None, "jwt"),
-        (None, "", "jwt"),
-        (None, "ppe", "ppe"),
-        (None, " LOS ", "los"),
-        ("los", "ppe", "los"),
-        ("", "ppe", "ppe"),
-        ("PPE", None, "ppe"),
-    ],
-)
-def test_the_method_of_the_task_overrides_the_connection(requested, configured, expected):
-    extra = {} if configured is None else {"method": configured}
-    assert load(conn(extra), requested).method == expected
-
-
-@pytest.mark.parametrize(
-    ("requested", "configured", "sentence"),
-    [
-        ("CANARY", None, "The method parameter of the task must be one of jwt, los, ppe."),
-        (None, "CANARY", "Method must be one of jwt, los, ppe."),
-        (None, 7, "Method must be one of"),
-        (None, ["jwt"], "Method must be one of"),
-        (5, None, "The method parameter of the task must be one of"),
-    ],
-)
-def test_an_unknown_method(requested, configured, sentence):
-    assert sentence in problems(conn({"method": configured} if configured else {}), requested)
-
-
-# --- the extra
-
-
-@pytest.mark.parametrize("extra", [None, "", {}, "{}"])
-def test_no_extra(extra):
-    reader = FieldReader(SimpleNamespace(extra=extra))
-    assert (reader.extra, reader.problems, reader.warnings) == ({}, [], [])
-
-
-@pytest.mark.parametrize("extra", ["CANARY", "[]", '"CANARY"', "3", "null", "{", "[" * 100_000, '{"a": 1}x'])
-def test_extra_that_is_not_an_object(extra):
-    assert "Extra is not a JSON object: correct it." in problems(conn(extra, conn_id="tenant_a"))
-
-
-def test_extra_may_come_parsed_or_as_octets():
-    for extra in (EXTRA, json.dumps(EXTRA).encode()):
-        assert load(SimpleNamespace(**vars(conn()) | {"extra": extra})).credentials.client_id == "client"
-
-
-NOT_SHOWN = "Unknown names are not shown, because they may be parts of a secret."
-
-
-@pytest.mark.parametrize(
-    ("unknown", "beginning"),
-    [
-        (["CANARY"], "Extra contains 1 unknown field, which is ignored. Unknown"),
-        (
-            ["a_header", "CANARY", "extra__loanauth__odd"],
-            "Extra contains 3 unknown fields, which are ignored. Unknown names",
-        ),
-        (["clientid"], "Extra contains 1 unknown field, which is ignored. Misspelt? One is similar to Client ID."),
-        (["extra__loanauth__Client-Secret"], "... Misspelt? One is similar to Client secret."),
-        (["orgin"], "... Misspelt? One is similar to Origin."),
-        (["LOS client-ID", "CANARY", "userid"], "... Misspelt? One is similar to LOS client ID and one to User ID."),
-        (["username"], "... Misspelt? One is similar to Username."),
-        (["client_idCANARY\nCANARY"], "Extra contains 1 unknown field, which is ignored. Unknown"),
-        ([*map(str, range(1000)), "orgin"], "Extra contains 1001 unknown fields, which are ignored. Unknown"),
-    ],
-)
-def test_unknown_extras_are_counted_and_not_shown(unknown, beginning):
-    [warning] = warnings(conn(dict.fromkeys(unknown, "CANARY")))
-    assert "CANARY" not in warning
-    assert warning.endswith(NOT_SHOWN)
-    first, _, hint = beginning.rpartition("... ")
-    assert warning.startswith(first)
-    assert hint in warning
-
-
-@given(names=st.lists(st.text(max_size=40), min_size=1, max_size=5, unique=True))
-def test_a_warning_about_extras_has_no_text_of_their_names(names):
-    extra = dict.fromkeys((name for name in names if name not in EXTRA | CONN_FIELDS), "CANARY")
-    labels = "|".join(re.escape(label) for label in LABELS.values())
-    for warning in warnings(conn(extra)):
-        assert re.fullmatch(
-            r"Extra contains \d+ unknown fields?, which (is|are) ignored\."
-            rf"( Misspelt\? One is similar to ({labels})( and one to ({labels}))*\.)? {re.escape(NOT_SHOWN)}",
-            warning,
-        )
-
-
-def test_a_client_secret_in_a_uri_that_was_not_percent_encoded(define, logs):
-    """Its pieces become names of unknown fields."""
-    query = "origin=https%3A%2F%2Flender.example&client_id=client&client_secret=ab&CANARY-cd&CANARY-ef=1"
-    define("tenant_a", f"loanauth://pat:made-up-password@auth.example/?{query}")
-    LoanAuthHook("tenant_a").client.settings()
-    assert "unknown field" in logs.text
-    # Airflow logs the names of all parts whose value is not JSON, when it reads the URI.
-    lines = [line for line in logs.text.splitlines() if not line.startswith("Failed parsing the json for key")]
-    assert "CANARY" not in "\n".join(lines)
-
-
-def test_the_old_prefix():
-    prefixed = {f"extra__loanauth__{name}": value for name, value in EXTRA.items()}
-    assert load(conn(json.dumps(prefixed))) == load(conn())
-
-
-@pytest.mark.parametrize(("plain", "expected"), [("new", "new"), ("", "old"), (None, "old")])
-def test_a_plain_name_is_newer_than_a_prefixed_one(plain, expected):
-    assert load(conn({"client_id": plain, "extra__loanauth__client_id": "old"})).credentials.client_id == expected
-
-
-# --- values
-
-
-@pytest.mark.parametrize(
-    ("placeholder", "message"),
-    [
-        (
-            "***",
-            "is literally '***': a form or an export replaced the value with asterisks. Enter the value again.",
-        ),
-        (
-            "RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER",
-            (
-                "was not entered: the Airflow 2.11 form does not send stored secrets to a test. Enter it again to test "
-                "it. If you save the form without entering it, the stored value is kept."
-            ),
-        ),
-    ],
-)
-@pytest.mark.parametrize("name", ["password", "client_secret"])
-def test_a_placeholder_instead_of_a_secret(name, placeholder, message):
-    connection = conn(password=placeholder) if name == "password" else conn({name: placeholder})
-    assert f" {LABELS[name]} {message}" in problems(connection)
-
-
-@pytest.mark.parametrize("control", ["\n", "\r", "\t", "\0", "\x1b", "\x7f", "\x85", "\x9f"])
-@pytest.mark.parametrize("method", REQUIRED_FIELDS)
-def test_control_characters(method, control):
-    for name in REQUIRED_FIELDS[method]:
-        changed = {name: f"CANARY{control}"}
-        connection = conn(changed) if name in CONN_FIELDS else conn(**changed)
-        assert f"{LABELS[name]} contains an invalid character" in problems(connection, method)
-
-
-def test_a_lone_surrogate():
-    assert "Password contains an invalid character" in problems(conn(password="CANARY\ud800"))
-
-
-@pytest.mark.parametrize("value", ["\u00a0", "ü✓🔑", "a b", " x", 'a"b\\c', "%00", "'"])
-def test_characters_that_are_valid(value):
-    assert load(conn(password=value * 5)).credentials.password == value * 5
-
-
-@pytest.mark.parametrize("wrong", [True, 1.5, ["CANARY"], {"CANARY": 1}])
-def test_a_text_field_must_be_a_string(wrong):
-    assert "Client ID is not a string: put the value in quotes." in problems(conn({"client_id": wrong}))
-
-
-def test_a_number_in_raw_json_is_taken_as_written():
-    assert load(conn({"client_id": 1001})).credentials.client_id == "1001"
-    assert load(conn({"user_id": 0}), "ppe").credentials.user_id == "0"
-
-
-@pytest.mark.parametrize("method", ["jwt", "los"])
-def test_a_colon_in_a_client_id(method):
-    name = "client_id" if method == "jwt" else "los_client_id"
-    assert f"{LABELS[name]} contains a colon, which HTTP Basic does not allow" in problems(
-        conn({name: "CANARY:x"}), method
-    )
-    # The other method does not need it.
-    load(conn({name: "CANARY:x"}), "los" if method == "jwt" else "jwt")
-    load(conn({"client_secret": "a:b:c"}), "jwt")
-
-
-@pytest.mark.parametrize("origin", ["https://grünwald.example", " https://a.example", "https://a.example "])
-def test_an_origin_that_a_header_cannot_carry(origin):
-    assert "Origin has a leading or trailing space or a non-ASCII character" in problems(conn({"origin": origin}))
-
-
-@pytest.mark.parametrize("name", ["api_key", "user_id"])
-def test_dot_segments(name):
-    for dots in (".", ".."):
-        assert f"{LABELS[name]} is '.' or '..'" in problems(conn({name: dots}), "ppe")
-    load(conn({name: "..."}), "ppe")
-
-
-@pytest.mark.parametrize("name", ["api_key", "user_id"])
-def test_an_api_key_in_headers_must_fit_a_header(name):
-    assert f"{LABELS[name]} has a leading or trailing space" in problems(
-        conn({name: "ü-abc", "api_key_in_headers": True}), "ppe"
-    )
-    load(conn({name: "ü-abc"}), "ppe")
-
-
-def test_company_id_must_fit_a_header():
-    assert "Company ID has a leading or trailing space" in problems(conn({"company_id": "ü"}), "ppe")
-    load(conn({"company_id": "ü"}), "jwt")
-
-
-@pytest.mark.parametrize("name", ["password", "client_secret", "api_key", "los_client_secret"])
-def test_a_short_credential_is_a_warning(name):
-    connection = conn(password="abcd") if name == "password" else conn({name: "abcd"})
-    method = next(method for method, names in REQUIRED_FIELDS.items() if name in names)
-    assert warnings(connection, method) == (
-        f"{LABELS[name]} is shorter than 5 characters, so Airflow cannot mask it in logs: use a longer value.",
-    )
-    longer = conn(password="abcde") if name == "password" else conn({name: "abcde"})
-    assert warnings(longer, method) == ()
-
-
-def with_secret(name, value):
-    connection = conn(password=value) if name == "password" else conn({name: value})
-    return connection, next(method for method, names in REQUIRED_FIELDS.items() if name in names)
-
-
-SECRET_FIELDS = ["password", "client_secret", "api_key", "los_client_secret"]
-
-
-@pytest.mark.parametrize("name", SECRET_FIELDS)
-@pytest.mark.parametrize("word", ["airflow", "Airflow", "AIRFLOW"])
-def test_a_word_that_airflow_never_masks_is_a_warning(name, word):
-    assert warnings(*with_secret(name, word)) == (
-        f"{LABELS[name]} is a word that Airflow never masks in logs: use a different value.",
-    )
-    assert warnings(*with_secret(name, f"{word}1")) == ()
-
-
-def test_the_words_that_airflow_never_masks():
-    """Each word that a masker of this Airflow skips outside of its own tests is known."""
-    skipped = [vars(module).get("SECRETS_TO_SKIP_MASKING", set()) for module in [*sys.modules.values()] if module]
-    assert set().union(*skipped) <= NEVER_MASKED
-    for word in NEVER_MASKED:
-        mask([word])
-        assert (redact(f"a {word} b") == f"a {word} b") is any(skipped)
-
-
-def test_the_minimum_length_that_airflow_is_configured_with(monkeypatch):
-    monkeypatch.setenv("AIRFLOW__LOGGING__MIN_LENGTH_MASKED_SECRET", "9")
-    monkeypatch.setattr(fields, "min_maskable_length", inspect.unwrap(redaction.min_maskable_length))
-    short = "is shorter than 9 characters, so Airflow cannot mask it in logs: use a longer value."
-    assert warnings(conn(password="12345678")) == (f"Password {short}",)
-    assert warnings(conn(password="123456789")) == ()
-
-
-COPIED = "begins or ends with white space, which is sent too: remove it if it was copied by mistake."
-INVISIBLE = (
-    "contains an invisible character, such as a zero-width space or a byte order mark, which is sent too: enter the "
-    "value again if it was copied by mistake."
-)
-
-
-@pytest.mark.parametrize("name", SECRET_FIELDS)
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (" made-up", [COPIED]),
-        ("made-up ", [COPIED]),
-        ("\u00a0made-up", [COPIED]),
-        ("made-up\u3000", [COPIED]),
-        ("\ufeffmade-up", [INVISIBLE]),
-        ("made-up\u200b", [INVISIBLE]),
-        ("made-up\u200d", [INVISIBLE]),
-        ("made\u2060-up", [INVISIBLE]),
-        ("made\u00ad-up", [INVISIBLE]),
-        ("made-up\u200b ", [COPIED, INVISIBLE]),
-        ("made up \u00fc\u2713", []),
-    ],
-)
-def test_a_character_that_is_not_visible_is_a_warning(name, value, expected):
-    connection, method = with_secret(name, value)
-    settings = load(connection, method)
-    assert settings.warnings == tuple(f"{LABELS[name]} {sentence}" for sentence in expected)
-    assert value in settings.secrets
-
-
-def test_a_username_and_an_address_with_white_space():
-    assert warnings(conn(login="pat\u00a0")) == (f"Username {COPIED}",)
-    assert warnings(conn(host=" https://auth.example ")) == ()
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"client_secret": "CANARY-password-2"}, [("client_secret", "password")]),
-        ({"api_key": "CANARY-password-2"}, [("api_key", "password")]),
-        ({"los_client_secret": "CANARY-client-secret7"}, [("los_client_secret", "client_secret")]),
-        ({"client_secret": "CANARY-password"}, []),
-        ({"client_secret": "x-CANARY-password"}, []),
-        ({"client_id": "CANARY-password-2"}, []),
-        ({"api_key": ""}, []),
-        ({"api_key": ["CANARY-password-2"]}, []),
-        # The shortest secret that Airflow masks, and a shorter one.
-        ({"api_key": "abcde", "los_client_secret": "abcdef"}, [("los_client_secret", "api_key")]),
-        ({"api_key": "abcd", "los_client_secret": "abcdef"}, []),
-    ],
-)
-def test_a_secret_that_begins_with_another_one_is_a_warning(changes, expected):
-    """Also one of a different method: Airflow itself masks all secrets of a Connection."""
-    assert warnings(conn(changes), "jwt") == tuple(
-        f"{LABELS[longer]} begins with the value of {LABELS[shorter]}, so Airflow may show the rest of it in logs: use "
-        "a value that begins differently."
-        for longer, shorter in expected
-    )
-
-
-def test_a_value_that_is_not_masked_hides_no_rest_of_another():
-    [warning] = warnings(conn({"client_secret": "abcdefgh"}, password="abcd"))
-    assert warning.startswith("Password is shorter than 5 characters")
-
-
-TRUE = [True, "true", "True", " TRUE ", "1", 1, "yes", "on"]
-FALSE = [False, "false", "False", "0", 0, "no", "off"]
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [*((value, True) for value in TRUE), *((value, False) for value in FALSE), ("", False), (None, False)],
-)
-def test_booleans_that_came_back_as_strings(value, expected):
-    assert load(conn({"api_key_in_headers": value}), "ppe").credentials.in_headers is expected
-
-
-def test_problems_are_sentences_with_a_space_between_them():
-    text = problems(conn({"client_id": None, "origin": None}))
-    assert (
-        "The Connection cannot be used: Origin is missing: method jwt requires it. "
-        "Client ID is missing: method jwt requires it."
-    ) in text
-
-
-def test_a_wrong_method_hides_no_other_problem():
-    text = problems(conn({"method": "no such", "timeout": "soon"}), None)
-    assert "Method must be one of jwt, los, ppe." in text
-    assert "Timeout must be a number" in text
-
-
-@pytest.mark.parametrize("value", ["maybe", 2, "CANARY", [], "truefalse"])
-def test_a_value_that_is_not_boolean(value):
-    assert "API key in headers must be true or false." in problems(conn({"api_key_in_headers": value}), "ppe")
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        *((value, True) for value in [*TRUE, "", None, " ", "\t", "\u00a0"]),
-        *((value, False) for value in FALSE),
-        ("/etc/ssl/ca.pem", "/etc/ssl/ca.pem"),
-        (" /etc/ssl/ca.pem ", "/etc/ssl/ca.pem"),
-    ],
-)
-def test_verify(value, expected):
-    settings = load(conn({"verify": value}))
-    assert settings.verify == expected
-    assert type(settings.verify) is type(expected)
-    warning = (
-        "Verify TLS is false, so the service's certificate is not checked: anyone who intercepts the connection can "
-        "read the password."
-    )
-    assert settings.warnings == ((warning,) if expected is False else ())
-
-
-@pytest.mark.parametrize("kind", ["fifo", "device", "socket"])
-def test_a_ca_bundle_that_is_not_a_file(kind, tmp_path):
-    """It is not opened: opening a FIFO waits until somebody writes to it, and reading a device may never end."""
-    path = tmp_path / "ca.pem"
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "device":
-        path = Path("/dev/zero")
-    else:
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(path))
-    link = tmp_path / "link.pem"
-    link.symlink_to(path)
-    for name in (path, link):
-        message = "Verify TLS is a path, but not of a file or a directory: enter the path of a CA bundle."
-        assert message in problems(conn({"verify": str(name)}))
-
-
-def test_a_ca_bundle_is_a_file_or_a_directory(tmp_path):
-    """A file that is missing on this machine may exist on another."""
-    bundle = tmp_path / "ca.pem"
-    bundle.write_text("made-up")
-    for path in (bundle, tmp_path, tmp_path / "missing", "\N{BLACK STAR}" * 5000):
-        assert load(conn({"verify": str(path)})).verify == str(path)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(None, 30), ("", 30), (5, 5), ("5", 5), (0.5, 0.5), (" 7.5 ", 7.5), ("1e2", 100), (86_400, 86_400)],
-)
-def test_timeout(value, expected):
-    assert load(conn({"timeout": value})).timeout == expected
-
-
-@pytest.mark.parametrize("value", [0, -1, "0", "soon", "nan", "inf", True, [], "1,5", 86_401, 1e10, 10**400, "9" * 500])
-def test_an_invalid_timeout(value):
-    assert "Timeout must be a number of seconds greater than 0 and at most 86400" in problems(conn({"timeout": value}))
-
-
-# --- settings as a cache key
+def test_no_repr_shows_a_secret():
+    for method in REQUIRED_FIELDS:
+        settings = load(conn(), method)
+        for shown in (repr(settings), repr(vars(settings)), repr(settings.secrets)):
+            assert "CANARY" not in shown
 
 
 def test_settings_are_equal_where_all_values_are():
+    """They are the key of what a process remembers."""
     same = load(conn())
-    assert load(conn()) == same
-    assert hash(load(conn())) == hash(same)
     assert load(conn({"unknown": "field"})) == same
+    assert hash(load(conn())) == hash(same)
     others = [
         load(conn(), "los"),
         load(conn(password="CANARY-passwore")),
@@ -593,5 +124,239 @@ def test_settings_are_equal_where_all_values_are():
 def test_the_table_of_methods_has_these_fields():
     assert {name: set(method.fields.values()) for name, method in METHODS.items()} == REQUIRED_FIELDS
     for name, method in METHODS.items():
-        assert method.name == name
-        assert method.title == METHOD_NAMES[name]
+        assert (method.name, method.title) == (name, METHOD_NAMES[name])
+
+
+# --- missing fields
+
+
+def with_field(name, value):
+    """A Connection with another value of a field; without the field if the value is "absent"."""
+    if name not in CONN_FIELDS:
+        return conn(**{name: None if value == "absent" else value})
+    extra = {key: text for key, text in EXTRA.items() if key != name}
+    return conn(json.dumps(extra if value == "absent" else extra | {name: value}))
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [(method, name) for method, names in REQUIRED_FIELDS.items() for name in sorted(names)]
+)
+def test_a_missing_field_is_named_by_its_label(method, name):
+    for unset in ("", None, "absent"):
+        text = problems(with_field(name, unset), method)
+        assert f"{LABELS[name]} is missing: method {method} requires it." in text
+        assert f"(connection id 'tenant_a', method '{method}')" in text
+    for other in set(REQUIRED_FIELDS) - {method}:
+        if name not in REQUIRED_FIELDS[other]:
+            load(with_field(name, ""), other)
+
+
+def test_all_problems_at_once():
+    for method, names in REQUIRED_FIELDS.items():
+        text = problems(conn("{}", host=None, login=None, password=""), method)
+        assert all(f"{LABELS[name]} is missing" in text for name in names | {"host"})
+    other = conn(json.dumps({"timeout": "soon", "origin": "ü", "client_id": "a:b", "api_key": "x\n"}), login="***")
+    text = problems(other, "jwt")
+    for part in ("Username is literally", "Client ID contains a colon", "Client secret is missing", "Timeout must be"):
+        assert part in text
+    text = problems(conn({"method": "no such", "timeout": "soon"}))
+    assert "Method must be one of jwt, los, ppe. Timeout must be a number" in text
+
+
+# --- the address: ``test_address`` has the rest
+
+
+def test_the_address():
+    for host in (None, "", "  "):
+        assert "Auth URL is missing: every method requires it." in problems(conn(host=host))
+    assert "Auth URL begins with http, which would send" in problems(conn(host="http://a.example"))
+    # The forms of Airflow send 0 if the field is empty.
+    for port, expected in ((None, ""), (0, ""), (8443, ":8443")):
+        assert load(conn(port=port)).auth_url == f"https://auth.example{expected}"
+    assert warnings(conn(host=" https://auth.example ")) == ()
+
+
+# --- the method
+
+
+@pytest.mark.parametrize(
+    ("requested", "configured", "expected"),
+    [
+        (None, None, "jwt"),
+        (None, "", "jwt"),
+        (None, " LOS ", "los"),
+        ("los", "ppe", "los"),
+        ("", "ppe", "ppe"),
+        ("PPE", None, "ppe"),
+    ],
+)
+def test_the_method_of_the_task_overrides_the_connection(requested, configured, expected):
+    extra = {} if configured is None else {"method": configured}
+    assert load(conn(extra), requested).method == expected
+
+
+def test_an_unknown_method():
+    for configured in ("CANARY", 7, ["jwt"]):
+        assert "Method must be one of jwt, los, ppe." in problems(conn({"method": configured}))
+    for requested in ("CANARY", 5):
+        assert "The method parameter of the task must be one of jwt, los, ppe." in problems(conn(), requested)
+
+
+# --- the extra
+
+
+def test_no_extra():
+    for extra in (None, "", {}, "{}"):
+        text = problems(SimpleNamespace(**vars(conn()) | {"extra": extra}))
+        assert text.startswith("The Connection cannot be used: Origin is missing")
+
+
+@pytest.mark.parametrize("extra", ["CANARY", "[]", '"CANARY"', "3", "null", "{", "[" * 100_000, '{"a": 1}x'])
+def test_extra_that_is_not_an_object(extra):
+    assert "Extra is not a JSON object: correct it." in problems(conn(extra))
+
+
+def test_extra_may_come_parsed_or_as_octets():
+    for extra in (EXTRA, json.dumps(EXTRA).encode()):
+        assert load(SimpleNamespace(**vars(conn()) | {"extra": extra})).login.client_id == "client"
+
+
+def test_unknown_extras_are_counted_and_not_shown():
+    """In a URI that is not percent-encoded, the pieces of a secret become names."""
+    not_shown = "ignored. Unknown names are not shown, because they may be parts of a secret."
+    assert warnings(conn({"CANARY": "CANARY"})) == (f"Extra contains 1 unknown field, which is {not_shown}",)
+    unknown = dict.fromkeys(("a_header", "CANARY\nCANARY", "extra__loanauth__odd"), "CANARY")
+    assert warnings(conn(unknown)) == (f"Extra contains 3 unknown fields, which are {not_shown}",)
+
+
+def test_the_old_prefix():
+    """A plain name is newer than a prefixed one."""
+    prefixed = {f"extra__loanauth__{name}": value for name, value in EXTRA.items()}
+    assert load(conn(json.dumps(prefixed))) == load(conn())
+    for plain, expected in (("new", "new"), ("", "old"), (None, "old")):
+        both = {"client_id": plain, "extra__loanauth__client_id": "old"}
+        assert load(conn(both)).login.client_id == expected
+
+
+# --- text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("password", "***", "is literally '***': a form or an export replaced the value with asterisks."),
+        ("client_secret", "***", "is literally '***'"),
+        ("password", "RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER", "was not entered: the Airflow 2.11 form does not send"),
+        *(("password", f"CANARY{c}", "contains an invalid character") for c in "\n\r\t\0\x1b\x7f\x85\x9f\ud800"),
+        *((name, "CANARY\n", "contains an invalid character") for name in sorted(REQUIRED_FIELDS["jwt"])),
+        *(("client_id", wrong, "is not a string: put the value in quotes.") for wrong in (True, 1.5, ["CANARY"], {})),
+        ("client_id", "CANARY:x", "contains a colon, which HTTP Basic does not allow"),
+        ("origin", "https://grünwald.example", "has a leading or trailing space or a non-ASCII character"),
+        ("origin", " https://a.example", "has a leading or trailing space"),
+    ],
+)
+def test_a_wrong_text(name, value, problem):
+    assert f" {LABELS[name]} {problem}" in problems(with_field(name, value))
+
+
+def test_text_that_is_valid():
+    for value in ("\u00a0x", "ü✓🔑ab", "a b c", 'a"b\\c', "%00ab", "'abcd"):
+        assert load(conn(password=value)).login.password == value
+    # A number in raw JSON is taken as written.
+    assert load(conn({"client_id": 1001})).login.client_id == "1001"
+    assert load(conn({"user_id": 0}), "ppe").login.user_id == "0"
+    assert load(conn({"client_secret": "a:b:c"})).login.client_secret == "a:b:c"
+
+
+def test_only_the_fields_of_the_method_are_checked():
+    assert "LOS client ID contains a colon" in problems(conn({"los_client_id": "CANARY:x"}), "los")
+    load(conn({"los_client_id": "CANARY:x", "company_id": "ü"}), "jwt")
+
+
+def test_the_fields_of_ppe():
+    for name in ("api_key", "user_id"):
+        for dots in (".", ".."):
+            assert f"{LABELS[name]} is '.' or '..'" in problems(conn({name: dots}), "ppe")
+        load(conn({name: "..."}), "ppe")
+        in_headers = {name: "ü-abc", "api_key_in_headers": True}
+        assert f"{LABELS[name]} has a leading or trailing space" in problems(conn(in_headers), "ppe")
+        load(conn({name: "ü-abc"}), "ppe")
+    assert "Company ID has a leading or trailing space" in problems(conn({"company_id": "ü"}), "ppe")
+
+
+# --- warnings
+
+SECRET_FIELDS = {"password": "jwt", "client_secret": "jwt", "los_client_secret": "los", "api_key": "ppe"}
+
+
+@pytest.mark.parametrize(("name", "method"), SECRET_FIELDS.items())
+def test_a_secret_that_airflow_does_not_mask_is_a_warning(name, method):
+    short = f"{LABELS[name]} is shorter than 5 characters, so Airflow cannot mask it in logs: use a longer value."
+    assert warnings(with_field(name, "abcd"), method) == (short,)
+    word = f"{LABELS[name]} is a word that Airflow never masks in logs: use a different value."
+    assert warnings(with_field(name, "Airflow"), method) == (word,)
+    for value in ("abcde", "airflow1"):
+        assert warnings(with_field(name, value), method) == ()
+
+
+def test_the_words_that_airflow_never_masks():
+    """Each word that a masker of this Airflow skips outside of its own tests is known."""
+    skipped = [vars(module).get("SECRETS_TO_SKIP_MASKING", set()) for module in [*sys.modules.values()] if module]
+    assert set().union(*skipped) <= NEVER_MASKED
+    for word in NEVER_MASKED:
+        mask([word])
+        assert (redact(f"a {word} b") == f"a {word} b") is any(skipped)
+
+
+def test_the_minimum_length_that_airflow_is_configured_with(monkeypatch):
+    monkeypatch.setenv("AIRFLOW__LOGGING__MIN_LENGTH_MASKED_SECRET", "9")
+    monkeypatch.setattr(settings, "min_maskable_length", inspect.unwrap(redaction.min_maskable_length))
+    assert "is shorter than 9 characters" in warnings(conn(password="12345678"))[0]
+    assert warnings(conn(password="123456789")) == ()
+
+
+def test_white_space_around_a_value_is_a_warning():
+    for name, value in (("password", " made-up"), ("client_secret", "made-up\u3000"), ("login", "pat\u00a0")):
+        [warning] = warnings(with_field(name, value))
+        assert warning.startswith(f"{LABELS[name]} begins or ends with white space, which is sent too")
+
+
+# --- switches and numbers
+
+TRUE = [True, "true", "True", " TRUE ", "1", 1, "yes", "y", "on"]
+FALSE = [False, "false", "False", "0", 0, "no", "n", "off"]
+
+
+def test_booleans_that_came_back_as_strings():
+    for value in TRUE:
+        assert load(conn({"api_key_in_headers": value}), "ppe").login.in_headers is True
+    for value in (*FALSE, "", None):
+        assert load(conn({"api_key_in_headers": value}), "ppe").login.in_headers is False
+    for value in ("maybe", 2, "CANARY", [], "truefalse"):
+        assert "API key in headers must be true or false." in problems(conn({"api_key_in_headers": value}), "ppe")
+
+
+def test_logins_are_shared_unless_the_connection_says_no():
+    assert load(conn()).share_logins is True
+    assert load(conn({"share_logins": "false"})).share_logins is False
+    assert "Share logins must be true or false." in problems(conn({"share_logins": "maybe"}))
+
+
+def test_verify():
+    for value in (*TRUE, "", None, " ", "\t", "\u00a0"):
+        assert load(conn({"verify": value})).verify is True
+    for value in FALSE:
+        found = load(conn({"verify": value}))
+        assert found.verify is False
+        assert found.warnings[0].startswith("Verify TLS is false, so the service's certificate is not checked")
+    # It may exist on another machine.
+    assert load(conn({"verify": " /etc/ssl/missing.pem "})).verify == "/etc/ssl/missing.pem"
+
+
+def test_timeout():
+    valid = [(None, 30), ("", 30), (5, 5), ("5", 5), (0.5, 0.5), (" 7.5 ", 7.5), ("1e2", 100), (86_400, 86_400)]
+    for value, expected in valid:
+        assert load(conn({"timeout": value})).timeout == expected
+    for value in (0, -1, "0", "soon", "nan", "inf", True, [], "1,5", 86_401, 1e10, 10**400):
+        text = problems(conn({"timeout": value}))
+        assert "Timeout must be a number of seconds greater than 0 and at most 86400" in text

@@ -99,7 +99,7 @@ if STEP == "late":
 
 if STEP == "outlive":
     with DAG("outlive", schedule=None, **COMMON) as outlive_dag:
-        outlive(LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID).output)
+        outlive(LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID, reuse=False).output)
 
 if STEP == "next_day":
     with DAG("next_day", schedule=None, **COMMON) as next_day_dag:

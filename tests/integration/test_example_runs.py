@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -27,29 +29,58 @@ def with_named_dag(home, name):
     return path
 
 
+def dag_of_the_readme(home, port):
+    """Write the DAG of the README as a user does; only the port of the sandbox differs."""
+    readme = (ROOT / "README.md").read_text()
+    (text,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    if not find_spec("airflow.sdk"):  # 2.11
+        text = text.replace(
+            "from airflow.sdk import dag, task",
+            re.search(r"^On Airflow 2\.11 the second line is `(.+?)`", readme, re.MULTILINE)[1],
+        )
+    assert "127.0.0.1:8500/" in text
+    path = home / "price_two_loans.py"
+    path.write_text(
+        text.replace(":8500/", f":{port}/").replace("\n\n\nprice_two_loans()", "\n\n\nmade = price_two_loans()")
+    )
+    return path
+
+
 @pytest.fixture(scope="module")
-def batches(metadata_template, tmp_path_factory):
-    """The two examples that price a thousand loans, run one after the other in one process."""
-    home = tmp_path_factory.mktemp("batches")
+def ran(metadata_template, tmp_path_factory):
+    """Each example, run once, one after the other in one process: the outcome, and the counters of its own sandbox."""
+    home = tmp_path_factory.mktemp("examples")
     shutil.copy(metadata_template, home)
-    with running_sandbox() as sandbox:
-        env = dict([conn_variable("loanauth_jwt", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])])
-        env |= {
-            "AIRFLOW_VAR_LOAN_PRICING_URL": f"{sandbox.url}/sandbox/price",
-            # At DEBUG the output of a thousand loans would be very long.
-            "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+    with contextlib.ExitStack() as stack:
+        sandboxes, steps = {}, []
+        for name in ("nightly_batch", "price_async", "check_sharing", "check_connection", "rejected", "readme"):
+            options = {"accounts": [COMPANY]} if name == "rejected" else {}
+            sandbox = sandboxes[name] = stack.enter_context(running_sandbox(**options))
+            connection = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+            if name == "check_sharing":
+                sandbox.set_fault("short-lived-token", where="token", times=1, lifetime=1)
+            elif name == "rejected":
+                connection = with_wrong_password(connection)
+            env = dict(conn_variable(conn_id, connection) for conn_id in ("loanauth_default", "loanauth_jwt"))
+            env |= {
+                "AIRFLOW_VAR_LOAN_PRICING_URL": f"{sandbox.url}/sandbox/price",
+                # At DEBUG the output of a thousand loans would be very long.
+                "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+            }
+            if name == "readme":
+                file = dag_of_the_readme(home, sandbox.port)
+            else:
+                file = with_named_dag(home, "check_connection" if name == "rejected" else name)
+            steps.append((name, file, env))
+        outcomes = run(home, *steps)
+        return {
+            name: SimpleNamespace(outcome=outcome, counters=sandbox.counters())
+            for (name, sandbox), outcome in zip(sandboxes.items(), outcomes, strict=True)
         }
-        names = ("nightly_batch", "price_async")
-        nightly, asynchronous = run(home, *((name, with_named_dag(home, name), env) for name in names))
-        yield SimpleNamespace(nightly=nightly, asynchronous=asynchronous, counters=sandbox.counters())
 
 
-def test_check_connection_authenticates_once_and_returns_nothing(metadata_template, tmp_path):
-    shutil.copy(metadata_template, tmp_path)
-    with running_sandbox() as sandbox:
-        env = dict([conn_variable("loanauth_default", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])])
-        [outcome] = run(tmp_path, ("checked", with_named_dag(tmp_path, "check_connection"), env))
-        counters = sandbox.counters()
+def test_check_connection_authenticates_once_and_returns_nothing(ran):
+    outcome, counters = ran["check_connection"].outcome, ran["check_connection"].counters
     assert outcome.states("check_connection") == {"check": "success"}
     assert (counters.authentications.succeeded, counters.prices.succeeded) == (1, 0)
     assert outcome.xcom("check_connection", "check") == []
@@ -59,27 +90,18 @@ def test_check_connection_authenticates_once_and_returns_nothing(metadata_templa
     assert b"Usable." in outcome.printed
 
 
-def test_check_connection_fails_if_the_connection_cannot_be_used(metadata_template, tmp_path):
-    shutil.copy(metadata_template, tmp_path)
-    with running_sandbox(accounts=[COMPANY]) as sandbox:
-        connection = with_wrong_password(sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
-        env = dict([conn_variable("loanauth_default", connection)])
-        [outcome] = run(tmp_path, ("checked", with_named_dag(tmp_path, "check_connection"), env))
-        assert sandbox.counters().token == 1
+def test_check_connection_fails_if_the_connection_cannot_be_used(ran):
+    outcome = ran["rejected"].outcome
+    assert ran["rejected"].counters.token == 1
     assert outcome.states("check_connection") == {"check": "failed"}
     assert "✗ Login".encode() in outcome.printed
     for octets in outcome.octets.values():
         assert found_in(octets, SECRETS) == []
 
 
-def test_check_sharing_counts_the_tokens_after_the_first_one_has_expired(metadata_template, tmp_path):
+def test_check_sharing_counts_the_tokens_after_the_first_one_has_expired(ran):
     """In one process. Sharing between processes is proved where an executor starts them."""
-    shutil.copy(metadata_template, tmp_path)
-    with running_sandbox() as sandbox:
-        sandbox.set_fault("short-lived-token", where="token", times=1, lifetime=1)
-        env = dict([conn_variable("loanauth_default", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])])
-        [outcome] = run(tmp_path, ("checked", with_named_dag(tmp_path, "check_sharing"), env))
-        counters = sandbox.counters()
+    outcome, counters = ran["check_sharing"].outcome, ran["check_sharing"].counters
     assert set(outcome.states("check_sharing").values()) == {"success"}
     (line,) = re.findall(
         r"^```text\n(.*tasks used.*)\n```$", (ROOT / "docs" / "deploying.md").read_text(), re.MULTILINE
@@ -88,24 +110,36 @@ def test_check_sharing_counts_the_tokens_after_the_first_one_has_expired(metadat
     assert (counters.authentications.succeeded, counters.prices.succeeded) == (2, 0)
 
 
-def test_the_nightly_batch_prices_a_thousand_loans_and_forgets_its_credential(batches):
-    states = batches.nightly.states("nightly_batch")
+def test_the_nightly_batch_prices_a_thousand_loans_and_forgets_its_credential(ran):
+    outcome = ran["nightly_batch"].outcome
+    states = outcome.states("nightly_batch")
     assert set(states.values()) == {"success"}, states
     assert len([name for name in states if name.startswith("price[")]) == 20
-    assert b"1000 loans priced" in batches.nightly.printed
-    assert batches.nightly.xcom("nightly_batch", "authenticate") == []
-    assert len(batches.nightly.xcom("nightly_batch", "price")) == 20
+    assert b"1000 loans priced" in outcome.printed
+    assert outcome.xcom("nightly_batch", "authenticate") == []
     # Each batch is one XCom value, not one value for each loan.
-    for outcome, dag_id, expected in ((batches.nightly, "nightly_batch", 20), (batches.asynchronous, "price_async", 1)):
-        [(stored,)] = outcome.query("select count(*) from xcom where dag_id = ? and task_id = 'price'", dag_id)
-        assert stored == expected
+    assert len(outcome.xcom("nightly_batch", "price")) == 20
 
 
-def test_the_asynchronous_task_prices_a_thousand_loans(batches):
-    assert set(batches.asynchronous.states("price_async").values()) == {"success"}
-    assert b"1000 loans priced, from" in batches.asynchronous.printed
+def test_the_asynchronous_task_prices_a_thousand_loans(ran):
+    outcome = ran["price_async"].outcome
+    assert set(outcome.states("price_async").values()) == {"success"}
+    assert b"1000 loans priced, from" in outcome.printed
+    assert len(outcome.xcom("price_async", "price")) == 1
 
 
-def test_each_example_logs_in_once(batches):
-    assert batches.counters.authentications.succeeded == 2
-    assert (batches.counters.prices.succeeded, batches.counters.prices.rejected) == (2000, 0)
+@pytest.mark.parametrize("name", ["nightly_batch", "price_async"])
+def test_a_batch_logs_in_once(name, ran):
+    counters = ran[name].counters
+    assert (counters.authentications.succeeded, counters.authentications.rejected) == (1, 0)
+    assert (counters.prices.succeeded, counters.prices.rejected) == (1000, 0)
+
+
+def test_the_dag_of_the_readme_prints_what_the_readme_shows(ran):
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    printed = ran["readme"].outcome.printed
+    login, *priced = shown.splitlines()
+    assert login.rpartition("expires at")[0].encode() in printed
+    assert len(priced) == 2
+    assert [line for line in priced if line.encode() not in printed] == []
+    assert ran["readme"].counters.authentications.succeeded == 1

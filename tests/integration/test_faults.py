@@ -1,4 +1,4 @@
-"""Every row of `fault_table.py`, over real sockets: by the hook, the operator and `LoanAuth`."""
+"""Every row of `fault_table.py` over real sockets by the hook, and each outcome by the operator and `LoanAuth`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from loanauth_sandbox.faults import KINDS
 from tests.support.fault_scenarios import CONN_ID, each
-from tests.support.fault_table import FAILS_AT_ONCE, POKES_AGAIN, ROWS, SUCCEEDS, WAITS, document
+from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, ROWS, SUCCEEDS, WAITS, document
 from tests.support.leaks import leaks
 from tests.support.paths import ROOT
 
 
-@each(("jwt", "los", "ppe"))
+@each()
 def test_hook(scenario, logs):
     hook, row = LoanAuthHook(CONN_ID), scenario.row
     if row.exception is None:
@@ -46,7 +46,7 @@ def test_hook(scenario, logs):
     scenario.texts.append(repr(hook))
 
 
-@each()
+@each(OUTCOMES)
 def test_operator(scenario):
     operator = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID)
     scenario.texts.append(repr(operator))
@@ -59,7 +59,7 @@ def test_operator(scenario):
     scenario.check_requests(scenario.row.attempts)
 
 
-@each(rows=[row for row in ROWS if row.exception])
+@each([row for row in OUTCOMES if row.exception])
 def test_loanauth(scenario):
     url = f"{scenario.sandbox.url}/sandbox/price"
     scenario.failure(lambda: requests.post(url, json={}, auth=LoanAuth.from_connection(CONN_ID), timeout=5))
@@ -83,7 +83,7 @@ def test_the_document_is_generated_from_the_table():
     assert path.read_text(encoding="utf-8") == document(), "run: python -m tests.support.fault_table docs/faults.md"
 
 
-@each(rows=[row for row in ROWS if row.wrong_password])
+@each([row for row in ROWS if row.wrong_password])
 def test_a_wrong_password_does_not_lock_the_user(scenario):
     scenario.failure(LoanAuthHook(CONN_ID).get_credential)
     assert list(scenario.sandbox.state.wrong_passwords.values()) == [1]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
-from airflow_provider_loanauth.connection.methods import METHODS, AuthMethod, PasswordCredentials
+from airflow_provider_loanauth.check.cli import main
+from airflow_provider_loanauth.connection.methods import METHODS, AuthMethod, PasswordLogin
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, METHOD_NAMES
@@ -31,7 +34,7 @@ def broker(monkeypatch):
     method = AuthMethod(
         name="broker",
         fields=METHODS["jwt"].fields | {"client_id": "broker_client_id", "client_secret": "broker_client_secret"},
-        credentials=PasswordCredentials,
+        login=PasswordLogin,
         credential_type=AccessToken,
     )
     monkeypatch.setitem(METHODS, "broker", method)
@@ -61,9 +64,20 @@ def test_a_described_method_works(tenant, sandbox, logs):
     assert response.status_code == 200
 
 
+def test_the_command_checks_it(tenant, capsys):
+    assert main(["check", "tenant_a", "--login", "--json"]) == 0
+    printed = capsys.readouterr().out
+    document = json.loads(printed)
+    assert (document["method"], document["status"]) == ("broker", "usable")
+    assert document["steps"][0]["message"].startswith("Method broker (Authen broker) has all fields that it needs.")
+    assert document["response"]["fields"]["access_token"].startswith("string, length ")
+    assert document["response"]["differences"] == {"missing": [], "null_or_of_another_type": []}
+    assert tenant["broker_client_secret"] not in printed
+
+
 def test_its_secrets_are_hidden_like_those_of_the_others(tenant):
     settings = LoanAuthHook("tenant_a").client.settings()
-    assert settings.credentials.client_secret == tenant["broker_client_secret"]
+    assert settings.login.client_secret == tenant["broker_client_secret"]
     assert tenant["broker_client_secret"] not in repr(settings)
     assert tenant["broker_client_secret"] in settings.secrets
 

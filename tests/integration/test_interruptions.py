@@ -13,13 +13,12 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from airflow_provider_loanauth.service.transport import _REDACTING_FILTER
+from airflow_provider_loanauth.service.logins import LOGINS
 from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.interruption import interrupted_at
 from tests.support.leaks import leaks, locals_of, messages
@@ -45,10 +44,8 @@ def reject(request):
 
 
 @pytest.fixture
-def actions(pricing, define, monkeypatch):
+def actions(pricing, define):
     """What is interrupted, by name: a function that makes a new call."""
-    # An interrupted request stays in this list, which the tests after this one must not find.
-    monkeypatch.setattr(_REDACTING_FILTER, "_active", ())
     for method, connection in secret_connections(pricing.url).items():
         define(f"marked_{method}", connection)
         define(f"incomplete_{method}", without(connection, "origin"))
@@ -63,7 +60,7 @@ def actions(pricing, define, monkeypatch):
         LoanAuthHook("marked_jwt").get_credential()
 
     def price():
-        _PROCESS_CACHE.clear()
+        LOGINS.clear()
         # A copy, because a credential that was opened stays open.
         restored = AccessToken.deserialize(token.serialize(), 1)
         with LoanAuthHook("marked_jwt").get_conn(restored) as session:

@@ -1,7 +1,9 @@
 """
-The hook sends marked secrets to a service that fails in each way, and to one that repeats the request. No secret may be
-in a log at DEBUG, in an exception or its chain, in a representation, or on standard output. ``test_dags.py`` checks the
-same for whole DAGs, with the database and the log files.
+No secret is shown: each entry point and each outcome, with everything that leaves the process in between.
+
+One search covers the logs at DEBUG, standard output and error, the exception with its chain and local variables, what
+Sentry and OpenTelemetry record, and what Airflow sends to StatsD. ``test_dags.py`` searches the database and the log
+files of whole DAGs, and ``make e2e`` real installations.
 """
 
 from __future__ import annotations
@@ -11,11 +13,32 @@ import json
 import logging
 import pickle
 import sys
+import time
 
 import pytest
+import requests
+import sentry_sdk
+from opentelemetry.instrumentation.requests import RequestsInstrumentor
 
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.check import check_connection
+from airflow_provider_loanauth.credentials import AccessToken
+from airflow_provider_loanauth.exceptions import (
+    LoanAuthError,
+    RejectedError,
+    ResponseError,
+    SealError,
+    SettingsError,
+    UnavailableError,
+)
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from airflow_provider_loanauth.service import telemetry
+from tests.support.airflow_names import AirflowTaskTimeout
+from tests.support.backends import otel_metrics, spans, stats, statsd  # noqa: F401 - fixtures
+from tests.support.clock import replace_waits
+from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.secret_accounts import (
     COMPANY,
@@ -25,122 +48,173 @@ from tests.support.secret_accounts import (
     with_wrong_password,
     without,
 )
+from tests.support.sentry import sentry  # noqa: F401 - a fixture
 
-each_method = pytest.mark.parametrize("method", ["jwt", "los", "ppe"])
-FAULTS = [
-    ("status", {"status": 400, "shape": "oauth"}),
-    ("status", {"status": 401, "shape": "spring"}),
-    ("status", {"status": 403, "shape": "html"}),
-    ("status", {"status": 404}),
-    ("status", {"status": 429, "retry_after": 3600}),
-    ("status", {"status": 500, "shape": "empty"}),
-    ("redirect", {"status": 307}),
-    ("html-200", {}),
-    ("invalid-json", {}),
-    ("wrong-shape", {"shape": "missing"}),
-    ("wrong-shape", {"shape": "wrong-type"}),
-    ("cut-body", {}),
-    ("reset", {}),
-    ("wrong-content-length", {}),
-]
+METHODS = ("jwt", "los", "ppe")
+each_method = pytest.mark.parametrize("method", METHODS)
+
+#: What goes wrong: a fault of the sandbox or a change of the Connection, and the error of the hook.
+OUTCOMES = {
+    "success": (None, type(None)),
+    "rejected": (("status", {"status": 401, "shape": "spring"}), RejectedError),
+    "forbidden page": (("status", {"status": 403, "shape": "html"}), RejectedError),
+    "rate limit": (("status", {"status": 429, "retry_after": 3600}), UnavailableError),
+    "empty 500": (("status", {"status": 500, "shape": "empty"}), UnavailableError),
+    "redirect": (("redirect", {"status": 307}), LoanAuthError),
+    "reset": (("reset", {}), UnavailableError),
+    "cut body": (("cut-body", {}), LoanAuthError),
+    "page": (("html-200", {}), ResponseError),
+    "wrong type": (("wrong-shape", {"shape": "wrong-type"}), ResponseError),
+    "no server": ("stop", UnavailableError),
+    "missing field": ("missing", SettingsError),
+    "wrong password": ("password", RejectedError),
+    "time-out of the task": ("time out", AirflowTaskTimeout),
+}
+#: Each takes the address of the pricing service.
+ENTRY_POINTS = {
+    "hook": lambda url: LoanAuthHook("marked", max_attempts=1).get_credential(),
+    "response": lambda url: LoanAuthHook("marked", max_attempts=1).authenticate(),
+    "Test": lambda url: LoanAuthHook("marked", max_attempts=1).test_connection(),
+    "check": lambda url: check_connection("marked", login=True),
+    "operator": lambda url: LoanAuthOperator(task_id="login", loanauth_conn_id="marked").execute({}),
+    "sensor": lambda url: LoanAuthSensor(task_id="wait", loanauth_conn_id="marked", timeout=0).execute({}),
+    "LoanAuth": lambda url: requests.get(url, auth=LoanAuth.from_connection("marked"), timeout=9),
+    "get_conn": lambda url: LoanAuthHook("marked", max_attempts=1).get_conn().get(url),
+}
+
+
+class Records:
+    """Everything that leaves the process."""
+
+    def __init__(self, *sources):
+        self._logs, self._capfd, self._sentry, self._spans, self._statsd = sources
+
+    @property
+    def text(self):
+        printed = "".join(self._capfd.readouterr())
+        return "\n".join([self._logs.text, printed, self._sentry.text, self._spans.text, *self._statsd.datagrams])
 
 
 @pytest.fixture
-def marked_sandbox(sandbox, define):
+def records(logs, capfd, sentry, spans, statsd):  # noqa: F811
+    return Records(logs, capfd, sentry, spans, statsd)
+
+
+@pytest.fixture
+def marked(sandbox, define, monkeypatch):
+    """Prepare an outcome for the Connection ``marked`` of a method."""
     sandbox.set_accounts([COMPANY])
-    for name, connection in secret_connections(sandbox.url).items():
-        define(f"marked_{name}", connection)
-    return sandbox
+    replace_waits(monkeypatch, lambda _: None)
+
+    def prepare(method, change=None):
+        connection = secret_connections(sandbox.url)[method]
+        if change == "missing":
+            connection = without(connection, "user_id" if method == "ppe" else "origin")
+        elif change == "password":
+            connection = with_wrong_password(connection)
+        elif change == "time out":
+            # The deepest frame of a login: http.client has the whole request in a variable.
+            monkeypatch.setattr("http.client.HTTPConnection.send", time_out)
+        elif change == "stop":
+            sandbox.stop_listening()
+        elif change:
+            sandbox.set_fault(change[0], **change[1])
+        define("marked", connection)
+
+    yield prepare
+    sandbox.start_listening()
 
 
-def assert_no_leak(hook, logs, capfd, *more):
-    """Assert that no secret is in the log, in the output, in the representation of the hook, or in more texts."""
-    printed = "".join(capfd.readouterr())
-    shown = "\n".join([logs.text, printed, repr(hook), repr(vars(hook)), *more])
-    assert leaks(shown, SECRETS.values()) == []
+def time_out(*_):
+    raise AirflowTaskTimeout("Timeout, PID: 42")
+
+
+def observe(action, *arguments):
+    """Run an action as Airflow runs a task; return the result, the error, and all that can be seen of both."""
+    result = error = None
+    with sentry_sdk.start_transaction(name="task"), sentry_sdk.new_scope():
+        try:
+            result = action(*arguments)
+        except (Exception, AirflowTaskTimeout) as raised:  # noqa: BLE001 - reported, as Airflow does
+            error = raised
+            sentry_sdk.capture_exception(raised)
+    seen = [repr(result)]
+    if error is not None:
+        seen += [messages(error), locals_of(error)]
+    if isinstance(error, LoanAuthError):
+        seen.append(pickle.dumps(error).decode("latin-1"))
+    return result, error, "\n".join(seen)
+
+
+def issued(result):
+    """Return the secret values that the service has issued."""
+    names = ("value", "secret", "access_token", "refresh_token")
+    return [value for name in names if isinstance(value := getattr(result, name, None), str)]
+
+
+@pytest.mark.parametrize(
+    ("method", "outcome"),
+    [(method, outcome) for method in METHODS for outcome in OUTCOMES if (method, outcome) != ("ppe", "wrong password")],
+)
+def test_no_outcome_shows_a_secret(method, outcome, marked, records):
+    change, expected = OUTCOMES[outcome]
+    marked(method, change)
+    result, error, seen = observe(ENTRY_POINTS["hook"], "")
+    assert isinstance(error, expected)
+    text = records.text + seen
+    assert error is None or type(error).__name__ in text
+    assert leaks(text, [*SECRETS.values(), *issued(result)]) == []
+    # The path of a PPE request has the API key, and the username is personal.
+    assert "encodeAES128/" not in text.replace("encodeAES128/***", "")
+
+
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
+@pytest.mark.parametrize("outcome", ["success", "rejected", "reset", "missing field", "time-out of the task"])
+def test_no_entry_point_shows_a_secret(outcome, entry_point, marked, records, pricing):
+    marked("jwt", OUTCOMES[outcome][0])
+    result, _, seen = observe(ENTRY_POINTS[entry_point], pricing.url)
+    assert leaks(records.text + seen, [*SECRETS.values(), *issued(result)]) == []
+
+
+def test_a_pricing_request_that_fails_shows_nothing(marked, records):
+    marked("jwt")
+    credential = LoanAuthHook("marked").get_credential()
+    session = LoanAuthHook("marked").get_conn(credential)
+    _, error, seen = observe(session.get, "http://127.0.0.1:9/price")
+    assert type(error) is requests.ConnectionError
+    text = records.text + seen
+    # The causes help, and contain no secret.
+    assert "NewConnectionError" in text
+    assert leaks(text, [*SECRETS.values(), credential.value]) == []
 
 
 @each_method
-def test_success(method, marked_sandbox, logs, capfd):
-    hook = LoanAuthHook(f"marked_{method}")
+def test_no_representation_shows_a_secret(method, marked):
+    marked(method)
+    hook = LoanAuthHook("marked")
     credential = hook.get_credential()
     settings = hook.client.settings()
-    value = credential.value
-    shown = [repr(credential), str(vars(credential)), repr(settings), repr(credential.serialize())]
-    assert_no_leak(hook, logs, capfd, *shown)
-    assert leaks(logs.text + repr(credential) + pickle.dumps(credential).decode("latin-1"), [value]) == []
-    response = hook.authenticate()
-    assert leaks(logs.text + repr(response), [*SECRETS.values(), *response_secrets(response)]) == []
-    assert "encodeAES128/***" in logs.text or method != "ppe"
+    shown = [repr(hook), repr(vars(hook)), repr(settings), repr(credential), str(vars(credential))]
+    shown += [repr(credential.serialize()), pickle.dumps(credential).decode("latin-1")]
+    assert leaks("\n".join(shown), [*SECRETS.values(), credential.value]) == []
 
 
-def response_secrets(response):
-    return [response.secret] if hasattr(response, "secret") else [response.access_token, response.refresh_token]
-
-
-@each_method
-@pytest.mark.parametrize(
-    ("kind", "params"), FAULTS, ids=["-".join(map(str, [kind, *params.values()])) for kind, params in FAULTS]
-)
-def test_each_failure(method, kind, params, marked_sandbox, logs, capfd):
-    marked_sandbox.set_fault(kind, **params)
-    hook = LoanAuthHook(f"marked_{method}", max_attempts=1)
-    with pytest.raises(LoanAuthError) as caught:
-        hook.get_credential()
-    assert_no_leak(hook, logs, capfd, messages(caught.value), pickle.dumps(caught.value).decode("latin-1"))
-    assert leaks(locals_of(caught.value), SECRETS.values()) == []
-
-
-def test_local_variables_are_searched():
-    """Control: the search looks at the variables of this package and of libraries, also those of inner exceptions."""
-    with pytest.raises(json.JSONDecodeError) as caught:
-        json.loads(SECRETS["password"])
-    error = LoanAuthError("made up")
-    error.__context__ = caught.value
-    assert leaks(locals_of(error), SECRETS.values()) == [SECRETS["password"]]
-
-
-@pytest.mark.parametrize("method", ["jwt", "los"])
-def test_a_wrong_password(method, marked_sandbox, define, logs, capfd):
-    define("marked_wrong", with_wrong_password(secret_connections(marked_sandbox.url)[method]))
-    hook = LoanAuthHook("marked_wrong")
-    with pytest.raises(RejectedError) as caught:
-        hook.authenticate()
-    assert_no_leak(hook, logs, capfd, messages(caught.value), locals_of(caught.value))
-
-
-@each_method
-def test_a_wrong_connection(method, marked_sandbox, define, logs, capfd):
-    connection = secret_connections(marked_sandbox.url)[method]
-    field = {"jwt": "origin", "los": "origin", "ppe": "user_id"}[method]
-    define("marked_wrong", without(connection, field))
-    hook = LoanAuthHook("marked_wrong")
-    with pytest.raises(LoanAuthError) as caught:
-        hook.authenticate()
-    worked, message = hook.test_connection()
-    assert not worked
-    assert_no_leak(hook, logs, capfd, messages(caught.value), locals_of(caught.value), message)
-
-
-@each_method
-def test_no_server_listens(method, marked_sandbox, logs, capfd):
-    marked_sandbox.stop_listening()
-    try:
-        hook = LoanAuthHook(f"marked_{method}", max_attempts=1)
-        with pytest.raises(LoanAuthError) as caught:
-            hook.authenticate()
-        _, message = hook.test_connection()
-    finally:
-        marked_sandbox.start_listening()
-    assert_no_leak(hook, logs, capfd, messages(caught.value), locals_of(caught.value), message)
+def test_a_credential_that_does_not_open_shows_nothing(marked, fernet, records):
+    marked("jwt")
+    credential = LoanAuthHook("marked").get_credential()
+    value, sealed = credential.value, credential.serialize()
+    for key, stored in ((OTHER_FERNET_KEY, sealed), (FERNET_KEY, {**sealed, "conn_id": "another"})):
+        fernet(key)
+        other = AccessToken.deserialize(stored, AccessToken.__version__)
+        _, error, seen = observe(lambda other=other: other.value)
+        assert type(error) is SealError
+        assert leaks(records.text + seen, [*SECRETS.values(), value]) == []
 
 
 ECHOES = {
     "description": lambda sent: {"error": "invalid_grant", "error_description": sent},
-    "error": lambda sent: {"error": sent},
-    "message": lambda sent: {"status": 400, "error": "Bad Request", "message": sent, "path": sent},
-    "field": lambda sent: {"access_token": sent, "secret": sent, "valid": sent},
-    "type": lambda sent: {"access_token": "a.b", "token_type": sent, "secret": "s", "valid": [sent]},
+    "message": lambda sent: {"status": 400, "error": sent, "message": sent, "path": sent},
+    "field": lambda sent: {"access_token": sent, "token_type": sent, "secret": sent, "valid": [sent]},
 }
 
 
@@ -158,24 +232,17 @@ def test_a_service_that_repeats_what_it_was_sent(echo, status, method, define, l
     pieces = [sent, *sent.splitlines(), *sent.split(), *(SECRETS[name] for name in SENT_SECRETS[method])]
     secret_pieces = [piece for piece in dict.fromkeys(pieces) if leaks(piece, SECRETS.values())]
     assert len(secret_pieces) >= 3
-    searched = [*SECRETS.values(), *(secret.lower() for secret in SECRETS.values())]
     for piece in secret_pieces:
         body = json.dumps(ECHOES[echo](piece)).encode()
         where = piece.encode().split(b"\r")[0].split(b"\n")[0]
         loopback.responses = [
             b"HTTP/1.1 %d Echo\r\nLocation: https://%s/%s\r\nX-Echo: %s\r\nContent-Length: %d\r\n"
-            b"Connection: close\r\n\r\n%s" % (status, host, where, where, len(body), body)
-            for host in (b"elsewhere.example", where)
+            b"Connection: close\r\n\r\n%s" % (status, where, where, where, len(body), body)
         ]
-        for _ in range(2):
-            text = ""
-            try:
-                hook.authenticate()
-            except LoanAuthError as error:
-                # An echo in the field of the credential is not an error: then the service has issued it.
-                text = messages(error) + locals_of(error)
-            assert leaks(text.lower(), searched) == [], piece
-    assert_no_leak(hook, logs, capfd)
+        # An echo in the field of the credential is not an error: then the service has issued it.
+        _, error, seen = observe(hook.authenticate)
+        assert error is None or leaks(seen.lower(), [secret.lower() for secret in SECRETS.values()]) == [], piece
+    assert leaks(logs.text + "".join(capfd.readouterr()) + repr(vars(hook)), SECRETS.values()) == []
 
 
 @each_method
@@ -184,9 +251,9 @@ def test_a_response_with_malformed_headers(status, method, define, loopback, cap
     """urllib3 logs all headers then, with a traceback, at WARNING. They may contain any secret."""
     define("marked", secret_connections(loopback.url)[method])
     secrets = list(SECRETS.values())
-    issued = "eyJhbGciOiJub25lIn0.eyJjIjoiQ0FOQVJZIn0.CANARYissued"
-    echo = "".join(f"X-Echo: {secret}\r\n" for secret in (*secrets, issued) if secret.isascii()).encode()
-    body = json.dumps({"access_token": issued, "secret": issued, "valid": 1}).encode()
+    token = "eyJhbGciOiJub25lIn0.eyJjIjoiQ0FOQVJZIn0.CANARYissued"
+    echo = "".join(f"X-Echo: {secret}\r\n" for secret in (*secrets, token) if secret.isascii()).encode()
+    body = json.dumps({"access_token": token, "secret": token, "valid": 1}).encode()
     loopback.responses = [
         b"HTTP/1.1 %d Echo\r\nContent-Length: %d\r\nConnection: close\r\nno colon here\r\n%s\r\n%s"
         % (status, len(body), echo, body)
@@ -197,13 +264,57 @@ def test_a_response_with_malformed_headers(status, method, define, loopback, cap
     assert from_urllib3
     for record in from_urllib3:
         assert (record.exc_info, record.exc_text, record.args) == (None, None, ())
-    assert leaks(caplog.text, [*secrets, issued]) == []
+    assert leaks(caplog.text, [*secrets, token]) == []
 
 
-def test_the_search_finds_what_is_logged(logs, capfd):
-    """Control: a secret that is logged or printed is found."""
+def test_error_trackers_and_tracing_record_other_requests(marked, pricing, sentry, spans):  # noqa: F811
+    """A login is neither a breadcrumb nor a span of requests, and the other requests are recorded as always."""
+    marked("jwt")
+    instrumentor = RequestsInstrumentor()
+    instrumentor.instrument()
+    try:
+
+        def action():
+            LoanAuthHook("marked").get_credential()
+            requests.get(f"{pricing.url}/recorded", timeout=9)
+            raise KeyError("made up")
+
+        observe(action)
+    finally:
+        instrumentor.uninstrument()
+    breadcrumbs = [crumb for event in sentry.sent for crumb in event.get("breadcrumbs", {}).get("values", ())]
+    of_sentry = [span for event in sentry.sent for span in event.get("spans", ())]
+    for recorded in ([one for one in breadcrumbs if one["category"] == "httplib"], of_sentry):
+        assert [one["data"]["url"] for one in recorded] == [f"{pricing.url}/recorded"]
+    assert [span.name for span in spans.finished if not span.name.startswith("loanauth.")] == ["GET"]
+
+
+def test_no_secret_is_in_a_metric_of_opentelemetry(marked, otel_metrics, pricing):  # noqa: F811
+    marked("jwt")
+    for action in ENTRY_POINTS.values():
+        observe(action, pricing.url)
+    assert "loanauth.logins" in otel_metrics.text
+    assert leaks(otel_metrics.text, [*SECRETS.values(), COMPANY.users[0].username]) == []
+
+
+# --- controls: the search finds what is there
+
+
+def test_the_search_finds_what_is_logged_printed_and_recorded(records, spans):  # noqa: F811
+    labels = telemetry.Labels("CANARY-in-a-metric", "jwt")
+    telemetry.count_refresh(labels, shared=False)
+    telemetry.record_wait(telemetry.Labels("CANARY-in-a-span", "jwt"), time.time)
     logging.getLogger("airflow.task").debug("sent %s", SECRETS["password"])
     sys.stdout.write(SECRETS["api_key"])
-    with pytest.raises(AssertionError):
-        assert_no_leak(LoanAuthHook("x"), logs, capfd)
-    assert leaks(logs.text, SECRETS.values())
+    text = records.text
+    expected = ["CANARY-in-a-metric", "CANARY-in-a-span", SECRETS["password"], SECRETS["api_key"]]
+    assert leaks(text, expected) == expected
+
+
+def test_the_search_finds_local_variables():
+    """Of this package and of libraries, also those of inner exceptions."""
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.loads(SECRETS["password"])
+    error = LoanAuthError("made up")
+    error.__context__ = caught.value
+    assert leaks(locals_of(error), SECRETS.values()) == [SECRETS["password"]]

@@ -1,4 +1,4 @@
-"""The shared refresh with custom XCom backends: Airflow's own for object storage, and one as users write them."""
+"""Credentials with custom XCom backends: Airflow's own for object storage, and one as users write them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from loanauth_sandbox.server import running_sandbox
 from tests.integration.test_dags import run
-from tests.integration.test_shared_refresh import environment, succeeded
+from tests.integration.test_shared_login import environment, logins, succeeded
 from tests.support.secret_accounts import COMPANY, SECRETS
 from tests.support.secret_search import found_in
 
@@ -27,49 +27,41 @@ BACKENDS = {
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def ran(request, metadata_template, tmp_path_factory):
-    """The steps ``share`` and ``forget`` with a backend, and the directory of its files."""
+    """The steps ``reuse`` and ``forget`` with a backend, and the directory of its files."""
     home = tmp_path_factory.mktemp("backend")
     files = tmp_path_factory.mktemp("files")
     shutil.copy(metadata_template, home)
-    with (
-        pytest.MonkeyPatch.context() as patched,
-        running_sandbox(accounts=[COMPANY]) as first,
-        running_sandbox(accounts=[COMPANY]) as second,
-    ):
+    with pytest.MonkeyPatch.context() as patched, running_sandbox(accounts=[COMPANY]) as sandbox:
         for name, value in BACKENDS[request.param].items():
             patched.setenv(name, value.format(files=files))
-        plan = {"share": first, "forget": second}
-        outcomes = run(
-            home, *((name, "shared_dags.py", environment(name, sandbox, sandbox)) for name, sandbox in plan.items())
-        )
-        return SimpleNamespace(
-            files=files,
-            **{
-                name: SimpleNamespace(outcome=outcome, counters=plan[name].counters())
-                for name, outcome in zip(plan, outcomes, strict=True)
-            },
-        )
+        plan = [(name, "shared_dags.py", environment(name, sandbox)) for name in ("reuse", "forget")]
+        reused, forgotten = run(home, *plan)
+        counters = sandbox.counters()
+    return SimpleNamespace(
+        files=files,
+        reuse=SimpleNamespace(outcome=reused, counters=counters),
+        forget=SimpleNamespace(outcome=forgotten),
+    )
 
 
-def test_one_refresh_is_shared(ran):
-    succeeded(ran.share, "share")
-    counts = ran.share.counters.authentications
-    assert (counts.succeeded, counts.rejected) == (2, 0)
-    assert ran.share.counters.prices.succeeded == 30
+def test_the_login_is_shared(ran):
+    succeeded(ran.reuse, "reuse")
+    # One for all, one of the operator with reuse=False, and one of the API secret.
+    assert logins(ran.reuse) == (3, 0)
 
 
-def test_the_values_are_in_the_backend(ran):
-    """Control: the metadata database has references to them only."""
-    rows = ran.share.outcome.query("select value from xcom where dag_id = 'share' and key like 'loanauth_%'")
-    assert len(rows) == 2
-    assert not any("sealed" in str(value) for (value,) in rows)
-    stored = [path.read_text() for path in ran.files.rglob("*") if path.is_file()]
-    assert any("refreshed_by" in text for text in stored)
+def test_the_credentials_are_in_the_backend(ran):
+    """The metadata database has references to them only."""
+    values = [value for number in ("one", "two", "three", "four") for value in ran.reuse.outcome.xcom("reuse", number)]
+    assert len(values) == 4
+    assert not any("sealed" in value for value in values)
+    assert any("sealed" in path.read_text() for path in ran.files.rglob("*") if path.is_file())
 
 
-def test_forgetting_deletes_the_values_from_the_backend(ran):
-    succeeded(ran.forget, "forget")
-    assert ran.forget.outcome.query("select key from xcom where dag_id = 'forget' and key like 'loanauth_%'") == []
+def test_forgetting_deletes_them(ran):
+    succeeded(ran.forget, "forget_shared")
+    left = ran.forget.outcome.xcom("forget_shared", "authenticate")
+    assert not any("sealed" in value for value in left)
 
 
 def test_no_secret_is_in_the_backend(ran):

@@ -22,21 +22,14 @@ RETURNED = [
     {"first": [token("two", "los")], "second": (token("odd/#id"), token("one", "../../x")), "third": 3},
     None,
 ]
-#: A method or connection id that must not be part of a path is replaced by its digest.
-NAMES = ["9cdf6a50100a862e.one", "jwt.b0a15d0ddc9fbd01", "jwt.one", "los.two"]
-KEYS = [
-    *(f"loanauth_claim.{name}" for name in NAMES),
-    *(f"loanauth_refreshed.{name}" for name in NAMES),
-    "return_value",
-]
 
 
 @pytest.fixture
 def deleted(monkeypatch):
     """Delete nothing; record what would have been deleted."""
     calls = []
-    monkeypatch.setattr(xcom, "read_all_xcom", lambda *_, **__: RETURNED)
-    monkeypatch.setattr(xcom, "delete_xcom", lambda key, **names: calls.append((key, names)) or 0)
+    monkeypatch.setattr(xcom, "read_xcom", lambda **_: RETURNED)
+    monkeypatch.setattr(xcom, "delete_xcom", lambda **names: calls.append(names) or 0)
     return calls
 
 
@@ -45,15 +38,37 @@ def test_it_deletes_the_credential_of_its_own_run(deleted, logs):
     run = SimpleNamespace(dag_id="nightly", run_id="manual__1")
     assert operator.execute({"dag_run": run}) is None
     task = {"dag_id": "nightly", "run_id": "manual__1", "task_id": "authenticate"}
-    assert deleted == [(key, task) for key in KEYS]
+    assert deleted == [task]
     assert "Deleted the credentials of task 'authenticate' from XCom." in logs.text
     assert "could not be deleted" not in logs.text
 
 
+def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(deleted, variables):
+    """Whatever the credentials are in: a dict, a list or a tuple."""
+    kept = {f"{kind}.jwt.another.ab12" for kind in ("loanauth.login", "loanauth.claim")} | {"loanauth.jwt.another"}
+    for name in ("jwt.one", "los.two", *kept):
+        key = name if name in kept else f"loanauth.{name}"
+        variables[key] = '{"rows": {"ab12": 1.0}}'
+    for name in ("jwt.one", "los.two"):
+        variables[f"loanauth.login.{name}.ab12"] = variables[f"loanauth.claim.{name}.ab12"] = "made-up"
+    run = SimpleNamespace(dag_id="nightly", run_id="manual__1")
+    operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", shared=True)
+    operator.execute({"dag_run": run})
+    assert set(variables) == kept
+    assert len(deleted) == 1
+
+
+def test_the_credential_is_deleted_also_if_the_shared_login_cannot_be(deleted, monkeypatch):
+    """Variables cannot be read: see the fixture ``_no_variables``."""
+    operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", shared=True)
+    with pytest.raises(RuntimeError):
+        operator.execute({"dag_run": SimpleNamespace(dag_id="nightly", run_id="manual__1")})
+    assert len(deleted) == 1
+
+
 def test_values_that_cannot_be_deleted_are_a_warning(monkeypatch, logs):
     """More values of a mapped task than ``[core] max_map_length``."""
-    monkeypatch.setattr(xcom, "read_all_xcom", lambda *_, **__: [])
-    monkeypatch.setattr(xcom, "delete_xcom", lambda key, **_: 2 if key == "return_value" else 0)
+    monkeypatch.setattr(xcom, "delete_xcom", lambda **_: 2)
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
     operator.execute({"dag_run": SimpleNamespace(dag_id="nightly", run_id="manual__1")})
     [warning] = [text for text in logs.at("warning") if "XCom" in text]
@@ -75,7 +90,6 @@ def test_a_failed_deletion_fails_the_task(monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("made-up error of the database")
 
-    monkeypatch.setattr(xcom, "read_all_xcom", lambda *_, **__: [])
     monkeypatch.setattr(xcom, "delete_xcom", fail)
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
     with pytest.raises(RuntimeError):

@@ -7,10 +7,13 @@ import re
 from datetime import datetime, timezone
 
 from airflow_provider_loanauth.check.cli import ARGUMENTS
-from airflow_provider_loanauth.check.report import FORMAT, Report, Status
-from airflow_provider_loanauth.check.step import TITLES, Outcome, passed
+from airflow_provider_loanauth.check.report import EXIT_CODES, FORMAT, MARKS, TITLES, Report, Step
+from airflow_provider_loanauth.check.response import describe
+from airflow_provider_loanauth.service.protocol import WireResponse
 from tests.support.paths import ROOT
+from tests.support.wire_requests import token_request
 
+NOW = datetime.now(timezone.utc)
 PAGE = (ROOT / "docs" / "checking.md").read_text(encoding="utf-8")
 
 
@@ -30,7 +33,7 @@ def test_each_line_is_described():
 
 def test_each_exit_code_is_described():
     described = {name: int(code) for code, name, _ in rows("Exit codes")[2:]}
-    assert described == {status.value: status.exit_code for status in Status}
+    assert described == EXIT_CODES
 
 
 def test_each_member_of_the_document_is_described():
@@ -39,17 +42,20 @@ def test_each_member_of_the_document_is_described():
         method=None,
         machine="any",
         versions={},
-        checked_at=datetime.now(timezone.utc),
-        steps=(passed("tcp", "any"),),
+        checked_at=NOW,
+        steps=(Step("tcp", "ok", "any"),),
+        response=describe(token_request("any"), WireResponse(status=200, headers={}, body=b"{}"), NOW),
     )
     document = json.loads(report.to_json())
     members = [cells[0] for cells in rows("The JSON document") if cells[0] not in {"Member", "Step", "---"}]
     expected = [*document, *document["steps"][0]]
     assert members[: len(expected)] == expected
     assert {*members[len(expected) :]} <= {*TITLES}
+    described = [name for cells in rows("The response")[2:] for name in re.findall(r"\w+", cells[0])]
+    assert {*described} == {*document["response"]}
     assert f"| `format` | integer | {FORMAT};" in PAGE
-    for value in [*Outcome, *Status]:
-        assert f"`{value.value}`" in PAGE
+    for value in [*MARKS, *EXIT_CODES]:
+        assert f"`{value}`" in PAGE
 
 
 def test_each_option_is_described():

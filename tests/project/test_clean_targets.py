@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 import subprocess
 import sys
@@ -11,11 +10,11 @@ import pytest
 
 from tests.support.paths import ROOT
 
-#: Module, tracked path, and arguments that the option must be rejected with.
+#: Make target, module, tracked path, and an argument that measures only a part.
 PROGRAMS = [
-    ("benchmarks.bench", "benchmarks/RESULTS.md", "seal"),
-    ("benchmarks.wait", "benchmarks/WAIT.md", "503"),
-    ("e2e.run", "docs/images", None),
+    ("bench", "benchmarks.bench", "benchmarks/RESULTS.md", "seal"),
+    ("bench-wait", "benchmarks.wait", "benchmarks/WAIT.md", "503"),
+    ("e2e", "e2e.run", "docs/images", None),
 ]
 CODE = """
 import sys
@@ -24,39 +23,18 @@ print(import_module(sys.argv[1]).parse_arguments(sys.argv[2:]).output)
 """
 
 
-def output(module, *arguments):
-    """Return the path that a program would write to, relative to the repository; and its standard error."""
-    # In a separate process, because the benchmarks set environment variables when they are imported.
-    command = [sys.executable, "-c", CODE, module, *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-    return done.stdout.strip().removeprefix(f"{ROOT}/"), done.stderr
+@pytest.mark.parametrize(("target", "module", "tracked", "part"), PROGRAMS)
+def test_tracked_files_are_written_only_with_update_docs(target, module, tracked, part):
+    def run(*arguments):
+        # In a separate process, because the benchmarks set environment variables when they are imported.
+        command = [sys.executable, "-c", CODE, module, *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+        return done.stdout.strip().removeprefix(f"{ROOT}/") or done.stderr
 
-
-def is_ignored(path):
-    """Return whether .gitignore lists one of the directories of a path."""
-    patterns = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line.endswith("/")]
-    return any(fnmatch.fnmatch(path.partition("/")[0], pattern) for pattern in patterns)
-
-
-@pytest.mark.parametrize(("module", "tracked", "part"), PROGRAMS, ids=[module for module, *_ in PROGRAMS])
-def test_tracked_files_are_written_only_with_update_docs(module, tracked, part):
-    default, error = output(module)
-    assert is_ignored(default), error
-    assert not is_ignored(tracked)
-    assert output(module, "--update-docs")[0] == tracked
+    assert f"/{run().partition('/')[0]}/" in (ROOT / ".gitignore").read_text().splitlines()
+    assert run("--update-docs") == tracked
     assert (ROOT / tracked).exists()
-
-
-@pytest.mark.parametrize(("module", "part"), [(module, part) for module, _, part in PROGRAMS if part])
-def test_a_part_of_a_measurement_does_not_replace_the_whole_in_the_docs(module, part):
-    assert is_ignored(output(module, part)[0])
-    path, error = output(module, part, "--update-docs")
-    assert path == ""
-    assert "--update-docs needs all" in error
-
-
-@pytest.mark.parametrize("target", ["bench", "bench-wait", "e2e"])
-def test_make_passes_the_option_on_and_does_not_add_it(target):
+    if part:
+        assert "--update-docs needs all" in run(part, "--update-docs")
     recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
-    assert recipe.splitlines()[-1].endswith("$(ARGS)")
-    assert "--update-docs" not in recipe
+    assert recipe.endswith("$(ARGS)\n")

@@ -14,8 +14,6 @@ from e2e.cluster import CeleryAirflow
 from e2e.servers import PostgreSQL, Redis, missing_servers
 from scripts.programs import Programs
 
-pytestmark = pytest.mark.processes
-
 #: Starts a program with a process group of its own, as Airflow starts a task, and writes its process id to a file.
 STARTS_A_TASK = """
 import os, subprocess, sys, time

@@ -46,10 +46,8 @@ def links():
     [
         ("``None`` is :class:`~package.Thing`.", "`None` is [`Thing`](#thing)."),
         (":meth:`run` calls :meth:`~other.Class.go`", "[`Thing.run`](#thingrun) calls `go`"),
-        ("an RFC 6750 token", "an [RFC 6750](https://www.rfc-editor.org/rfc/rfc6750) token"),
         ("(RFC 9110 §10.2.3)", "([RFC 9110 §10.2.3](https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3))"),
         ("§4.2.", "[§4.2](service-interface.md#42-authen-los)."),
-        ("``docs/faults.md``", "[faults.md](faults.md)"),
         (":ref:`the form <howto/connection:loanauth>`", "[the form](connection.md)"),
         ("Like this:\n\n.. code-block:: python\n\n    a = [\n        1,\n    ]\n\nDone.",
          "Like this:\n\n```python\na = [\n    1,\n]\n```\n\nDone."),

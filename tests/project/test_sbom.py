@@ -87,34 +87,17 @@ def test_the_dependencies_have_version_licence_and_graph(text):
     }
 
 
-def test_no_path_of_this_machine(text, python):
-    assert str(python.parent.parent) not in text
-    assert "file:" not in text
-
-
-def test_the_same_build_has_the_same_bytes(text, write):
+def test_the_same_build_has_the_same_bytes_and_no_path_of_this_machine(text, write, python):
     assert write() == text
+    assert not [one for one in (str(python.parent.parent), "file:") if one in text]
+    serial_numbers = {json.loads(one)["serialNumber"] for one in (text, write(time="1767323046"), write(facts={}))}
+    assert len(serial_numbers) == 3
 
 
-@pytest.mark.parametrize("change", [{"time": "1767323046"}, {"facts": {"commit": "abd"}}], ids=str)
-def test_another_build_has_another_serial_number(text, write, change):
-    numbers = [json.loads(one)["serialNumber"] for one in (text, write(**change))]
-    assert len(set(numbers)) == len(numbers)
-    assert all(number.startswith("urn:uuid:") for number in numbers)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"serialNumber": "1"}, "does not match"),
-        ({"components": [{"name": "needed"}]}, "'type' is a required property"),
-        ({"remarks": ""}, "remarks"),
-    ],
-    ids=str,
-)
-def test_the_schema(text, changes, message):
+@pytest.mark.parametrize("changes", [{"serialNumber": "1"}, {"components": [{"name": "needed"}]}, {"remarks": ""}])
+def test_the_schema(text, changes):
     validate(text)
-    with pytest.raises(DistError, match=rf"(?s)schema of CycloneDX.*{message}"):
+    with pytest.raises(DistError, match="schema of CycloneDX"):
         validate(json.dumps(json.loads(text) | changes))
 
 

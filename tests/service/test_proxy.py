@@ -12,10 +12,10 @@ import pytest
 import requests
 import trustme
 
-from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
 from airflow_provider_loanauth.exceptions import SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from airflow_provider_loanauth.service.logins import LOGINS
 from loanauth_sandbox.server import running_sandbox
 from tests.support import masking
 from tests.support.airflow_names import TaskDeferred
@@ -55,10 +55,10 @@ def service(tls):
     """The sandbox over TLS, without connections, counts or faults of earlier tests."""
     tls.clear_faults()
     tls.reset()
-    _PROCESS_CACHE.clear()
+    LOGINS.clear()
     yield tls
     tls.clear_faults()
-    _PROCESS_CACHE.clear()
+    LOGINS.clear()
 
 
 @pytest.fixture(params=["http", "https"])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import urllib3
 
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.service.exchange import Exchange
 from tests.support.wire_cases import BOUNDARY, CASES, split_message
 
 VARYING_HEADERS = {b"user-agent", b"connection"}
@@ -39,13 +39,13 @@ def assert_request(case, raw):
 def rerouted(monkeypatch, loopback):
     """Connect to the loopback server instead of the address in the table; return the requested addresses."""
     addresses = []
-    connect = Exchange.create_connection
+    connect = urllib3.util.connection.create_connection
 
-    def create_connection(exchange, address, **options):
+    def create_connection(address, *args, **options):
         addresses.append(address)
-        return connect(exchange, ("127.0.0.1", loopback.port), **options)
+        return connect(("127.0.0.1", loopback.port), *args, **options)
 
-    monkeypatch.setattr(Exchange, "create_connection", create_connection)
+    monkeypatch.setattr("urllib3.util.connection.create_connection", create_connection)
     return addresses
 
 
@@ -120,7 +120,7 @@ def test_through_requests_mock(case, define, requests_mock):
         octets.pop(name)
     assert sorted(octets.items()) == [pair for pair in table_headers if pair[0] != b"host"]
     assert sent.verify is True
-    assert sent.timeout == (30.0, 60.0)
+    assert sent.timeout == 30.0
 
 
 def test_the_table_is_complete():

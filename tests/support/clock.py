@@ -19,6 +19,9 @@ class Clock:
     def time(self):
         return time.time() + self.passed
 
+    def sleep(self, seconds):
+        self.pass_time(seconds)
+
     def pass_time(self, seconds):
         """Move the clock forward, without waiting."""
         self.passed += seconds
@@ -30,4 +33,4 @@ def replace_waits(monkeypatch, wait):
     def call_at_once(attempt, **options):
         return call_with_retries(attempt, **(options | {"sleep": wait}))
 
-    monkeypatch.setattr("airflow_provider_loanauth.service.retry.call_with_retries", call_at_once)
+    monkeypatch.setattr("airflow_provider_loanauth.service.client.call_with_retries", call_at_once)

@@ -165,8 +165,9 @@ def lock(sandbox):
     sandbox.state.counters.token = 0
 
 
-def each(methods=("jwt",), rows=ROWS):
-    """Parametrize by the rows, and by the methods that can have the fault."""
-    cases = [(row, method) for row in rows for method in methods if method in row.methods]
-    names = [f"{row.id}-{method}" if len(methods) > 1 else row.id for row, method in cases]
-    return pytest.mark.parametrize("scenario", cases, ids=names, indirect=True)
+def each(rows=ROWS):
+    """Parametrize by the rows, each with one of the methods that can have the fault, in turn."""
+    cases = [(row, row.methods[number % len(row.methods)]) for number, row in enumerate(rows)]
+    return pytest.mark.parametrize(
+        "scenario", cases, ids=[f"{row.id}-{method}" for row, method in cases], indirect=True
+    )

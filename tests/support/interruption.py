@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 #: Python's instructions that belong to the handling of an exception.
 HANDLING = {"PUSH_EXC_INFO", "POP_EXCEPT", "POP_BLOCK", "RERAISE", "WITH_EXCEPT_START", "CLEANUP_THROW"}
-#: Files whose lines are no moments: the locks of the standard library, and what ends the block of a test.
+#: Files whose lines are no moments: locks of the standard library and of imports, and what ends the block of a test.
 LEFT_OUT = (contextlib.__file__, logging.__file__, queue.__file__, threading.__file__, __file__)
+LEFT_OUT += ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
 PACKAGE = str(Path(airflow_provider_loanauth.__file__).parent)
 
 

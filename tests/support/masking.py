@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from contextlib import suppress
 
@@ -38,10 +37,4 @@ def reset():
         masker.replacer = None
 
 
-def redact_in_order(text, order):
-    """Return a text as a masker shows it that tries its patterns in another order: that of a set is not fixed."""
-    [patterns] = {frozenset(masker.patterns) for masker in maskers() if masker.patterns}
-    return re.sub("|".join(order(patterns)), "***", text)
-
-
-__all__ = ["redact", "redact_in_order", "reset"]
+__all__ = ["redact", "reset"]

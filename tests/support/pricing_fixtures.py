@@ -13,11 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.auth import active, refresh
+from airflow_provider_loanauth.auth import login_variables, refresh, refresh_policy, shared_login
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.service import memory
+from airflow_provider_loanauth.service import logins
 from loanauth_sandbox.server import running_sandbox
 from tests.support.clock import Clock
+from tests.support.processes import start_new_process
 
 CREDENTIAL_HEADERS = ("authorization", "secret", "companyid")
 
@@ -69,12 +70,11 @@ def world(_timed_sandbox, monkeypatch, define):
     """A sandbox without faults, Connections ``loanauth_jwt``, ``_los`` and ``_ppe``, no credential in this process."""
     accounts = _timed_sandbox.state.accounts
     _timed_sandbox.clear_faults()
-    _timed_sandbox.set_settings(token_lifetime=3600, secret_lifetime=86_400, lockout_after=0)
+    _timed_sandbox.set_settings(token_lifetime=3600, secret_lifetime=86_400)
     _timed_sandbox.reset()
     here = World(_timed_sandbox)
-    monkeypatch.setattr(active, "time", here.clock)
-    monkeypatch.setattr(refresh, "time", here.clock)
-    monkeypatch.setattr(memory, "time", here.clock)
+    for module in (login_variables, logins, refresh, refresh_policy, shared_login):
+        monkeypatch.setattr(module, "time", here.clock)
     for name, value in _timed_sandbox.connections().items():
         define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
     yield here
@@ -91,6 +91,7 @@ def pulled(world):
         credential = LoanAuthHook(conn_id).get_credential()
         restored = type(credential).deserialize(credential.serialize(), type(credential).__version__)
         world.sandbox.state.counters.authentications.succeeded -= 1
+        start_new_process()
         return restored
 
     return pull

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from airflow_provider_loanauth.auth.refresh import _PROCESS_CACHE
-from airflow_provider_loanauth.service.memory import PROCESS_FAILURES
+from airflow_provider_loanauth.auth.refresh import SHARING
+from airflow_provider_loanauth.service.logins import LOGINS
 
 
 def start_new_process():
-    """Continue as a new process: with no cached credential and no remembered failure."""
-    _PROCESS_CACHE.clear()
-    PROCESS_FAILURES.clear()
+    """Continue as a new process: with no credential and no remembered failure."""
+    LOGINS.clear()
+    SHARING.__init__()

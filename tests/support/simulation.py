@@ -1,5 +1,5 @@
 """
-Processes that share one refresh, simulated in virtual time.
+Processes that share one login, simulated in virtual time.
 
 Each process is a thread, but only one thread runs at a time. When it waits, the thread that wakes up first continues.
 A run therefore depends on its plan only, and waiting takes no real time.
@@ -8,51 +8,45 @@ A run therefore depends on its plan only, and waiting takes no real time.
 from __future__ import annotations
 
 import heapq
-import json
 import threading
+from collections import Counter, defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import count, cycle
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth import credentials
-from airflow_provider_loanauth._compat import TaskKey
-from airflow_provider_loanauth._compat.xcom import XComConflictError
-from airflow_provider_loanauth.auth import active, register, shared
-from airflow_provider_loanauth.auth.active import ActiveCredential
-from airflow_provider_loanauth.auth.register import CLAIM_KEY, REFRESHED_KEY, Register
-from airflow_provider_loanauth.auth.shared import RegisterError, SharedRefresh
-from airflow_provider_loanauth.connection.methods import PasswordCredentials
+from airflow_provider_loanauth._compat.variables import VariableConflictError
+from airflow_provider_loanauth.auth import login_variables, refresh_policy, shared_login
+from airflow_provider_loanauth.auth.login_variables import NotSharedError
+from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
+from airflow_provider_loanauth.auth.shared_login import SharedLogin
+from airflow_provider_loanauth.connection.methods import PasswordLogin
 from airflow_provider_loanauth.connection.settings import Settings
-from airflow_provider_loanauth.credentials import AccessToken
-from airflow_provider_loanauth.exceptions import (
-    RejectedError,
-    ResponseError,
-    SettingsError,
-    UnavailableError,
-)
+from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
+from airflow_provider_loanauth.service import logins
 from airflow_provider_loanauth.service.client import AuthenticationResult
+from airflow_provider_loanauth.service.retry import MAX_SECONDS
 
 EPOCH = datetime(2026, 11, 21, tzinfo=timezone.utc)
-TASK = TaskKey("made-up-dag", "made-up-run", "authenticate")
-#: Seconds that a credential is valid, and that must be left.
-LIFETIME, MIN_TTL = 3600.0, 60.0
-#: Seconds that a credential is valid at the start of a process that refreshes it before it expires.
-VALID = 50.0
-#: Requests of one authentication while the service is unavailable.
+#: Seconds that a credential is valid; that must be left; and that are left of one that is refreshed before it expires.
+LIFETIME, MIN_TTL, VALID = 3600.0, 60.0, 50.0
+#: The credential that processes have at the start, unless they need a first one.
+FIRST = "made-up-token-0"
+#: Requests of one login while the service is unavailable.
 MAX_ATTEMPTS = 3
 #: Steps of all processes together after which a run counts as endless.
 MAX_STEPS = 50_000
 
 
 def settings_of(**changes):
-    """Return made-up settings; a keyword of ``PasswordCredentials`` or ``Settings`` changes one value."""
+    """Return made-up settings; a keyword of ``PasswordLogin`` or ``Settings`` changes one value."""
     sent = {
         "username": "made-up-user",
         "password": SecretStr("made-up-password"),
@@ -64,7 +58,7 @@ def settings_of(**changes):
         "conn_id": "made-up",
         "method": "jwt",
         "auth_url": "https://auth.example",
-        "credentials": PasswordCredentials(**(sent | {name: changes.pop(name) for name in [*changes] if name in sent})),
+        "login": PasswordLogin(**(sent | {name: changes.pop(name) for name in [*changes] if name in sent})),
         "company_id": None,
         "timeout": 30.0,
         "verify": True,
@@ -72,19 +66,7 @@ def settings_of(**changes):
     return Settings(**(usual | changes))
 
 
-def active_of(value, deadline, **changes):
-    """Return a credential as a process has it that got it from XCom."""
-    usual = {
-        "value": value,
-        "credential_type": AccessToken,
-        "conn_id": "made-up",
-        "method": "jwt",
-        "company_id": None,
-        "lifetime": LIFETIME,
-        "deadline": deadline,
-        "issued_here": False,
-    }
-    return ActiveCredential(**(usual | changes))
+OLD, NEW = settings_of(), settings_of(password=SecretStr("made-up-new-password"))
 
 
 class DiedError(BaseException):
@@ -98,61 +80,62 @@ class EndlessError(BaseException):
 @dataclass
 class Process:
     """
-    One process.
+    One process, which needs a credential at ``start``, and again in each round.
 
-    :param start: when it needs a credential, in seconds of the virtual time; again in each round
-    :param skew: by how many seconds its clock is wrong
-    :param stale: its credential at the start: ``expired``, ``valid`` (in the refresh window) or ``rejected``
-    :param dies_at: number of the step at which it is killed; None: never
-    :param settings: its settings
-    :ivar results: for each round, a credential or an exception
-    :ivar ended_at: for each round, when it ended
+    ``needs``: ``first`` (an authenticating task), or another one for what it has: ``expired``, ``valid`` (for a while)
+    or ``rejected`` (401). ``skew``: by how many seconds its clock is wrong. ``dies_at`` and ``interrupted_at`` are
+    numbers of its steps.
     """
 
     start: float = 0.0
+    needs: str = "first"
     skew: float = 0.0
-    stale: str = "expired"
     dies_at: int | None = None
-    settings: Settings = field(default_factory=settings_of)
-    name: str = ""
-    claims: dict = field(default_factory=dict)
-    steps: int = 0
+    interrupted_at: int | None = None
+    settings: Settings = OLD
+    host: str = ""
+    #: Whether a person has cleared the task.
+    cleared: bool = False
+    #: For each round, a credential or an exception, and when it ended.
     results: list = field(default_factory=list)
     ended_at: list = field(default_factory=list)
+    steps: int = 0
+    requests: int = 0
 
     def __post_init__(self):
         self.turn = threading.Semaphore(0)
+        self.logins = logins.Logins()
 
     @property
     def died(self):
         return self.dies_at is not None and self.steps >= self.dies_at
 
+    @property
+    def waited(self):
+        return self.ended_at[0] - self.start
+
 
 class Scheduler:
     """Runs processes one at a time, in virtual time. It replaces the module ``time`` for the one that is running."""
 
-    def __init__(self):
-        self.now = 0.0
+    def __init__(self, max_steps):
+        self.now, self.steps, self.trace = 0.0, 0, []
         self.current = None
-        self.steps = 0
-        self.trace = []
-        self._waiting = []
-        self._numbers = count()
-        self._ended = threading.Semaphore(0)
+        self._max_steps = max_steps
+        self._waiting, self._numbers, self._ended = [], count(), threading.Semaphore(0)
 
     def monotonic(self):
         # The clocks of two hosts have nothing in common.
         return 1000.0 * (1 + self.current.skew**2) + self.now
 
     def time(self):
-        return self.utc().timestamp()
-
-    def utc(self):
-        return EPOCH + timedelta(seconds=self.now + self.current.skew)
+        return EPOCH.timestamp() + self.now + self.current.skew
 
     def sleep(self, seconds):
         """Let the process that is running wait, and others run."""
         process = self.current
+        if process.died:
+            raise DiedError
         self._wake_at(self.now + max(0.0, seconds), process)
         following = self._next()
         if following is not process:
@@ -160,10 +143,12 @@ class Scheduler:
             process.turn.acquire()
         process.steps += 1
         self.steps += 1
-        if self.steps > MAX_STEPS:
+        if self.steps > self._max_steps:
             raise EndlessError
         if process.died:
             raise DiedError
+        if process.steps == process.interrupted_at:
+            raise KeyboardInterrupt
 
     def run(self, processes, work):
         """Run ``work(process)`` for each process until all have ended."""
@@ -172,7 +157,7 @@ class Scheduler:
             self._wake_at(max(self.now, process.start), process)
             thread.start()
         self._next().turn.release()
-        assert self._ended.acquire(timeout=600)
+        assert self._ended.acquire(timeout=3600)
         for thread in threads:
             thread.join(60)
 
@@ -195,112 +180,134 @@ class Scheduler:
         return self.current
 
 
+class LoginsOfProcesses:
+    """What the process that is running knows of its logins."""
+
+    def __init__(self, time):
+        self._time = time
+
+    def __getattr__(self, name):
+        return getattr(self._time.current.logins, name)
+
+
 class StoreError(Exception):
     """An error of the store, whose text is a secret."""
 
 
 class SimulatedStore:
     """
-    XCom of the issuing task. Each read and write takes time, before and after it has its effect.
+    Airflow's Variables. Each read and write takes time, before and after it has its effect.
 
-    :param time: the virtual time
-    :param delays: seconds before and after each effect, in turn
-    :param writes: what happens to a write, by its number: ``lost``, ``conflict`` or ``error``
-    :param tampering: (seconds, key, function): at this time, the function gets all values of the key, and returns one
-    :param conflicts: whether one of two simultaneous writes of a key is a conflict
-    :param slow: (process, ``read`` or ``write``, key) -> seconds before the first such operation has its effect
+    ``delays``: seconds before and after each effect, in turn; or ``capacity``: requests a second that the store
+    serves, each in 20 ms, in the order of their arrival. ``writes``: what happens to a write, by its number: ``lost``,
+    ``conflict`` or ``error``. ``tampering``: (seconds, kind, function): at this time, the function gets all texts of
+    each key of that kind, and returns one. ``conflicts``: whether one of two simultaneous writes of a key is one.
+    ``slow``: (host, ``read`` or ``write``, kind) -> seconds before the first such operation has its effect.
     """
 
-    def __init__(self, time, delays=(0.01,), *, writes=None, tampering=(), conflicts=False, slow=None):
+    def __init__(
+        self, time, delays=(0.01,), *, capacity=None, writes=None, tampering=(), conflicts=False, slow=None, down=()
+    ):
         self.time = time
-        self.values = {CLAIM_KEY: [None], REFRESHED_KEY: [None]}
-        self.counts = {"read": 0, "write": 0}
+        #: All texts that each key had, the last one last; None: there is none.
+        self.texts = defaultdict(lambda: [None])
+        self.counts = Counter()
+        self.down = down
         self._delays = cycle(delays)
+        self._free_at = [0.0] * round((capacity or 0) * 0.02)
         self._writes = writes or {}
         self._tampering = sorted(tampering, key=lambda one: one[0])
         self._conflicts = conflicts
         self._slow = dict(slow or {})
 
     def read(self, key):
-        self._start("read", key)
-        self._tamper()
-        value = self.values[key][-1]
-        self._end("read", key)
-        return json.loads(json.dumps(value))
+        with self._request("read", key):
+            return self.texts[key][-1]
 
-    def write(self, key, value):
+    def write(self, key, text, description):
         fault = self._writes.get(self.counts["write"])
-        versions = len(self.values[key])
-        self._start("write", key)
-        if self._conflicts and len(self.values[key]) > versions:
-            fault = "conflict"
-        if fault is None:
-            self.values[key].append(json.loads(json.dumps(value)))
-        self._tamper()
-        self._end("write", key)
+        versions = len(self.texts[key])
+        with self._request("write", key):
+            if self._conflicts and len(self.texts[key]) > versions:
+                fault = "conflict"
+            if fault is None:
+                self.texts[key].append(text)
         if fault == "conflict":
-            raise XComConflictError
+            raise VariableConflictError
         if fault == "error":
             raise StoreError("https://made-up-secret@api.example")
 
-    def _start(self, what, key):
+    def delete(self, key):
+        with self._request("delete", key):
+            self.texts[key].append(None)
+
+    @contextmanager
+    def _request(self, what, key):
+        process, kind = self.time.current, key.split(".")[1]
         self.counts[what] += 1
-        event = (self.time.current.name, what, key)
-        self.time.sleep(self._slow.pop(event, next(self._delays)))
-        self.time.trace.append(event)
-
-    def _end(self, what, key):
-        self.time.sleep(next(self._delays))
-        self.time.trace.append((self.time.current.name, "after", what, key))
-
-    def _tamper(self):
+        process.requests += 1
+        delay, after = next(self._delays), 0.01
+        if self._free_at:
+            starts = max(self.time.now, heapq.heappop(self._free_at))
+            heapq.heappush(self._free_at, starts + 0.02)
+            delay = starts + 0.01 - self.time.now
+        else:
+            delay, after = self._slow.pop((process.host, what, kind), delay), next(self._delays)
+        self.time.sleep(delay)
+        self.time.trace.append((process.host, what, kind))
+        if any(begin <= self.time.now < end for begin, end in self.down):
+            raise StoreError("https://made-up-secret@api.example")
         while self._tampering and self._tampering[0][0] <= self.time.now:
-            _, key, change = self._tampering.pop(0)
-            self.values[key].append(change(self.values[key]))
+            _, kind, change = self._tampering.pop(0)
+            for changed, texts in self.texts.items():
+                if f".{kind}." in changed:
+                    texts.append(change(texts))
+        yield
+        self.time.sleep(after)
 
 
 class SimulatedService:
     """
     The service that authenticates.
 
-    :param time: the virtual time
-    :param outcomes: outcome of each request, in order; the last one stays
-    :param seconds: seconds of each request, in turn
-    :param max_attempts: requests of one authentication while the service is unavailable
-    :ivar requests: number of requests
-    :ivar authentications: number of authentications, each of up to ``MAX_ATTEMPTS`` requests
-    :ivar issued: when each token expires
-    :ivar errors: types of all errors
+    ``outcomes``: of each request with a password, in order; the last one stays; a dict has them by settings.
+    ``seconds``: of each request, in turn. ``posts``: how often each password was sent; ``rejections``: in vain.
+    ``issued``: when each token expires.
     """
 
     def __init__(self, time, outcomes, seconds, max_attempts):
         self.time = time
-        self.outcomes = list(outcomes)
-        self.requests = self.authentications = 0
-        self.issued = {}
+        self.outcomes = outcomes
+        self.posts, self.rejections, self.logins = Counter(), Counter(), Counter()
+        self.issued = {FIRST: VALID}
         self.errors = set()
         self.running = self.max_running = 0
         self._seconds, self._max_attempts = cycle(seconds), max_attempts
 
-    def authenticate(self, settings, sleep):
-        """Return a credential in both forms, as ``refresh._authenticate`` does."""
-        self.authentications += 1
-        for attempt in range(self._max_attempts):
+    def authenticate(self, process, sleep):
+        """Log in as ``Client.authenticate`` does."""
+        settings = process.settings
+        process.logins.check(settings)
+        self.logins[settings] += 1
+        for left in range(self._max_attempts - 1, -1, -1):
             try:
                 return self._respond(settings)
-            except UnavailableError as error:  # noqa: PERF203 - each attempt may fail
-                if attempt == self._max_attempts - 1:
+            except (RejectedError, ResponseError, SettingsError, UnavailableError) as error:
+                process.logins.record(settings, error)
+                retry_after = getattr(error, "retry_after", None) or 0.0
+                if not left or not error.retryable or retry_after > MAX_SECONDS:
                     raise
-                sleep((error.retry_after or 0.0) + 1.0)
+            sleep(retry_after + 1.0)
         raise AssertionError
 
     def _respond(self, settings):
-        requested_at, requested = self.time.utc(), self.time.monotonic()
-        outcome = self.outcomes[min(self.requests, len(self.outcomes) - 1)]
-        self.requests += 1
+        requested_at = datetime.fromtimestamp(self.time.time(), tz=timezone.utc)
+        outcomes = self.outcomes[settings] if isinstance(self.outcomes, dict) else self.outcomes
+        outcome = outcomes[min(self.posts[settings], len(outcomes) - 1)]
+        self.posts[settings] += 1
         self.running += 1
         self.max_running = max(self.running, self.max_running)
-        self.time.trace.append((self.time.current.name, "login"))
+        self.time.trace.append((self.time.current.host, "login"))
         try:
             self.time.sleep(next(self._seconds))
         finally:
@@ -308,105 +315,89 @@ class SimulatedService:
         if outcome != "ok":
             error = ERRORS[outcome]()
             self.errors.add(type(error))
+            self.rejections[settings] += isinstance(error, RejectedError)
             raise error
         value = f"made-up-token-{len(self.issued)}"
         self.issued[value] = self.time.now + LIFETIME
-        result = AuthenticationResult(
+        return AuthenticationResult(
             settings=settings,
             response=TokenResponse(access_token=value),
             requested_at=requested_at,
             expires_at=requested_at + timedelta(seconds=LIFETIME),
             lifetime=LIFETIME,
         )
-        return active_of(value, requested + LIFETIME, issued_here=True), result
 
 
 ERRORS = {
-    "rejected": lambda: RejectedError("made-up rejection.", status=400),
-    "response": lambda: ResponseError("made-up response.", status=200),
-    "unavailable": lambda: UnavailableError("made-up outage.", status=503),
-    "overloaded": lambda: UnavailableError("made-up outage.", status=429, retry_after=70.0),
-    "settings": lambda: SettingsError("made-up certificate."),
-    "proxy": lambda: SettingsError("made-up proxy.", status=407),
+    "rejected": partial(RejectedError, "made-up rejection.", status=400),
+    "forbidden": partial(RejectedError, "made-up rejection.", status=403),
+    "response": partial(ResponseError, "made-up response.", status=200),
+    "unavailable": partial(UnavailableError, "made-up outage.", status=503),
+    "overloaded": partial(UnavailableError, "made-up outage.", status=429, retry_after=50.0),
+    "closed": partial(UnavailableError, "made-up outage.", status=503, retry_after=1e9),
+    "settings": partial(SettingsError, "made-up certificate."),
+    "proxy": partial(SettingsError, "made-up proxy.", status=407),
     "interrupted": KeyboardInterrupt,
 }
 
 
 class Simulation:
-    """
-    Some processes, their service and their store.
-
-    :param processes: the processes
-    :param rounds: how often each needs a credential; each time the last one has expired
-    :param delays: see :class:`SimulatedStore`; so are further keywords
-    :param outcomes: see :class:`SimulatedService`
-    :param login_seconds: see :class:`SimulatedService`
-    :param max_attempts: see :class:`SimulatedService`
-    :param seed: of the random times between two readings
-    """
+    """Some processes, their service and their store, whose parameters are further keywords."""
 
     def __init__(
-        self,
-        processes,
-        *,
-        rounds=1,
-        outcomes=("ok",),
-        login_seconds=(0.3,),
-        max_attempts=MAX_ATTEMPTS,
-        seed=0,
-        **store,
-    ):
-        self.time = Scheduler()
+        self, processes, *, rounds=1, outcomes=("ok",), login_seconds=(0.3,), max_attempts=MAX_ATTEMPTS, seed=0,
+        max_steps=MAX_STEPS, **store,
+    ):  # fmt: skip
+        self.time = Scheduler(max_steps)
         self.random = Random(seed)
         self.processes = processes
         self.rounds = rounds
-        self.check = lambda: None
         self.service = SimulatedService(self.time, outcomes, login_seconds, max_attempts)
-        #: The credential that all have at the start. When it expires depends on the process.
-        self.service.issued["made-up-token-0"] = 0.0
         self.store = SimulatedStore(self.time, **store)
 
     @property
     def alive(self):
         return [process for process in self.processes if not process.died]
 
+    @property
+    def values(self):
+        """The value of the credential of each process, or the type of its error."""
+        return [getattr(result, "value", type(result)) for process in self.processes for result in process.results]
+
     @contextmanager
     def patched(self):
-        """Replace the clocks, the random numbers and the name of the host."""
+        """Replace the clocks, the store, what a process knows, random numbers and the name of the host."""
+        host = SimpleNamespace(gethostname=lambda: self.time.current.host)
         with pytest.MonkeyPatch.context() as patch:
-            for module in (active, shared):
+            for module in (refresh_policy, shared_login, login_variables, logins):
                 patch.setattr(module, "time", self.time)
-            patch.setattr(shared, "random", self.random)
+            for module in (shared_login, login_variables):
+                patch.setattr(module, "socket", host)
+            patch.setattr(shared_login, "random", self.random)
+            patch.setattr(shared_login, "LOGINS", LoginsOfProcesses(self.time))
+            for name in ("read", "write", "delete"):
+                patch.setattr(login_variables, f"{name}_variable", getattr(self.store, name))
             # The masker compiles all its patterns again for each new value.
-            patch.setattr(credentials, "mask", lambda _: None)
-            patch.setattr(register.socket, "gethostname", lambda: self.time.current.name)
+            patch.setattr(refresh_policy, "mask", lambda _: None)
             yield
 
     def run(self, processes=None, work=None):
-        """
-        Run processes until they have ended.
-
-        :param processes: default: those of the simulation
-        :param work: function that each process calls; default: a refresh in each round
-        """
+        """Run processes until they have ended; ``work(process)`` replaces what they do."""
         processes = processes or self.processes
         for number, process in enumerate(processes):
-            process.name = f"process {number}"
+            process.host = process.host or f"host {number}"
         with self.patched():
             self.time.run(processes, work or self._work)
         return self
 
-    def register_of(self, settings):
-        return Register(TASK, settings, issued_at=EPOCH, store=self.store, now=self.time.utc)
-
     def _work(self, process):
-        left = -10.0 if process.stale == "expired" else VALID
-        stale, rejected = active_of("made-up-token-0", self.time.monotonic() + left), process.stale == "rejected"
+        has = None if process.needs == "first" else self.active(VALID if process.needs != "expired" else -10.0)
+        needs = process.needs
         for number in range(self.rounds):
             try:
                 self.time.sleep(max(0.0, process.start + number * (LIFETIME + 200.0) - self.time.now))
-                result = self.refresh(process, stale, rejected=rejected)
-                stale, rejected = result, False
+                result = has = self.log_in(process, needs, has)
+                needs = "first" if needs == "first" else "expired"
             except (DiedError, EndlessError):
                 return
             except BaseException as error:  # noqa: BLE001 - a result like any other
@@ -414,24 +405,38 @@ class Simulation:
             process.results.append(result)
             process.ended_at.append(self.time.now)
 
-    def refresh(self, process, stale, *, rejected):
-        """Refresh as ``CredentialCache`` does."""
-        try:
-            return self.shared(process, stale, rejected=rejected).refresh()
-        except RegisterError:
-            return self.service.authenticate(process.settings, self.time.sleep)[0]
+    def active(self, left, value=FIRST):
+        """Return a credential that the process has got from XCom."""
+        return ActiveCredential(
+            value=value,
+            conn_id="made-up",
+            method="jwt",
+            issued_at=EPOCH,
+            lifetime=LIFETIME,
+            age=LIFETIME - left,
+            expires_in=left,
+        )
 
-    def shared(self, process, stale, *, rejected):
-        """Return the refresh of a process."""
-        return SharedRefresh(
-            self.register_of(process.settings),
+    def log_in(self, process, needs, has):
+        """Get a credential as ``auth/refresh.py`` does."""
+        try:
+            return self.shared(process, needs, has).get()
+        except NotSharedError:
+            result = self.service.authenticate(process, self.time.sleep)
+            return ActiveCredential.issued(result, age=0.0, min_401_age=0.0)
+
+    def shared(self, process, needs="first", has=None):
+        """Return the shared login of a process."""
+
+        def is_usable(credential):
+            return credential.is_fresh(MIN_TTL) and (has is None or credential.value != has.value)
+
+        return SharedLogin(
             process.settings,
-            stale=stale,
-            rejected=rejected,
-            min_ttl=MIN_TTL,
-            authenticate=partial(self.service.authenticate, process.settings),
-            check=self.check,
-            claims=process.claims,
-            monotonic=self.time.monotonic,
-            sleep=self.time.sleep,
+            partial(self.service.authenticate, process),
+            accepts=ActiveCredential.can_be_taken_over if needs == "first" else is_usable,
+            usable=has if needs in {"expired", "valid"} else None,
+            rejected=has if needs == "rejected" else None,
+            bridges=needs != "first",
+            overrule=process.cleared,
         )

@@ -43,7 +43,7 @@ def read_by_hook():
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
     settings = LoanAuthHook(CONN_ID).client.settings()
-    credentials = {name: str(getattr(settings.credentials, name)) for name in vars(settings.credentials)}
+    credentials = {name: str(getattr(settings.login, name)) for name in vars(settings.login)}
     return credentials | {"method": settings.method, "auth_url": settings.auth_url, "timeout": settings.timeout}
 
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 
-from airflow_provider_loanauth.service.exchange import Exchange
 from airflow_provider_loanauth.triggers import reachability
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 
@@ -47,8 +46,8 @@ def fire(trigger, seconds):
 
 
 def is_reachable(address, timeout, proxy=None):
-    """Send one request as a probe does, with a deadline in seconds for all of it."""
-    return reachability.is_reachable(address, Exchange(timeout, total=timeout), proxy)
+    """Send one request as a probe does."""
+    return asyncio.run(reachability.is_reachable(address, timeout, proxy))
 
 
 def stored(deferred, payload):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_loanauth.connection.methods import ApiKeyCredentials, PasswordCredentials
+from airflow_provider_loanauth.connection.methods import ApiKeyLogin, PasswordLogin
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service import protocol
 from tests.support.secret_accounts import COMPANY, USER
@@ -11,7 +11,7 @@ from tests.support.secret_accounts import COMPANY, USER
 def token_request(url):
     return protocol.build_request(
         url,
-        PasswordCredentials(
+        PasswordLogin(
             username=USER.username,
             password=SecretStr(USER.password),
             origin=COMPANY.origin,
@@ -23,5 +23,5 @@ def token_request(url):
 
 def secret_request(url):
     return protocol.build_request(
-        url, ApiKeyCredentials(api_key=SecretStr(COMPANY.api_key), user_id=USER.user_id, in_headers=False)
+        url, ApiKeyLogin(api_key=SecretStr(COMPANY.api_key), user_id=USER.user_id, in_headers=False)
     )

@@ -1,106 +1,89 @@
-"""`triggers/loanauth.py`: arguments, their stored form and representation, event, deadline."""
+"""
+`triggers/loanauth.py`: arguments and their stored form, the event and when it is sent, the deadline, the log.
+
+``tests/support/virtual_service.py`` has the clock.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
+import random
+import re
 import time
+from bisect import bisect_left
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
-from airflow_provider_loanauth.triggers import loanauth
-from airflow_provider_loanauth.triggers.loanauth import READY, ServiceReadyTrigger
+from airflow_provider_loanauth.triggers.loanauth import READY, TIMEOUT, ServiceReadyTrigger
 from tests.support.proxy import TunnelProxy
+from tests.support.virtual_service import Event, Sensor, Service, wait_for
 from tests.support.waiting import fire, restored
 
-INTERVAL = 0.1
-TIMEOUT = 15.0
 ADDRESS = "https://lender.example/tenant1"
 PROXY = "http://proxy.example:3128"
+#: Rounding errors of the system time, in seconds.
+ROUNDING = 1e-6
+LIMIT = 15.0  # seconds of real time after which a test fails
 
 
+def recover(sensors, *, recovers=0.0, seed=0):
+    """Run triggers until each has ended; return their events and the times of the requests."""
+    service = Service(recovers=recovers)
+    return wait_for(service, sensors, seed=seed), service.times
+
+
+def max_per_second(events):
+    """Return the highest number of events within any one second."""
+    times = sorted(event.at for event in events)
+    return max(bisect_left(times, at + 1) - number for number, at in enumerate(times))
+
+
+# --- what Airflow stores
+
+
+@pytest.mark.parametrize("parameter", ["address", "proxy"])
 @pytest.mark.parametrize(
-    "address",
+    "url",
     [
         "https://user:made-up-password@lender.example",
         "https://user@lender.example",
-        "http://:made-up@127.0.0.1:1",
         "https://@lender.example",
         "ftp://lender.example",
-        "file:///etc/hosts",
         "lender.example",
         "https://",
         "",
-        "//lender.example",
     ],
 )
-def test_an_invalid_address_or_one_with_user_information_is_rejected(address):
-    message = "^The address of a ServiceReadyTrigger must be an http or https address without user information"
+def test_an_invalid_url_or_one_with_user_information_is_rejected(url, parameter):
+    message = f"^The {parameter} of a ServiceReadyTrigger must be an http or https address without user information"
     with pytest.raises(ValueError, match=message) as raised:
-        ServiceReadyTrigger(address)
-    assert not address or address not in str(raised.value)
+        ServiceReadyTrigger(**{"address": ADDRESS, parameter: url})
+    assert not url or url not in str(raised.value)
 
 
-def test_it_is_restored_from_what_airflow_stores():
-    trigger = ServiceReadyTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25, max_interval=600.0)
+@pytest.mark.parametrize("proxy", [None, PROXY])
+def test_it_is_restored_from_what_airflow_stores(proxy):
+    """Address, proxy and seconds; as the scheduler writes it and the triggerer reads it; encrypted on 2.11."""
+    from airflow.models.trigger import Trigger
+
+    trigger = ServiceReadyTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25, max_interval=600.0, proxy=proxy)
     path, arguments = trigger.serialize()
     assert arguments == {
         "address": ADDRESS,
         "poke_interval": 7.5,
         "deadline": 1_790_000_000.25,
         "max_interval": 600.0,
+        "proxy": proxy,
     }
     assert json.loads(json.dumps(arguments)) == arguments
     assert restored(trigger).serialize() == (path, arguments)
-
-
-@pytest.mark.parametrize(
-    "proxy",
-    ["http://user:made-up-password@proxy.example:1", "http://user@proxy.example", "socks5://a", "proxy.example:1", ""],
-)
-def test_an_invalid_proxy_or_one_with_user_information_is_rejected(proxy):
-    message = "The proxy of a ServiceReadyTrigger must be an http or https address without user information"
-    with pytest.raises(ValueError, match=message) as raised:
-        ServiceReadyTrigger(ADDRESS, proxy=proxy)
-    assert not proxy or proxy not in str(raised.value)
-
-
-def test_the_proxy_is_stored_only_if_there_is_one():
-    """A triggerer with an older release of this provider does not know the argument."""
-    path, arguments = ServiceReadyTrigger(ADDRESS, proxy=PROXY).serialize()
-    assert arguments == {
-        "address": ADDRESS,
-        "poke_interval": 60.0,
-        "deadline": None,
-        "max_interval": None,
-        "proxy": PROXY,
-    }
-    assert restored(ServiceReadyTrigger(ADDRESS, proxy=PROXY)).serialize() == (path, arguments)
-    assert "proxy" not in ServiceReadyTrigger(ADDRESS).serialize()[1]
-
-
-@pytest.mark.parametrize("proxy", [None, PROXY])
-def test_it_is_restored_from_airflows_own_row(proxy):
-    """As the scheduler writes it and the triggerer reads it; encrypted on 2.11."""
-    from airflow.models.trigger import Trigger
-
-    trigger = ServiceReadyTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25, proxy=proxy)
-    row = Trigger.from_object(trigger)
-    assert ServiceReadyTrigger(**row.kwargs).serialize() == trigger.serialize()
-
-
-def test_the_representation_shows_the_address_and_seconds():
-    trigger = ServiceReadyTrigger(ADDRESS, 7.5)
-    assert repr(trigger) == (
-        "<airflow_provider_loanauth.triggers.loanauth.ServiceReadyTrigger address=https://lender.example/tenant1, "
-        "poke_interval=7.5, deadline=None, max_interval=None>"
-    )
+    assert ServiceReadyTrigger(**Trigger.from_object(trigger).kwargs).serialize() == (path, arguments)
 
 
 def test_the_event_is_a_word(sandbox):
-    # Long enough for one response on any machine.
-    event = fire(ServiceReadyTrigger(sandbox.url, 10 * INTERVAL), TIMEOUT)
+    event = fire(ServiceReadyTrigger(sandbox.url, 1.0), LIMIT)
     assert event.payload == READY == "ready"
     assert repr(event) == "TriggerEvent<'ready'>"
     assert sandbox.counters().probe == 1
@@ -109,88 +92,125 @@ def test_the_event_is_a_word(sandbox):
 def test_it_waits_through_its_proxy():
     with TunnelProxy("made-up:made-up") as proxy:
         # The proxy rejects the request, which counts as a response.
-        event = fire(ServiceReadyTrigger("https://lender.example", INTERVAL, proxy=proxy.url()), TIMEOUT)
-        assert event.payload == READY
+        assert fire(ServiceReadyTrigger("https://lender.example", 0.1, proxy=proxy.url()), LIMIT).payload == READY
         assert proxy.requests[0].startswith(b"CONNECT lender.example:443 ")
 
 
-def test_there_is_one_event(sandbox):
-    async def all_events():
-        return [event async for event in ServiceReadyTrigger(sandbox.url, INTERVAL).run()]
-
-    assert [event.payload for event in asyncio.run(all_events())] == ["ready"]
-
-
-def test_nothing_is_requested_before_an_interval_has_passed(sandbox):
-    assert fire(ServiceReadyTrigger(sandbox.url, 60), 3 * INTERVAL) is None
-    assert sandbox.counters().probe == 0
-    assert sandbox.counters().connections_accepted == 0
-
-
-def test_it_ends_at_the_deadline(sandbox):
-    sandbox.set_fault("status")
-    began = time.monotonic()
-    event = fire(ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=time.time() + 10.5 * INTERVAL), TIMEOUT)
-    assert event.payload == loanauth.TIMEOUT == "timeout"
-    assert time.monotonic() - began > 10 * INTERVAL
-    assert 1 <= sandbox.counters().probe <= 11
+# --- when the event is sent
 
 
 @pytest.mark.parametrize("ago", [0, 3600])
 def test_it_ends_at_once_when_the_deadline_has_passed(ago, sandbox):
-    event = fire(ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=time.time() - ago), TIMEOUT)
-    assert event.payload == loanauth.TIMEOUT
-    assert sandbox.counters().probe == 0
+    event = fire(ServiceReadyTrigger(sandbox.url, 0.1, deadline=time.time() - ago), LIMIT)
+    assert event.payload == TIMEOUT == "timeout"
+    assert sandbox.counters().connections_accepted == 0
 
 
-def test_with_a_max_interval_probes_become_rarer(sandbox):
-    sandbox.set_fault("status")
-    trigger = ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=time.time() + 15 * INTERVAL, max_interval=60.0)
-    assert fire(trigger, TIMEOUT).payload == loanauth.TIMEOUT
-    # After 1, 3 and 7 intervals. Without it, there is one after each.
-    assert 1 <= sandbox.counters().probe <= 5
+SENSORS = st.builds(
+    Sensor,
+    joins=st.floats(0, 300),
+    interval=st.floats(0.1, 600),
+    time_left=st.none() | st.floats(0, 600),
+)
 
 
-def test_each_trigger_has_its_own_deadline(sandbox):
-    sandbox.set_fault("status")
-
-    async def main():
-        now = time.time()
-        deadlines = {"soon": now + 2 * INTERVAL, "later": now + 5 * INTERVAL, "never": None}
-        ended = []
-
-        async def run_trigger(name, deadline):
-            trigger = ServiceReadyTrigger(sandbox.url, INTERVAL, deadline=deadline)
-            ended.extend([(name, event.payload) async for event in trigger.run()])
-
-        tasks = [asyncio.ensure_future(run_trigger(*item)) for item in deadlines.items()]
-        await asyncio.wait_for(asyncio.gather(*tasks[:2]), TIMEOUT)
-        sandbox.clear_faults()
-        await asyncio.wait_for(tasks[2], TIMEOUT)
-        return ended
-
-    assert asyncio.run(main()) == [("soon", "timeout"), ("later", "timeout"), ("never", "ready")]
+@given(sensor=SENSORS, seed=st.integers())
+def test_a_single_trigger_sends_its_event_at_once(sensor, seed):
+    """The service is available at the first request, which is sent after one interval."""
+    first_request = sensor.joins + sensor.interval
+    (event,), requests = recover([sensor], seed=seed)
+    if sensor.deadline < first_request - ROUNDING:
+        assert (event.payload, requests) == (TIMEOUT, [])
+    elif sensor.deadline > first_request + ROUNDING:
+        assert requests == [pytest.approx(first_request)]
+        assert (event.payload, event.at) == (READY, pytest.approx(first_request))
 
 
-def test_a_cancelled_trigger_sends_no_event_and_leaves_nothing(sandbox):
-    sandbox.set_fault("status")
-    events = []
+@given(sensors=st.lists(SENSORS, min_size=1, max_size=40), recovers=st.floats(0, 600), seed=st.integers())
+def test_no_trigger_is_late(sensors, recovers, seed):
+    """
+    Whatever the others are: within two intervals of its own, the first of them until the response, and before its
+    deadline. It is ready if there is a response before the deadline, however little time is left then.
+    """
+    events, _ = recover(sensors, recovers=recovers, seed=seed)
+    for sensor, event in zip(sensors, events, strict=True):
+        began = max(sensor.joins, recovers)
+        assert event.at <= min(began + 2 * sensor.interval, sensor.deadline) + ROUNDING
+        if event.payload == TIMEOUT:
+            assert event.at == pytest.approx(sensor.deadline, abs=ROUNDING)
+            assert began + sensor.interval >= sensor.deadline - ROUNDING
+        else:
+            assert event.payload == READY
+            assert event.at >= min(sensor.joins + sensor.interval, sensor.deadline) - ROUNDING
 
-    async def main():
-        async def run_trigger():
-            events.extend([event async for event in ServiceReadyTrigger(sandbox.url, INTERVAL).run()])
 
-        task = asyncio.ensure_future(run_trigger())
-        await asyncio.sleep(1.5 * INTERVAL)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        # Python 3.10 needs a few iterations of the loop.
-        for _ in range(1000):
-            if asyncio.all_tasks() == {asyncio.current_task()}:
-                return True
-            await asyncio.sleep(0.01)
-        return False
+@settings(max_examples=4, phases=[Phase.generate])
+@given(seed=st.integers(), joins=st.sampled_from([0.0, 60.0]), recovers=st.floats(0, 300))
+def test_a_thousand_triggers_do_not_log_in_at_the_same_moment(seed, joins, recovers):
+    """Also if they joined during one interval, and the service recovers before the last one has joined."""
+    seeded = random.Random(seed)
+    sensors = [Sensor(joins=seeded.uniform(0, joins)) for _ in range(1000)]
+    events, _ = recover(sensors, recovers=recovers, seed=seed)
+    assert {event.payload for event in events} == {READY}
+    assert max_per_second(events) < 50
+    assert all(event.at <= max(sensor.joins, recovers) + 2 * 60 for sensor, event in zip(sensors, events, strict=True))
 
-    assert asyncio.run(main())
-    assert events == []
+
+@pytest.mark.parametrize(
+    ("number", "interval", "seconds"), [(2, 60, 0.05), (100, 60, 5), (1000, 60, 50), (2000, 60, 60), (1000, 5, 5)]
+)
+def test_the_spread_grows_with_the_number_of_triggers_up_to_one_interval(number, interval, seconds):
+    events, (request,) = recover([Sensor(interval=interval)] * number)
+    delays = [event.at - request for event in events]
+    assert 0 <= min(delays) <= max(delays) <= seconds
+    # Evenly over all of it, and in random order.
+    assert number < 100 or all(sum(delay * 4 // seconds == part for delay in delays) > number / 6 for part in range(4))
+    assert delays != sorted(delays) or number == 2
+
+
+@pytest.mark.parametrize(("interval", "left"), [(60, 65), (60, 61), (60, 60.001), (3600, 4000)])
+def test_a_deadline_comes_before_the_spread(interval, left):
+    """The response arrives at 60 s, where some wait for a longer interval of their own."""
+    events, _ = recover([Sensor()] + [Sensor(interval=interval, time_left=left)] * 1000)
+    assert {event.payload for event in events} == {READY}
+    assert all(60 <= event.at < left for event in events[1:])
+
+
+def test_the_spread_does_not_grow_with_the_back_off():
+    """The interval is ten minutes when the service recovers, but each event comes within the first interval."""
+    events, requests = recover([Sensor(interval=5, max_interval=600)] * 200, recovers=1000)
+    assert requests[-1] - requests[-2] == 600
+    assert 4 < max(event.at - requests[-1] for event in events) < 5
+
+
+def test_no_request_is_sent_during_the_spread_except_for_a_trigger_that_joins_then():
+    """The service was unavailable for that one a moment ago, so it waits for an interval of its own."""
+    late = Sensor(joins=70, interval=10)
+    events, requests = recover([Sensor()] * 1000 + [late])
+    assert requests == [60, 80]
+    assert events[-1] == Event(READY, 80)
+
+
+def test_a_trigger_that_is_cancelled_during_the_spread_sends_no_event():
+    sensors = [Sensor(leaves=80)] * 500 + [Sensor()] * 500
+    events, requests = recover(sensors)
+    assert requests == [60]
+    assert {event for event in events[:500] if event.at >= 80} == {Event(None, 80)}
+    assert {event.payload for event in events[500:]} == {READY}
+
+
+# --- the log
+
+
+def test_it_logs_why_it_waits_at_growing_intervals(logs):
+    wait_for(Service(takes=15), [Sensor(interval=10, time_left=10_000)])
+    lines = [text for text in logs.at("info") if text.startswith("Still waiting for ")]
+    # After 10 to 20 s, and each pause is twice as long as the one before.
+    assert 9 <= len(lines) <= 10
+    assert lines[-1] == "Still waiting for http://lender.invalid: made up."
+    assert re.fullmatch("Still waiting for .*: (no response so far|made up).", lines[0])
+
+
+def test_a_single_short_wait_logs_nothing(logs):
+    wait_for(Service(recovers=10), [Sensor(interval=10)])
+    assert logs.at("info") == []

@@ -179,10 +179,9 @@ def access_token(token: AccessToken) -> None:
 
 def api_secret(secret: ApiSecret) -> None:
     assert_type(secret.value, str)
-    assert_type(secret.valid, int | None)
     assert_type(ApiSecret.deserialize(secret.serialize(), 1), ApiSecret)
     now = datetime.now(timezone.utc)
-    assert_type(ApiSecret.seal("secret", valid=1, method="ppe", conn_id="conn", issued_at=now), ApiSecret)
+    assert_type(ApiSecret.seal("secret", method="ppe", conn_id="conn", issued_at=now), ApiSecret)
 
 
 # --- models ---
@@ -232,7 +231,7 @@ def other_models(response: ApiSecretResponse, person: Person, policy: LoanAppSes
 
 def check(method: Method | None) -> str:
     report = check_connection("loanauth_default", method, login=True)
-    assert_type(report.status.exit_code, int)
+    assert_type(report.exit_code, int)
     assert_type(report.to_json(), str)
     assert_type([step.name for step in report.steps], list[str])
     if report.status != "usable":

@@ -10,24 +10,24 @@ import pytest
 import requests
 import urllib3.exceptions
 
-from airflow_provider_loanauth.connection.methods import ApiKeyCredentials
+from airflow_provider_loanauth.connection.methods import ApiKeyLogin
 from airflow_provider_loanauth.exceptions import ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.redaction import SecretStr
-from airflow_provider_loanauth.service.errors import (
+from airflow_provider_loanauth.service.protocol import build_request
+from airflow_provider_loanauth.service.transport_errors import (
     _EXCEPTION_MAP,
     TRANSPORT_EXCEPTIONS,
+    BrokenHeadError,
     CodingError,
     TooLargeError,
-    map_broken_body,
+    map_body_error,
     map_exception,
 )
-from airflow_provider_loanauth.service.exchange import Exchange
-from airflow_provider_loanauth.service.protocol import build_request
 from tests.support.leaks import leaks, messages
 
 API_KEY = "CANARY-key/ü"
 REQUEST = build_request(
-    "https://auth.example", ApiKeyCredentials(api_key=SecretStr(API_KEY), user_id="user", in_headers=False)
+    "https://auth.example", ApiKeyLogin(api_key=SecretStr(API_KEY), user_id="user", in_headers=False)
 )
 SUFFIX = "(GET https://auth.example/encodeAES128/***/***)"
 
@@ -83,7 +83,7 @@ def make(kind):
 
 
 def mapped(error):
-    mapped_error = map_exception(error, REQUEST, Exchange(1.0))
+    mapped_error = map_exception(error, REQUEST)
     assert leaks(messages(mapped_error), [API_KEY]) == []
     return mapped_error
 
@@ -150,102 +150,100 @@ def test_sentences(error, kind, sentence):
 
 
 def test_the_sentence_names_what_sets_the_proxy():
-    assert "check HTTPS_PROXY and NO_PROXY on this machine (GET" in str(
-        map_exception(E.ProxyError("x"), REQUEST, Exchange(1.0))
-    )
-    error = map_exception(E.ProxyError("x"), REQUEST, Exchange(1.0), has_proxy=True)
+    assert "check HTTPS_PROXY and NO_PROXY on this machine (GET" in str(map_exception(E.ProxyError("x"), REQUEST))
+    error = map_exception(E.ProxyError("x"), REQUEST, has_proxy=True)
     assert "check Proxy in the Connection (GET" in str(error)
     assert "PROXY" not in str(error)
 
 
-def exchange_after(**facts):
-    exchange = Exchange(1.0)
-    for name, value in facts.items():
-        setattr(exchange, name, value)
-    return exchange
-
-
 IF_SLOW = "check the service and the network, or set a longer Timeout in the Connection"
-#: What happened in an exchange, the class of the error, and its whole message without the address of the request.
-WITHOUT_A_HEAD = [
-    (
-        {"responded": True, "expired": True},
-        ResponseError,
-        (
-            "The service responded, but the head of its response did not arrive within the time set in Timeout: check "
-            "Auth URL and Timeout in the Connection, and the proxies between this machine and the service"
-        ),
-    ),
-    (
-        {"responded": True},
-        ResponseError,
-        (
-            "The service responded, but the head of its response cannot be read: check Auth URL in the Connection, and "
-            "the proxies between this machine and the service"
-        ),
-    ),
-    (
-        {"proxy_status": 407, "expired": True},
-        SettingsError,
-        "The proxy requires authentication (407): check HTTPS_PROXY and NO_PROXY on this machine",
-    ),
-    (
-        {"proxy_status": 200, "expired": True},
-        UnavailableError,
-        f"The service did not respond within the time set in Timeout: {IF_SLOW}",
-    ),
-    ({"expired": True}, UnavailableError, f"The service did not respond within the time set in Timeout: {IF_SLOW}"),
-]
+PROXIES = "the proxies between this machine and the service"
 
 
-@pytest.mark.parametrize(("facts", "kind", "sentence"), WITHOUT_A_HEAD)
-def test_what_happened_in_the_exchange_decides_before_the_exception(facts, kind, sentence):
-    error = map_exception(E.ConnectionError("x"), REQUEST, exchange_after(**facts))
-    assert type(error) is kind
-    assert str(error) == f"{sentence} {SUFFIX}"
+HEAD = "The service responded, but the head of its response"
+LATE_HEAD = (
+    f"{HEAD} did not arrive within the time set in Timeout: check Auth URL and Timeout in the Connection, and {PROXIES}"
+)
+
+
+def late_head():
+    error = BrokenHeadError()
+    error.__cause__ = TimeoutError()
+    return E.ConnectionError(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "expired", "kind", "sentence"),
+    [
+        (E.ConnectionError(BrokenHeadError()), True, ResponseError, LATE_HEAD),
+        (late_head(), False, ResponseError, LATE_HEAD),
+        (
+            E.InvalidHeader(urllib3.exceptions.InvalidHeader("two lengths")),
+            False,
+            ResponseError,
+            f"{HEAD} cannot be read: check Auth URL in the Connection, and {PROXIES}",
+        ),
+        (
+            E.ProxyError("('Cannot connect to proxy.', OSError('Tunnel connection failed: 407 X'))"),
+            True,
+            SettingsError,
+            "The proxy requires authentication (407): check HTTPS_PROXY and NO_PROXY on this machine",
+        ),
+        (
+            E.ConnectionError("x"),
+            True,
+            UnavailableError,
+            f"The service did not respond within the time set in Timeout: {IF_SLOW}",
+        ),
+    ],
+)
+def test_a_request_without_the_head_of_a_response(error, expired, kind, sentence):
+    found = map_exception(error, REQUEST, expired=expired)
+    assert type(found) is kind
+    assert str(found) == f"{sentence} {SUFFIX}"
 
 
 TIMED_OUT_BODY = (
-    "The service responded, but the body of its response did not arrive within twice the time set in Timeout: "
-    f"{IF_SLOW}"
-)
-TOO_LARGE = (
-    "The response of the service is larger than 1024 KiB and was not read to its end. Responses of the interface are a "
-    "few KiB: check Auth URL in the Connection."
+    "The service responded, but the body of its response did not arrive within the time set in Timeout: "
+    f"{IF_SLOW} {SUFFIX}"
 )
 
 
 @pytest.mark.parametrize(
-    ("error", "facts", "kind", "message"),
+    ("error", "expired", "kind", "message"),
     [
-        (E.ConnectionError("x"), {"expired": True}, UnavailableError, f"{TIMED_OUT_BODY} {SUFFIX}"),
-        (TooLargeError("x"), {"expired": True}, UnavailableError, f"{TIMED_OUT_BODY} {SUFFIX}"),
-        (E.ConnectionError("x"), {"exceeded": True}, ResponseError, TOO_LARGE),
-        (TooLargeError("x"), {}, ResponseError, TOO_LARGE),
+        (E.ConnectionError("x"), True, UnavailableError, TIMED_OUT_BODY),
+        (urllib3.exceptions.ReadTimeoutError(None, "/", "x"), False, UnavailableError, TIMED_OUT_BODY),
         (
-            CodingError("x"),
-            {},
+            TooLargeError("x"),
+            True,
             ResponseError,
             (
-                "The response of the service is encoded in a way that was not requested: only one gzip stream is "
-                f"accepted. Check the proxies between this machine and the service {SUFFIX}"
+                "The response of the service is larger than 1024 KiB and was not read to its end. Responses of the "
+                "interface are a few KiB: check Auth URL in the Connection."
             ),
         ),
         (
-            E.ChunkedEncodingError("x"),
-            {},
-            UnavailableError,
+            CodingError("x"),
+            False,
+            ResponseError,
             (
-                "The response of the service was cut off or cannot be decoded: if this persists, check the proxies "
-                f"between this machine and the service {SUFFIX}"
+                "The response of the service is encoded in a way that was not requested: only gzip is accepted. Check "
+                f"{PROXIES} {SUFFIX}"
             ),
+        ),
+        (
+            urllib3.exceptions.ProtocolError("x"),
+            False,
+            UnavailableError,
+            f"The response of the service was cut off or cannot be decoded: if this persists, check {PROXIES} {SUFFIX}",
         ),
     ],
 )
-def test_a_body_that_cannot_be_read(error, facts, kind, message):
-    mapped_error = map_broken_body(error, REQUEST, exchange_after(**facts))
-    assert type(mapped_error) is kind
-    assert str(mapped_error) == message
+def test_a_body_that_cannot_be_read(error, expired, kind, message):
+    found = map_body_error(error, REQUEST, expired=expired)
+    assert type(found) is kind
+    assert str(found) == message
 
 
 @pytest.mark.parametrize("reason", ["NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "BAD_BASE64_DECODE"])

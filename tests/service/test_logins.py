@@ -19,7 +19,7 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 from airflow_provider_loanauth.service.client import Client
-from airflow_provider_loanauth.service.memory import PROCESS_FAILURES, RESPONSE_ERROR_SECONDS, FailureMemory
+from airflow_provider_loanauth.service.logins import LOGINS, RESPONSE_ERROR_SECONDS, Logins
 from tests.service.test_client import connection_of
 from tests.support.clock import replace_waits
 from tests.support.leaks import leaks
@@ -112,15 +112,16 @@ def test_after_an_unusable_response_nothing_is_sent_for_a_minute(service, memory
 def test_until_retry_after_is_over_nothing_is_sent(service, memory_clock, status):
     service.respond(wait_longer(3600, status))
     first = failure(UnavailableError)
-    assert "Gave up after 1 attempt; the service asked to wait 3600 s." in str(first)
+    assert "The service asked to wait 3600 s." in str(first)
     memory_clock.pass_time(600)
     second = failure(UnavailableError, max_attempts=3)
     assert service.posts == 1
     assert second.status == status
     assert 2990 < second.retry_after <= 3000
+    beginning = first.args[0].partition(" The service asked")[0]
     assert str(second) == (
-        f"{first.args[0].partition(' Gave up')[0]} Nothing was sent this time: the service asked to wait, and 3000 s "
-        "of that time are left. (connection id 'made-up', method 'jwt')"
+        f"{beginning} Nothing was sent this time: the service asked to wait, and 3000 s of that time are left. "
+        "(connection id 'made-up', method 'jwt')"
     )
     memory_clock.pass_time(3000)
     service.respond(GOOD)
@@ -202,7 +203,7 @@ def test_a_memory_of_its_own_sends_and_leaves_the_memory_of_the_process(service)
     connection = connection_of("jwt")
     for _ in range(2):
         with pytest.raises(RejectedError):
-            Client("made-up", get_connection=lambda _: connection, failures=FailureMemory()).authenticate()
+            Client("made-up", get_connection=lambda _: connection, logins=Logins()).authenticate()
     failure()
     failure()
     assert service.posts == 3
@@ -355,15 +356,15 @@ def test_no_secret_is_in_a_representation(service):
     service.respond(WRONG_PASSWORD)
     failure()
     settings = load(connection_of("jwt"))
-    with PROCESS_FAILURES.one_at_a_time(settings) as shared:
-        shown = [repr(PROCESS_FAILURES), str(PROCESS_FAILURES), repr(vars(PROCESS_FAILURES)), repr(shared)]
+    with LOGINS.one_at_a_time(settings) as shared:
+        shown = [repr(LOGINS), str(LOGINS), repr(vars(LOGINS)), repr(shared)]
     assert leaks("\n".join(shown), SECRETS.values()) == []
-    assert "made-up" not in repr(PROCESS_FAILURES)
+    assert "made-up" not in repr(LOGINS)
 
 
 def test_an_accepted_connection_is_not_kept_in_memory():
     """Airflow tests a Connection with another random id each time, in a process that runs for long."""
-    memory, settings = FailureMemory(), load(connection_of("jwt"))
+    memory, settings = Logins(), load(connection_of("jwt"))
     memory.forget(settings)
     reference = weakref.ref(settings)
     del settings

@@ -1,0 +1,122 @@
+"""Variables through the supervisor of a task, and through the database; and processes that must use neither."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_provider_loanauth import _compat
+from airflow_provider_loanauth._compat import variables
+
+RUNNER = "airflow.sdk.execution_time.task_runner"
+
+
+class Supervisor:
+    """The channel to a supervisor, with the Variables of one API server."""
+
+    def __init__(self, error=None):
+        self.values, self.error, self.sent = {}, error, []
+
+    def send(self, message):
+        kind, fields = message
+        self.sent.append(kind)
+        if kind == "PutVariable":
+            self.values[fields["key"]] = fields["value"]
+        elif kind == "DeleteVariable":
+            self.values.pop(fields["key"], None)
+        elif fields["key"] in self.values:
+            return SimpleNamespace(value=self.values[fields["key"]])
+        else:
+            error = SimpleNamespace(value=self.error or "VARIABLE_NOT_FOUND")
+            return type("ErrorResponse", (), {"error": error})()
+        return None
+
+
+@pytest.fixture
+def supervised(monkeypatch):
+    """Run as a task of Airflow 3: return a function that sets its supervisor."""
+
+    class Comms:
+        def __getattr__(self, kind):
+            return lambda **fields: (kind, fields)
+
+    def use(channel):
+        monkeypatch.setitem(sys.modules, RUNNER, SimpleNamespace(SUPERVISOR_COMMS=channel))
+        monkeypatch.setattr(variables, "import_module", lambda _: Comms())
+        return channel
+
+    return use
+
+
+def test_a_task_asks_its_supervisor(supervised):
+    """Not ``Variable.get`` and ``Variable.set`` of the SDK, which ask the worker's secrets backends too."""
+    supervisor = supervised(Supervisor())
+    assert variables.read_variable("made.up") is None
+    variables.write_variable("made.up", "text", "A description.")
+    assert variables.read_variable("made.up") == "text"
+    variables.delete_variable("made.up")
+    assert variables.read_variable("made.up") is None
+    assert supervisor.sent == ["GetVariable", "PutVariable", "GetVariable", "DeleteVariable", "GetVariable"]
+
+
+def test_an_error_of_the_api_server_is_not_a_missing_variable(supervised):
+    supervised(Supervisor(error="API_SERVER_ERROR"))
+    with pytest.raises(RuntimeError, match="API_SERVER_ERROR"):
+        variables.read_variable("made.up")
+
+
+class IntegrityError(Exception):
+    """An error of SQLAlchemy with this name, whose text has the values."""
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (IntegrityError("made-up text"), variables.VariableConflictError),
+        (RuntimeError("(1213, 'Deadlock found when trying to get lock')"), variables.VariableConflictError),
+        (RuntimeError("made-up text"), RuntimeError),
+    ],
+)
+def test_two_writers_of_one_variable_conflict_in_the_database(error, raised, monkeypatch):
+    @contextmanager
+    def database():
+        query = SimpleNamespace(filter=lambda _: SimpleNamespace(one_or_none=lambda: None))
+        yield (
+            SimpleNamespace(query=lambda _: query, add=lambda _: None),
+            type("Variable", (), {"key": "", "__init__": lambda self, key: None}),
+        )
+        raise error
+
+    monkeypatch.setattr(variables, "_database", database)
+    with pytest.raises(raised) as caught:
+        variables.write_variable("made.up", "text", "")
+    assert caught.value is error or caught.value.__suppress_context__
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("new_channel", [False, True])
+def test_a_forked_child_does_not_use_the_channel_of_its_parent(new_channel, supervised):
+    """It would get the responses to its parent. Airflow itself forks each task, and then opens a new channel."""
+    supervised(Supervisor()).values["made.up"] = "text"
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+
+    def read():
+        if new_channel:
+            supervised(Supervisor())
+        try:
+            results.put(variables.read_variable("made.up"))
+        except RuntimeError as error:
+            results.put(str(error))
+
+    child = context.Process(target=read)
+    child.start()
+    child.join(120)
+    assert child.exitcode == 0
+    assert results.get() == (None if new_channel else "forked from a task")
+    assert _compat.has_inherited_channel() is False
+    assert variables.read_variable("made.up") == "text"

@@ -1,0 +1,367 @@
+"""The Variables of a shared login: their keys, what is in plaintext, what is ignored, tidying and deletion."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import datetime, timezone
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_loanauth._compat.variables import VariableConflictError
+from airflow_provider_loanauth.auth import login_variables
+from airflow_provider_loanauth.auth.login_variables import DAY, FORMAT, LoginVariables, NotSharedError
+from airflow_provider_loanauth.auth.shared_login import SharedLogin
+from airflow_provider_loanauth.connection.methods import ApiKeyLogin
+from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.credentials import encrypt
+from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
+from airflow_provider_loanauth.models import TokenResponse
+from airflow_provider_loanauth.redaction import SecretStr
+from airflow_provider_loanauth.service.client import AuthenticationResult
+from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
+from tests.support.leaks import leaks
+from tests.support.secret_accounts import COMPANY, SECRETS, USER
+from tests.support.simulation import NEW, OLD, settings_of
+
+PPE = settings_of(
+    method="ppe", login=ApiKeyLogin(api_key=SecretStr("made-up-key"), user_id="made-up-user", in_headers=False)
+)
+CONTENT, PUBLIC = {"id": "made-up"}, {"by": "made-up-task"}
+
+
+class Store(dict):
+    """The Variables of an Airflow: texts by key. ``error`` is raised by each use."""
+
+    error = None
+
+    def read_variable(self, key):
+        self._fail()
+        return self.get(key)
+
+    def write_variable(self, key, text, description):
+        self._fail()
+        assert "Deleting it is safe" in description
+        self[key] = text
+
+    def delete_variable(self, key):
+        self._fail()
+        self.pop(key, None)
+
+    def list_variables(self, prefix):
+        return [key for key in self if key.startswith(prefix)]
+
+    def _fail(self):
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def store(monkeypatch):
+    store = Store()
+    for name in ("read", "write", "delete"):
+        monkeypatch.setattr(login_variables, f"{name}_variable", getattr(store, f"{name}_variable"))
+    monkeypatch.setattr(login_variables, "list_variables", store.list_variables)
+    return store
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=1e9, time=lambda: clock.now)
+    monkeypatch.setattr(login_variables, "time", clock)
+    return clock
+
+
+def values_of(settings):
+    return LoginVariables(settings).values
+
+
+# --- keys ---
+
+
+@pytest.mark.parametrize(
+    ("conn_id", "part"),
+    [
+        ("made-up_1.x", "made-up_1.x"),
+        ("tenant/1", "[0-9a-f]{16}"),
+        ("a" * 101, "[0-9a-f]{16}"),
+        ("odd-\ud800", "[0-9a-f]{16}"),
+    ],
+)
+def test_the_keys_name_the_connection_and_the_method(conn_id, part, store):
+    variables = LoginVariables(settings_of(conn_id=conn_id, method="los"))
+    for kind in ("login", "claim"):
+        assert variables.write(kind, CONTENT, PUBLIC)
+    variables.summarize(PUBLIC)
+    patterns = [rf"loanauth\.{kind}los\.{part}{end}" for kind, end in KINDS]
+    assert all(re.fullmatch(pattern, key) for pattern, key in zip(patterns, store, strict=True)), [*store]
+
+
+KINDS = [(r"login\.", r"\.[0-9a-f]{16}"), (r"claim\.", r"\.[0-9a-f]{16}"), ("", "")]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(
+            (OLD, settings_of(**change))
+            for change in (
+                {"auth_url": "https://auth.example/another"},
+                {"username": "another"},
+                {"password": SecretStr("another")},
+                {"origin": "another.example"},
+                {"client_id": "another"},
+                {"client_secret": SecretStr("another")},
+                {"company_id": "another"},
+                {"proxy": Proxy(url="http://proxy.example:3128")},
+                # An environment variable may contain octets that are not UTF-8.
+                {"password": SecretStr("made-up-\udcff")},
+            )
+        ),
+        (PPE, replace(PPE, company_id="another")),
+        (PPE, replace(PPE, login=replace(PPE.login, in_headers=True))),
+        (PPE, replace(PPE, login=replace(PPE.login, api_key=SecretStr("another")))),
+    ],
+)
+def test_the_key_depends_on_everything_that_is_sent(one, other):
+    assert values_of(one) != values_of(other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"timeout": 5.0},
+        {"verify": False},
+        {"warnings": ("made-up warning",)},
+        {"conn_id": "another"},
+    ],
+)
+def test_the_key_does_not_depend_on_anything_else(change):
+    assert values_of(OLD) == values_of(settings_of(**change))
+
+
+def test_the_key_cannot_be_computed_without_the_fernet_key(fernet):
+    """Otherwise someone could guess a weak password from it. During a rotation, the first Fernet key is the new one."""
+    usual = values_of(OLD)
+    fernet(f"{FERNET_KEY},{OTHER_FERNET_KEY}")
+    assert values_of(OLD) == usual
+    fernet(OTHER_FERNET_KEY)
+    assert values_of(OLD) != usual
+
+
+def test_teams_share_nothing(monkeypatch):
+    usual = values_of(OLD)
+    monkeypatch.setattr(login_variables, "current_team", lambda: "one")
+    one = values_of(OLD)
+    monkeypatch.setattr(login_variables, "current_team", lambda: "two")
+    assert len({usual, one, values_of(OLD)}) == 3
+
+
+def test_without_a_known_team_or_a_fernet_key_nothing_is_shared(monkeypatch, fernet):
+    def unknown():
+        raise AttributeError("bundle_instance")
+
+    monkeypatch.setattr(login_variables, "current_team", unknown)
+    with pytest.raises(NotSharedError, match="several teams"):
+        LoginVariables(OLD)
+    fernet("")
+    with pytest.raises(NotSharedError, match="no Fernet key"):
+        LoginVariables(OLD)
+
+
+# --- what is read ---
+
+
+def test_what_was_written_is_read(store):
+    LoginVariables(OLD).write("login", CONTENT, PUBLIC)
+    assert LoginVariables(OLD).read("login") == CONTENT
+    assert LoginVariables(OLD).read("claim") == {}
+    assert LoginVariables(NEW).read("login") == {}
+
+
+def sealed(*content):
+    return json.dumps({"sealed": encrypt(json.dumps(content))})
+
+
+KEY = LoginVariables(OLD).login_key
+IGNORED = {
+    "empty": "",
+    "text": "made-up",
+    "list": "[]",
+    "no envelope": "{}",
+    "number": '{"sealed": 7}',
+    "not encrypted": '{"sealed": "made-up"}',
+    "lone surrogate": '{"sealed": "\\ud800"}',
+    "nested": "[" * 99_999,
+    "a text that Airflow encrypted": json.dumps({"sealed": encrypt("made-up")}),
+    "an empty content": sealed(),
+    "another key": sealed(FORMAT, KEY.replace(".login.", ".claim."), CONTENT),
+    "another format": sealed(FORMAT + 1, KEY, CONTENT),
+    "a list": sealed(FORMAT, KEY, ["made-up"]),
+}
+
+
+@pytest.mark.parametrize("text", IGNORED.values(), ids=IGNORED)
+def test_a_damaged_or_foreign_value_counts_as_none_and_is_overwritten(text, store):
+    variables = LoginVariables(OLD)
+    store[variables.login_key] = text
+    assert variables.read("login") == {}
+    assert variables.write("login", CONTENT, PUBLIC)
+    assert variables.read("login") == CONTENT
+
+
+def test_a_value_of_another_fernet_key_or_with_a_changed_envelope_counts_as_none(store, fernet):
+    variables = LoginVariables(OLD)
+    variables.write("login", CONTENT, PUBLIC)
+    text = store[variables.login_key]
+    half = len(text) // 2
+    store[variables.login_key] = text[:half] + "AAAA" + text[half + 4 :]
+    assert variables.read("login") == {}
+    store[variables.login_key] = text
+    fernet(OTHER_FERNET_KEY)
+    assert variables.read("login") == {}
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_reading_never_fails_for_any_value(value):
+    for text in (json.dumps(value), json.dumps({"sealed": value}), sealed(value)):
+        assert login_variables._open(KEY, text) == {}
+
+
+# --- errors of Airflow ---
+
+
+class SdkError(Exception):
+    def __init__(self, status):
+        super().__init__("https://made-up-secret@api.example")
+        self.error = SimpleNamespace(detail={"status_code": status})
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (SdkError(403), "SdkError, status 403"),
+        (SdkError(None), "SdkError"),
+        (TimeoutError("made-up-secret"), "TimeoutError"),
+    ],
+)
+def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
+    store.error = error
+    variables = LoginVariables(OLD)
+    for use in (lambda: variables.read("login"), lambda: variables.write("claim", CONTENT, PUBLIC)):
+        with pytest.raises(NotSharedError, match=f"^{text}$") as raised:
+            use()
+        assert raised.value.__suppress_context__
+    # The login itself has succeeded.
+    variables.summarize(PUBLIC)
+
+
+def test_a_conflict_is_no_error(store):
+    store.error = VariableConflictError()
+    assert LoginVariables(OLD).write("claim", CONTENT, PUBLIC) is False
+
+
+# --- what people see ---
+
+
+@pytest.mark.parametrize(
+    ("task", "who"),
+    [
+        (None, "made-up-host"),
+        (SimpleNamespace(dag_id="late", task_id="price", map_index=-1), "late.price on made-up-host"),
+        (SimpleNamespace(dag_id="late", task_id="price", map_index=0), "late.price[0] on made-up-host"),
+    ],
+)
+def test_the_metadata_say_who(task, who, monkeypatch):
+    monkeypatch.setattr(login_variables, "current_task", lambda: task)
+    monkeypatch.setattr(login_variables.socket, "gethostname", lambda: "made-up-host")
+    assert login_variables.this_process() == who
+
+
+def marked_settings():
+    return settings_of(
+        username=USER.username,
+        password=SecretStr(SECRETS["password"]),
+        client_id=COMPANY.client_id,
+        client_secret=SecretStr(SECRETS["client_secret"]),
+    )
+
+
+def publish(settings, value="made-up-token", error=None):
+    """Share a login, or a failure beside the last credential, as the processes do."""
+    now = datetime.fromtimestamp(1e9, tz=timezone.utc)
+    response = TokenResponse(access_token=value)
+    result = AuthenticationResult(
+        settings=settings, response=response, requested_at=now, expires_at=now, lifetime=3600.0
+    )
+    SharedLogin(settings, lambda _: result).publish(None if error else result, error)
+
+
+def test_the_readable_variable_says_who_logged_in_and_what_failed(store, clock):
+    publish(OLD)
+    assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "expires_at", "rows"}
+    assert {*login_variables.describe_login(OLD)} == {"by", "at", "expires_at", "variable"}
+    publish(OLD, error=UnavailableError("made-up outage.", status=503))
+    assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "error", "until", "rows"}
+    described = login_variables.describe_login(OLD)
+    assert ({*described}, described["error"]) == ({"by", "at", "error", "until", "variable"}, "UnavailableError")
+    # Other values share nothing.
+    assert login_variables.describe_login(NEW) == {}
+
+
+def test_no_secret_is_in_plaintext(store):
+    settings, marked = marked_settings(), "MARKED-token-ü/%2B?"
+    publish(settings, marked)
+    publish(settings, error=RejectedError("made-up rejection.", status=400))
+    LoginVariables(settings).write("claim", CONTENT, PUBLIC)
+    assert LoginVariables(settings).read("login")["credential"]["value"] == marked
+    searched = [*SECRETS.values(), USER.username, COMPANY.client_id, marked]
+    assert leaks(json.dumps(store), searched) == []
+
+
+# --- deletion ---
+
+
+def test_rows_of_earlier_values_are_deleted_after_a_day(store, clock):
+    for settings in (OLD, NEW):
+        publish(settings)
+        LoginVariables(settings).write("claim", CONTENT, PUBLIC)
+    assert len(store) == 5
+    clock.now += DAY - 1
+    publish(NEW)
+    assert len(store) == 5
+    clock.now += 2
+    publish(NEW)
+    assert {key.rpartition(".")[2] for key in store} == {values_of(NEW), "made-up"}
+    assert len(store) == 3
+
+
+def test_forgetting_deletes_all_variables_of_a_connection_and_method(store):
+    for settings in (OLD, NEW, settings_of(conn_id="another")):
+        publish(settings)
+        LoginVariables(settings).write("claim", CONTENT, PUBLIC)
+    login_variables.forget("jwt", "made-up")
+    assert {"another" in key for key in store} == {True}
+    assert len(store) == 3
+
+
+def test_a_successful_test_ends_a_rejection_of_the_same_values_only(store):
+    """The Test button has a random connection id."""
+    rejection = RejectedError("made-up rejection.", status=400)
+    for settings in (OLD, NEW):
+        publish(settings, error=rejection)
+    publish(settings_of(conn_id="another"))
+    before = {*store}
+    login_variables.end_rejection(settings_of(conn_id="random"))
+    assert before - {*store} == {LoginVariables(OLD).login_key}
+    store.error = SdkError(403)
+    # Without access to the database, nothing happens.
+    login_variables.end_rejection(NEW)

@@ -1,0 +1,475 @@
+"""One login for several processes: who logs in, who waits, and what happens if something fails. In virtual time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from airflow_provider_loanauth.auth.login_variables import DAY, NotSharedError
+from airflow_provider_loanauth.auth.refresh_policy import GRACE_PERIOD
+from airflow_provider_loanauth.auth.shared_login import (
+    CLEARED_SECONDS,
+    HOSTS_SECONDS,
+    MAX_CLOCK_DIFFERENCE,
+    MAX_HOSTS,
+    MAX_POLL,
+    MAX_WRITES,
+    MIN_CLAIM_DELAY,
+)
+from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
+from airflow_provider_loanauth.service.logins import MAX_RETRY_AFTER
+from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, NEW, OLD, Process, Simulation
+
+#: Seconds in which a process waits for one that has died.
+DEAD = 2 * OLD.timeout + 15
+TOKEN, TOKEN_2 = "made-up-token-1", "made-up-token-2"
+
+
+def posts(simulation, settings=OLD):
+    return simulation.service.posts[settings]
+
+
+def waits(simulation):
+    return [process.waited for process in simulation.processes]
+
+
+# --- one login ---
+
+
+@pytest.mark.parametrize("needs", ["first", "expired", "rejected"])
+def test_processes_at_the_same_moment_make_one_login(needs, logs):
+    simulation = Simulation([Process(needs=needs) for _ in range(6)]).run()
+    assert (posts(simulation), simulation.values) == (1, [TOKEN] * 6)
+    assert max(waits(simulation)) < 3
+    assert len([line for line in logs.at("info") if "Took over the access token that host " in line]) == 5
+    assert "made-up-token" not in logs.text
+
+
+def test_a_login_alone_takes_half_a_second_longer():
+    """With 20 ms for each request to the API server."""
+    simulation = Simulation([Process()], login_seconds=[0.0]).run()
+    assert simulation.processes[0].requests == 9
+    assert waits(simulation)[0] < 0.5
+
+
+def test_a_process_that_comes_later_reads_once():
+    simulation = Simulation([Process(), Process(start=100)]).run()
+    assert (posts(simulation), simulation.values) == (1, [TOKEN] * 2)
+    assert simulation.processes[1].requests == 1
+
+
+def test_each_expiry_needs_one_login():
+    simulation = Simulation([Process(start=index / 10) for index in range(4)], rounds=3).run()
+    assert posts(simulation) == 3
+    assert simulation.values == [TOKEN, TOKEN_2, "made-up-token-3"] * 4
+
+
+def test_each_value_of_the_connection_has_a_login_of_its_own():
+    """Some processes may still have read the Connection before its password was changed."""
+    processes = [Process(settings=settings, start=index / 10) for index in range(4) for settings in (OLD, NEW)]
+    simulation = Simulation(processes, outcomes={OLD: ["rejected"], NEW: ["ok"]}).run()
+    assert simulation.service.posts == {OLD: 1, NEW: 1}
+    assert simulation.values == [RejectedError, TOKEN] * 4
+    assert max(waits(simulation)) < 3
+
+
+@pytest.mark.parametrize(
+    ("median", "sigma"), [(0.03, 0.5), (0.15, 1.0), (4.0, 0.7)], ids=["fast", "loaded", "hardly responding"]
+)
+def test_a_large_batch(median, sigma):
+    """The latencies are those of one request to the API server: median and spread."""
+    source = Random(1)
+    delays = [source.lognormvariate(math.log(median / 2), sigma) for _ in range(4001)]
+    simulation = Simulation([Process() for _ in range(128)], delays=delays, conflicts=True).run()
+    assert {*simulation.values} == {TOKEN}
+
+
+# --- which credential is taken over ---
+
+
+@pytest.mark.parametrize(("age", "logins"), [(0.49 * LIFETIME, 1), (0.51 * LIFETIME, 2)])
+def test_an_authenticating_task_takes_over_what_has_half_of_its_life_left(age, logins):
+    assert posts(Simulation([Process(), Process(start=age)]).run()) == logins
+
+
+@pytest.mark.parametrize(("age", "logins"), [(LIFETIME - MIN_TTL - 5, 1), (LIFETIME - MIN_TTL + 5, 2)])
+def test_a_refresh_takes_over_what_is_fresh(age, logins):
+    assert posts(Simulation([Process(), Process(start=age, needs="expired")]).run()) == logins
+
+
+def test_only_one_process_waits_while_the_old_credential_is_valid():
+    processes = [Process(needs="valid", start=index) for index in (0, 0.5, 2, 3)] + [Process(needs="expired", start=2)]
+    simulation = Simulation(processes, login_seconds=[5]).run()
+    assert simulation.values == [TOKEN, FIRST, FIRST, FIRST, TOKEN]
+    assert posts(simulation) == 1
+    assert max(waits(simulation)[1:4]) < 0.1
+    assert waits(simulation)[4] > 3
+
+
+def test_a_shared_credential_bridges_the_time_of_a_refresh():
+    """Its own has expired, and the shared one is about to."""
+    late = LIFETIME - MIN_TTL / 2
+    processes = [Process(), Process(needs="expired", start=late), Process(needs="expired", start=late + 1)]
+    simulation = Simulation(processes, login_seconds=[5]).run()
+    assert simulation.values == [TOKEN, TOKEN_2, TOKEN]
+
+
+# --- 401 ---
+
+
+def test_refreshes_after_401_are_floored_and_the_floor_grows():
+    """Of the service's two nodes, one is bad: each credential is rejected after some requests."""
+    simulation = Simulation([Process()])
+    floors = []
+
+    def work(process):
+        credential = simulation.log_in(process, "first", None)
+        while len(floors) < 9:
+            process.logins.of(OLD).credential = None
+            new = simulation.log_in(process, "rejected", credential)
+            if new.value != credential.value:
+                floors.append(round(new.min_401_age))
+            credential = new
+            simulation.time.sleep(1)
+
+    simulation.run(work=work)
+    assert floors == [10, 20, 40, 80, 160, 300, 300, 300, 300]
+    assert posts(simulation) == 10
+
+
+def test_a_credential_that_lived_is_replaced_at_once_and_the_floor_is_that_of_the_start():
+    simulation = Simulation([Process()])
+
+    def work(process):
+        credential = simulation.log_in(process, "first", None)
+        for lived in (0, 11, 21, 700):
+            simulation.time.sleep(lived)
+            credential = simulation.log_in(process, "rejected", credential)
+            process.results.append((credential.value, credential.min_401_age))
+
+    simulation.run(work=work)
+    assert simulation.processes[0].results[-2:] == [("made-up-token-4", 40.0), ("made-up-token-5", 10.0)]
+
+
+def test_another_process_obeys_the_floor():
+    """It got the same credential from XCom, and has not replaced it itself."""
+    simulation = Simulation([Process(needs="rejected")]).run()
+    others = [Process(start=simulation.time.now + later) for later in (1, 5, 15)]
+
+    def work(process):
+        has = simulation.active(LIFETIME, value=TOKEN)
+        process.results.append(simulation.log_in(process, "rejected", has))
+
+    simulation.run(others, work)
+    assert [process.results[0].value for process in others] == [TOKEN, TOKEN, TOKEN_2]
+
+
+# --- a login that failed ---
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "holds"),
+    [
+        ("rejected", RejectedError, DAY),
+        ("response", ResponseError, 60),
+        ("unavailable", UnavailableError, GRACE_PERIOD),
+        ("overloaded", UnavailableError, 50),
+        ("closed", UnavailableError, MAX_RETRY_AFTER),
+    ],
+)
+def test_an_error_is_shared_and_ends(outcome, error, holds):
+    processes = [Process(), Process(start=4), Process(start=holds - 1), Process(start=holds + 2)]
+    simulation = Simulation(processes, outcomes=[outcome, "ok"], max_attempts=1).run()
+    first, second = (process.results[0] for process in processes[:2])
+    assert simulation.values == [error, error, error, TOKEN]
+    assert posts(simulation) == 2
+    assert "Nothing was sent" not in str(first)
+    assert f"{str(first.args[0])[:-1]}. Nothing was sent this time, because host 0 has" in str(second)
+    assert (second.status, second.conn_id, second.method) == (first.status, "made-up", "jwt")
+    if error is UnavailableError:
+        assert holds - 5 < second.retry_after < holds
+    if error is RejectedError:
+        assert "delete the Variable 'loanauth.login.jwt.made-up." in str(second)
+
+
+@pytest.mark.parametrize("proxy", [None, Proxy(url="http://proxy.example:3128")])
+def test_only_the_407_of_a_proxy_of_the_connection_is_shared(proxy):
+    """The proxy of the environment may be that of one host, and so may a certificate."""
+    settings = replace(OLD, proxy=proxy)
+    for outcome in ("proxy", "settings"):
+        processes = [Process(settings=settings), Process(settings=settings, start=5)]
+        simulation = Simulation(processes, outcomes=[outcome, "ok"]).run()
+        shared = outcome == "proxy" and proxy is not None
+        assert simulation.values == [SettingsError, SettingsError if shared else TOKEN]
+        assert waits(simulation)[1] < 2
+
+
+def test_403_is_tried_once_by_each_host_and_by_three_in_ten_minutes():
+    hosts = ["a", "a", "b", "c", "d", "a", "d", "d"]
+    starts = [*range(0, 60, 10), HOSTS_SECONDS - 10, HOSTS_SECONDS + 20]
+    processes = [Process(host=host, start=start) for host, start in zip(hosts, starts, strict=True)]
+    simulation = Simulation(processes, outcomes=["forbidden"]).run()
+    assert {*simulation.values} == {RejectedError}
+    sent = [process.host for process in processes if "Nothing was sent" not in str(process.results[0])]
+    assert sent == ["a", "b", "c", "d"]
+    assert MAX_HOSTS == 3
+
+
+def test_the_success_of_another_host_is_shared_after_a_403():
+    processes = [Process(host="a"), Process(host="b", start=5), Process(host="a", start=10)]
+    simulation = Simulation(processes, outcomes=["forbidden", "ok"]).run()
+    assert simulation.values == [RejectedError, TOKEN, TOKEN]
+
+
+def test_a_cleared_task_tries_a_rejected_login_again_and_others_obey_what_it_meets():
+    starts = [(0, False), (10, True), (20, True), (30, False), (CLEARED_SECONDS + 20, True)]
+    processes = [Process(start=start, cleared=cleared) for start, cleared in starts]
+    Simulation(processes, outcomes=["rejected"]).run()
+    sent = ["Nothing was sent" not in str(process.results[0]) for process in processes]
+    assert sent == [True, True, False, False, True]
+
+
+def test_an_outage_does_not_hide_a_rejection():
+    """A cleared task finds the service unavailable. The others still do not send the rejected password."""
+    processes = [Process(), Process(start=10, cleared=True), Process(start=100)]
+    simulation = Simulation(processes, outcomes=["rejected", "unavailable"], max_attempts=1).run()
+    assert simulation.values == [RejectedError, UnavailableError, RejectedError]
+    assert posts(simulation) == 2
+
+
+def test_a_valid_credential_is_used_during_an_outage_and_hides_no_other_error():
+    processes = [Process(needs="valid"), Process(needs="valid", start=20), Process(start=20)]
+    simulation = Simulation(processes, outcomes=["overloaded"], max_attempts=1).run()
+    assert simulation.values == [FIRST, FIRST, UnavailableError]
+    assert posts(simulation) == 1
+    simulation = Simulation([Process(needs="valid"), Process(needs="valid", start=20)], outcomes=["rejected"]).run()
+    assert simulation.values == [RejectedError] * 2
+
+
+def test_a_credential_beside_an_error_keeps_its_age():
+    """Others may still use it, until it expires."""
+    later = LIFETIME - MIN_TTL / 2
+    processes = [Process(), Process(start=later, needs="expired"), Process(start=later + 20, needs="expired")]
+    processes.append(Process(start=LIFETIME + 5, needs="expired"))
+    simulation = Simulation(processes, outcomes=["ok", "closed"], max_attempts=1).run()
+    assert simulation.values == [TOKEN, TOKEN, TOKEN, UnavailableError]
+
+
+@pytest.mark.parametrize("outcome", ["overloaded", "rejected"])
+def test_a_late_failure_does_not_replace_the_credential_of_another_process(outcome):
+    """A request took longer than any should, and then another process has taken over."""
+    processes = [Process(), Process(start=0.5), Process(start=110), Process(start=LIFETIME + 110)]
+    simulation = Simulation(processes, outcomes=[outcome, "ok"], login_seconds=[100, 0.3], max_attempts=1).run()
+    assert isinstance(processes[0].results[0], Exception)
+    assert simulation.values[1:] == [TOKEN, TOKEN, TOKEN_2]
+    assert posts(simulation) == 3
+
+
+def test_a_login_that_takes_twice_the_timeout_is_the_only_one():
+    """The head of a response may take the timeout, and its body as long."""
+    seconds = [2 * OLD.timeout]
+    simulation = Simulation([Process() for _ in range(6)], outcomes=["rejected"], login_seconds=seconds).run()
+    assert posts(simulation) == 1
+    assert simulation.values == [RejectedError] * 6
+
+
+def test_earlier_errors_of_this_process_hold():
+    """Nothing is claimed if this process must not send its credentials yet."""
+    process = Process()
+    process.logins.record(OLD, RejectedError("made-up, remembered."))
+    simulation = Simulation([process]).run()
+    assert simulation.values == [RejectedError]
+    assert (posts(simulation), simulation.store.counts["write"]) == (0, 0)
+
+
+# --- claims ---
+
+
+def test_each_attempt_renews_the_claim():
+    outcomes, login_seconds = ["overloaded", "overloaded", "ok"], [1, 1, 15]
+    simulation = Simulation([Process(), Process(start=2)], outcomes=outcomes, login_seconds=login_seconds).run()
+    assert simulation.values == [TOKEN] * 2
+    assert (posts(simulation), simulation.service.logins[OLD]) == (3, 1)
+    assert simulation.time.now > 100
+
+
+@pytest.mark.parametrize("skew", [-30, 0, 30])
+@pytest.mark.parametrize(("dies_at", "logins"), [(8, 1), (13, 2)], ids=["before its login", "during its login"])
+def test_the_others_wait_no_longer_for_a_dead_process(dies_at, logins, skew):
+    processes = [Process(dies_at=dies_at, skew=skew)]
+    processes += [Process(start=0.4 + number / 10, skew=-skew) for number in range(3)]
+    simulation = Simulation(processes, login_seconds=[3]).run()
+    assert simulation.values == [TOKEN] * 3
+    assert posts(simulation) == logins
+    assert OLD.timeout < min(waits_of_living(simulation))
+    assert max(waits_of_living(simulation)) < DEAD + 3 + MAX_POLL
+
+
+def waits_of_living(simulation):
+    return [process.waited for process in simulation.alive]
+
+
+def test_nobody_waits_for_a_process_that_died_long_ago():
+    processes = [Process(dies_at=8), Process(start=OLD.timeout + MAX_CLOCK_DIFFERENCE + 60)]
+    simulation = Simulation(processes).run()
+    assert waits(Simulation([Process()]).run())[0] == pytest.approx(processes[1].waited, abs=0.1)
+    assert simulation.values == [TOKEN]
+
+
+def test_a_login_within_its_timeout_is_not_taken_over():
+    simulation = Simulation([Process(), Process(start=0.5)], login_seconds=[OLD.timeout]).run()
+    assert posts(simulation) == 1
+
+
+@pytest.mark.parametrize("step", range(4, 13))
+def test_an_interrupted_process_ends_its_claim(step):
+    """A task may be stopped, or reach its time limit, at any moment between the claim and the end of the login."""
+    simulation = Simulation([Process(interrupted_at=step), Process(start=1.5)], login_seconds=[1.0]).run()
+    assert simulation.values[0] is KeyboardInterrupt
+    assert simulation.values[1] in {TOKEN, TOKEN_2}
+    assert waits(simulation)[1] < 4
+
+
+def test_a_claim_that_is_written_late_counts():
+    """The first process waits until the second one, which had read before, has written its claim too."""
+    slow = {("host 1", "write", "claim"): MIN_CLAIM_DELAY - 0.05}
+    simulation = Simulation([Process(), Process()], slow=slow, login_seconds=[5]).run()
+    assert (posts(simulation), simulation.values) == (1, [TOKEN] * 2)
+
+
+def test_a_claim_that_is_written_too_late_is_ended():
+    """By then, the other process has logged in. Nobody waits for that claim at the next expiry."""
+    slow = {("host 1", "write", "claim"): 10.0}
+    simulation = Simulation([Process(), Process()], slow=slow, rounds=2).run()
+    assert posts(simulation) == 2
+    assert max(process.ended_at[1] - LIFETIME - 200 for process in simulation.processes) < 5
+
+
+def test_deleting_the_result_allows_a_login_at_once():
+    """A person does so in the UI when a user was unlocked at the service."""
+    tampering = [(8.0, "login", lambda texts: None)]
+    processes = [Process(), Process(start=5), Process(start=10)]
+    simulation = Simulation(processes, outcomes=["rejected", "ok"], tampering=tampering).run()
+    assert simulation.values == [RejectedError, RejectedError, TOKEN]
+    assert waits(simulation)[2] < 2
+
+
+def test_waiting_in_vain_ends_without_a_post():
+    """A store that forgets everything, so that no claim succeeds."""
+    simulation = Simulation([Process()])
+    simulation.store.read = lambda key: None
+    simulation.run()
+    assert simulation.values == [UnavailableError]
+    assert 60 + 2 * OLD.timeout < waits(simulation)[0] < 200
+    assert posts(simulation) == 0
+
+
+def test_processes_that_wait_read_rarely():
+    processes = [Process()] + [Process(start=0.6) for _ in range(9)]
+    Simulation(processes, login_seconds=[29]).run()
+    assert max(process.requests for process in processes[1:]) < 18
+
+
+# --- clocks ---
+
+
+@pytest.mark.parametrize("skew", [-3600, 3600])
+def test_who_saw_a_result_appear_knows_its_age_whatever_the_clocks_say(skew):
+    simulation = Simulation([Process(skew=skew), Process(start=0.5), Process(start=0.6)], login_seconds=[5])
+    left = []
+
+    def work(process):
+        left.append(simulation.log_in(process, "first", None).seconds_left)
+
+    simulation.run(work=work)
+    assert left == pytest.approx([LIFETIME] * 3, abs=10)
+    assert posts(simulation) == 1
+
+
+@pytest.mark.parametrize("skew", [-3600, 3600])
+def test_a_rejection_holds_whatever_the_clocks_say(skew):
+    simulation = Simulation([Process(), Process(start=100, skew=skew)], outcomes=["rejected"]).run()
+    assert posts(simulation) == 1
+
+
+# --- errors of the store ---
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_write_that_fails_is_no_error_of_the_login(number, logs):
+    simulation = Simulation([Process()], writes={number: "error"}).run()
+    assert simulation.values == [TOKEN]
+    assert posts(simulation) == 1
+    assert "made-up-secret" not in logs.text
+
+
+def test_a_store_that_does_not_respond_is_not_used():
+    simulation = Simulation([Process()], down=[(0, 100)])
+
+    def work(process):
+        with pytest.raises(NotSharedError, match=r"^StoreError$"):
+            simulation.shared(process).get()
+        process.results.append(None)
+
+    assert simulation.run(work=work).processes[0].results == [None]
+    assert posts(simulation) == 0
+
+
+@pytest.mark.parametrize(("conflicts", "shared"), [(MAX_WRITES - 1, True), (MAX_WRITES, False)])
+def test_a_result_is_written_again_after_a_conflict(conflicts, shared):
+    writes = dict.fromkeys(range(1, conflicts + 1), "conflict")
+    simulation = Simulation([Process(), Process(start=10)], writes=writes).run()
+    assert simulation.values[0] == TOKEN
+    assert posts(simulation) == (1 if shared else 2)
+
+
+# --- logins without a claim ---
+
+
+@pytest.mark.parametrize(("outcome", "then"), [("ok", TOKEN), ("rejected", RejectedError)])
+def test_the_result_of_a_login_without_a_claim_is_published(outcome, then):
+    simulation = Simulation([Process(), Process(start=5)], outcomes=[outcome])
+
+    def work(process):
+        if process.start:
+            simulation._work(process)
+            return
+        shared = simulation.shared(process)
+        shared.raise_shared_error()
+        try:
+            shared.publish(simulation.service.authenticate(process, simulation.time.sleep))
+        except RejectedError as error:
+            shared.publish(None, error)
+
+    simulation.run(work=work)
+    assert (posts(simulation), simulation.values) == (1, [then])
+
+
+def test_a_shared_rejection_stops_a_login_without_a_claim():
+    simulation = Simulation([Process(), Process(start=5)], outcomes=["rejected"])
+
+    def work(process):
+        if not process.start:
+            simulation._work(process)
+            return
+        with pytest.raises(RejectedError, match="Nothing was sent this time"):
+            simulation.shared(process).raise_shared_error()
+        process.results.append(None)
+
+    assert simulation.run(work=work).processes[1].results == [None]
+
+
+def test_the_credential_is_that_of_this_process_if_it_has_it():
+    """Both uses in a process end its grace period together."""
+    simulation = Simulation([Process()])
+
+    def work(process):
+        first = simulation.log_in(process, "first", None)
+        process.logins.of(OLD).credential = first
+        process.results.append(simulation.log_in(process, "first", None) is first)
+
+    assert simulation.run(work=work).processes[0].results == [True]

@@ -1,0 +1,194 @@
+"""The login that hooks share with other processes, over Variables in memory (``docs/refresh.md``)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+import requests
+
+from airflow_provider_loanauth.auth import LoanAuth, refresh
+from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
+from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from tests.support.leaks import leaks, locals_of, messages
+from tests.support.pricing_fixtures import in_threads, loan
+from tests.support.processes import start_new_process
+from tests.support.variables import NoVariables, use
+
+CONN_ID = "loanauth_jwt"
+
+
+def in_new_process(call):
+    start_new_process()
+    return call(LoanAuthHook(CONN_ID))
+
+
+def price(url, auth):
+    return requests.post(url, json=loan(), auth=auth, timeout=9).status_code
+
+
+@pytest.fixture
+def rejected_once(world, variables):
+    """A login was rejected, and the cause is corrected at the service: the same values would be accepted now."""
+    world.sandbox.set_fault("status", where="token", status=401, times=1)
+    with pytest.raises(RejectedError):
+        in_new_process(LoanAuthHook.get_credential)
+    assert world.credential_requests == 1
+
+
+WAYS = {
+    "get_credential": LoanAuthHook.get_credential,
+    "aget_credential": lambda hook: asyncio.run(hook.aget_credential()),
+    "from_connection": lambda hook: LoanAuth.from_connection(hook.loanauth_conn_id)._provider.get(),
+    "get_conn": lambda hook: hook.get_conn().auth._provider.get(),
+}
+ALONE = {
+    "authenticate": LoanAuthHook.authenticate,
+    "authen_jwt": LoanAuthHook.authen_jwt,
+    "get_plaintext": LoanAuthHook.get_plaintext,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_takes_the_login_of_another_process_over(way, world, variables):
+    values = {in_new_process(call).value for call in (LoanAuthHook.get_credential, WAYS[way], WAYS[way])}
+    assert (len(values), world.logins) == (1, 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_obeys_the_rejection_of_another_process(way, world, rejected_once):
+    with pytest.raises(RejectedError, match=r"Nothing was sent this time, because .* delete the Variable 'loanauth"):
+        in_new_process(WAYS[way])
+    assert world.credential_requests == 1
+
+
+@pytest.mark.parametrize("call", ALONE)
+def test_what_returns_the_response_always_sends_one_request_for_all(call, world, variables):
+    for _ in range(2):
+        in_new_process(ALONE[call])
+    assert world.logins == 2
+    in_new_process(LoanAuthHook.get_credential)
+    assert world.logins == 2
+
+
+@pytest.mark.parametrize("call", ALONE)
+def test_what_returns_the_response_obeys_and_reports_a_rejection(call, world, variables):
+    world.sandbox.set_fault("status", where="token", status=401, times=1)
+    for _ in range(2):
+        with pytest.raises(RejectedError):
+            in_new_process(ALONE[call])
+    assert world.credential_requests == 1
+
+
+def test_the_test_button_sends_a_request_and_ends_a_shared_rejection(world, rejected_once):
+    start_new_process()
+    # Airflow tests with a random connection id.
+    hook = LoanAuthHook("made-up-random-id")
+    hook.get_connection = lambda _: LoanAuthHook.get_connection(CONN_ID)
+    assert hook.test_connection()[0] is True
+    in_new_process(LoanAuthHook.get_credential)
+    assert (world.logins, world.credential_requests) == (2, 3)
+
+
+def test_reuse_false_logs_in_for_all(world, variables):
+    first = in_new_process(LoanAuthHook.get_credential)
+    second = in_new_process(lambda hook: hook.get_credential(reuse=False))
+    third = in_new_process(LoanAuthHook.get_credential)
+    assert first.value != second.value == third.value
+
+
+@pytest.mark.parametrize(("passed", "logins"), [(1799, 1), (1802, 2)])
+def test_half_of_the_lifetime_must_be_left(passed, logins, world, variables):
+    in_new_process(LoanAuthHook.get_credential)
+    world.pass_time(passed)
+    in_new_process(LoanAuthHook.get_credential)
+    assert world.logins == logins
+
+
+@pytest.mark.parametrize(("passed", "logins"), [(599, 1), (601, 2)])
+def test_without_a_known_lifetime_it_must_be_younger_than_ten_minutes(passed, logins, world, variables):
+    for seconds in (0, passed):
+        world.pass_time(seconds)
+        start_new_process()
+        LoanAuthHook("loanauth_ppe").get_credential()
+    assert world.logins == logins
+
+
+def test_a_connection_can_switch_sharing_off(world, variables, define):
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    define(CONN_ID, connection | {"extra": connection["extra"] | {"share_logins": False}})
+    for _ in range(2):
+        in_new_process(LoanAuthHook.get_credential)
+    assert (world.logins, dict(variables)) == (2, {})
+
+
+def test_without_a_fernet_key_a_process_logs_in_on_its_own(world, variables, fernet):
+    fernet("")
+    for _ in range(2):
+        start_new_process()
+        assert price(world.url, LoanAuth.from_connection(CONN_ID)) == 200
+    assert (world.logins, dict(variables)) == (2, {})
+
+
+def test_without_variables_one_line_says_why_and_a_minute_passes_before_the_next_attempt(world, monkeypatch, logs):
+    store = use(NoVariables(), monkeypatch)
+    reads = []
+    monkeypatch.setattr(
+        "airflow_provider_loanauth.auth.login_variables.read_variable", lambda key: reads.append(key) or store.read(key)
+    )
+    for _ in range(3):
+        LoanAuthHook(CONN_ID).get_credential()
+    assert (world.logins, len(reads)) == (3, 1)
+    world.pass_time(61)
+    LoanAuthHook(CONN_ID).get_credential()
+    assert len(reads) == 2
+    assert logs.text.count("Logins cannot be shared with other tasks (RuntimeError)") == 1
+
+
+@pytest.mark.parametrize("call", [LoanAuthHook.get_credential, *ALONE.values()])
+def test_a_task_that_a_person_has_cleared_tries_once_more(call, world, rejected_once, monkeypatch):
+    monkeypatch.setattr(refresh, "is_cleared_by_person", lambda: True)
+    in_new_process(call)
+    assert world.logins == 1
+
+
+def test_of_many_tasks_with_reuse_false_few_log_in(world, variables):
+    """What another task has requested since a task began is as new. Some begin while the first one logs in."""
+    world.sandbox.set_fault("latency", where="token", seconds=0.3)
+    results = in_threads(8, lambda _: LoanAuthHook(CONN_ID).get_credential(reuse=False).value)
+    assert len(set(results)) == world.logins
+    assert world.logins <= 3
+
+
+def test_no_frame_of_a_failed_request_has_the_shared_credential(world, variables, define):
+    """The flow of httpx is a generator, which runs in frames of httpx."""
+    token = in_new_process(LoanAuthHook.get_credential).value
+    world.pass_time(3570)
+    world.sandbox.set_fault("status", where="token", status=401)
+    for _ in range(2):
+        start_new_process()
+        with (
+            httpx.Client(auth=HttpxLoanAuth.from_connection(CONN_ID)) as client,
+            pytest.raises(RejectedError) as caught,
+        ):
+            client.post(world.url, json=loan())
+        assert leaks(locals_of(caught.value) + messages(caught.value), [token]) == []
+
+
+def test_a_fresh_credential_uses_no_variable(world, variables):
+    auth = LoanAuth(LoanAuthHook(CONN_ID).get_credential())
+    before = (variables.reads, variables.writes)
+    assert {price(world.url, auth) for _ in range(5)} == {200}
+    assert (variables.reads, variables.writes) == before
+
+
+def test_no_variable_has_a_secret_in_plaintext(world, variables):
+    credential = in_new_process(LoanAuthHook.get_credential)
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    text = json.dumps(variables)
+    assert len(variables) == 3
+    for secret in (credential.value, connection["password"], connection["extra"]["client_secret"]):
+        assert secret not in text

@@ -1,0 +1,87 @@
+"""Both token methods against the OAuth 2.0 server of Authlib: the sandbox and the provider do not share a mistake."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from tests.support import masking
+from tests.support.leaks import leaks
+from tests.support.processes import start_new_process
+
+METHODS = {"jwt": "", "los": "los_"}
+
+TEXTS = st.text(
+    st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp", "Zs")) | st.sampled_from("%:é+&=/ "), min_size=1
+)
+VALUES = TEXTS.map(str.strip).filter(lambda text: text.strip("*"))
+#: Authlib decodes these once more (RFC 6749 §2.3.1), and the service does not (`service-interface.md` §4.1).
+CLIENT_VALUES = VALUES.filter(lambda text: not re.search("%[0-9a-fA-F]{2}", text))
+ACCOUNTS = st.fixed_dictionaries(
+    {
+        "username": VALUES,
+        "password": VALUES,
+        "client_id": CLIENT_VALUES.filter(lambda text: ":" not in text),
+        "client_secret": CLIENT_VALUES,
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def server():
+    command = [sys.executable, "-m", "tests.support.oauth_server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        process.terminate()
+
+
+def log_in(server, define, method, account):
+    start_new_process()
+    masking.reset()
+    extra = {"origin": "https://lender.example", "method": method}
+    extra |= {METHODS[method] + name: account[name] for name in ("client_id", "client_secret")}
+    connection = {
+        "conn_type": "loanauth",
+        "host": server,
+        "login": account["username"],
+        "password": account["password"],
+    }
+    define("peer", connection | {"extra": extra})
+    return LoanAuthHook("peer").get_credential()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(account=ACCOUNTS)
+def test_a_peer_accepts_the_right_values(server, define, method, account):
+    requests.put(f"{server}/account", json=account, timeout=30)
+    credential = log_in(server, define, method, account)
+    assert credential.value == requests.get(f"{server}/issued", timeout=30).json()
+    assert (credential.expires_at - credential.issued_at).total_seconds() == pytest.approx(1234, abs=5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(account=ACCOUNTS, name=st.sampled_from(["username", "password", "client_id", "client_secret"]))
+def test_a_peer_rejects_each_wrong_value(server, define, method, account, name):
+    requests.put(f"{server}/account", json=account, timeout=30)
+    wrong = account | {name: f"{account[name]}CANARY-wrong"}
+    with pytest.raises(RejectedError) as caught:
+        log_in(server, define, method, wrong)
+    assert leaks(str(caught.value), ["CANARY-wrong"]) == []
+    assert requests.get(f"{server}/issued", timeout=30).json() is None
+
+
+def test_a_client_secret_is_not_encoded_before_it_is_sent(server, define):
+    """A service that follows RFC 6749 §2.3.1 needs the encoded value in the Connection."""
+    account = {"username": "pat", "password": "made-up", "client_id": "lender", "client_secret": "100%41"}
+    requests.put(f"{server}/account", json=account, timeout=30)
+    with pytest.raises(RejectedError):
+        log_in(server, define, "jwt", account)
+    assert log_in(server, define, "jwt", account | {"client_secret": "100%2541"})

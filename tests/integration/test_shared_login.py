@@ -1,0 +1,145 @@
+"""Real DAG runs in which each task begins like a new process: they share one login through Airflow Variables."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from importlib.metadata import version
+from types import SimpleNamespace
+
+import pytest
+
+from loanauth_sandbox.server import running_sandbox
+from tests.integration.test_dags import run
+from tests.support.airflow_scratch import conn_variable
+from tests.support.leaks import leaks
+from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password
+from tests.support.secret_search import found_in
+
+pytestmark = pytest.mark.xdist_group("dags")
+
+BEFORE_3_1 = version("apache-airflow").startswith(("2.", "3.0."))
+#: Steps that run one after another in one process. Each has a sandbox, so that no login of another step is taken over.
+STEPS = ("share", "reuse", "off", "rejected", "cleared", "forget")
+
+
+def environment(name, sandbox):
+    connections = secret_connections(sandbox.url)
+    used = with_wrong_password(connections["jwt"]) if name in ("rejected", "cleared") else connections["jwt"]
+    unshared = connections["jwt"] | {"extra": connections["jwt"]["extra"] | {"share_logins": False}}
+    return {
+        **dict(conn_variable(f"marked_{method}", connection) for method, connection in connections.items()),
+        **dict([conn_variable("marked_jwt", used), conn_variable("unshared_jwt", unshared)]),
+        "SHARED_STEP": name,
+        "PRICE_URL": f"{sandbox.url}/sandbox/price",
+    }
+
+
+@pytest.fixture(scope="module")
+def steps(metadata_template, tmp_path_factory):
+    """Run all steps; return for each its result and the counters of its sandbox."""
+    home = tmp_path_factory.mktemp("shared")
+    shutil.copy(metadata_template, home)
+    with contextlib.ExitStack() as stack:
+        sandboxes = {name: stack.enter_context(running_sandbox(accounts=[COMPANY])) for name in STEPS}
+        sandboxes["share"].set_fault("short-lived-token", where="token", times=1, lifetime=1)
+        outcomes = run(home, *((name, "shared_dags.py", environment(name, sandboxes[name])) for name in STEPS))
+        counters = {name: sandbox.counters() for name, sandbox in sandboxes.items()}
+    return {
+        name: SimpleNamespace(outcome=outcome, counters=counters[name])
+        for name, outcome in zip(STEPS, outcomes, strict=True)
+    }
+
+
+def succeeded(step, *dag_ids):
+    for dag_id in dag_ids:
+        states = step.outcome.states(dag_id)
+        assert set(states.values()) == {"success"}, states
+
+
+def logins(step):
+    counts = step.counters.authentications
+    return counts.succeeded, counts.rejected
+
+
+def proofs(step):
+    return {name.removesuffix(".json"): json.loads(text) for name, text in step.outcome.proofs.items()}
+
+
+def variables(step):
+    """Return key, description and, if it is not encrypted, the text of each Variable."""
+    return step.outcome.query("select key, description from variable where key like 'loanauth.%' order by key")
+
+
+def test_two_dags_and_each_way_to_use_a_credential_share_one_login_and_one_refresh(steps):
+    step = steps["share"]
+    succeeded(step, "share", "another")
+    # The token of the first login lives for a second. All that come later take the second one over.
+    assert logins(step) == (2, 0)
+    assert step.counters.prices.rejected == 0
+    taken = re.findall(r"Took over the access token that share\.price on \S+ has requested", str(step.outcome.printed))
+    assert len(set(taken)) == 1
+
+
+def test_a_fresh_credential_reads_no_variable(steps):
+    assert proofs(steps["share"])["calls"] == {"fresh": 0, "control": 1}
+
+
+def test_reuse_false_logs_in_for_all(steps):
+    succeeded(steps["reuse"], "reuse")
+    assert logins(steps["reuse"]) == (2, 0)
+
+
+def test_a_connection_can_switch_sharing_off(steps):
+    succeeded(steps["off"], "off")
+    assert logins(steps["off"]) == (3, 0)
+    assert not [key for key, _ in variables(steps["off"]) if "unshared" in key]
+
+
+def test_a_wrong_password_is_sent_once_by_all_dags_until_the_variable_is_deleted(steps):
+    step = steps["rejected"]
+    # Two operators, two pricing tasks, and after the Variable was deleted one more operator.
+    assert logins(step) == (0, 2)
+    for dag_id in ("rejected_one", "rejected_two"):
+        message = proofs(step)[dag_id]["message"]
+        assert "Nothing was sent this time, because rejected_one.authenticate on " in message
+        assert re.search(r"delete the Variable 'loanauth\.login\.jwt\.marked_jwt\.[0-9a-f]{16}'", message)
+        assert proofs(step)[dag_id]["status"] == 400
+
+
+def test_clearing_by_a_person_is_told_from_an_automatic_retry(steps):
+    tries = proofs(steps["cleared"])
+    assert tries["tries"] == [False, True]
+    # On 2.11 and 3.0, `dags test` does not know the task's retries when it clears it, so the third try is the last one.
+    assert tries["tries_with_retries"] == [False, False, *([False] if BEFORE_3_1 else [True, False])]
+
+
+def test_a_task_that_a_person_has_cleared_tries_once_more(steps):
+    assert logins(steps["cleared"]) == (0, 2)
+
+
+def test_the_variables_of_a_connection(steps):
+    keys = [key for key, _ in variables(steps["reuse"]) if ".marked_jwt" in key]
+    # One readable Variable; each step of this test has its own address, and so its own pair.
+    assert keys.count("loanauth.jwt.marked_jwt") == 1
+    assert sum(key.startswith("loanauth.login.jwt.marked_jwt.") for key in keys) == 2
+    assert sum(key.startswith("loanauth.claim.jwt.marked_jwt.") for key in keys) == 2
+    assert all("Deleting it is safe" in description for _, description in variables(steps["reuse"]))
+
+
+def test_forgetting_deletes_the_shared_login(steps):
+    succeeded(steps["forget"], "forget_shared")
+    assert logins(steps["forget"]) == (2, 0)
+    assert variables(steps["forget"]) == []
+
+
+def test_no_secret_is_anywhere(steps):
+    """The database, the logs and the printed output of all steps."""
+    texts = steps["forget"].outcome.octets
+    texts |= {name: step.outcome.octets["printed"] for name, step in steps.items()}
+    texts |= {f"{name} database": (step.outcome.out / "airflow.db").read_bytes() for name, step in steps.items()}
+    for name, octets in texts.items():
+        assert found_in(octets, SECRETS) == [], name
+        assert leaks(octets.decode("utf-8", "replace"), []) == [], name

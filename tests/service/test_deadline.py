@@ -1,0 +1,312 @@
+"""Every request ends within its deadline, whatever a service or a proxy sends. Nothing is left, and little is kept."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import ssl
+import threading
+import time
+import tracemalloc
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+import trustme
+
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.service.protocol import parse_response
+from airflow_provider_loanauth.service.transport import Transport
+from tests.support.leaks import leaks, messages
+from tests.support.loopback import Loopback, json_response
+from tests.support.secret_accounts import SECRETS
+from tests.support.wire_requests import secret_request, token_request
+
+NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
+TIMEOUT = 0.3  # seconds: the setting
+LIMIT = 30.0  # seconds after which a test fails, far more than any request takes
+MIB = 1024 * 1024
+SLOW, FAST = 0.02, 0.0  # seconds between two octets
+
+
+def outcomes(requests, *, timeout=TIMEOUT):
+    """Send requests at the same time, and return what each raises or returns. Fail if one does not end."""
+    found = {}
+
+    def send(index, request):
+        try:
+            with Transport(timeout=timeout, verify=True) as transport:
+                found[index] = parse_response(request, transport.send(request), now=NOW)
+        except LoanAuthError as error:
+            found[index] = error
+
+    threads = [threading.Thread(target=send, args=item, daemon=True) for item in enumerate(requests)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+        assert not thread.is_alive(), "the request does not end"
+    errors = [result for result in found.values() if isinstance(result, LoanAuthError)]
+    assert leaks("".join(map(messages, errors)), SECRETS.values()) == []
+    return [found[index] for index in range(len(requests))]
+
+
+def outcome(request, **options):
+    return outcomes([request], **options)[0]
+
+
+def endless(start, repeated, pace):
+    """Return a response that begins with ``start`` and never ends."""
+
+    def respond(connection, stopped):
+        connection.sendall(start)
+        octets = repeated if pace else repeated * (65536 // len(repeated))
+        while not stopped.wait(pace):
+            connection.sendall(octets)
+
+    return respond
+
+
+def silent(connection, stopped):
+    stopped.wait(LIMIT)
+
+
+@pytest.fixture
+def tls(tmp_path, monkeypatch):
+    """Return a function that makes a server use TLS; clients trust its certificate."""
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    bundle = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(bundle))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
+    return lambda connection, stopped: context.wrap_socket(connection, server_side=True)
+
+
+CHUNKED = b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n"
+GZIP = b"HTTP/1.1 %d X\r\nContent-Encoding: gzip\r\n\r\n"
+#: Bodies: what comes first, and what is repeated without end.
+BODIES = {
+    "octets": (b"HTTP/1.1 %d X\r\n\r\n", b" "),
+    "octets of a stated length": (b"HTTP/1.1 %d X\r\nContent-Length: 999999999\r\n\r\n", b" "),
+    "chunks": (CHUNKED, b"1\r\n \r\n"),
+    "a chunk size": (CHUNKED + b"1;", b"a"),
+    "zeros before a chunk size": (CHUNKED, b"0"),
+    "trailers": (CHUNKED + b"0\r\n", b"X: y\r\n"),
+    "a trailer": (CHUNKED + b"0\r\nX: ", b"y"),
+    "gzip members": (GZIP, gzip.compress(b"")),
+    "deflate blocks": (GZIP + b"\x1f\x8b\x08" + bytes(7), b"\x00\x00\x00\xff\xff"),
+    "a gzip header": (GZIP + b"\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\x00", b"n"),
+}
+HEADS = {
+    "a status line": (b"HTTP/1.1 ", b"2"),
+    "a reason": (b"HTTP/1.1 %d ", b"y"),
+    "a header": (b"HTTP/1.1 %d X\r\nX: ", b"y"),
+    "headers": (b"HTTP/1.1 %d X\r\n", b"X: y\r\n"),
+    "headers of 100 Continue": (b"HTTP/1.1 100 Continue\r\n", b"X: y\r\n"),
+    "100 Continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "no HTTP": (b"", b"x"),
+}
+
+
+def outcomes_by_status(start, repeated, pace):
+    """Return what is raised for a response without end with the status 200, and with 401."""
+    with Loopback() as one, Loopback() as other:
+        one.responses = [endless(start.replace(b"%d", b"200"), repeated, pace)]
+        other.responses = [endless(start.replace(b"%d", b"401"), repeated, pace)]
+        return outcomes([token_request(one.url), token_request(other.url)])
+
+
+@pytest.mark.parametrize("pace", [SLOW, FAST], ids=["slow", "fast"])
+@pytest.mark.parametrize("body", BODIES)
+def test_endless_bodies(body, pace):
+    """A rejection is one whatever its body does."""
+    accepted, rejection = outcomes_by_status(*BODIES[body], pace)
+    # Too large, too late, or over the library's limit for a line.
+    assert type(accepted) in ((UnavailableError,) if pace else (UnavailableError, ResponseError))
+    assert (type(rejection), rejection.status) == (RejectedError, 401)
+    if pace:
+        assert "body of its response did not arrive within the time set in Timeout" in str(accepted)
+
+
+@pytest.mark.parametrize("pace", [SLOW, FAST], ids=["slow", "fast"])
+@pytest.mark.parametrize("head", HEADS)
+def test_endless_heads(head, pace):
+    """The request is not sent again: the service may have counted a failed login."""
+    for error in outcomes_by_status(*HEADS[head], pace):
+        assert type(error) is ResponseError
+        assert "The service responded, but the head of its response " in str(error)
+        if pace:
+            assert "did not arrive within the time set in Timeout" in str(error)
+
+
+def test_with_tls(tls):
+    with Loopback(tls) as service, Loopback(tls) as other:
+        service.responses = [endless(b"HTTP/1.1 401 X\r\n\r\n", b" ", SLOW)]
+        other.responses = [endless(b"HTTP/1.1 200 X\r\nX: ", b"y", SLOW)]
+        addresses = [one.url.replace("http:", "https:") for one in (service, other)]
+        rejection, late = outcomes([token_request(address) for address in addresses])
+    assert type(rejection) is RejectedError
+    assert type(late) is ResponseError
+
+
+def test_no_response(loopback):
+    loopback.responses = [silent]
+    error = outcome(token_request(loopback.url))
+    assert type(error) is UnavailableError
+    assert "did not respond within the time set in Timeout" in str(error)
+
+
+def test_a_service_that_does_not_read():
+    def accept(connection, stopped):
+        stopped.wait(LIMIT)
+        return connection
+
+    with Loopback(accept) as server:
+        request = token_request(server.url)
+        error = outcome(replace(request, form=(*request.form, ("more", "x" * 16 * MIB))))
+    assert type(error) is UnavailableError
+    assert "did not respond within the time set in Timeout" in str(error)
+
+
+@pytest.mark.parametrize("octet", [b"", b"\0"], ids=["nothing", "octet by octet"])
+def test_a_tls_handshake_without_end(octet):
+    def accept(connection, stopped):
+        # The header of a record of 16 KiB.
+        connection.sendall(octet and b"\x16\x03\x03\x40\x00")
+        while not stopped.wait(SLOW):
+            connection.sendall(octet)
+        return connection
+
+    with Loopback(accept) as server:
+        error = outcome(token_request(server.url.replace("http:", "https:")))
+    assert type(error) is UnavailableError
+    assert "did not respond within the time set in Timeout" in str(error)
+
+
+@pytest.mark.parametrize("pace", [SLOW, FAST], ids=["slow", "fast"])
+@pytest.mark.parametrize(
+    ("start", "repeated"),
+    [(b"HTTP/1.1 200 ", b"O"), (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"), (b"HTTP/1.1 401 X\r\nX: ", b"y")],
+)
+def test_a_proxy_that_sends_without_end(start, repeated, pace, loopback, monkeypatch):
+    """Nothing that a proxy says before it has made the connection is a response of the service."""
+    monkeypatch.setenv("HTTPS_PROXY", loopback.url)
+    loopback.responses = [endless(start, repeated, pace)]
+    error = outcome(token_request("https://auth.example"))
+    assert (type(error), error.status) == (UnavailableError, None)
+    assert loopback.requests[0].startswith(b"CONNECT auth.example:443")
+
+
+# --- what is left
+
+
+def descriptors():
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_nothing_is_left_after_200_requests_that_ran_out_of_time(loopback):
+    """A sensor may poke for a week."""
+    start, repeated = BODIES["trailers"]
+    loopback.responses = [endless(start.replace(b"%d", b"200"), repeated, FAST) for _ in range(201)]
+    threads, files = threading.active_count(), None
+    for _ in range(201):
+        assert isinstance(outcome(secret_request(loopback.url), timeout=0.01), (UnavailableError, ResponseError))
+        # What the first request opens for the process does not count.
+        files = descriptors() if files is None else files
+        assert threading.active_count() == threads
+    # The server may not have closed its side yet.
+    wait_for(lambda: descriptors() <= files)
+
+
+def test_the_time_out_of_a_task_interrupts_a_request(loopback):
+    """Airflow raises it from a signal handler, as a BaseException. No file and no thread is left."""
+
+    class TimeOut(BaseException):
+        pass
+
+    def interrupt(*_):
+        raise TimeOut
+
+    def respond(connection, stopped):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        stopped.wait(LIMIT)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        loopback.responses = [respond]
+        files, threads = descriptors(), threading.active_count()
+        with Transport(timeout=LIMIT, verify=True) as transport, pytest.raises(TimeOut):
+            transport.send(secret_request(loopback.url))
+        assert threading.active_count() == threads
+        # The server's side is still open.
+        assert descriptors() <= files + 1
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_each_request_has_its_own_connection(loopback):
+    """The service keeps each connection open, but the deadline is that of one request."""
+    next_octets = []
+
+    def respond(connection, stopped):
+        connection.sendall(json_response(b"{}").replace(b"Connection: close\r\n", b""))
+        next_octets.append(connection.recv(1))
+
+    loopback.responses = [respond] * 2
+    with Transport(timeout=LIMIT, verify=True) as transport:
+        assert [transport.send(secret_request(loopback.url)).status for _ in range(2)] == [200, 200]
+    wait_for(lambda: next_octets == [b"", b""])
+
+
+# --- memory
+
+
+BOMBS = {
+    "identity": (b"", [b" " * 65536] * 1024),
+    "gzip": (b"Content-Encoding: gzip\r\n", [gzip.compress(bytes(128 * MIB))]),
+    "gzip, gzip": (b"Content-Encoding: gzip, gzip\r\n", [gzip.compress(gzip.compress(bytes(128 * MIB)))]),
+    "gzip in two headers": (
+        b"Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n",
+        [gzip.compress(gzip.compress(bytes(128 * MIB)))],
+    ),
+    "many members": (b"Content-Encoding: gzip\r\n", [gzip.compress(bytes(65536)) * 2048]),
+    "digits of a chunk size": (b"Transfer-Encoding: chunked\r\n", [b"f" * 65536] * 1024),
+    "a huge chunk": (b"Transfer-Encoding: chunked\r\n", [b"7fffffffffffffff\r\n", *[b" " * 65536] * 1024]),
+    "a huge length": (b"Content-Length: 9223372036854775807\r\n", [b" " * 65536] * 1024),
+    "a trailer": (b"Transfer-Encoding: chunked\r\n", [b"2\r\n{}\r\n0\r\nX: ", *[b"y" * 65536] * 1024]),
+    "a header": (b"X: ", [b"y" * 65536] * 1024),
+    "headers": (b"", [b"", *[b"X: " + b"y" * 65_000 + b"\r\n"] * 1024]),
+    "as many headers as possible": (b"", [*[b"Set-Cookie: " + b"y=1;" * 16_000 + b"\r\n"] * 98, b"\r\nno JSON"]),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_memory(bomb, loopback):
+    header, parts = BOMBS[bomb]
+
+    def respond(connection, stopped):
+        end_of_head = b"" if "header" in bomb and "two" not in bomb else b"\r\n"
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + header + end_of_head)
+        for part in parts:
+            connection.sendall(part)
+
+    loopback.responses = [b"", respond]
+    # Modules that are imported on the way must not count.
+    outcome(secret_request(loopback.url))
+    tracemalloc.start()
+    try:
+        error = outcome(secret_request(loopback.url), timeout=LIMIT)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(error, (ResponseError, UnavailableError))
+    assert peak < 64 * MIB

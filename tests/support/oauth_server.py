@@ -1,0 +1,104 @@
+"""
+``python -m tests.support.oauth_server``: an OAuth 2.0 server of Authlib, which shares no code with the sandbox.
+
+It prints its port. ``PUT /account`` sets the one client and user that it knows.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import uvicorn
+from authlib.oauth2.rfc6749 import AuthorizationServer, ClientMixin, OAuth2Request
+from authlib.oauth2.rfc6749.grants import ResourceOwnerPasswordCredentialsGrant
+from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
+from authlib.oauth2.rfc6750 import BearerTokenGenerator
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+account = {}
+
+
+class Client(ClientMixin):
+    def check_client_secret(self, client_secret):
+        return client_secret == account["client_secret"]
+
+    def check_endpoint_auth_method(self, method, endpoint):
+        return method == "client_secret_basic"
+
+    def check_grant_type(self, grant_type):
+        return grant_type == "password"
+
+    def get_allowed_scope(self, scope):
+        return ""
+
+
+class FormRequest(OAuth2Request):
+    def __init__(self, request, form):
+        super().__init__(request.method, str(request.url), headers=request.headers)
+        self.payload = BasicOAuth2Payload(form)
+
+    @property
+    def form(self):
+        return self.payload.data
+
+
+class PasswordGrant(ResourceOwnerPasswordCredentialsGrant):
+    TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic",)
+
+    def authenticate_user(self, username, password):
+        return (username, password) == (account["username"], account["password"])
+
+
+class Server(AuthorizationServer):
+    def query_client(self, client_id):
+        return Client() if client_id == account["client_id"] else None
+
+    def save_token(self, token, request):
+        account["issued"] = token["access_token"]
+
+    def create_oauth2_request(self, request):
+        return request
+
+    def handle_response(self, status, body, headers):
+        return JSONResponse(body, status, dict(headers))
+
+    def send_signal(self, name, *args, **kwargs):
+        pass
+
+
+server = Server()
+server.register_grant(PasswordGrant)
+server.register_token_generator(
+    "default", BearerTokenGenerator(lambda **_: os.urandom(16).hex(), expires_generator=lambda *_: 1234)
+)
+
+
+async def token(request):
+    async with request.form() as form:
+        return server.create_token_response(FormRequest(request, dict(form)))
+
+
+async def set_account(request):
+    account.clear()
+    account.update(await request.json())
+    return JSONResponse({})
+
+
+async def get_issued(request):
+    return JSONResponse(account.get("issued"))
+
+
+if __name__ == "__main__":
+    # Authlib accepts only https otherwise.
+    os.environ["AUTHLIB_INSECURE_TRANSPORT"] = "1"
+    routes = [
+        Route("/oauth/token", token, methods=["POST"]),
+        Route("/account", set_account, methods=["PUT"]),
+        Route("/issued", get_issued),
+    ]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        print(listening.getsockname()[1], flush=True)  # noqa: T201 - for the test that started it
+        uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="warning")).run(sockets=[listening])

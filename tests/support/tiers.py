@@ -1,0 +1,70 @@
+"""
+Which tests start programs or run DAGs: those whose code, or that of their fixtures and helpers, names a starter.
+
+And which ones test files of this repository, so that they give the same result on every Airflow.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from types import CodeType
+
+#: Modules that start programs. A test that only forks itself is quick.
+STARTERS = {"subprocess", "multiprocessing"}
+#: Tests of docs, releases and programs for maintainers. The matrix runs them on the newest Airflow only.
+ONCE = {
+    "test_clean_targets",
+    "test_deploying",
+    "test_doc_links",
+    "test_e2e",
+    "test_packaging",
+    "test_reference",
+    "test_release",
+    "test_reproducible",
+    "test_sbom",
+    "test_troubleshooting",
+    "test_ctrl_c_in_the_middle_leaves_nothing_running",
+    "test_python_has_the_right_types",
+}
+#: The packages whose helpers are searched.
+OWN = ("tests", "test_", "scripts", "e2e", "benchmarks")
+
+
+def starts_programs(item):
+    """Return whether a test, a fixture that it uses, or a helper of one of them starts a program."""
+    fixtures = [definition.func for found in item._fixtureinfo.name2fixturedefs.values() for definition in found]
+    return any(map(_starts, [item.function, *fixtures]))
+
+
+def runs_once(item):
+    """Return whether a test of ``tests/project`` does not depend on the version of Airflow."""
+    folder, _, module = item.module.__name__.rpartition(".")
+    return folder == "tests.project" and not ONCE.isdisjoint({module, item.function.__name__})
+
+
+@functools.cache
+def _starts(function):
+    found, pending = set(), [inspect.unwrap(function)]
+    while pending:
+        one = pending.pop()
+        if one in found or not getattr(one, "__module__", "").startswith(OWN):
+            continue
+        found.add(one)
+        if inspect.isclass(one):
+            pending += filter(inspect.isfunction, vars(one).values())
+            continue
+        names = set(_names(one.__code__))
+        if names & STARTERS:
+            return True
+        values = [one.__globals__.get(name) for name in names]
+        values += [getattr(module, name, None) for module in filter(inspect.ismodule, values) for name in names]
+        pending += [inspect.unwrap(value) for value in values if inspect.isfunction(value) or inspect.isclass(value)]
+    return False
+
+
+def _names(code):
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
