@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class KnownLeak:
-    """
-    A leak of Airflow itself, which no provider can prevent.
-
-    :param secret: prefix of the secret's name
-    :param place: prefix of the place's name
-    :param reason: what Airflow does there
-    """
+    """A leak of Airflow itself, which no provider can prevent."""
 
     secret: str
     place: str
@@ -38,12 +32,7 @@ class KnownLeak:
 
 @dataclass
 class Audit:
-    """
-    One search of many places for all secrets.
-
-    :param secrets: each secret, by name
-    :param known: the leaks of Airflow itself
-    """
+    """One search of many places for all secrets."""
 
     secrets: dict[str, str]
     known: list[KnownLeak] = field(default_factory=list)
@@ -85,11 +74,7 @@ class Audit:
             self.search("database file", file.name, file.read_bytes())
 
     def search_files(self, kind: str, directory: Path, *, but: tuple[str, ...] = ()) -> None:
-        """
-        Search every file below a directory.
-
-        :param but: prefixes of the names of files to leave out
-        """
+        """Search every file below a directory."""
         for file in sorted(directory.rglob("*")):
             if file.is_file() and not file.is_symlink() and not file.name.startswith(but or ("\0",)):
                 self.search(kind, str(file.relative_to(directory)), file.read_bytes())

@@ -36,11 +36,7 @@ SIZE = {"width": 1200, "height": 720}
 
 
 class BrowserUser:
-    """
-    One user of one Airflow.
-
-    :param screenshots: directory for screenshots
-    """
+    """One user of one Airflow."""
 
     def __init__(self, page: Page, airflow: Airflow, screenshots: Path) -> None:
         self.page = page
@@ -64,12 +60,7 @@ class BrowserUser:
         return self.page.locator("body").inner_text()
 
     def screenshot(self, name: str, *, of: Locator | None = None, height: int | None = None) -> None:
-        """
-        Take a screenshot for the documentation.
-
-        :param of: the part of the page to show; None: the visible part
-        :param height: number of pixels from the top to show; None: all
-        """
+        """Take a screenshot for the documentation."""
         path = self.screenshots / f"{name}.png"
         if of is not None:
             of.screenshot(path=path, animations="disabled")
@@ -80,12 +71,7 @@ class BrowserUser:
             self.page.screenshot(path=path, animations="disabled")
 
     def add_connection(self, conn_id: str, fields: dict[str, str], method: str) -> None:
-        """
-        Fill in the form and save it.
-
-        :param fields: text for each field, by attribute of the Connection or name in its extra
-        :param method: text of the option to choose in the drop-down list
-        """
+        """Fill in the form and save it."""
         self.page.get_by_role("button", name="Add Connection").click()
         form = self.page.get_by_role("dialog")
         form.get_by_label("Connection ID").fill(conn_id)
@@ -123,12 +109,7 @@ class BrowserUser:
         form.wait_for(state="hidden")
 
     def test_connection(self, conn_id: str, screenshot: str | None = None) -> str:
-        """
-        Press the Test button.
-
-        :param screenshot: name of a screenshot to take of the result
-        :return: the message that the page shows
-        """
+        """Press the Test button."""
         self.page.goto(f"{self.airflow.url}/connections")
         row = self.page.get_by_role("row").filter(has_text=conn_id)
         row.get_by_role("button", name="Test Connection").click()
@@ -162,14 +143,7 @@ class BrowserUser:
         return run_id
 
     def open_page(self, name: str, path: str, expected: str) -> str:
-        """
-        Open a page and save it.
-
-        :param name: to save it under
-        :param path: relative to the UI's base URL
-        :param expected: text that the page shows once it has loaded
-        :return: all of its text
-        """
+        """Open a page and save it."""
         self.page.goto(f"{self.airflow.url}{path}")
         self.page.get_by_text(expected).first.wait_for()
         self.page.wait_for_load_state("networkidle")
@@ -178,11 +152,7 @@ class BrowserUser:
 
 @contextmanager
 def browser_user(airflow: Airflow, screenshots: Path) -> Iterator[BrowserUser]:
-    """
-    Open a browser with an empty profile.
-
-    :raises EndToEndError: no browser is installed, or a page does not show what it should
-    """
+    """Open a browser with an empty profile."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         raise EndToEndError("Chromium is not installed (on Debian and Ubuntu: the package chromium)")

@@ -42,12 +42,7 @@ def hostname() -> str:
 
 
 class CeleryAirflow(Airflow):
-    """
-    One Airflow with CeleryExecutor. Other parameters are those of :class:`Airflow`.
-
-    :param postgresql: the metadata database
-    :param redis: broker and result backend
-    """
+    """One Airflow with CeleryExecutor. Other parameters are those of :class:`Airflow`."""
 
     def __init__(
         self,
@@ -119,11 +114,7 @@ class CeleryAirflow(Airflow):
         return self.home.parent / host
 
     def worker_environment(self, host: str) -> dict[str, str]:
-        """
-        Return the environment of a worker.
-
-        :raises ProgramError: it has the address of the metadata database or the key that signs tokens, on Airflow 3
-        """
+        """Return the environment of a worker."""
         environment = {
             name: value
             for name, value in self.environment.items()
@@ -141,11 +132,7 @@ class CeleryAirflow(Airflow):
         return environment
 
     def start_worker(self, programs: Programs, host: str) -> None:
-        """
-        Start a worker, and wait until it is ready.
-
-        :raises ProgramError: it does not start
-        """
+        """Start a worker, and wait until it is ready."""
         self.worker_home(host).mkdir(exist_ok=True)
         log = programs.log(host)
         before = log.read_bytes().count(READY) if log.exists() else 0
@@ -169,9 +156,5 @@ class CeleryAirflow(Airflow):
         programs.kill(self.servers["api-server"])
 
     def start_api_server(self, programs: Programs) -> None:
-        """
-        Start the API server again, and wait until it is healthy.
-
-        :raises ProgramError: it does not start
-        """
+        """Start the API server again, and wait until it is healthy."""
         self.wait_until_healthy(programs, [self.run(programs, "api-server")])

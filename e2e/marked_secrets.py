@@ -88,12 +88,7 @@ MARKED_SECRETS = {
 
 @dataclass
 class Recorder:
-    """
-    Records every secret that the sandbox issues.
-
-    :param step: the current step of the run; the name of each secret begins with it
-    :param issued: the secrets by name
-    """
+    """Records every secret that the sandbox issues."""
 
     step: str = "start"
     issued: dict[str, str] = field(default_factory=dict)

@@ -19,13 +19,7 @@ END = b"end"
 
 
 class Metric(NamedTuple):
-    """
-    A metric of this package.
-
-    :param seconds: when it arrived, in seconds since the server was started
-    :param name: its name, without ``airflow.loanauth.``
-    :param value: its value
-    """
+    """A metric of this package."""
 
     seconds: float
     name: str
@@ -94,12 +88,7 @@ class MetricsServer:
 
 
 def draw(metrics: list[Metric], path: Path) -> None:
-    """
-    Draw the metrics of a run.
-
-    :param metrics: the metrics
-    :param path: the PNG file to write
-    """
+    """Draw the metrics of a run."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 7.5), layout="constrained")

@@ -12,12 +12,7 @@ if TYPE_CHECKING:
 
 
 def collect_responses(airflow: Airflow, runs: list[tuple[str, str]]) -> dict[str, str]:
-    """
-    Request every resource that may contain data of these runs.
-
-    :param runs: pairs of DAG id and run id
-    :return: the body of each response as text, by path and status code
-    """
+    """Request every resource that may contain data of these runs."""
     responses = {}
     for path in [*_general_paths(airflow), *(path for run in runs for path in _run_paths(airflow, *run))]:
         status, text = airflow.request("GET", path, text=True)

@@ -4,8 +4,8 @@ Run end-to-end tests on real Airflow installations (``make e2e``).
 On Airflow 3.3, a browser adds the Connection in its form, presses Test, runs an example DAG, and opens XCom and
 rendered templates. Sensors wait for the service, and the metrics and spans of the run are checked; the metrics are
 drawn. On 2.11 to 3.2, requests to the REST API do the same, without the sensors, the metrics and the spans. On each
-version, a task is cleared after its token has expired, tasks print secrets, and the command line checks Connections and
-captures responses. Then the leak audit searches everything that was stored or sent.
+version, a task is cleared after its token has expired, tasks print secrets, and the command line checks
+Connections. Then the leak audit searches everything that was stored or sent.
 
 This process keeps issued secrets in its memory only. All files are written to one scratch directory, and all
 programs are stopped at the end.
@@ -147,16 +147,7 @@ def run_in_browser(run: Run, screenshots: Path) -> None:
 
 
 def end_to_end(directory: Path, versions: Sequence[str], screenshots: Path) -> list[str]:
-    """
-    Run all steps and the leak audit on each version.
-
-    :param directory: scratch directory, which is deleted first
-    :param screenshots: directory for screenshots
-    :return: a sentence for each problem that the leak audit found
-    :raises EndToEndError: a step failed
-    :raises MatrixError: the environment of a version cannot be set up
-    :raises ProgramError: a program failed
-    """
+    """Run all steps and the leak audit on each version."""
     if directory.exists():
         shutil.rmtree(directory)
     logs = directory / "logs"

@@ -60,12 +60,7 @@ class Scenarios:
         self.sandbox = batches.sandbox
 
     def run(self, names: Sequence[str]) -> list[str]:
-        """
-        Run scenarios.
-
-        :param names: letters; one that is repeated runs again
-        :return: a sentence for each condition that failed
-        """
+        """Run scenarios."""
         problems = []
         scenarios: dict[str, tuple[str, Callable[[str], list[str]]]] = {
             "a": (f"{MANY} tasks", self.many_tasks),
@@ -223,13 +218,7 @@ class Scenarios:
 def audit(
     directory: Path, recorder: Recorder, contents: list[tuple[str, str, bytes]], homes: Sequence[str]
 ) -> tuple[Audit, list[str]]:
-    """
-    Search everything that was stored for every secret.
-
-    :param contents: kind, name and content of each place that is not a file
-    :param homes: names of the home directories
-    :return: the audit, and a sentence for each leak
-    """
+    """Search everything that was stored for every secret."""
     kinds = {kind for kind, _, _ in contents} | {"Redis", "logs", *homes}
     known = [KnownLeak("control", f"{kind}: ", "the search finds nothing in such places") for kind in sorted(kinds)]
     changed = {"changed password": CHANGED_PASSWORD, "control": DAG_ID}
@@ -244,13 +233,7 @@ def audit(
 
 
 def run(version: str, directory: Path, scenarios: Sequence[str]) -> list[str]:
-    """
-    Run the scenarios and the leak audit on one Airflow.
-
-    :param directory: an empty scratch directory
-    :param scenarios: letters
-    :return: a sentence for each problem
-    """
+    """Run the scenarios and the leak audit on one Airflow."""
     started = time.monotonic()
     python = str(environment(version, ONE_PYTHON[version], "e2e-celery"))
     home, logs, dags = directory / "home", directory / "logs", directory / "dags"

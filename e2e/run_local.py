@@ -35,12 +35,7 @@ VERSIONS = ("2.11", "3.0", "3.1", "3.2", "3.3")
 
 
 def run(version: str, directory: Path) -> list[str]:
-    """
-    Run the batch on one Airflow, and print its result.
-
-    :param directory: an empty scratch directory
-    :return: a sentence for each condition that does not hold
-    """
+    """Run the batch on one Airflow, and print its result."""
     started = time.monotonic()
     python = str(environment(version, ONE_PYTHON[version], "e2e-celery"))
     home, logs = directory / "home", directory / "logs"

@@ -61,14 +61,7 @@ def _postgresql_programs() -> Path | None:
 
 @dataclass(frozen=True)
 class PostgreSQL:
-    """
-    A running PostgreSQL with one empty database.
-
-    :param programs: directory of ``psql``
-    :param port: port of the loopback address
-    :param password: password of the user ``airflow``
-    :param data: data directory
-    """
+    """A running PostgreSQL with one empty database."""
 
     programs: Path
     port: int
@@ -81,12 +74,7 @@ class PostgreSQL:
         return f"postgresql+psycopg2://airflow:{self.password}@127.0.0.1:{self.port}/postgres"
 
     def query(self, sql: str) -> bytes:
-        """
-        Run a query with ``psql``.
-
-        :return: the output; each row is a line, with ``|`` between columns
-        :raises ProgramError: the query fails
-        """
+        """Run a query with ``psql``."""
         done = subprocess.run(  # noqa: S603 - psql
             [self.programs / "psql", "-XAt", "-v", "ON_ERROR_STOP=1", "-c", sql],
             env=os.environ
@@ -117,12 +105,7 @@ class PostgreSQL:
 
 
 def start_postgresql(programs: Programs, directory: Path) -> PostgreSQL:
-    """
-    Start PostgreSQL.
-
-    :param directory: directory for the data, which other users of the machine must be able to enter
-    :raises ProgramError: it does not start, or is not installed
-    """
+    """Start PostgreSQL."""
     binaries = _postgresql_programs()
     if binaries is None:
         raise ProgramError(missing_servers())
@@ -166,13 +149,7 @@ def start_postgresql(programs: Programs, directory: Path) -> PostgreSQL:
 
 @dataclass(frozen=True)
 class Redis:
-    """
-    A running Redis.
-
-    :param port: port of the loopback address
-    :param password: its password
-    :param data: directory of the file to which it appends each command
-    """
+    """A running Redis."""
 
     port: int
     password: str
@@ -193,12 +170,7 @@ class Redis:
 
 
 def start_redis(programs: Programs, directory: Path) -> Redis:
-    """
-    Start Redis.
-
-    :param directory: directory for the data
-    :raises ProgramError: it does not start, or is not installed
-    """
+    """Start Redis."""
     binary = shutil.which("redis-server")
     if binary is None:
         raise ProgramError(missing_servers())

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
 
 class SpanCollector(ThreadingHTTPServer):
-    """
-    A collector of OpenTelemetry on a loopback port, which keeps everything that it receives. Use it in a ``with``
+    """A collector of OpenTelemetry on a loopback port, which keeps everything that it receives. Use it in a ``with``
     statement.
     """
 

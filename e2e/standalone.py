@@ -31,17 +31,7 @@ def free_port() -> int:
 
 
 class Airflow:
-    """
-    One Airflow with a home directory, a metadata database and one user of its own.
-
-    :param version: such as ``3.3``
-    :param python: the Python of the environment in which it is installed
-    :param home: an empty directory
-    :param environment: additional environment variables
-    :param fernet_key: ``[core] fernet_key``
-    :param password: password of the user
-    :param database: address of the metadata database for SQLAlchemy; None: SQLite in the home directory
-    """
+    """One Airflow with a home directory, a metadata database and one user of its own."""
 
     #: The commands that run until the end.
     components: tuple[tuple[str, ...], ...] = (("standalone",),)
@@ -117,11 +107,7 @@ class Airflow:
         }
 
     def start(self, programs: Programs) -> None:
-        """
-        Start every component, wait until each is healthy, and log in.
-
-        :raises ProgramError: Airflow does not start
-        """
+        """Start every component, wait until each is healthy, and log in."""
         self.home.mkdir(parents=True, exist_ok=True)
         migrate = self.run(programs, "db", "migrate")
         programs.wait("airflow db migrate", lambda: programs.succeeded(*migrate), seconds=START_TIMEOUT)
@@ -134,12 +120,7 @@ class Airflow:
         self._log_in()
 
     def wait_until_healthy(self, programs: Programs, started: list[tuple[str, Any]]) -> None:
-        """
-        Wait until each component is healthy.
-
-        :param started: what ``run`` returned for the components that were started
-        :raises ProgramError: it takes too long, or a component has ended
-        """
+        """Wait until each component is healthy."""
         programs.wait(
             f"Airflow {self.version}",
             lambda: self._is_healthy() or any(programs.succeeded(*one) for one in started),
@@ -179,16 +160,7 @@ class Airflow:
     def request(
         self, method: str, path: str, body: Any = None, *, text: bool = False, headers: dict[str, str] | None = None
     ) -> tuple[int, Any]:
-        """
-        Send a request.
-
-        :param path: relative to the API's base URL, or a whole URL
-        :param body: sent as JSON
-        :param text: return the body of the response as text, without parsing JSON
-        :param headers: additional headers
-        :return: status code and body
-        :raises OSError: there is no response
-        """
+        """Send a request."""
         request = Request(  # noqa: S310 - a loopback address
             path if path.startswith("http") else f"{self.api}{path}",
             method=method,
@@ -215,12 +187,7 @@ class Airflow:
         return self.request("GET", path)
 
     def test_on_a_worker(self, programs: Programs, connection: dict[str, Any]) -> str:
-        """
-        Have a worker test a connection, which Airflow 3.3 supports.
-
-        :return: state and message
-        :raises ProgramError: Airflow rejects the request, or the test takes too long
-        """
+        """Have a worker test a connection, which Airflow 3.3 supports."""
         status, response = self.request("POST", "/connections/enqueue-test", connection)
         if "token" not in response:
             raise ProgramError(f"Airflow {self.version} does not enqueue a test: {status} {response}")
@@ -245,12 +212,7 @@ class Airflow:
         self.request("PATCH", f"/dags/{dag_id}", {"is_paused": False})
 
     def trigger(self, dag_id: str, run_id: str, params: dict[str, str]) -> None:
-        """
-        Start a DAG run.
-
-        :param params: parameters of the run
-        :raises ProgramError: Airflow rejects it
-        """
+        """Start a DAG run."""
         body: dict[str, Any] = {"dag_run_id": run_id, "conf": params}
         if not self.is_airflow_2:
             body["logical_date"] = None
@@ -259,11 +221,7 @@ class Airflow:
             raise ProgramError(f"Airflow {self.version} does not run {dag_id}: {status} {response}")
 
     def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
-        """
-        Clear one task of a run, so that it runs again.
-
-        :raises ProgramError: Airflow rejects it
-        """
+        """Clear one task of a run, so that it runs again."""
         body: dict[str, Any] = {"dry_run": False, "task_ids": [task_id], "dag_run_id": run_id, "only_failed": False}
         if self.is_airflow_2:
             body |= {"reset_dag_runs": True, "only_running": False}
@@ -272,11 +230,7 @@ class Airflow:
             raise ProgramError(f"Airflow {self.version} does not clear {dag_id}: {status} {response}")
 
     def wait_for_run(self, programs: Programs, dag_id: str, run_id: str, expected: str = "success") -> None:
-        """
-        Wait until a DAG run has ended.
-
-        :raises ProgramError: it ends in another state than expected
-        """
+        """Wait until a DAG run has ended."""
         state = ""
 
         def has_ended() -> bool:

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 def parser_for(document: str | None, versions: Sequence[str]) -> argparse.ArgumentParser:
-    """
-    Return a parser of the command line.
-
-    :param document: docstring of the program
-    :param versions: the versions of Airflow that may be named
-    """
+    """Return a parser of the command line."""
     parser = argparse.ArgumentParser(description=(document or "").strip().splitlines()[0])
     parser.add_argument("--keep", action="store_true", help="keep the scratch directory")
     names = " ".join(versions)
@@ -53,13 +48,7 @@ def _scratch_directory(*, keep: bool) -> Iterator[Path]:
 
 
 def run_each(versions: Sequence[str], run: Callable[[str, Path], list[str]], *, keep: bool) -> int:
-    """
-    Run on each version, and print all problems at the end.
-
-    :param run: function of a version and its scratch directory, which returns a sentence for each problem
-    :param keep: keep the scratch directory
-    :return: the exit status
-    """
+    """Run on each version, and print all problems at the end."""
 
     def problems_of(version: str) -> list[str]:
         try:

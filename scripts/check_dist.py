@@ -38,15 +38,7 @@ class DistError(Exception):
 
 @dataclass(frozen=True)
 class Distribution:
-    """
-    One of the distributions of this repository.
-
-    :param name: as in ``pyproject.toml``
-    :param package: import name of its only package
-    :param project: directory of its ``pyproject.toml``
-    :param entry_points: lines that its ``entry_points.txt`` must contain
-    :param sdist: files and directories that its sdist must contain besides the package, relative to ``project``
-    """
+    """One of the distributions of this repository."""
 
     name: str
     package: str
@@ -70,12 +62,7 @@ class Distribution:
         return {file.as_posix() for file in relative if not any(_is_cache(part) for part in file.parts[1:])}
 
     def built(self, directory: Path, pattern: str) -> Path:
-        """
-        Return the one file of this distribution in a directory.
-
-        :param pattern: ``*.whl`` or ``*.tar.gz``
-        :raises DistError: there is none, or more than one
-        """
+        """Return the one file of this distribution in a directory."""
         found = list(directory.glob(f"{self.name.replace('-', '_')}-{pattern}"))
         if len(found) != 1:
             raise DistError(f"{directory} contains {len(found)} files {pattern} of {self.name} instead of one")
@@ -97,7 +84,7 @@ SANDBOX = Distribution(
     name="loanauth-sandbox",
     package="loanauth_sandbox",
     project=ROOT / "sandbox",
-    entry_points=("loanauth-sandbox = loanauth_sandbox.cli:main",),
+    entry_points=("loanauth-sandbox = loanauth_sandbox.cli:main", "loanauth_sandbox = loanauth_sandbox.pytest_plugin"),
     sdist=("pyproject.toml", "README.md", "LICENSE", "tests"),
 )
 
@@ -107,12 +94,7 @@ def _is_cache(part: str) -> bool:
 
 
 def check_wheel(distribution: Distribution, wheel: Path) -> str:
-    """
-    Check that a wheel contains the whole package, its metadata and nothing else.
-
-    :return: its version
-    :raises DistError: a file is missing, or does not belong there
-    """
+    """Check that a wheel contains the whole package, its metadata and nothing else."""
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
         meta = {name for name in names if PurePosixPath(name).parts[0].endswith(".dist-info")}
@@ -140,13 +122,7 @@ def check_wheel(distribution: Distribution, wheel: Path) -> str:
 
 
 def relative_links(description: str) -> list[str]:
-    """
-    Return the addresses of links and images that lead nowhere on the page of a package index.
-
-    An index shows the description without the repository, and without anchors for its headings.
-
-    :param description: Markdown, which may contain HTML
-    """
+    """Return the addresses of links and images that lead nowhere on the page of a package index."""
     tokens = [token for block in MarkdownIt().parse(description) for token in (block, *(block.children or ()))]
     addresses = [str(token.attrGet(name)) for token in tokens for name in ("href", "src") if token.attrGet(name)]
     for token in tokens:
@@ -156,11 +132,7 @@ def relative_links(description: str) -> list[str]:
 
 
 def check_sdist(distribution: Distribution, sdist: Path) -> None:
-    """
-    Check that an sdist contains the package, and the files that its tests and its Makefile need.
-
-    :raises DistError: a file is missing
-    """
+    """Check that an sdist contains the package, and the files that its tests and its Makefile need."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     required = distribution.sources().union(*map(distribution.files, distribution.sdist))
@@ -174,14 +146,7 @@ def run(
     directory: Path | None = None,
     umask: int = -1,
 ) -> str:
-    """
-    Run a command, and return its standard output.
-
-    :param variables: environment variables; the settings of Airflow and of Python are not inherited
-    :param directory: where to run it; None: in the current directory
-    :param umask: the file mode creation mask; -1: that of this process
-    :raises DistError: the command fails; the message has its output
-    """
+    """Run a command, and return its standard output."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYTHON"))}
     done = subprocess.run(  # noqa: S603 - fixed commands
         command,
@@ -199,21 +164,12 @@ def run(
 
 
 def check_metadata(*files: Path) -> None:
-    """
-    Check that a package index would accept wheels and sdists.
-
-    :raises DistError: it would not
-    """
+    """Check that a package index would accept wheels and sdists."""
     run(sys.executable, "-m", "twine", "check", "--strict", *files)
 
 
 def install(wheel: Path, constraints: Path, environment: Path) -> Path:
-    """
-    Install a wheel, without extras, into a new environment with nothing else, not even pip.
-
-    :return: the directory of the environment's programs
-    :raises DistError: it cannot be installed
-    """
+    """Install a wheel, without extras, into a new environment with nothing else, not even pip."""
     run(sys.executable, "-m", "venv", "--clear", "--without-pip", environment)
     programs = environment / "bin"
     uv = which("uv", path=Path(sys.executable).parent)
@@ -228,11 +184,7 @@ def install(wheel: Path, constraints: Path, environment: Path) -> Path:
 
 
 def check_provider(programs: Path, version: str) -> None:
-    """
-    Check that Airflow shows the provider and its plugin, and that the sandbox was not installed with it.
-
-    :raises DistError: one of these checks fails
-    """
+    """Check that Airflow shows the provider and its plugin, and that the sandbox was not installed with it."""
     python = programs / "python"
     with tempfile.TemporaryDirectory() as home:
         airflow = {"AIRFLOW_HOME": home, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
@@ -249,25 +201,13 @@ def check_provider(programs: Path, version: str) -> None:
 
 
 def check_sandbox(programs: Path) -> None:
-    """
-    Check that the sandbox's command runs.
-
-    :raises DistError: the command fails
-    """
+    """Check that the sandbox's command runs."""
     if "--port" not in run(programs / "loanauth-sandbox", "--help"):
         raise DistError("loanauth-sandbox --help does not list the option --port")
 
 
 def check(distribution: Distribution, dist: Path, constraints: Path, environment: Path) -> str:
-    """
-    Run all checks of a distribution, and print what was found.
-
-    :param dist: directory with its wheel and its sdist
-    :param constraints: pins of the clean environment
-    :param environment: directory of the clean environment, which is created again
-    :return: the version of the wheel
-    :raises DistError: a check fails
-    """
+    """Run all checks of a distribution, and print what was found."""
     wheel, sdist = (distribution.built(dist, pattern) for pattern in ("*.whl", "*.tar.gz"))
     version = check_wheel(distribution, wheel)
     check_sdist(distribution, sdist)

@@ -47,14 +47,7 @@ class DemoError(Exception):
 
 @dataclass
 class Run:
-    """
-    One DAG run.
-
-    :param method: ``jwt``, ``los`` or ``ppe``
-    :param dag_id: id of the example DAG
-    :param home: its ``AIRFLOW_HOME``
-    :param log: file with the output of ``airflow dags test``
-    """
+    """One DAG run."""
 
     method: str
     dag_id: str
@@ -62,11 +55,7 @@ class Run:
     log: Path
 
     def table(self) -> list[str]:
-        """
-        Return the lines that its summary task printed: a header, one line for each loan, and the number of loans.
-
-        :raises DemoError: there are none
-        """
+        """Return the lines that its summary task printed: a header, one line for each loan, and the number of loans."""
         text = self.log.read_text(encoding="utf-8", errors="replace")
         found = re.search(r"^loan  .*?^\d+ loans priced$", text, re.MULTILINE | re.DOTALL)
         if not found:
@@ -78,11 +67,7 @@ class Run:
         return int(self.table()[-1].split()[0])
 
     def xcom(self) -> dict[str, Any]:
-        """
-        Return the row of its credential in the metadata database.
-
-        :raises DemoError: there is not exactly one, or it is not sealed
-        """
+        """Return the row of its credential in the metadata database."""
         with closing(sqlite3.connect(f"{(self.home / 'airflow.db').as_uri()}?mode=ro", uri=True)) as database:
             rows = database.execute("SELECT value FROM xcom WHERE task_id = 'authenticate'").fetchall()
         if len(rows) != 1:
@@ -99,12 +84,7 @@ def print_line(text: str = "") -> None:
 
 
 def claim(directory: Path) -> int:
-    """
-    Lock the scratch directory and empty it.
-
-    :return: file descriptor of the lock; the lock ends when it is closed, or when the process ends
-    :raises DemoError: the directory contains other files, or another demo is using it
-    """
+    """Lock the scratch directory and empty it."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock_file = directory / "lock"
     if not lock_file.exists() and any(directory.iterdir()):
@@ -199,11 +179,7 @@ def show_tables(runs: list[Run]) -> None:
 
 
 def show_xcom(runs: list[Run], key: str, ready: dict[str, Any]) -> list[str]:
-    """
-    Print how each credential is stored, and search the metadata databases and the logs for every secret.
-
-    :return: a sentence for each secret that was found
-    """
+    """Print how each credential is stored, and search the metadata databases and the logs for every secret."""
     print_line("\nXCom: the credential's row in the metadata database")
     secrets = {
         f"{field} of {name}": value
@@ -217,9 +193,8 @@ def show_xcom(runs: list[Run], key: str, ready: dict[str, Any]) -> list[str]:
         for name, value in row["__data__"].items():
             print_line(f"    {name:11} {f'{value[:44]}... ({len(value)} characters)' if name == 'sealed' else value}")
         # The credential to search for is sealed. Open it with the Fernet key, which was generated for this demo.
-        opened = Fernet(key).decrypt(row["__data__"]["sealed"].encode()).decode()
-        # The credential follows two lines of metadata.
-        secrets[f"the credential of {run.dag_id}"] = opened.split("\n", 2)[2]
+        _, secret = json.loads(Fernet(key).decrypt(row["__data__"]["sealed"].encode()))
+        secrets[f"the credential of {run.dag_id}"] = secret
     files = [file for run in runs for file in (*run.home.glob("airflow.db*"), run.log)]
     leaks = find_leaks(secrets, files)
     print_line()
@@ -231,12 +206,7 @@ def show_xcom(runs: list[Run], key: str, ready: dict[str, Any]) -> list[str]:
 
 
 def find_leaks(secrets: dict[str, str], files: list[Path]) -> list[str]:
-    """
-    Search files for secrets.
-
-    :param secrets: each secret, by name
-    :return: a sentence for each secret that was found in a file
-    """
+    """Search files for secrets."""
     found = []
     for file in files:
         content = file.read_bytes()
@@ -256,11 +226,7 @@ def forms(secret: str) -> Iterator[bytes]:
 
 
 def show_counters(runs: list[Run], counters: dict[str, Any]) -> list[str]:
-    """
-    Print the number of requests to the sandbox.
-
-    :return: a sentence for each wrong number
-    """
+    """Print the number of requests to the sandbox."""
     loans = len((DAGS / "data" / "loans.csv").read_text(encoding="utf-8").splitlines()) - 1
     problems = []
     print_line("\nRequests to the sandbox\n")
@@ -281,15 +247,7 @@ def show_counters(runs: list[Run], counters: dict[str, Any]) -> list[str]:
 
 
 def demo(directory: Path) -> list[str]:
-    """
-    Run the demo.
-
-    :param directory: the scratch directory
-    :return: a sentence for each problem
-    :raises DemoError: a result is missing
-    :raises ProgramError: a program failed
-    :raises KeyboardInterrupt: a signal was received; all programs have been stopped
-    """
+    """Run the demo."""
     lock = claim(directory)
     logs = directory / "logs"
     logs.mkdir()

@@ -48,15 +48,8 @@ _PROSE = re.compile(r"\w[.,:;]? \(?'?\w")
 
 
 def extend_mutmut() -> None:
-    """
-    Add what this project needs to mutmut.
-
-    - Decorated functions are mutated. By itself, mutmut mutates only class methods and static methods among them.
-    - Results are not cached. A result from before the choice of a mutant would hide the mutant.
-    - Prose is not mutated: ``tests/project/test_troubleshooting.py`` compares the messages with the docs.
-    - Only the tests of the same part of the package run, unless there are none; those of fast files run first, because
-      the first failure ends a run.
-    """
+    """Add what this project needs to mutmut."""
+    # By itself, mutmut mutates only class methods and static methods among the decorated functions.
     skips = file_mutation.MutationVisitor._skip_node_and_children  # noqa: SLF001 - mutmut has no option for it
     arrange = file_mutation.function_trampoline_arrangement
 
@@ -77,6 +70,7 @@ def extend_mutmut() -> None:
 
     file_mutation.MutationVisitor._skip_node_and_children = skips_undecorated  # noqa: SLF001
     file_mutation.function_trampoline_arrangement = arrange_decorated
+    # Not prose: tests/project/test_troubleshooting.py compares the messages with the docs.
     file_mutation.mutation_operators[:] = [
         (kind, _without_prose(operator) if kind is cst.BaseString else operator)
         for kind, operator in file_mutation.mutation_operators
@@ -132,14 +126,7 @@ class MirroredTests(PytestRunner):  # type: ignore[misc]  # mutmut is not instal
 
 
 class Selection:
-    """
-    A plugin of pytest that runs only some tests.
-
-    pytest itself would not find some of them by name: it escapes the backslashes of a name again each time it collects.
-
-    :param names: names of the tests
-    :ivar failed: whether one of them failed
-    """
+    """A plugin of pytest that runs only some tests, which pytest could not find by name if it has a backslash."""
 
     def __init__(self, names: Collection[str]) -> None:
         self.failed = False
@@ -165,11 +152,7 @@ def _unescaped(test: str) -> str:
 
 
 def tests_of(function: str) -> str:
-    """
-    Return the beginning of the paths of the tests for a function: a directory, or ``tests/test_``.
-
-    :param function: full name of the function
-    """
+    """Return the beginning of the paths of the tests for a function: a directory, or ``tests/test_``."""
     _, part, *rest = function.split(".")
     return f"tests/{part}/" if len(rest) > 1 else "tests/test_"
 
@@ -189,11 +172,7 @@ def mutants() -> Iterator[tuple[str, str, Path]]:
 
 
 def readable(mutant: str) -> str:
-    """
-    Return the name of a mutant as ``module.Class.function (number)``.
-
-    :param mutant: mutmut's name, such as ``module.xǁClassǁfunction__mutmut_1`` or ``module.x_function__mutmut_1``
-    """
+    """Return the name of a mutant as ``module.Class.function (number)``."""
     name, _, number = mutant.rpartition("__mutmut_")
     module, _, function = name.removeprefix(f"{PACKAGE}.").rpartition(".")
     function = function.removeprefix("xǁ").replace("ǁ", ".") if "ǁ" in function else function.removeprefix("x_")
@@ -201,21 +180,13 @@ def readable(mutant: str) -> str:
 
 
 def changed_lines(diff: str) -> str:
-    """
-    Return the changed lines of a diff, without their indentation.
-
-    :param diff: a unified diff
-    """
+    """Return the changed lines of a diff, without their indentation."""
     lines = [line for line in diff.splitlines() if line[:1] in {"-", "+"} and line[:3] not in {"---", "+++"}]
     return "\n".join(f"{line[0]} {line[1:].strip()}" for line in lines)
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """
-    Parse the arguments of the command line.
-
-    :param arguments: without the name of the program
-    """
+    """Parse the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="scripts.mutate", description=__doc__.partition("\n\n")[0])
     parser.add_argument(
         "modules", nargs="*", help="modules of the package, such as connection or auth.origin (default: all configured)"
@@ -235,11 +206,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def select(arguments: argparse.Namespace) -> list[str]:
-    """
-    Return the names, or patterns of names, of the mutants to run; mutmut runs only these, even if it has a result.
-
-    :param arguments: the parsed arguments
-    """
+    """Return the names, or patterns of names, of the mutants to run."""
     if arguments.survivors or arguments.resume:
         found = [
             name
@@ -258,11 +225,7 @@ def _is_in(mutant: str, modules: Sequence[str]) -> bool:
 
 
 def report(modules: Sequence[str]) -> bool:
-    """
-    Print the counts, each survivor and each time-out. Return whether few enough survive without a reason.
-
-    :param modules: modules of the package; empty: all
-    """
+    """Print the counts, each survivor and each time-out. Return whether few enough survive without a reason."""
     accepted = {
         (item["function"], "\n".join(item["diff"])): item["reason"]
         for item in json.loads(ACCEPTED.read_text(encoding="utf-8"))
@@ -295,12 +258,7 @@ def report(modules: Sequence[str]) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """
-    Run the mutants and print the results.
-
-    :param arguments: of the command line, without the name of the program
-    :return: the exit code
-    """
+    """Run the mutants and print the results."""
     parsed = parse_arguments(arguments)
     os.chdir(ROOT)
     if not parsed.report:

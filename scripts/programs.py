@@ -28,14 +28,10 @@ class ProgramError(Exception):
 
 
 class Programs:
-    """
-    Run programs, each with its own session and log file, and stop them all at the end of ``with``.
+    """Run programs, each with its own session and log file, and stop them all at the end of ``with``."""
 
-    A signal is only recorded, and the next wait raises KeyboardInterrupt. Otherwise, a signal between the start of a
-    program and its registration could leave the program running.
-
-    :param logs: directory of the log files
-    """
+    # A signal is only recorded, and the next wait raises KeyboardInterrupt. Otherwise, a signal between the start of a
+    # program and its registration could leave the program running.
 
     def __init__(self, logs: Path) -> None:
         self.logs = logs
@@ -53,23 +49,13 @@ class Programs:
     def start(
         self, name: str, *arguments: str, environment: dict[str, str], python: str = sys.executable
     ) -> subprocess.Popen[bytes]:
-        """
-        Start ``python -m`` with these arguments.
-
-        :param name: name of its log file, which receives its output
-        """
+        """Start ``python -m`` with these arguments."""
         return self.start_command(name, python, "-m", *arguments, environment=environment)
 
     def start_command(
         self, name: str, *command: str, environment: dict[str, str], user: str | None = None
     ) -> subprocess.Popen[bytes]:
-        """
-        Start a program.
-
-        :param name: name of its log file, which receives its output
-        :param command: path and arguments
-        :param user: the user who runs it; None: the user of this process
-        """
+        """Start a program."""
         groups: dict[str, Any] = {} if user is None else {"group": getpwnam(user).pw_gid, "extra_groups": []}
         with self.log(name).open("ab") as log:
             program = subprocess.Popen(  # noqa: S603 - programs that this repository names
@@ -90,15 +76,7 @@ class Programs:
         return self.logs / f"{name}.log"
 
     def wait(self, what: str, condition: Callable[[], bool], *, seconds: float) -> None:
-        """
-        Wait until a condition holds.
-
-        :param what: the subject of the error message
-        :param condition: function that returns whether the condition holds
-        :param seconds: maximum duration of the wait
-        :raises ProgramError: the wait takes longer
-        :raises KeyboardInterrupt: a signal was received
-        """
+        """Wait until a condition holds."""
         deadline = time.monotonic() + seconds
         while not condition():
             if self._signal:
@@ -108,11 +86,7 @@ class Programs:
             time.sleep(0.05)
 
     def succeeded(self, name: str, program: subprocess.Popen[bytes]) -> bool:
-        """
-        Return whether a program has ended.
-
-        :raises ProgramError: it has failed; the message has the end of its log
-        """
+        """Return whether a program has ended."""
         status = program.poll()
         if status:
             lines = self.log(name).read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]
@@ -144,12 +118,7 @@ class Programs:
 
 
 def _signal_session(program: subprocess.Popen[bytes], number: int) -> bool:
-    """
-    Send a signal to each process of a program's session. A task of Airflow has a process group of its own.
-
-    :param number: number of the signal; 0 sends no signal
-    :return: whether any process is left in the session
-    """
+    """Send a signal to each process of a program's session. A task of Airflow has a process group of its own."""
     program.poll()  # a leader that has ended stays in its session until its status is read
     found = False
     for entry in Path("/proc").glob("[0-9]*"):

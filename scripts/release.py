@@ -40,21 +40,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def git(repository: Path, *arguments: str) -> str:
-    """
-    Return the output of a git command, without white space around it.
-
-    :raises DistError: the command fails
-    """
+    """Return the output of a git command, without white space around it."""
     return run("git", "-C", repository, *arguments).strip()
 
 
 def read_version(sources: Path) -> str:
-    """
-    Return the version of both distributions and of the first section of CHANGELOG.md.
-
-    :param sources: directory with the files of the repository
-    :raises DistError: they have different versions, or the version is not of the form X.Y.Z
-    """
+    """Return the version of both distributions and of the first section of CHANGELOG.md."""
     versions = {distribution.name: _version(distribution.at(sources)) for distribution in DISTRIBUTIONS}
     versions["CHANGELOG.md"], _ = first_section(sources)
     if len(set(versions.values())) > 1:
@@ -79,13 +70,7 @@ def first_section(sources: Path) -> tuple[str, str]:
 
 
 def unmet_conditions(repository: Path, sources: Path, version: str, today: date) -> Iterator[str]:
-    """
-    Yield a sentence for each condition of a release that HEAD does not meet, with what to do.
-
-    :param sources: directory with the files of HEAD
-    :param version: version of the release
-    :param today: the day, in UTC
-    """
+    """Yield a sentence for each condition of a release that HEAD does not meet, with what to do."""
     _, day = first_section(sources)
     try:
         is_future = date.fromisoformat(day) > today
@@ -106,11 +91,7 @@ def unmet_conditions(repository: Path, sources: Path, version: str, today: date)
 
 
 def check_build_tools(constraints: Path) -> None:
-    """
-    Check that the tools which write the distributions have their pinned versions.
-
-    :raises DistError: one of them has another version
-    """
+    """Check that the tools which write the distributions have their pinned versions."""
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)", constraints.read_text(encoding="utf-8"), re.MULTILINE))
     for name in BUILD_TOOLS:
         installed = metadata.version(name)
@@ -121,14 +102,7 @@ def check_build_tools(constraints: Path) -> None:
 
 
 def write_files(commit: str, version: str, work: Path, constraints: Path) -> Path:
-    """
-    Build and check all files of a release.
-
-    :param work: directory for everything that is made; ``work / "sources"`` has the files of the commit
-    :param constraints: pins of the dependencies
-    :return: the directory of the files
-    :raises DistError: a check fails
-    """
+    """Build and check all files of a release."""
     files = build_twice(ROOT, commit, tuple(str(one.project.relative_to(ROOT)) for one in DISTRIBUTIONS), work)
     print("Two builds in different surroundings have the same bytes")
     facts = {
@@ -171,13 +145,7 @@ def write_checksums(directory: Path) -> None:
 
 
 def publish(files: Path, directory: Path) -> None:
-    """
-    Move the finished files of a release to their directory, in one step.
-
-    Files of a release never change: if the directory exists, it must have the same files.
-
-    :raises DistError: the directory has different files
-    """
+    """Move the finished files of a release to their directory, in one step."""
     if not directory.exists():
         directory.parent.mkdir(parents=True, exist_ok=True)
         files.rename(directory)
@@ -188,12 +156,7 @@ def publish(files: Path, directory: Path) -> None:
 
 
 def release(constraints: Path, *, rehearsal: bool) -> Path:
-    """
-    Build, check and keep the files of a release.
-
-    :return: their directory
-    :raises DistError: HEAD is not ready for a release, or a check fails; no file is kept
-    """
+    """Build, check and keep the files of a release."""
     check_build_tools(constraints)
     RELEASES.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".release-", dir=RELEASES.parent) as directory:

@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """
-    What may differ between two machines, and must not change a build.
-
-    :param name: name of the directory to build in
-    :param umask: the file mode creation mask
-    :param mtime: modification time of every source file, in seconds since the epoch
-    :param variables: environment variables
-    """
+    """What may differ between two machines, and must not change a build."""
 
     name: str
     umask: int
@@ -42,11 +35,7 @@ ARCHIVES = (".whl", ".tar.gz")
 
 
 def export(repository: Path, commit: str, directory: Path, *, umask: int = 0o022) -> None:
-    """
-    Write the files of a commit into a new directory, without ``.git``.
-
-    :raises DistError: git or tar fails
-    """
+    """Write the files of a commit into a new directory, without ``.git``."""
     directory.mkdir(parents=True)
     archive = directory.with_name(f"{directory.name}.tar")
     run("git", "-C", repository, "archive", "--format=tar", f"--output={archive}", commit)
@@ -57,14 +46,7 @@ def export(repository: Path, commit: str, directory: Path, *, umask: int = 0o022
 def build(
     repository: Path, commit: str, projects: tuple[str, ...], directory: Path, surroundings: Surroundings
 ) -> Path:
-    """
-    Build the wheel and the sdist of each project from a clean export of a commit.
-
-    :param projects: directories with a ``pyproject.toml``, relative to the repository
-    :param directory: where to work
-    :return: the directory of the files
-    :raises DistError: a build fails
-    """
+    """Build the wheel and the sdist of each project from a clean export of a commit."""
     sources = directory / surroundings.name / "sources"
     export(repository, commit, sources, umask=surroundings.umask)
     for path in [*sources.rglob("*"), sources]:
@@ -81,12 +63,7 @@ def build(
 
 
 def build_twice(repository: Path, commit: str, projects: tuple[str, ...], directory: Path) -> Path:
-    """
-    Build each project twice, at the same time, and check that both builds have the same bytes.
-
-    :return: the directory of the files
-    :raises DistError: a build fails, or the builds differ; the message names the file and the member that differ
-    """
+    """Build each project twice, at the same time, and check that both builds have the same bytes."""
     with ThreadPoolExecutor(len(SURROUNDINGS)) as pool:
         builds = [pool.submit(build, repository, commit, projects, directory, one) for one in SURROUNDINGS]
     first, second = [build.result() for build in builds]

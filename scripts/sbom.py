@@ -28,20 +28,7 @@ def write_sbom(
     files: Mapping[str, str],
     facts: Mapping[str, str],
 ) -> None:
-    """
-    Write the SBOM of a distribution that is installed in an environment.
-
-    The same arguments and the same installed packages give the same bytes.
-
-    :param sbom: the file to write
-    :param project: directory of the ``pyproject.toml``
-    :param version: version of the distribution
-    :param python: the interpreter of the environment
-    :param time: time of the commit, in seconds since the epoch
-    :param files: name of each file of the release that contains the distribution → its SHA-256, in hexadecimal
-    :param facts: what else identifies the build; each becomes a property
-    :raises DistError: the packages cannot be read, or the result does not follow the schema
-    """
+    """Write the SBOM of a distribution that is installed in an environment."""
     command = (sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "--no-validate")
     options = ("--spec-version", "1.6", "--mc-type", "library", "--pyproject", project / "pyproject.toml")
     document = json.loads(run(*command, *options, python))
@@ -60,12 +47,7 @@ def write_sbom(
 
 
 def validate(text: str) -> None:
-    """
-    Check that an SBOM follows the schema of CycloneDX.
-
-    :param text: the SBOM as JSON
-    :raises DistError: it does not
-    """
+    """Check that an SBOM follows the schema of CycloneDX."""
     if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
         raise DistError(f"the SBOM does not follow the schema of CycloneDX 1.6: {error}")
 

@@ -12,13 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def add_update_docs(parser: argparse.ArgumentParser, *, ignored: str, tracked: str) -> None:
-    """
-    Add the option. The attribute ``output`` of the parsed arguments is the path to write to.
-
-    :param parser: the parser to add it to
-    :param ignored: path to write to without the option, which git ignores; relative to the repository
-    :param tracked: path to write to with the option, which git tracks; relative to the repository
-    """
+    """Add the option. The attribute ``output`` of the parsed arguments is the path to write to."""
     parser.add_argument(
         "--update-docs",
         dest="output",

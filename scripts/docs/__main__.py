@@ -1,8 +1,7 @@
-"""Generate the API reference, the diagram of the README, and the plots of the benchmarks (``make docs``)."""
+"""Generate the API reference (``make docs``)."""
 
 from __future__ import annotations
 
-from scripts.docs import diagram, plots, reference
+from scripts.docs import reference
 
-for _part in (reference, diagram, plots):
-    _part.main()
+reference.main()

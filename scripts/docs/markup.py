@@ -19,11 +19,7 @@ def anchor(heading: str) -> str:
 
 
 class Links:
-    """
-    Where the names and clauses of docstrings lead.
-
-    :param folder: the folder of the pages
-    """
+    """Where the names and clauses of docstrings lead."""
 
     def __init__(self, folder: Path) -> None:
         self._headings: dict[str, str] = {}
@@ -33,12 +29,7 @@ class Links:
         }
 
     def add(self, name: str, heading: str) -> None:
-        """
-        Let a name lead to a section of the page.
-
-        :param name: name in docstrings, with or without its module
-        :param heading: heading of the section
-        """
+        """Let a name lead to a section of the page."""
         self._headings[name] = heading
 
     def heading(self, name: str) -> str | None:
@@ -50,12 +41,7 @@ class Links:
         return f"[`{heading}`](#{anchor(heading)})"
 
     def name(self, name: str, scope: str) -> str:
-        """
-        Return a name as code, with a link if the page has a section for it.
-
-        :param name: name in a docstring; a tilde before it means to show only its last part
-        :param scope: class of the docstring
-        """
+        """Return a name as code, with a link if the page has a section for it."""
         path = name.removeprefix("~")
         for candidate in (f"{scope}.{path}", path):
             if candidate in self._headings:
@@ -68,7 +54,7 @@ class Links:
         if of_interface:
             return f"[§{of_interface}](service-interface.md#{anchor(self._clauses[of_interface])})"
         place = f"#section-{of_rfc}" if of_rfc else ""
-        return f"[{found[0]}](https://www.rfc-editor.org/rfc/rfc{number}{place})"
+        return f"[{' '.join(found[0].split())}](https://www.rfc-editor.org/rfc/rfc{number}{place})"
 
 
 def headline(docstring: str) -> str:
@@ -77,13 +63,7 @@ def headline(docstring: str) -> str:
 
 
 def markdown(text: str, links: Links, scope: str = "") -> str:
-    """
-    Return text of a docstring as Markdown.
-
-    :param text: text in the dialect of Sphinx, without fields
-    :param links: where names lead
-    :param scope: class of the docstring
-    """
+    """Return text of a docstring as Markdown."""
     blocks = re.split(r"\.\. code-block:: (\w+)\n\n((?:(?: {4}.*)?\n)+(?: {4}.*)?|(?: {4}.*))", text)
     parts = []
     for index in range(0, len(blocks), 3):
@@ -98,4 +78,4 @@ def _inline(text: str, links: Links, scope: str) -> str:
     text = re.sub(r":\w+:`([^`]+)`", lambda found: links.name(found[1], scope), text)
     text = re.sub(r"``(?:docs/)?([a-z-]+\.md)``", r"[\1](\1)", text)
     text = re.sub(r"``(.+?)``", r"`\1`", text)
-    return re.sub(r"(RFC (\d+))(?: §([\d.]*\d))?|§([\d.]*\d)", links.clause, text)
+    return re.sub(r"(RFC (\d+))(?:\s+§([\d.]*\d))?|§([\d.]*\d)", links.clause, text)

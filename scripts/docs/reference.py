@@ -68,17 +68,11 @@ INTERNAL = {
 
 @dataclass(frozen=True)
 class Entry:
-    """
-    A class or function of the reference.
-
-    :param path: module and name in the package
-    :param heading: heading of its section, if it differs from the name
-    :param module: the module that users import it from, if it differs
-    """
+    """A class or function of the reference."""
 
     path: str
-    heading: str = ""
-    module: str = ""
+    heading: str = ""  # if it differs from the name
+    module: str = ""  # that users import it from, if it differs
 
     @property
     def name(self) -> str:
@@ -108,7 +102,7 @@ GROUPS = {
         Entry("hooks.loanauth.LoanAuthHook"),
         Entry("auth.session.PricingSession"),
     ),
-    "Checks": (Entry("check.check_connection"), Entry("check.report.Report"), Entry("check.step.Step")),
+    "Checks": (Entry("check.check_connection"), Entry("check.report.Report"), Entry("check.report.Step")),
     "Credentials": (Entry("credentials.AccessToken"), Entry("credentials.ApiSecret")),
     "Responses": (
         Entry("models.TokenResponse"),
