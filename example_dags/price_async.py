@@ -4,8 +4,7 @@ Price a thousand loans concurrently in one task, with ``httpx`` on an event loop
 Scenario: a trading desk wants all quotes within seconds of a market move. One task sends many requests at the same
 time, with the credential of the first task. If it has expired, all requests wait for one refresh.
 
-Set-up: the Connection ``loanauth_jwt`` and the Variable ``loan_pricing_url``, as in ``nightly_batch.py``. On the
-workers: ``pip install 'airflow-provider-loanauth[httpx]'``.
+Set-up: the Connection ``loanauth_jwt`` and the Variable ``loan_pricing_url``, as in ``nightly_batch.py``.
 
 This file is complete and can be copied alone. Parts that other examples also have are repeated on purpose.
 """
