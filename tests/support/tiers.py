@@ -58,7 +58,7 @@ def _starts(function):
         if names & STARTERS:
             return True
         values = [one.__globals__.get(name) for name in names]
-        values += [getattr(module, name, None) for module in filter(inspect.ismodule, values) for name in names]
+        values += [vars(module).get(name) for module in filter(inspect.ismodule, values) for name in names]
         pending += [inspect.unwrap(value) for value in values if inspect.isfunction(value) or inspect.isclass(value)]
     return False
 
