@@ -162,7 +162,6 @@ def test_a_uri_without_a_password_is_accepted_except_on_2_11(database):
 def test_the_audit_log_keeps_the_command_line_of_connections_add(database):
     """Behaviour of every Airflow version, described in ``docs/security.md`` with a workaround."""
     logged = [extra for (extra,) in database.execute("SELECT extra FROM log WHERE event = 'cli_connections_add'")]
-    assert len(logged) == len(ADDED)
     for conn_id in ("by_extra", "by_json", "by_uri"):
         assert [SECRET in extra for extra in logged if conn_id in extra] == [True]
 
