@@ -110,7 +110,7 @@ class Report:
             "",
         ]
         for step in self.steps:
-            lines.append(_wrapped(f"{MARKS[step.outcome]} {TITLES[step.name]:12}", step.message))
+            lines.append(_wrapped(f"{MARKS[step.outcome]} {TITLES[step.name]:11} ", step.message))
             lines += [_wrapped(_INDENT, f"Warning: {warning}") for warning in step.warnings]
         summary = SUMMARIES[self.status]
         if self.status == "usable" and not any(step.name == "login" and step.outcome == "ok" for step in self.steps):
