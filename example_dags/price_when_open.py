@@ -6,8 +6,8 @@ desk opens, so this DAG starts early, waits until the service is available, and 
 
 Waiting uses no worker slot. All tasks of a triggerer that wait for the same service share one request per minute, which
 has no credentials. With a thousand waiting tasks (``make bench-wait``), that is one request per interval for all
-together, and 2.5 KiB of the triggerer's memory for each. After a recovery, they log in one after the other, about 20
-per second.
+together, and 2.5 KiB of the triggerer's memory for each. After a recovery, they resume in random order, about 20 per
+second, and share one login.
 
 Set-up:
 
