@@ -11,10 +11,11 @@ import logging
 import math
 import sys
 import threading
+from itertools import count
 from random import Random
 
 from benchmarks.measurement import table
-from tests.support.simulation import Process, Simulation
+from tests.support.simulation import ERRORS, Process, Simulation
 
 #: Requests a second that the store serves, each in 20 ms.
 CAPACITY = 300
@@ -58,6 +59,51 @@ def extra_logins(delay: float, stall: float) -> int:
     return logins - BATCHES
 
 
+def seconds_of_claiming() -> str:
+    """Return how much longer a process takes that finds nothing and logs in, if a login takes no time."""
+    process = Process()
+    Simulation([process], login_seconds=[0.0]).run()
+    return f"{process.waited:.2f} s"
+
+
+def logins_with_a_bad_node() -> str:
+    """Return how often 50 tasks with 20 loans each log in, if every other response is a 401."""
+    source, nodes = Random(0), count()
+    processes = [Process(start=source.uniform(0, 10)) for _ in range(50)]
+    simulation = Simulation(processes, max_steps=10**7)
+
+    def work(process: Process) -> None:
+        simulation.time.sleep(max(0.0, process.start - simulation.time.now))
+        credential = simulation.log_in(process, "first", None)
+        for _ in range(20):
+            simulation.time.sleep(source.uniform(2, 4))
+            if next(nodes) % 2:
+                credential = simulation.log_in(process, "rejected", credential)
+
+    simulation.run(work=work)
+    return f"{sum(simulation.service.posts.values())} logins in {simulation.time.now:.0f} s"
+
+
+def failures_after_403_of_one_worker() -> str:
+    """Return how many of 20 tasks on other workers fail, if the service responds to one worker with 403."""
+    source = Random(0)
+    blocked = [Process(host="blocked", start=source.uniform(0, 2)) for _ in range(5)]
+    others = [Process(host=f"worker {number % 4}", start=source.uniform(0, 20)) for number in range(20)]
+    simulation = Simulation([*blocked, *others])
+    respond = simulation.service._respond
+
+    def respond_to_host(settings: object) -> object:
+        if simulation.time.current.host == "blocked":
+            simulation.service.posts["blocked"] += 1
+            raise ERRORS["forbidden"]
+        return respond(settings)
+
+    simulation.service._respond = respond_to_host
+    simulation.run()
+    failed = sum(isinstance(process.results[0], Exception) for process in others)
+    return f"{failed} fail; {simulation.service.posts['blocked']} posts of the blocked worker"
+
+
 def main() -> None:
     logging.disable(logging.CRITICAL)
     # Ten thousand threads.
@@ -67,6 +113,12 @@ def main() -> None:
     header = ["processes without a credential", "start", "logins", "requests of each", "median wait", "slowest wait"]
     print(table(header, rows))
     if not sys.argv[1:]:
+        rows = [
+            ["an authenticating task alone: time that claiming adds", seconds_of_claiming()],
+            ["every other response is a 401: 1,000 loans in 50 tasks", logins_with_a_bad_node()],
+            ["one worker gets 403: 20 tasks on other workers", failures_after_403_of_one_worker()],
+        ]
+        print(table(["what happens", "figure"], rows))
         delays = [0.1, 0.2, 0.3, 0.5]
         rows = [[f"{stall} s", *(str(extra_logins(delay, stall)) for delay in delays)] for stall in (0.3, 0.6)]
         print(table(["a step stalls for up to", *(f"delay {delay} s" for delay in delays)], rows))

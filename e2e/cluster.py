@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scripts.programs import Programs
 
 WORKERS = ("worker-a", "worker-b")
-SLOTS = 8  # tasks at the same time on one worker
+SLOTS = 10  # tasks at the same time on one worker
 HOSTNAME = "E2E_HOSTNAME"
 START_TIMEOUT = 120.0  # seconds until a worker is ready; it needs about 10
 #: A worker writes a line that ends so when it takes tasks.
@@ -33,6 +33,7 @@ WORKER_SETTINGS = (
     "AIRFLOW__CORE__HOSTNAME_CALLABLE",
     "AIRFLOW__CORE__LOAD_EXAMPLES",
     "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED",
+    "AIRFLOW__WORKERS__SECRETS_BACKEND",
 )
 
 
@@ -62,6 +63,8 @@ class CeleryAirflow(Airflow):
             "AIRFLOW__CELERY__WORKER_PREFETCH_MULTIPLIER": "1",
             "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
             "AIRFLOW__CORE__HOSTNAME_CALLABLE": f"{__name__}.hostname",
+            "AIRFLOW__SECRETS__BACKEND": "e2e.asked.AskedSecrets",
+            "AIRFLOW__WORKERS__SECRETS_BACKEND": "e2e.asked.AskedSecrets",
             "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "60",
             "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT_CHECK_INTERVAL": "5",
         }
@@ -93,6 +96,7 @@ class CeleryAirflow(Airflow):
             if self.is_airflow_2
             else (("api-server",), ("scheduler",), ("dag-processor",), ("triggerer",))
         )
+        self.postgresql = postgresql
         self._secrets_of_servers = (
             postgresql.password,
             str(postgresql.port),
@@ -131,14 +135,14 @@ class CeleryAirflow(Airflow):
             raise ProgramError("a worker knows the metadata database or the key that signs tokens")
         return environment
 
-    def start_worker(self, programs: Programs, host: str) -> None:
-        """Start a worker, and wait until it is ready."""
+    def start_worker(self, programs: Programs, host: str, more: dict[str, str]) -> None:
+        """Start a worker with more environment variables, and wait until it is ready."""
         self.worker_home(host).mkdir(exist_ok=True)
         log = programs.log(host)
         before = log.read_bytes().count(READY) if log.exists() else 0
         arguments = ("airflow", "celery", "worker", "--celery-hostname", host, "--concurrency", str(SLOTS))
         worker = programs.start(
-            host, *arguments, "--skip-serve-logs", environment=self.worker_environment(host), python=self.python
+            host, *arguments, "--skip-serve-logs", environment=self.worker_environment(host) | more, python=self.python
         )
         self.workers[host] = worker
         programs.wait(

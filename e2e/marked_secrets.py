@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,8 @@ class Recorder:
 
     step: str = "start"
     issued: dict[str, str] = field(default_factory=dict)
+    #: When each token or API secret was issued, in seconds since the epoch.
+    issued_at: list[float] = field(default_factory=list)
 
     def attach(self, sandbox: Sandbox) -> None:
         """Wrap the methods of the sandbox that issue secrets."""
@@ -102,6 +105,7 @@ class Recorder:
     def _recording(self, issue: Callable[..., dict[str, Any]], names: dict[str, str]) -> Callable[..., dict[str, Any]]:
         def issue_and_record(*args: Any, **kwargs: Any) -> dict[str, Any]:
             response = issue(*args, **kwargs)
+            self.issued_at.append(time.time())
             for key, name in names.items():
                 self.issued[f"{self.step}: {name} {len(self.issued)}"] = response[key]
             return response

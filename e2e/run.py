@@ -64,9 +64,17 @@ def run_by_rest(run: Run) -> None:
     rendered = run.rendered("price_by_template", run_id, "price_with_header")
     unmasked = any(token in rendered for token in run.recorder.issued.values())
     run.check("header" in rendered and unmasked == (airflow.version == "3.0"), "rendered fields are not as expected")
+    run_common_steps(run)
+
+
+def run_common_steps(run: Run) -> None:
+    """Run the steps that need no browser, on each version."""
     run.check_masked_by_name()
     run.check_cleared_after_expiry()
+    if run.airflow.version == BROWSER_VERSION:
+        run.check_wait()
     run.check_printed_secrets()
+    run.check_documented_leaks()
     run.run_connection_commands()
     run.run_check_commands()
 
@@ -128,20 +136,19 @@ def run_in_browser(run: Run, screenshots: Path) -> None:
         text = user.open_page("rendered templates", f"{task}/rendered_templates", "header")
         run.check("***" in text, f"Rendered Templates shows {text!r}")
         user.screenshot("rendered-templates", height=560)
-        run.check_masked_by_name()
-        run.check_cleared_after_expiry()
-        run.check_wait()
-        run.check_printed_secrets()
-        run.run_connection_commands()
-        run.run_check_commands()
+        run_common_steps(run)
+        (printed,) = [run_id for dag_id, run_id in run.runs if dag_id == "print_the_secret"]
         for name, path, expected in (
             ("connections", "/connections", CONN_ID),
+            ("variables", "/variables", f"loanauth.jwt.{CONN_ID}"),
             ("audit log", "/events", "Audit Log"),
             ("XComs", "/xcoms", "return_value"),
-            ("log of print_it", f"/dags/print_the_secret/runs/{run.runs[-1][1]}/tasks/print_it", "print_it"),
+            ("log of print_it", f"/dags/print_the_secret/runs/{printed}/tasks/print_it", "print_it"),
             ("code", "/dags/price_by_template/code", "price_with_header"),
         ):
             user.open_page(name, path, expected)
+            if name == "variables":
+                user.screenshot(name, height=560)
         run.pages = user.pages
         user.delete_connection("loanauth_wrong")
 

@@ -1,7 +1,8 @@
 """
-Run a batch that lasts longer than its token with LocalExecutor on real Airflow installations (``make e2e-local``).
+Run batches of six DAGs that use one Connection, with LocalExecutor on real Airflow installations (``make e2e-local``).
 
-LocalExecutor starts a process for each task. All of them together must log in once for each lifetime of a token.
+LocalExecutor starts a process for each task. All of them together must log in once for each lifetime of a token, and
+post a rejected password once. On 3.3, the DAGs then belong to two teams, which share nothing.
 
 Airflow 2.11 runs on PostgreSQL, because it does not run LocalExecutor on SQLite.
 """
@@ -9,13 +10,14 @@ Airflow 2.11 runs on PostgreSQL, because it does not run LocalExecutor on SQLite
 from __future__ import annotations
 
 import base64
+import json
 import secrets
-import shutil
 import sys
 import time
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from e2e.batch import Batches, SQLite
+from e2e.batch import TASKS, Batches, SQLite
 from e2e.marked_secrets import COMPANY, Recorder
 from e2e.servers import start_postgresql
 from e2e.standalone import Airflow
@@ -26,25 +28,60 @@ from scripts.programs import Programs
 from scripts.update_docs import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-TASKS = 50
-LIFETIME = 5  # seconds of a token; the batch takes longer
-PROCESSES = 8  # tasks at the same time
 VERSIONS = ("2.11", "3.0", "3.1", "3.2", "3.3")
+#: Which of the six DAGs a team has.
+TEAMS = {"team_a": "range(3)", "team_b": "range(3, 6)"}
+#: Names of batches, and what differs from a batch without problems.
+BATCHES: dict[str, dict[str, Any]] = {
+    "one_expiry": {},
+    "changed_password": {"logins": 1, "rejected": 1, "may_fail": True},
+}
 
 
 def run(version: str, directory: Path) -> list[str]:
-    """Run the batch on one Airflow, and print its result."""
-    started = time.monotonic()
+    """Run the batches on one Airflow, and print their results."""
+    problems = []
+    with started(version, directory / "one") as batches:
+        for name, limits in BATCHES.items():
+            result = getattr(batches, name)(name)
+            print(f"Airflow {version}, LocalExecutor, {name}: {result}", flush=True)
+            problems += [f"Airflow {version}, {name}: {problem}" for problem in result.problems(**limits)]
+    if version == "3.3":
+        with started(version, directory / "teams", TEAMS) as batches:
+            result = batches.one_expiry("two_teams")
+            keys = [key for key in batches.variables() if key.startswith("loanauth.login.")]
+            print(f"Airflow {version}, LocalExecutor, two teams: {result}; {len(keys)} shared logins", flush=True)
+            problems += result.problems(logins=4, max_extra=2)
+            if len(keys) != len(TEAMS):
+                problems.append("each team should have a login of its own")
+    return problems
+
+
+@contextmanager
+def started(version: str, directory: Path, teams: dict[str, str] | None = None) -> Iterator[Batches]:
+    """Start an Airflow with the DAGs; with teams, each has a bundle with some of them."""
+    began = time.monotonic()
     python = str(environment(version, ONE_PYTHON[version], "e2e-celery"))
     home, logs = directory / "home", directory / "logs"
     logs.mkdir(parents=True)
-    (home / "dags").mkdir(parents=True)
-    shutil.copy(ROOT / "e2e" / "dags" / "late_batch.py", home / "dags")
+    source, bundles = (ROOT / "e2e" / "dags" / "late_batch.py").read_text(), []
+    for team, numbers in (teams or {"dags": "range(6)"}).items():
+        (home / team).mkdir(parents=True)
+        (home / team / "late_batch.py").write_text(source.replace("range(6)", numbers))
+        kwargs = {"path": str(home / team)}
+        classpath = "airflow.dag_processing.bundles.local.LocalDagBundle"
+        bundles.append({"name": f"{team}_dags", "classpath": classpath, "kwargs": kwargs, "team_name": team})
+    settings = {
+        "AIRFLOW__CORE__MULTI_TEAM": "True",
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+    }
     recorder = Recorder()
     # The servers are stopped last.
     with running_sandbox(accounts=[COMPANY]) as sandbox, Programs(logs) as servers, Programs(logs) as programs:
+        recorder.attach(sandbox)
         postgresql = start_postgresql(servers, directory) if version == "2.11" else None
         airflow = Airflow(
             version,
@@ -53,20 +90,18 @@ def run(version: str, directory: Path) -> list[str]:
             environment={
                 "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
                 "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-                "AIRFLOW__CORE__PARALLELISM": str(PROCESSES),
+                "AIRFLOW__CORE__PARALLELISM": str(TASKS),
+                **(settings if teams else {}),
             },
             fernet_key=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
             password=f"made-up-{secrets.token_hex(8)}",
             database=postgresql.url if postgresql else None,
         )
-        airflow.start(programs)
+        airflow.start(programs, *(("teams", "create", team) for team in teams or ()))
         batches = Batches(airflow, programs, sandbox, recorder, postgresql or SQLite(home / "airflow.db"))
-        batches.add_connection()
-        batches.unpause()
-        batches.start("late", tasks=TASKS, lifetime=LIFETIME)
-        result = batches.end("late")
-    print(f"Airflow {version}, LocalExecutor: {result}; everything took {time.monotonic() - started:.0f} s", flush=True)
-    return [f"Airflow {version}: {problem}" for problem in result.problems(TASKS)]
+        batches.prepare("loanauth_jwt")
+        yield batches
+    print(f"Airflow {version}: everything took {time.monotonic() - began:.0f} s", flush=True)
 
 
 def main() -> int:

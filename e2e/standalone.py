@@ -106,15 +106,14 @@ class Airflow:
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
         }
 
-    def start(self, programs: Programs) -> None:
-        """Start every component, wait until each is healthy, and log in."""
+    def start(self, programs: Programs, *commands: tuple[str, ...]) -> None:
+        """Run commands on an empty database, start every component, wait until each is healthy, and log in."""
         self.home.mkdir(parents=True, exist_ok=True)
-        migrate = self.run(programs, "db", "migrate")
-        programs.wait("airflow db migrate", lambda: programs.succeeded(*migrate), seconds=START_TIMEOUT)
         if self.is_airflow_2:
             user = ("--username", USER, "--password", self.password, "--firstname", "Pat", "--lastname", "Example")
-            create = self.run(programs, "users", "create", *user, "--role", "Admin", "--email", "pat@lender.example")
-            programs.wait("airflow users create", lambda: programs.succeeded(*create), seconds=START_TIMEOUT)
+            commands += (("users", "create", *user, "--role", "Admin", "--email", "pat@lender.example"),)
+        for command in (("db", "migrate"), *commands):
+            self.run_to_end(programs, *command)
         started = [self.run(programs, *component) for component in self.components]
         self.wait_until_healthy(programs, started)
         self._log_in()
@@ -131,6 +130,11 @@ class Airflow:
         """Start an ``airflow`` command; return the arguments for ``programs.succeeded``."""
         name = f"airflow-{self.version}-{'-'.join(arguments[:2])}"
         return name, programs.start(name, "airflow", *arguments, environment=self.environment, python=self.python)
+
+    def run_to_end(self, programs: Programs, *arguments: str) -> None:
+        """Run an ``airflow`` command until it has succeeded."""
+        command = self.run(programs, *arguments)
+        programs.wait(f"airflow {' '.join(arguments[:2])}", lambda: programs.succeeded(*command), seconds=START_TIMEOUT)
 
     def start_module(self, programs: Programs, module: str, *arguments: str) -> tuple[str, Any]:
         """Start ``python -m`` in the environment of Airflow; return the arguments for ``programs.succeeded``."""
@@ -211,7 +215,7 @@ class Airflow:
         """Unpause a DAG."""
         self.request("PATCH", f"/dags/{dag_id}", {"is_paused": False})
 
-    def trigger(self, dag_id: str, run_id: str, params: dict[str, str]) -> None:
+    def trigger(self, dag_id: str, run_id: str, params: dict[str, Any]) -> None:
         """Start a DAG run."""
         body: dict[str, Any] = {"dag_run_id": run_id, "conf": params}
         if not self.is_airflow_2:

@@ -2,7 +2,8 @@
 DAGs of the end-to-end tests, for Airflow 2.11 to 3.3. The file tries several import paths for that reason.
 
 ``price_by_template`` puts the token into a template, as users do. ``price_by_name`` puts it into an environment
-variable with the name of a token. ``price_again`` is cleared after its token has expired.
+variable with the name of a token. ``price_again`` is cleared after its token has expired. ``trigger_with_token`` puts
+the token into the configuration of a DAG run, which no DAG should do.
 ``print_the_secret`` prints secrets, which no DAG should do. ``wait_for_the_service`` runs while the service is
 unavailable.
 """
@@ -16,12 +17,14 @@ import pendulum
 try:
     from airflow.providers.standard.operators.bash import BashOperator
     from airflow.providers.standard.operators.python import PythonOperator
+    from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
     from airflow.sdk import DAG, task
 except ImportError:  # Airflow 2.11
     from airflow import DAG
     from airflow.decorators import task
     from airflow.operators.bash import BashOperator
     from airflow.operators.python import PythonOperator
+    from airflow.operators.trigger_dagrun import TriggerDagRunOperator
 
 from airflow import __version__ as airflow_version
 
@@ -32,6 +35,8 @@ from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 PRICING_URL = "{{ var.value.loan_pricing_url }}"
 OPENED = "{{ ti.xcom_pull('authenticate').value }}"
 LOAN = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
+#: The DAG logs in on its own, so that its token is known by its name.
+ALONE: dict[str, Any] = {"loanauth_conn_id": "loanauth_jwt", "reuse": False}
 SETTINGS: dict[str, Any] = {"start_date": pendulum.datetime(2026, 1, 1, tz="UTC"), "tags": ["e2e"]}
 
 
@@ -84,16 +89,24 @@ with DAG("price_by_template", schedule=None, **SETTINGS):
 
 with DAG("price_by_name", schedule=None, **SETTINGS):
     # Airflow masks this variable because of its name, even on versions that mask no other rendered field.
-    LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt") >> BashOperator(
+    LoanAuthOperator(task_id="authenticate", **ALONE) >> BashOperator(
         task_id="price",
         bash_command='case "$PRICING_TOKEN" in eyJ*.*.*) ;; *) exit 1 ;; esac',
         env={"PRICING_TOKEN": OPENED},
     )
 
 with DAG("price_again", schedule=None, **SETTINGS):
-    LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt") >> PythonOperator(
+    LoanAuthOperator(task_id="authenticate", **ALONE) >> PythonOperator(
         task_id="price_with_credential", python_callable=price_with_credential, op_kwargs={"url": PRICING_URL}
     )
+
+with DAG("trigger_with_token", schedule=None, **SETTINGS):
+    LoanAuthOperator(task_id="authenticate", **ALONE) >> TriggerDagRunOperator(
+        task_id="trigger", trigger_dag_id="triggered", trigger_run_id="e2e_triggered", conf={"header": OPENED}
+    )
+
+with DAG("triggered", schedule=None, **SETTINGS):  # it stays paused
+    BashOperator(task_id="nothing", bash_command="true")
 
 # Airflow fails a task that is queued again before the scheduler knows that it has ended. Hence the interval and the
 # retry.

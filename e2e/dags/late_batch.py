@@ -1,13 +1,14 @@
 """
-A batch that lasts longer than its token, for Airflow 2.11 to 3.3.
+Six DAGs that use one Connection, and last longer than its token. For Airflow 2.11 to 3.3; ``e2e/batch.py`` runs them.
 
-Each mapped task prices one loan, and returns how long it waited for its credential. ``e2e/batch.py`` runs the DAG.
+Each pricing task prices a loan at once, waits until its token has expired, and then prices for some seconds. It pushes
+how long its slowest request had to wait for a credential.
 """
 
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pendulum
@@ -23,32 +24,44 @@ from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 
 LOAN = {"amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
 
-with DAG(
-    "late_batch",
-    schedule=None,
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    params={"url": "", "tasks": 1},
-    # Tasks of a worker that is killed run again.
-    default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
-):
-    authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt")
 
-    @task
-    def loans(**context: Any) -> list[int]:
-        """Return the numbers of the loans."""
-        return list(range(context["params"]["tasks"]))
+@task
+def price(token: Any, loan: int, **context: Any) -> None:
+    """Price loans before and after the token expires."""
+    import requests
 
-    @task
-    def price(token: Any, loan: int, **context: Any) -> dict[str, Any]:
-        """Price a loan; return whether a refreshed credential was sent, and the seconds until it was sent."""
-        import requests
+    auth, url, waits = LoanAuth(token), context["params"]["url"], [0.0]
 
+    def price_one() -> None:
         started = time.monotonic()
-        url = context["params"]["url"]
-        response = requests.post(url, json=LOAN | {"loan_id": loan}, auth=LoanAuth(token), timeout=30)
-        waited = time.monotonic() - started - response.elapsed.total_seconds()
+        response = requests.post(url, json=LOAN | {"loan_id": loan}, auth=auth, timeout=30)
+        waits.append(time.monotonic() - started - response.elapsed.total_seconds())
         response.raise_for_status()
-        refreshed = response.request.headers["Authorization"] != f"Bearer {token.value}"
-        return {"refreshed": refreshed, "waited": waited}
 
-    price.partial(token=authenticate.output).expand(loan=loans())
+    began = time.monotonic()
+    try:
+        price_one()
+        time.sleep(max(0.0, (token.expires_at - datetime.now(timezone.utc)).total_seconds() + 0.5))
+        began, end = time.monotonic(), time.monotonic() + context["params"]["seconds"]
+        price_one()
+        while time.monotonic() < end:
+            time.sleep(1)
+            price_one()
+    except Exception:
+        waits.append(time.monotonic() - began)
+        raise
+    finally:
+        context["ti"].xcom_push("waited", max(waits))
+
+
+for number in range(6):
+    with DAG(
+        f"late_batch_{number}",
+        schedule=None,
+        start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
+        params={"url": "", "seconds": 0},
+        # Tasks of a worker that is killed run again.
+        default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
+    ):
+        authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt")
+        price.partial(token=authenticate.output).expand(loan=[1, 2, 3])
