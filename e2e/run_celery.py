@@ -143,7 +143,7 @@ class Scenarios:
         """Let deferred sensors wait for the service."""
         dag_id, sandbox, programs = "fifty_waiting", self.batches.sandbox, self.batches.programs
         self.batches.reset(run_id, lifetime=3600)
-        sandbox.stop_listening()
+        sandbox.set_fault("refuse")
         try:
             self.airflow.wait_for_dag(programs, dag_id)
             self.airflow.unpause(dag_id)
@@ -153,7 +153,7 @@ class Scenarios:
             )
             self.contents += self._tables("trigger")
         finally:
-            sandbox.start_listening()
+            sandbox.clear_faults()
         self.batches.wait_until(
             f"{SENSORS} sensors", lambda: not self.batches.states(run_id).keys() - {"success", "failed"}
         )

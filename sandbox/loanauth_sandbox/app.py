@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     Handler = Callable[["Call"], Response]
 
-MAX_BODY_SIZE = 1_048_576  # octets of a request
-
 
 @dataclass(repr=False)
 class Call:
@@ -223,10 +221,6 @@ def _method_not_allowed(call: Call) -> Response:
     raise HTTPError("wrong HTTP method", response)
 
 
-def _content_too_large(_: Call) -> Response:
-    raise HTTPError("the body is too long", oauth_error("invalid_request", "The body is too long", 413))
-
-
 # --- The application ---
 
 METHODS = {"token": ("POST",), "secret": ("GET",), "price": ("POST",), "probe": ("GET", "HEAD")}
@@ -245,7 +239,7 @@ class ServiceApp:
         """Read and log one request, then send the response or apply a fault."""
         request = Request(scope, receive)
         try:
-            body = await _read_body(request)
+            body = await request.body()
         except ClientDisconnect:
             return
         # The path as it was sent: %2F is not a slash.
@@ -254,13 +248,9 @@ class ServiceApp:
         entry = LogEntry(self._state.clock(), request.method, shown, endpoint)
         self._state.log(entry)
         connection = Connection(scope, receive, send, entry, self._state.faults.cleared)
-        fault = None
-        if len(body) > MAX_BODY_SIZE:
-            handler = _content_too_large
-        else:
-            fault = self._state.take_fault(entry)
-            if endpoint != "other" and request.method not in METHODS[endpoint]:
-                handler = _method_not_allowed
+        fault = self._state.take_fault(entry)
+        if endpoint != "other" and request.method not in METHODS[endpoint]:
+            handler = _method_not_allowed
         call = Call(request, body, path, entry, self._state, fault)
         try:
             response = (fault and fault.replacement(shown)) or _respond(call, handler)
@@ -293,12 +283,3 @@ def _respond(call: Call, handler: Handler) -> Response:
     elif handler is price:
         call.state.counters.prices.add(succeeded=succeeded)
     return response
-
-
-async def _read_body(request: Request) -> bytes:
-    """Return the body, or if it is too long, its beginning. A client that is not read would not see the 413."""
-    body = bytearray()
-    async for chunk in request.stream():
-        if len(body) <= MAX_BODY_SIZE:
-            body += chunk
-    return bytes(body)

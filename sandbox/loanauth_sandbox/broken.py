@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from loanauth_sandbox.connection import Connection
 
 SLOW_SECONDS = 3600.0  # after which a slow body ends
-HUGE_BODY = 10_485_760  # bytes
-FILLER_LINE = b"X-Filler: x\r\n"  # a header or trailer line
-FILLER_CHUNK = b"40\r\n" + b" " * 0x40 + b"\r\n"
 
 
 # --- Bodies ---
@@ -40,37 +37,16 @@ async def _send_slow(connection: Connection, response: Response) -> None:
     await connection.abort()
 
 
-async def send_wrong_length(connection: Connection, response: Response, delta: int = 100) -> None:
-    """Send a whole response with a wrong length, then close. uvicorn would refuse to send it."""
-    response.headers["Content-Length"] = str(max(0, len(response.body) + delta))
-    await _send_raw(connection, response, bytes(response.body))
-
-
-async def _send_two_lengths(connection: Connection, response: Response) -> None:
-    response.headers["Content-Length"] = str(len(response.body))
-    response.headers.append("Content-Length", str(len(response.body) + 1))
-    await _send_raw(connection, response, bytes(response.body))
-
-
-async def _send_bad_chunk(connection: Connection, response: Response) -> None:
-    response.headers["Transfer-Encoding"] = "chunked"
-    await _send_raw(connection, response, b"not a chunk size\r\n" + bytes(response.body))
-
-
-async def _send_huge(connection: Connection, response: Response) -> None:
-    uncompress(response)
-    response.body = b" " * HUGE_BODY
-    await connection.send(response)
-
-
 async def _send_falsely_labelled(connection: Connection, response: Response) -> None:
     uncompress(response)
     response.headers["Content-Encoding"] = "gzip"
     await connection.send(response)
 
 
-async def _send_raw(connection: Connection, response: Response, body: bytes) -> None:
-    await connection.write(_head(response) + body, response.status_code)
+async def send_wrong_length(connection: Connection, response: Response, delta: int) -> None:
+    """Send a whole response with a wrong length, then close. uvicorn would refuse to send it."""
+    response.headers["Content-Length"] = str(max(0, len(response.body) + delta))
+    await connection.write(_head(response) + bytes(response.body), response.status_code)
     await connection.close()
 
 
@@ -87,10 +63,6 @@ BODIES: dict[str, Callable[[Connection, Response], Awaitable[None]]] = {
     "cut": _send_cut,
     "reset": _send_reset,
     "slow": _send_slow,
-    "wrong-length": send_wrong_length,
-    "two-lengths": _send_two_lengths,
-    "bad-chunk": _send_bad_chunk,
-    "huge": _send_huge,
     "not-gzip": _send_falsely_labelled,
 }
 
@@ -104,25 +76,22 @@ def _status_line(response: Response) -> bytes:
     return f"HTTP/1.1 {code} {phrase}\r\n".encode()
 
 
-def _head(response: Response, **headers: str) -> bytes:
-    """Return the head of a response after which the connection is closed, with more headers."""
+def _head(response: Response) -> bytes:
+    """Return the head of a response after which the connection is closed."""
     response.headers["Connection"] = "close"
-    for name, value in headers.items():
-        response.headers[name.replace("_", "-")] = value
     lines = [spelling(name) + b": " + value + b"\r\n" for name, value in response.raw_headers]
     return b"".join([_status_line(response), *lines, b"\r\n"])
 
 
 def _bad_header(response: Response) -> bytes:
     line = _status_line(response)
-    head = _head(response, Content_Length=str(len(response.body)))
-    return head.replace(line, line + b"this is not a header\r\n", 1) + bytes(response.body)
+    response.headers["Content-Length"] = str(len(response.body))
+    return _head(response).replace(line, line + b"this is not a header\r\n", 1) + bytes(response.body)
 
 
 #: What is sent of a response whose head is broken.
 HEADS: dict[str, Callable[[Response], bytes]] = {
     "garbage": lambda _: b"\x00\xff this is not HTTP",
-    "half-status-line": lambda response: _status_line(response)[: len("HTTP/1.1 40")],
     "half-headers": lambda response: _status_line(response) + b"Content-Type: appl",
     "bad-header": _bad_header,
 }
@@ -136,23 +105,9 @@ def _body(response: Response) -> bytes:
     return _head(response) + bytes(response.body)
 
 
-def _chunks(response: Response) -> bytes:
-    uncompress(response)
-    return _head(response, Transfer_Encoding="chunked")
-
-
-def _last_chunk(response: Response) -> bytes:
-    return _chunks(response) + b"%x\r\n%b\r\n0\r\n" % (len(response.body), bytes(response.body))
-
-
 #: What is sent first, and what is then sent again and again, of a response one part of which never ends.
 ENDLESS: dict[str, Callable[[Response], tuple[bytes, bytes]]] = {
-    "continue": lambda _: (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     "status-line": lambda response: (_status_line(response).rstrip(), b"x"),
-    "headers": lambda response: (_status_line(response), FILLER_LINE),
     "header-line": lambda response: (_status_line(response) + b"X-Filler: ", b"x"),
     "body": lambda response: (_body(response), b" "),
-    "chunks": lambda response: (_chunks(response), FILLER_CHUNK),
-    "chunk-size": lambda response: (_chunks(response) + b"1;", b"x"),
-    "trailers": lambda response: (_last_chunk(response), FILLER_LINE),
 }

@@ -35,7 +35,6 @@ class Commands:
         self._state = state
         self._service = service
         self._certificates = certificates  # None for plain HTTP
-        self._stopped = False
         self._switching = asyncio.Lock()
 
     async def counters(self) -> Counters:
@@ -98,16 +97,6 @@ class Commands:
         """Switch all faults off."""
         await self.set_faults([])
 
-    async def stop_listening(self) -> None:
-        """Close the service port until :meth:`start_listening` is called, even if the faults change."""
-        self._stopped = True
-        await self._switch()
-
-    async def start_listening(self) -> None:
-        """Open the service port again with the same number, unless a fault keeps it closed."""
-        self._stopped = False
-        await self._switch()
-
     async def _switch(self) -> None:
         """Apply the faults to the listener."""
         async with self._switching:
@@ -115,7 +104,7 @@ class Commands:
             if self._certificates:
                 certificates = faults.of_kind(Certificate)
                 self._certificates.present(certificates[-1].name if certificates else None)
-            if self._stopped or faults.of_kind(Refuse):
+            if faults.of_kind(Refuse):
                 await self._service.refuse()
             elif faults.of_kind(Stall):
                 await self._service.stall()
@@ -138,8 +127,6 @@ def control_app(commands: Commands) -> Starlette:
         ("/accounts", "PUT"): lambda body: commands.set_accounts(load_accounts(body)),
         ("/settings", "GET"): lambda _: commands.settings(),
         ("/settings", "PUT"): lambda body: commands.set_settings(**body),
-        ("/stop-listening", "POST"): lambda _: commands.stop_listening(),
-        ("/start-listening", "POST"): lambda _: commands.start_listening(),
     }
     return Starlette(
         routes=[_route(path, method, command) for (path, method), command in table.items()],

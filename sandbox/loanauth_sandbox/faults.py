@@ -19,7 +19,6 @@ from loanauth_sandbox import broken
 from loanauth_sandbox.responses import (
     JSON_TYPE,
     ChunkedResponse,
-    ServiceResponse,
     html_response,
     oauth_error,
     spring_error,
@@ -37,7 +36,7 @@ Seconds = Annotated[float, Field(ge=0)]
 Text = Annotated[str, Field(pattern=r"^[ -~]*$")]  # printable ASCII, because it becomes part of a response's head
 ErrorCode = Annotated[int, Field(ge=400, le=599)]
 FinalStatus = Annotated[int, Field(ge=200, le=599)]  # not interim (RFC 9110 §15.2)
-BodyDefect = Literal["cut", "reset", "slow", "wrong-length", "two-lengths", "bad-chunk", "huge", "not-gzip"]
+BodyDefect = Literal["cut", "reset", "slow", "not-gzip"]
 
 LOGIN_PAGE = "<!doctype html><title>Sign in</title><form method=post><input name=user></form>"
 OTHER_SHAPES = {"list": [1, 2], "string": "text", "number": 7, "null": None, "empty": {}}
@@ -64,7 +63,6 @@ class Fault(pydantic.BaseModel):
 
     kind: ClassVar[str]
     scope: ClassVar[Literal["request", "service"]]
-    way_of_body: ClassVar[str] = "whole"  # of broken.BODIES, if it is not a parameter
 
     where: Literal["token", "secret", "price", "probe", "any"] = "any"
     times: Annotated[int, Field(ge=1)] | None = None
@@ -92,7 +90,7 @@ class Fault(pydantic.BaseModel):
 
     async def send(self, connection: Connection, response: Response) -> None:
         """Send the response with the fault, over a real socket."""
-        await broken.BODIES[getattr(self, "body", self.way_of_body)](connection, response)
+        await broken.BODIES[getattr(self, "body", "whole")](connection, response)
 
 
 class Refuse(Fault, kind="refuse", scope="service"):
@@ -137,18 +135,6 @@ class Latency(Fault, kind="latency"):
         await connection.wait(self.seconds)
         if not connection.is_closed:
             await connection.send(response)
-
-
-class Reset(Fault, kind="reset"):
-    """The connection is reset (TCP RST) in the middle of the correct response."""
-
-    way_of_body = "reset"
-
-
-class CutBody(Fault, kind="cut-body"):
-    """The connection is closed in the middle of the correct response, whose chunked body never ends."""
-
-    way_of_body = "cut"
 
 
 class WrongContentLength(Fault, kind="wrong-content-length"):
@@ -256,9 +242,7 @@ class Status(Fault, kind="status"):
 class BrokenBody(Fault, kind="broken-body"):
     """The body of the correct response is broken."""
 
-    body: BodyDefect = Field(
-        "cut", description="cut off, a TCP reset or a wait in the middle, a wrong length, a false coding, and so on"
-    )
+    body: BodyDefect = Field("cut", description="cut off, a TCP reset or a wait in the middle, a false coding")
 
 
 class _WithStatus(Fault):
@@ -273,7 +257,7 @@ class _WithStatus(Fault):
 class BrokenHead(_WithStatus, kind="broken-head"):
     """The head of the response cannot be parsed, or ends too early."""
 
-    head: Literal["garbage", "half-status-line", "half-headers", "bad-header"] = Field(
+    head: Literal["garbage", "half-headers", "bad-header"] = Field(
         "garbage", description="octets that are not HTTP, a part of the head, or a header line without a colon"
     )
     end: Literal["close", "reset"] = Field("close", description="how the connection ends; reset is a TCP RST")
@@ -287,10 +271,8 @@ class BrokenHead(_WithStatus, kind="broken-head"):
 class Endless(_WithStatus, kind="endless"):
     """One part of the response never ends, until the client closes the connection or the fault is cleared."""
 
-    part: Literal["continue", "status-line", "headers", "header-line", "body", "chunks", "chunk-size", "trailers"] = (
-        Field("body", description="the part; continue is 100 Continue")
-    )
-    interval: Seconds = Field(0.0, description="seconds between two octets or lines; 0: as fast as the client reads")
+    part: Literal["status-line", "header-line", "body"] = Field("body", description="the part")
+    interval: Seconds = Field(0.0, description="seconds between two octets; 0: as fast as the client reads")
 
     async def send(self, connection: Connection, response: Response) -> None:
         start, unit = broken.ENDLESS[self.part](response)
@@ -302,11 +284,10 @@ class GzipBomb(Fault, kind="gzip-bomb"):
 
     size: WholeNumber = Field(67_108_864, description="bytes after decompression")
     layers: Literal[1, 2] = Field(1, description="how many times the body is compressed")
-    status: FinalStatus = Field(200, description="status code, 200 to 599")
 
     def replacement(self, path: str) -> Response:
         headers = {"Content-Encoding": ", ".join(["gzip"] * self.layers)}
-        return ChunkedResponse(_bomb(self.size, self.layers), self.status, headers, JSON_TYPE)
+        return ChunkedResponse(_bomb(self.size, self.layers), headers=headers, media_type=JSON_TYPE)
 
 
 @functools.lru_cache(maxsize=4)
@@ -316,15 +297,6 @@ def _bomb(size: int, layers: int) -> bytes:
     chunks = [compressor.compress(block) for _ in range(size // len(block))]
     body = b"".join([*chunks, compressor.compress(bytes(size % len(block))), compressor.flush()])
     return body if layers == 1 else gzip.compress(body, mtime=0)
-
-
-class HugeBody(Fault, kind="huge-body"):
-    """A JSON object that is far too large."""
-
-    size: WholeNumber = Field(10_485_760, le=67_108_864, description="bytes of padding, at most 64 MiB")
-
-    def replacement(self, path: str) -> Response:
-        return ServiceResponse({"padding": "x" * self.size})
 
 
 class LongCredential(_ChangedJson, kind="long-credential"):

@@ -106,8 +106,6 @@ class Sandbox:
     set_fault = _in_thread(Commands.set_fault)
     add_fault = _in_thread(Commands.add_fault)
     clear_faults = _in_thread(Commands.clear_faults)
-    stop_listening = _in_thread(Commands.stop_listening)
-    start_listening = _in_thread(Commands.start_listening)
 
 
 @contextlib.asynccontextmanager

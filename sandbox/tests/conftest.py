@@ -10,7 +10,6 @@ from loanauth_sandbox.server import running_sandbox
 def reused(running):
     yield running
     running.clear_faults()
-    running.start_listening()
     running.set_settings(token_lifetime=3600, secret_lifetime=86_400)
     running.reset()
 

@@ -144,10 +144,6 @@ def test_the_endpoint_of_a_path(path, prefix, endpoint, shown):
     assert ServiceApp(State(prefix=prefix)).match(path)[1:] == (endpoint, shown)
 
 
-def test_a_body_without_end_is_rejected(sandbox):
-    assert send(sandbox, request("POST", "/oauth/token", {"Host": "h"}, b"x" * 2_000_000)).status == 413
-
-
 def test_keep_alive_and_close(sandbox):
     with raw_http.connect(sandbox) as connection:
         for _ in range(3):

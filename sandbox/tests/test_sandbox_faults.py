@@ -131,7 +131,6 @@ def test_an_unusual_lifetime(sandbox):
     [
         ("html-200", 200, "text/html", b"<form"),
         ("invalid-json", 200, "application/json", b'{"access_token": "half a'),
-        ("huge-body", 200, "application/json", b"x" * 10_485_760),
     ],
 )
 def test_a_body_that_is_not_that_of_the_interface(either, kind, status, content_type, part):
@@ -170,11 +169,11 @@ def test_retry_after(sandbox):
     assert 50 < date.timestamp() - time.time() < 70
 
 
-@pytest.mark.parametrize(("layers", "status", "most"), [(1, 200, 10_000), (2, 401, 200)])
-def test_gzip_bomb(sandbox, layers, status, most):
-    sandbox.set_fault("gzip-bomb", size=5_000_000, layers=layers, status=status)
+@pytest.mark.parametrize(("layers", "most"), [(1, 10_000), (2, 200)])
+def test_gzip_bomb(sandbox, layers, most):
+    sandbox.set_fault("gzip-bomb", size=5_000_000, layers=layers)
     response = send(sandbox, SECRET)
-    assert (response.status, response.headers["Content-Encoding"]) == (status, ", ".join(["gzip"] * layers))
+    assert (response.status, response.headers["Content-Encoding"]) == (200, ", ".join(["gzip"] * layers))
     body = response.body
     assert len(body) < most
     for _ in range(layers):
@@ -185,9 +184,8 @@ def test_gzip_bomb(sandbox, layers, status, most):
 # --- Broken bodies and heads ---
 
 
-@pytest.mark.parametrize(("kind", "params"), [("cut-body", {}), ("broken-body", {"body": "cut"})])
-def test_a_body_that_is_cut_off(either, kind, params):
-    either.set_fault(kind, **params)
+def test_a_body_that_is_cut_off(either):
+    either.set_fault("broken-body", body="cut")
     with pytest.raises(http.client.IncompleteRead):
         send(either, TOKEN)
 
@@ -195,10 +193,9 @@ def test_a_body_that_is_cut_off(either, kind, params):
 @pytest.mark.parametrize(
     ("kind", "params", "is_reset"),
     [
-        ("reset", {}, True),
         ("broken-body", {"body": "reset"}, True),
-        *[("broken-head", {"head": head, "end": "reset"}, True) for head in ("half-status-line", "half-headers")],
-        *[("broken-head", {"head": head}, False) for head in ("half-status-line", "bad-header")],
+        ("broken-head", {"head": "half-headers", "end": "reset"}, True),
+        ("broken-head", {"head": "bad-header"}, False),
     ],
 )
 def test_a_reset_in_the_middle(sandbox, kind, params, is_reset):
@@ -222,28 +219,6 @@ def test_a_wrong_length(sandbox, raw, name, delta):
     assert head.count(b"Connection: ") == 1
 
 
-@pytest.mark.parametrize(
-    ("fault", "line"),
-    [
-        ({"kind": "broken-body"}, b"HTTP/1.1 200 OK"),
-        ({"kind": "status", "status": 429}, b"HTTP/1.1 429 Too Many Requests"),
-        ({"kind": "status", "status": 599}, b"HTTP/1.1 599 Error"),
-    ],
-    ids=["200", "429", "599"],
-)
-def test_bodies_that_are_malformed(either, fault, line):
-    found = {}
-    for body in ("wrong-length", "two-lengths", "bad-chunk"):
-        either.set_fault(**fault, body=body)
-        head, _, found[body] = received(either).partition(b"\r\n\r\n")
-        assert head.startswith(line + b"\r\n")
-        lengths = [int(length) - len(found[body]) for length in re.findall(rb"Content-Length: (\d+)", head)]
-        assert lengths == {"wrong-length": [100], "two-lengths": [0, 1], "bad-chunk": []}[body]
-    assert found["bad-chunk"].startswith(b"not a chunk size\r\n")
-    either.set_fault(**fault, body="huge")
-    assert send(either, TOKEN).body == b" " * broken.HUGE_BODY
-
-
 def test_a_false_coding_of_a_response_and_of_a_rejection(sandbox):
     sandbox.set_fault("broken-body", body="not-gzip")
     for raw in (SECRET, token_request(COMPANY, USER, password="nope1")):
@@ -256,12 +231,11 @@ def test_a_false_coding_of_a_response_and_of_a_rejection(sandbox):
 def test_broken_heads(either, status):
     line = b"HTTP/1.1 %d " % (status or 200)
     found = {}
-    for head in ("garbage", "half-status-line", "half-headers", "bad-header"):
+    for head in ("garbage", "half-headers", "bad-header"):
         either.set_fault("broken-head", head=head, status=status)
         found[head] = received(either, SECRET)
-        assert either.requests()[-1].status == (None if head in {"garbage", "half-status-line"} else status or 200)
+        assert either.requests()[-1].status == (None if head == "garbage" else status or 200)
     assert b"HTTP/1" not in found["garbage"]
-    assert found["half-status-line"] == line[:11]
     assert re.fullmatch(re.escape(line) + rb"[^\r]+\r\n[^\r]+", found["half-headers"])
     head, _, body = found["bad-header"].partition(b"\r\n\r\n")
     first, *lines = head.splitlines()
@@ -274,26 +248,22 @@ def test_broken_heads(either, status):
 
 
 @each_status
-@pytest.mark.parametrize("part", [part for part in PARTS if part not in ("continue", "status-line")])
+@pytest.mark.parametrize("part", ["header-line", "body"])
 def test_an_endless_part_follows_its_status_line(sandbox, part, status):
     sandbox.set_fault("endless", part=part, status=status)
     octets = received(sandbox, SECRET, 200_000)
     assert octets.startswith(b"HTTP/1.1 %d " % (status or 200))
-    head, end_of_head, body = octets.partition(b"\r\n\r\n")
-    assert bool(end_of_head) == (part not in {"headers", "header-line"})
-    assert (b"\n" not in octets[-100_000:]) == (part in {"chunk-size", "header-line", "body"})
-    assert (b"\r\n0\r\nX-Filler: x" in body) == (part == "trailers")
+    head, end_of_head, _ = octets.partition(b"\r\n\r\n")
+    assert bool(end_of_head) == (part == "body")
+    assert octets[-100_000:] == (b" " if part == "body" else b"x") * 100_000
     assert b"Content-Encoding" not in head
     assert sandbox.requests()[-1].status == (status or 200)
 
 
 def test_an_endless_part_before_the_end_of_the_status_line(sandbox):
-    sandbox.set_fault("endless", part="continue")
-    line = b"HTTP/1.1 100 Continue\r\n\r\n"
-    assert received(sandbox, size=len(line) * 4000) == line * 4000
     sandbox.set_fault("endless", part="status-line", status=401)
     assert received(sandbox, size=100_000) == b"HTTP/1.1 401 Unauthorized".ljust(100_000, b"x")
-    assert [entry.status for entry in sandbox.requests()] == [None, None]
+    assert [entry.status for entry in sandbox.requests()] == [None]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -393,7 +363,7 @@ def test_a_fault_meets_its_endpoint_only(sandbox, where):
         ({"kind": "status", "status": 199}, "status: Input should be greater than or equal to 200"),
         ({"kind": "redirect", "location": "a\r\nb"}, "location: String should match pattern"),
         ({"kind": "refuse", "times": 1}, "applies to the whole service"),
-        ({"kind": "reset", "x": 1}, "it has none"),
+        ({"kind": "no-exp", "x": 1}, "it has none"),
         ([{"kind": "hang"}, None], "a member kind"),
     ],
 )

@@ -21,8 +21,8 @@ from loanauth_sandbox.server import running_sandbox
     [
         ("hang", {"seconds": 3600.0}),
         ("latency", {"seconds": 3600.0}),
-        ("endless", {"part": "headers"}),
-        ("endless", {"part": "headers", "interval": 3600.0}),
+        ("endless", {"part": "header-line"}),
+        ("endless", {"part": "header-line", "interval": 3600.0}),
     ],
 )
 def test_it_stops_in_the_middle_of_a_fault_and_with_idle_connections(tls, kind, params):

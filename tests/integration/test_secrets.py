@@ -61,11 +61,11 @@ OUTCOMES = {
     "rate limit": (("status", {"status": 429, "retry_after": 3600}), UnavailableError),
     "empty 500": (("status", {"status": 500, "shape": "empty"}), UnavailableError),
     "redirect": (("redirect", {"status": 307}), LoanAuthError),
-    "reset": (("reset", {}), UnavailableError),
-    "cut body": (("cut-body", {}), LoanAuthError),
+    "reset": (("broken-body", {"body": "reset"}), UnavailableError),
+    "cut body": (("broken-body", {"body": "cut"}), LoanAuthError),
     "page": (("html-200", {}), ResponseError),
     "wrong type": (("wrong-shape", {"shape": "wrong-type"}), ResponseError),
-    "no server": ("stop", UnavailableError),
+    "no server": (("refuse", {}), UnavailableError),
     "missing field": ("missing", SettingsError),
     "wrong password": ("password", RejectedError),
     "time-out of the task": ("time out", AirflowTaskTimeout),
@@ -115,14 +115,12 @@ def marked(sandbox, define, monkeypatch):
         elif change == "time out":
             # The deepest frame of a login: http.client has the whole request in a variable.
             monkeypatch.setattr("http.client.HTTPConnection.send", time_out)
-        elif change == "stop":
-            sandbox.stop_listening()
         elif change:
             sandbox.set_fault(change[0], **change[1])
         define("marked", connection)
 
     yield prepare
-    sandbox.start_listening()
+    sandbox.clear_faults()
 
 
 def time_out(*_):

@@ -61,7 +61,7 @@ def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
         password="made-up-password-of-a-scratch-airflow",
     )
     database = home / "airflow.db"
-    sandbox.stop_listening()
+    sandbox.set_fault("refuse")
     times = {}
     try:
         with Programs(logs) as programs:
@@ -74,11 +74,11 @@ def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
             # All of them must still wait after this time.
             time.sleep(12)
             assert states(database) == {"deferred": SENSORS}
-            sandbox.start_listening()
+            sandbox.clear_faults()
             programs.wait("50 done", lambda: states(database) == {"success": SENSORS}, seconds=TIMEOUT)
             times["done"] = time.monotonic()
     finally:
-        sandbox.start_listening()
+        sandbox.clear_faults()
     counters = sandbox.counters()
     assert (counters.authentications.succeeded, counters.authentications.rejected) == (1, 0)
     assert counters.token == 1
