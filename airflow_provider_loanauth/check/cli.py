@@ -18,27 +18,16 @@ from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID, METHOD_
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Exit code if nothing was checked. ``argparse`` has the same for a wrong command line.
-NOTHING_CHECKED = 2
-
 GROUP_HELP = "Commands of the loan pricing authentication provider"
-HELP = "Check everything between this machine and a working login"
-DESCRIPTION = (
-    "Checks everything between this machine and a working login, step by step, and says what to do. Run it where the "
-    "tasks run. It sends no credential to the service without --login."
-)
-EPILOG = "Exit codes: 0 usable; 1 not usable; 2 cannot tell, for example because the service is down."
+TEXTS: dict[str, Any] = {
+    "help": "Check everything between this machine and a working login",
+    "description": "Checks everything between this machine and a working login, and says what to do. Run it where the "
+    "tasks run. It sends no credential to the service without --login.",
+    "epilog": "Exit codes: 0 usable; 1 not usable; 2 cannot tell, for example because the service is down.",
+}
 #: Flags and options of each argument, as ``ArgumentParser.add_argument`` and ``airflow.cli.cli_config.Arg`` take them.
 ARGUMENTS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-    (
-        ("conn_id",),
-        {
-            "metavar": "CONN_ID",
-            "nargs": "?",
-            "default": DEFAULT_CONN_ID,
-            "help": f"id of the connection; default: {DEFAULT_CONN_ID}",
-        },
-    ),
+    (("conn_id",), {"nargs": "?", "default": DEFAULT_CONN_ID, "help": f"connection id; default: {DEFAULT_CONN_ID}"}),
     (("--method",), {"choices": [*METHOD_NAMES], "help": "method to check; default: that of the connection"}),
     (("--login",), {"action": "store_true", "help": "log in once, if the steps before succeeded"}),
     (("--json",), {"action": "store_true", "help": "print a JSON document"}),
@@ -50,23 +39,15 @@ def get_cli_commands() -> list[Any]:
     from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, lazy_load_command
 
     arg: Any = Arg  # it has no types
-    check = ActionCommand(
-        name="check",
-        help=HELP,
-        func=lazy_load_command(f"{__name__}.run_and_exit"),
-        args=[arg(flags=flags, **options) for flags, options in ARGUMENTS],
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
+    arguments = [arg(flags=flags, **options) for flags, options in ARGUMENTS]
+    check = ActionCommand(name="check", func=lazy_load_command(f"{__name__}.run_and_exit"), args=arguments, **TEXTS)
     return [GroupCommand(name="loanauth", help=GROUP_HELP, subcommands=[check])]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command of ``python -m airflow_provider_loanauth``, and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m airflow_provider_loanauth", description=GROUP_HELP)
-    check = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
-        "check", help=HELP, description=DESCRIPTION, epilog=EPILOG
-    )
+    check = parser.add_subparsers(required=True, metavar="COMMAND").add_parser("check", **TEXTS)
     for flags, options in ARGUMENTS:
         check.add_argument(*flags, **options)
     return run(parser.parse_args(arguments))
@@ -91,11 +72,9 @@ def run(parsed: argparse.Namespace) -> int:
             f"The check itself failed ({type(error).__name__}), so it cannot tell anything about the connection. Check "
             "that `airflow version` works in this shell.\n"
         )
-        return NOTHING_CHECKED
+        # As for a wrong command line.
+        return 2
     finally:
         logging.disable(disabled)
-    # The encoding of a terminal in a container may lack the marks.
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
     sys.stdout.write(f"{report.to_json() if parsed.json else report}\n")
     return report.exit_code

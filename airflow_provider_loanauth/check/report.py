@@ -126,10 +126,5 @@ class Report:
 def _wrapped(start: str, text: str) -> str:
     # Addresses and paths stay in one piece, so that they can be copied.
     return textwrap.fill(
-        text,
-        width=100,
-        initial_indent=start,
-        subsequent_indent=_INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, 100, initial_indent=start, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False
     )

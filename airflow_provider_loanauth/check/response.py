@@ -41,13 +41,9 @@ def describe(request: WireRequest, response: WireResponse, requested_at: datetim
     document = parse_json(response.body)
     fields = document if isinstance(document, dict) else {}
     interface = interface_fields(request.response_model)
-    inner = {
-        f"{parent}.{name}": value
-        for parent in interface
-        if isinstance(fields.get(parent), dict)
-        for name, value in fields[parent].items()
-    }
-    known = {path: _described(value) for path, value in (fields | inner).items() if path in interface}
+    objects = {name: value for name, value in fields.items() if name in interface and isinstance(value, dict)}
+    values = fields | {f"{name}.{inner}": objects[name][inner] for name in objects for inner in objects[name]}
+    known = {path: _described(value) for path, value in values.items() if path in interface}
     headers = {name: len(response.headers[name]) for name in _HEADERS.split() if name in response.headers}
     header, claims = _decoded(fields.get("access_token"))
     try:
@@ -62,7 +58,7 @@ def describe(request: WireRequest, response: WireResponse, requested_at: datetim
         "body": "not JSON" if document is None else _described(document),
         "failure": response.failure and type(response.failure).__name__,
         "fields": known,
-        "other_fields": len(fields) + len(inner) - len(known),
+        "other_fields": len(values) - len(known),
         "token": {
             "alg": _registered(header.get("alg"), get_default_algorithms()),
             "typ": _registered(header.get("typ"), TOKEN_TYPES),
@@ -109,13 +105,13 @@ def _durations(parsed: Any, claims: Mapping[str, Any], requested: int) -> dict[s
         "exp - iat": _duration(claims.get("iat"), claims.get("exp")),
         "expires_in": _duration(0, getattr(parsed, "expires_in", None)),
         "valid - request, if in seconds": _duration(requested, valid),
-        "valid - request, if in milliseconds": _duration(requested * 1000, valid, unit=1000),
+        "valid - request, if in milliseconds": _duration(requested, valid and valid // 1000),
     }
 
 
-def _duration(start: Any, end: Any, unit: int = 1) -> int | None:
+def _duration(start: Any, end: Any) -> int | None:
     """Return seconds; whole days if it is longer than one; None without two integers, or if it is too long."""
-    if type(start) is not int or type(end) is not int or abs(end - start) > MAX_DURATION * unit:
+    if type(start) is not int or type(end) is not int or abs(end - start) > MAX_DURATION:
         return None
-    seconds = (end - start) / unit
-    return round(seconds) if abs(seconds) <= DAY else round(seconds / DAY) * DAY
+    seconds = end - start
+    return seconds if abs(seconds) <= DAY else round(seconds / DAY) * DAY

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.auth.login_variables import NotSharedError, describe_login, end_rejection
-from airflow_provider_loanauth.check.network import AFTER_FAILURE, Way, message_of
+from airflow_provider_loanauth.check.network import Way, message_of
 from airflow_provider_loanauth.check.report import TITLES, Report, Step
 from airflow_provider_loanauth.check.response import describe
 from airflow_provider_loanauth.connection.methods import METHODS
@@ -27,77 +27,59 @@ from airflow_provider_loanauth.service.client import AuthenticationResult, Clien
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings
 
-#: Number of hexadecimal digits of a fingerprint.
-FINGERPRINT_LENGTH = 12
-
-NOT_FOUND = (
-    "Airflow found no connection with this id from here. Check the id. If the connection is in the database, compare "
-    "the fingerprint of the Fernet key below with that of the API server."
-)
 WAYS_TO_READ = (
-    "From Airflow 3.0 on, a shell on a worker has no access to the database or the API server. Ways to check the "
-    "connection there: 1. run the DAG example_dags/check_connection.py, whose task reads the connection as every task "
-    "does; 2. run this command on a component with access to the database, such as the scheduler or the API server; "
-    "3. set the connection as JSON in the environment variable AIRFLOW_CONN_ and its id in upper case, for this shell "
-    "only; 4. store it in a secrets backend that this machine can read."
+    "From Airflow 3.0 on, a shell on a worker cannot read connections from the database. There, run the DAG "
+    "example_dags/check_connection.py instead; or run this command on the scheduler or the API server; or set the "
+    "connection as JSON in AIRFLOW_CONN_ and its id in upper case, for this shell only; or store it in a secrets "
+    "backend that this machine can read."
 )
-
-
-class _Warnings:
-    """Keeps the warnings of a client, which would be logged otherwise."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def info(self, message: str, *args: Any) -> None:
-        """Ignore a line. The report has its content."""
-
-    def warning(self, message: str, *args: Any) -> None:
-        self.texts.append(message % args)
 
 
 @sanitize_exceptions
 def run(conn_id: str, method: str | None, *, login: bool) -> Report:
     """Check a Connection; see :func:`airflow_provider_loanauth.check.check_connection`."""
     checked_at = datetime.now(timezone.utc)
-    steps: dict[str, Step] = {}
+    steps = {name: Step(name, "not_checked", "Not checked, because of another step.") for name in TITLES}
     responses: list[Any] = []
+    warnings: set[str] = set()
 
     def add(step: Step) -> bool:
         steps[step.name] = step
         return step.outcome != "failed"
 
-    log = _Warnings()
-    client = Client(conn_id, method, max_attempts=1, get_connection=get_from_task_or_database, log=log)
+    client = Client(conn_id, method, max_attempts=1, get_connection=get_from_task_or_database, logged_warnings=warnings)
     add(_fernet_key())
     try:
         settings = client.settings()
+    except SettingsError as error:
+        method = error.method
+        add(Step("settings", "failed", message_of(error)))
     except Exception as error:  # noqa: BLE001 - a secrets backend or a database driver may raise anything
-        add(_unusable_settings(error))
-        method = error.method if isinstance(error, LoanAuthError) else None
+        method = None
+        problem = f"Airflow cannot read the connection here ({type(error).__name__}): check its id, and the Fernet key."
+        add(Step("settings", "unknown", f"{problem} {WAYS_TO_READ}"))
     else:
-        add(_usable_settings(settings))
-        add(_shared_login(settings))
         method = settings.method
+        add(_settings(settings))
+        add(_shared_login(settings))
         way = Way(settings)
+        connecting = [way.host_name, way.tcp] if way.host else []
         # It ends at the first step that fails.
-        is_reached = all(add(step()) for step in (way.host_name, way.tcp, way.proxy, way.tls, way.response))
+        is_reached = all(add(step()) for step in [*connecting, way.proxy, way.tls, way.response])
         # It says which proxy is used, even if nothing was reached.
         add(way.proxy())
         add(way.clock())
         result: AuthenticationResult | LoanAuthError | None = None
         if not login:
             add(Step("login", "not_checked", "Not checked. Add --login to log in once."))
-        elif not is_reached:
-            add(Step("login", "not_checked", "Not checked, because a step before failed. Nothing was sent."))
-        else:
-            log.texts.clear()
+        elif is_reached:
+            warnings.clear()
             try:
                 result = client.authenticate(settings, on_response=lambda *response: responses.append(response))
                 end_rejection(settings)
             except LoanAuthError as error:
                 result = error
-            add(_login_result(result, log.texts))
+            add(_login_result(result, sorted(warnings)))
         if is_reached:
             add(way.allow_list(result))
     return Report(
@@ -110,37 +92,25 @@ def run(conn_id: str, method: str | None, *, login: bool) -> Report:
             "Python": platform.python_version(),
         },
         checked_at=checked_at,
-        steps=tuple(steps.get(name) or Step(name, "not_checked", AFTER_FAILURE) for name in TITLES),
+        steps=tuple(steps.values()),
         response=describe(*responses[0]) if responses else None,
     )
 
 
-def _usable_settings(settings: Settings) -> Step:
+def _settings(settings: Settings) -> Step:
     method = METHODS[settings.method]
-    return Step(
-        "settings",
-        "ok",
-        f"Method {method.name} ({method.title}) has all fields that it needs. {LABELS['host']}: {settings.auth_url}.",
-        {"auth_url": settings.auth_url, "timeout": settings.timeout},
-        warnings=settings.warnings,
+    message = (
+        f"Method {method.name} ({method.title}) has all fields that it needs. {LABELS['host']}: {settings.auth_url}."
     )
-
-
-def _unusable_settings(error: Exception) -> Step:
-    if isinstance(error, SettingsError):
-        return Step("settings", "failed", message_of(error))
-    problem = NOT_FOUND
-    if not isinstance(error, LoanAuthError):
-        problem = f"Airflow could not read the connection ({type(error).__name__})."
-    return Step("settings", "unknown", f"{problem} {WAYS_TO_READ}")
+    details = {"auth_url": settings.auth_url, "timeout": settings.timeout}
+    return Step("settings", "ok", message, details, warnings=settings.warnings)
 
 
 def _shared_login(settings: Settings) -> Step:
     """Say who has logged in for all tasks. It is only shown, because this machine may be none that runs tasks."""
     if not settings.share_logins:
-        return Step(
-            "shared_login", "ok", f"Off: {LABELS['share_logins']} is false, so each process logs in on its own."
-        )
+        message = f"Off: {LABELS['share_logins']} is false, so each process logs in on its own."
+        return Step("shared_login", "ok", message)
     try:
         login = describe_login(settings)
     except NotSharedError as error:
@@ -160,22 +130,18 @@ def _fernet_key() -> Step:
         require_fernet()
     except SealError as error:
         return Step("fernet_key", "failed", message_of(error))
-    first, *others = fingerprints = [fingerprint(key) for key in conf.get("core", "fernet_key").split(",")]
+    keys = [base64.urlsafe_b64decode(key.strip()) for key in conf.get("core", "fernet_key").split(",")]
+    digests = [hashlib.sha256(b"airflow-provider-loanauth fernet key\n" + key).hexdigest() for key in keys]
+    # 12 digits, from which a key cannot be computed.
+    first, *others = fingerprints = [digest[:12] for digest in digests]
     older = f", and then {', '.join(others)}, which only decrypt" if others else ""
     message = f"Fingerprint {first}{older}. Every component of this Airflow must show the same."
     return Step("fernet_key", "ok", message, {"fingerprints": fingerprints})
 
 
-def fingerprint(key: str) -> str:
-    """Return the fingerprint of a Fernet key (32 octets in URL-safe Base64), from which it cannot be computed."""
-    octets = base64.urlsafe_b64decode(key.strip())
-    return hashlib.sha256(b"airflow-provider-loanauth fernet key\n" + octets).hexdigest()[:FINGERPRINT_LENGTH]
-
-
-def _login_result(result: AuthenticationResult | LoanAuthError, about_response: list[str]) -> Step:
+def _login_result(result: AuthenticationResult | LoanAuthError, warnings: list[str]) -> Step:
     if isinstance(result, LoanAuthError):
-        details = {"status": getattr(result, "status", None)}
-        return Step("login", "failed", message_of(result), details, temporary=result.retryable)
+        return Step("login", "failed", message_of(result), {"status": result.status}, temporary=result.retryable)
     expires_at = result.expires_at.isoformat() if result.expires_at else None
     details = {"user": result.settings.login.identity, "expires_at": expires_at}
-    return Step("login", "ok", result.summary(), details, warnings=tuple(about_response))
+    return Step("login", "ok", result.summary(), details, warnings=tuple(warnings))

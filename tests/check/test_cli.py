@@ -131,14 +131,6 @@ def test_a_wrong_command_line(capsys, arguments, words):
     assert words in capsys.readouterr().err
 
 
-def test_a_terminal_without_the_marks(define, connection, monkeypatch, tmp_path):
-    define(CONN_ID, connection)
-    with (tmp_path / "printed").open("w", encoding="ascii") as terminal:
-        monkeypatch.setattr(sys, "stdout", terminal)
-        assert cli.main(["check", CONN_ID]) == 0
-    assert "\\u2713 Settings" in (tmp_path / "printed").read_text()
-
-
 def test_the_command_of_airflow():
     """Airflow reads the section ``cli`` of the metadata from 3.2 on, and ignores it before."""
     [path] = get_provider_info()["cli"]
