@@ -7,8 +7,9 @@ null or of a different type is None, and its raw value is kept in ``extra_fields
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping  # noqa: TC003 - _schema() looks the annotations up
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from airflow_provider_loanauth.exceptions import ResponseError
@@ -16,15 +17,12 @@ from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 __all__ = ["ApiSecretResponse", "LoanAppSessionPolicy", "Person", "TokenResponse"]
 
-_JSON_TYPES = {str: "string", int: "integer", bool: "boolean"}
 _SECRET_NAMES = ("token", "secret", "key", "password")
 # Of the unknown fields with such names, so many are masked, and none that is longer: Airflow's masker takes seconds
 # then. Shorter values are words such as "true" and "none", which must not be masked.
-_MAX_UNKNOWN_SECRETS = 8
-_UNKNOWN_SECRET_LENGTH = range(6, 4097)
-
-# Digits of the longest text that counts as an integer; int() refuses thousands of them.
-_MAX_DIGITS = 18
+_MAX_UNKNOWN_SECRETS, _SECRET_LENGTH = 8, range(6, 4097)
+# A text that counts as an integer.
+_DIGITS = re.compile("[0-9]{1,18}")
 
 M = TypeVar("M")
 
@@ -32,9 +30,7 @@ M = TypeVar("M")
 def wire_field(name: str | None = None, *, required: bool = False, nullable: bool = False, secret: bool = False) -> Any:
     """Declare a field of a model, with its name on the wire if that is not the name of the attribute."""
     metadata = {"wire": name, "required": required, "nullable": nullable, "secret": secret}
-    if required:
-        return field(repr=not secret, metadata=metadata)
-    return field(default=None, repr=not secret, metadata=metadata)
+    return field(default=MISSING if required else None, repr=not secret, metadata=metadata)
 
 
 def _extra_fields() -> Any:
@@ -140,49 +136,38 @@ class ApiSecretResponse(NotForXCom):
         return (self.secret, *_unknown_secrets(self.extra_fields))
 
 
-def _unknown_secrets(extra_fields: Mapping[str, Any]) -> list[str]:
-    """Return the strings among unknown fields, at any depth, whose names say that they are secrets."""
-    found = set()
-    # Not recursive: a response may be nested deeply.
-    pending: list[tuple[str, Any]] = [*extra_fields.items()]
-    while pending:
-        name, value = pending.pop()
-        if isinstance(value, dict):
-            pending += value.items()
-        elif isinstance(value, list):
-            pending += [(name, item) for item in value]
-        elif isinstance(value, str) and name.lower().endswith(_SECRET_NAMES) and len(value) in _UNKNOWN_SECRET_LENGTH:
-            found.add(value)
-    return [SecretStr(value) for value in sorted(found)[:_MAX_UNKNOWN_SECRETS]]
+def _unknown_secrets(extra_fields: Mapping[str, Any]) -> list[SecretStr]:
+    """Return the texts among unknown fields whose names say that they are secrets."""
+    found = [
+        SecretStr(value)
+        for name, value in extra_fields.items()
+        if name.lower().endswith(_SECRET_NAMES) and isinstance(value, str) and len(value) in _SECRET_LENGTH
+    ]
+    return found[:_MAX_UNKNOWN_SECRETS]
 
 
 def _schema(cls: Any) -> dict[str, tuple[str, type[Any], Mapping[str, Any]]]:
     hints = get_type_hints(cls)
     return {
         # The annotation is "X | None" or X; X is the type on the wire.
-        item.metadata["wire"] or item.name: (
-            item.name,
-            (*get_args(hints[item.name]), hints[item.name])[0],
-            item.metadata,
-        )
-        for item in fields(cls)
-        if item.metadata
+        one.metadata["wire"] or one.name: (one.name, (*get_args(hints[one.name]), hints[one.name])[0], one.metadata)
+        for one in fields(cls)
+        if one.metadata
     }
 
 
-#: Wire name → (attribute, type, declaration) of each model.
+#: Attribute, type and declaration of each field of a model, by its name on the wire.
 _SCHEMAS: dict[Any, dict[str, tuple[str, type[Any], Mapping[str, Any]]]] = {
     model: _schema(model) for model in (LoanAppSessionPolicy, Person, TokenResponse, ApiSecretResponse)
 }
 
 
-def interface_fields(cls: type[Any]) -> dict[str, str]:
-    """Return the JSON type of each field of a response in the interface (§2), by its path, such as person.lastname."""
-    found: dict[str, str] = {}
+def interface_fields(cls: type[Any]) -> set[str]:
+    """Return the fields of a response in the interface (§2) by their paths, such as person.lastname."""
+    found = {*_SCHEMAS[cls]}
     for name, (_, kind, _) in _SCHEMAS[cls].items():
-        found[name] = _JSON_TYPES.get(kind, "object")
         if is_dataclass(kind):
-            found |= {f"{name}.{inner}": json_type for inner, json_type in interface_fields(kind).items()}
+            found |= {f"{name}.{inner}" for inner in _SCHEMAS[kind]}
     return found
 
 
@@ -191,15 +176,15 @@ def from_json(cls: type[M], document: Mapping[str, Any]) -> M:
     schema = _SCHEMAS[cls]
     extra_fields = {name: value for name, value in document.items() if name not in schema}
     values: dict[str, Any] = {}
-    for wire_name, (attribute, kind, declaration) in schema.items():
-        raw = document.get(wire_name)
+    for name, (attribute, kind, declared) in schema.items():
+        raw = document.get(name)
         value = _convert(kind, raw)
-        if value is None and declaration["required"]:
-            problem = "of the response is not a string" if wire_name in document else "is missing from the response"
-            raise ResponseError(f"The field {wire_name} {problem}.")
-        if value is None and wire_name in document and not (raw is None and declaration["nullable"]):
-            extra_fields[wire_name] = raw
-        values[attribute] = SecretStr(value) if value and declaration["secret"] else value
+        if value is None and declared["required"]:
+            problem = "of the response is not a string" if name in document else "is missing from the response"
+            raise ResponseError(f"The field {name} {problem}.")
+        if value is None and name in document and not (raw is None and declared["nullable"]):
+            extra_fields[name] = raw
+        values[attribute] = SecretStr(value) if value and declared["secret"] else value
     return cls(**values | {"extra_fields": extra_fields})
 
 
@@ -207,7 +192,7 @@ def _convert(kind: type[Any], raw: Any) -> Any:
     """Return the value of a field; None where it is missing, null or of another type."""
     if is_dataclass(kind):
         return from_json(kind, raw) if isinstance(raw, dict) else None
-    if kind is int and isinstance(raw, str) and raw.isascii() and raw.isdigit() and len(raw) <= _MAX_DIGITS:
+    if kind is int and isinstance(raw, str) and _DIGITS.fullmatch(raw):
         return int(raw)
     # bool is an int in Python; on the wire true is not a number.
     return raw if type(raw) is kind else None
@@ -217,14 +202,14 @@ def differences(response: Any, *, prefix: str = "") -> tuple[list[str], list[str
     """Return the wire names of fields that are missing from a response, and of those that are null or unusable."""
     missing: list[str] = []
     unusable: list[str] = []
-    for wire_name, (attribute, _, declaration) in _SCHEMAS[type(response)].items():
+    for name, (attribute, _, declared) in _SCHEMAS[type(response)].items():
         value = getattr(response, attribute)
-        if wire_name in response.extra_fields:
-            unusable.append(prefix + wire_name)
-        elif value is None and not declaration["nullable"]:
-            missing.append(prefix + wire_name)
+        if name in response.extra_fields:
+            unusable.append(prefix + name)
+        elif value is None and not declared["nullable"]:
+            missing.append(prefix + name)
         elif is_dataclass(value):
-            inner_missing, inner_unusable = differences(value, prefix=f"{prefix}{wire_name}.")
-            missing += inner_missing
-            unusable += inner_unusable
+            inner = differences(value, prefix=f"{prefix}{name}.")
+            missing += inner[0]
+            unusable += inner[1]
     return missing, unusable
