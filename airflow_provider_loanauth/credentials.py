@@ -26,20 +26,16 @@ __all__ = ["AccessToken", "ApiSecret"]
 
 def require_fernet() -> Any:
     """Return Airflow's Fernet (``[core] fernet_key``); without a usable key, raise :class:`SealError`."""
-    reason = "Airflow has no Fernet key"
-    fernet = None
-    try:
+    with suppress(AirflowException):
         fernet = get_fernet()
-    except AirflowException:
-        reason = "Airflow's Fernet key is missing or invalid"
-    # Without a key Airflow may return a stand-in that encrypts nothing.
-    if not getattr(fernet, "is_encrypted", False):
-        raise SealError(
-            f"{reason}, so the credential cannot be sealed for XCom. Set the same [core] fernet_key "
-            "(AIRFLOW__CORE__FERNET_KEY) on every component of this Airflow, or set seal=False on the operator or "
-            "sensor, which stores the value in XCom unencrypted."
-        )
-    return fernet
+        # Without a key Airflow may return a stand-in that encrypts nothing.
+        if fernet.is_encrypted:
+            return fernet
+    raise SealError(
+        "Airflow's Fernet key is missing or invalid, so the credential cannot be sealed for XCom. Set the same [core] "
+        "fernet_key (AIRFLOW__CORE__FERNET_KEY) on every component of this Airflow, or set seal=False on the operator "
+        "or sensor, which stores the value in XCom unencrypted."
+    )
 
 
 def encrypt(text: str) -> str:

@@ -96,10 +96,9 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
 #: Form label of every field, by attribute of the Connection or name in its extra.
 LABELS = RELABELING | {name: declared["label"] for name, declared in CONN_FIELDS.items()}
 
-#: How the form shows the standard fields. The schema is hidden, because it is part of Auth URL. The raw extra is hidden
-#: where Airflow can hide it (2.11), because each of its fields has a field of its own in the form. The port is shown
-#: because the form of Airflow 3.3.2 sends 0 for an empty port when it tests a connection, and its server then
-#: responds with Bad Request (apache/airflow #73298).
+#: How the form shows the standard fields. The schema is part of Auth URL, and each name in the extra has a field of its
+#: own; only 2.11 can hide the extra. The port is shown because the Test button of Airflow 3.3.2 sends 0 for an empty
+#: one, to which its server responds with Bad Request (apache/airflow #73298).
 UI_FIELD_BEHAVIOUR: dict[str, Any] = {
     "hidden-fields": ["schema", "extra"],
     "relabeling": RELABELING,
@@ -118,18 +117,15 @@ def get_provider_info() -> dict[str, Any]:
 
     :return: metadata that is valid for ``provider_info.schema.json`` of Airflow 2.11 to 3.3
     """
-    integration = "Loan Pricing Service"
-
-    def modules(kind: str) -> list[dict[str, Any]]:
-        return [{"integration-name": integration, "python-modules": [f"airflow_provider_loanauth.{kind}.loanauth"]}]
-
+    integration = {"integration-name": "Loan Pricing Service"}
+    kinds = ("hooks", "operators", "sensors", "triggers")
     return {
         "package-name": PACKAGE_NAME,
         "name": "Loan Pricing Authentication",
         "description": "Authenticates to a loan pricing service and passes sealed credentials to pricing tasks.",
         "versions": [__version__],
-        "integrations": [{"integration-name": integration, "tags": ["service"]}],
-        **{kind: modules(kind) for kind in ("hooks", "operators", "sensors", "triggers")},
+        "integrations": [{**integration, "tags": ["service"]}],
+        **{kind: [{**integration, "python-modules": [f"airflow_provider_loanauth.{kind}.loanauth"]}] for kind in kinds},
         # Airflow before 3.2 ignores it.
         "cli": [f"{CLI_MODULE}.get_cli_commands"],
         "connection-types": [
