@@ -17,18 +17,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, cast
 from urllib.parse import quote, quote_plus
 
-from airflow_provider_loanauth._compat import conf, mask_secret, supervisor_lock
+from airflow_provider_loanauth._compat import mask_secret, supervisor_lock
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-#: Airflow 3 masks no value shorter than this many characters, unless ``[logging] min_length_masked_secret`` is set.
-MIN_MASKABLE_LENGTH = 5
-#: Airflow 3 never masks these words, in upper or lower case (``SECRETS_TO_SKIP_MASKING``).
-NEVER_MASKED = frozenset({"airflow"})
-#: In Base64, so many octets at the end of a longer secret are masked; see :func:`encoded_forms`.
-MAX_BASE64_OCTETS = 96
+#: Longer secrets, such as access tokens, are not masked in Base64; see :func:`encoded_forms`.
+MAX_BASE64_OCTETS = 256
 
 # A child of Airflow's logger, so that its lines reach the log of the task.
 _log = logging.getLogger(f"airflow.task.hooks.{__name__}")
@@ -68,26 +64,19 @@ class NotForXCom:
         )
 
 
-@functools.cache
-def min_maskable_length() -> int:
-    """Return the number of characters that a value must have so that Airflow masks it. It is read once per process."""
-    return int(conf.getint("logging", "min_length_masked_secret", fallback=MIN_MASKABLE_LENGTH))
-
-
 def encoded_forms(secret: str) -> list[str]:
     """
     Return a secret, then the forms in which it may be sent or logged: Base64, percent-encoded, and escaped as in JSON
     and in Python's ``repr``.
 
-    The list is short on purpose: whenever Airflow's masker gets a value, it compiles all characters of all known ones
-    again. So of a long secret, such as a token, the Base64 form is that of its end, without which the rest is of no
-    use.
+    The list is short on purpose: for each value that Airflow's masker gets, it compiles all characters of all known
+    ones again. A token is long, and is never sent in Base64.
     """
     octets = secret.encode("utf-8", "surrogatepass")
-    # Base64 encodes three octets at a time. Without padding, it also matches padded text.
-    start = max(0, len(octets) - MAX_BASE64_OCTETS + 2) // 3 * 3
-    encoded = base64.b64encode(octets[start:]).decode().rstrip("=")
-    forms = [secret, encoded, encoded.replace("+", "-").replace("/", "_")]
+    forms = [secret]
+    if len(octets) <= MAX_BASE64_OCTETS:
+        # Without padding, it also matches padded text.
+        forms += [encode(octets).decode().rstrip("=") for encode in (base64.b64encode, base64.urlsafe_b64encode)]
     escaped = quote(octets, safe="")
     if escaped != secret:
         # Lower-case escapes are valid too (RFC 3986 §2.1), and some proxies write them.
@@ -108,25 +97,14 @@ def mask(secrets: Iterable[str]) -> None:
         mask_secret([*sorted({str(form) for secret in secrets for form in encoded_forms(secret)})])
 
 
-# --- exceptions
-#
-# Error trackers such as Sentry and printers of tracebacks such as rich show the local variables of each frame, and the
-# text of each inner exception. During an authentication, local variables contain the Connection, the request and the
-# response, and the texts of HTTP libraries contain URLs. So an exception leaves this package without them.
-
-
 def sanitize_exceptions(function: F) -> F:
     """
     Decorate a function or a coroutine function, so that the exceptions that leave it contain no secret.
 
-    This holds for every exception, also for one that a signal handler raises, such as the time-out of a task. The local
-    variables of all frames below the function are cleared, also those of the libraries that it calls. Inner exceptions
-    are removed, but not an exception that the caller is handling.
-
-    The message of a :class:`LoanAuthError` says what to do, so its traceback is cut off here. The rest is logged at
-    DEBUG: file, line, function and source line of each frame, and the types of inner exceptions.
-
-    Frames of callers of the function are not changed, so they must not have a secret in a variable.
+    Error trackers such as Sentry show the local variables of each frame, and the texts of inner exceptions, which
+    contain URLs. So the variables of all frames below are cleared, and inner exceptions removed, also for the time-out
+    of a task, which a signal handler raises. Frames of callers, and an exception that a caller is handling, stay as
+    they are. The traceback of a :class:`LoanAuthError` is cut off here, and logged at DEBUG.
     """
     if inspect.iscoroutinefunction(function):
 
@@ -175,7 +153,9 @@ def _sanitize(error: BaseException, handled: BaseException | None, name: str) ->
     below = error.__traceback__ and error.__traceback__.tb_next
     if isinstance(error, LoanAuthError):
         if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("%s raised an exception. The traceback, and those of its causes:\n%s", name, _stacks(chain))
+            # Without the texts of the exceptions, because they may contain URLs.
+            stacks = [f"{type(one).__name__}:\n{''.join(traceback.format_tb(one.__traceback__))}" for one in chain]
+            _log.debug("%s raised an exception. The traceback, and those of its causes:\n%s", name, "\n".join(stacks))
         below = None
     error.__cause__ = None
     error.__context__ = handled if handled is not error else None
@@ -203,8 +183,3 @@ def _clear_locals(chain: list[BaseException]) -> None:
     for one in chain:
         # Frames that are still running, which are those above, stay as they are.
         traceback.clear_frames(one.__traceback__)
-
-
-def _stacks(chain: list[BaseException]) -> str:
-    """Return the frames of exceptions, and their types. Their texts are left out, because they may contain URLs."""
-    return "\n".join(f"{type(one).__name__}:\n{''.join(traceback.format_tb(one.__traceback__))}" for one in chain)

@@ -12,7 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich import pretty
 
-from airflow_provider_loanauth.redaction import NEVER_MASKED, SecretStr, encoded_forms, mask
+from airflow_provider_loanauth.connection.settings import NEVER_MASKED
+from airflow_provider_loanauth.redaction import SecretStr, encoded_forms, mask
 from tests.support import masking
 from tests.support.leaks import forms
 from tests.support.masking import redact
@@ -29,20 +30,13 @@ def test_a_part_of_a_secret_has_a_masked_repr():
         assert repr(part) == "'***'"
 
 
-def test_a_traceback_with_shortened_values_shows_no_secret():
-    """The library of Airflow's console shows the first 80 characters of a long string."""
-    assert "CANARY" in pretty.pretty_repr({"a": "CANARY-" + "x" * 200}, max_string=80)
-    shown = pretty.pretty_repr({"a": SecretStr("CANARY-" + "x" * 200), "b": [SecretStr("CANARY")]}, max_string=80)
-    assert "CANARY" not in shown
-
-
 def test_a_secret_is_a_string_with_a_masked_repr():
-    secret = SecretStr("made-up-secret")
-    assert secret == "made-up-secret"
-    assert repr(secret) == "'***'"
+    """Also where a library shows only the first characters of a long string, as that of Airflow's console does."""
+    secret = SecretStr("CANARY-" + "x" * 200)
+    assert secret == "CANARY-" + "x" * 200
     assert repr({"password": [secret]}) == "{'password': ['***']}"
-    assert f"{secret!r}" == "'***'"
-    assert secret.encode() == b"made-up-secret"
+    assert "CANARY" in pretty.pretty_repr({"a": str(secret)}, max_string=80)
+    assert "CANARY" not in pretty.pretty_repr({"a": secret, "b": [secret]}, max_string=80)
 
 
 @pytest.mark.parametrize("value", [AWKWARD, "plain-secret", "a", "ab", "abc", "\ud800half"])
@@ -80,25 +74,14 @@ LITERALS = {
     "JSON": json.dumps,
     "JSON with non-ASCII characters": lambda text: json.dumps(text, ensure_ascii=False),
     "repr": repr,
-    "repr with the other quotes": lambda text: repr(f"{text} isn't it"),
     "repr with both quotes": lambda text: repr(f'{text} isn\'t "it"'),
     "ascii": ascii,
     "ascii with both quotes": lambda text: ascii(f'{text} isn\'t "it"'),
     "bytes": lambda text: repr(text.encode()),
     "bytes with both quotes": lambda text: repr(f'{text} isn\'t "it"'.encode()),
     "the error of a missing key": lambda text: str(KeyError(text)),
-    "a list": lambda text: str([text]),
 }
-LITERAL_SECRETS = [
-    'CANARY-it\'s-"quoted"',
-    "CANARY-it's",
-    'CANARY-"quoted"',
-    "CANARY-back\\slash",
-    "CANARY-\\'both",
-    "CANARY-Zürich",
-    "CANARY-✓-\U0001f511",
-    "CANARY-\u00a0-\u200b",
-]
+LITERAL_SECRETS = ['CANARY-it\'s-"quoted"', "CANARY-it's", "CANARY-\\'both", "CANARY-Zürich-✓-\U0001f511-\u00a0-\u200b"]
 
 
 @pytest.mark.parametrize("secret", LITERAL_SECRETS)
@@ -115,7 +98,7 @@ def test_masked_as_a_literal(secret, literal):
 
 @given(secret=st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=5, max_size=20))
 def test_every_secret_is_masked_in_json_and_repr(secret):
-    assume(secret.lower() not in NEVER_MASKED)
+    assume(secret.lower() != NEVER_MASKED)
     masking.reset()
     mask([secret])
     for literal in (json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret), repr(secret.encode())):
@@ -123,25 +106,16 @@ def test_every_secret_is_masked_in_json_and_repr(secret):
         assert re.fullmatch(r"b?[\"'](\*\*\*|\\)+[\"']", redact(literal))
 
 
-@pytest.mark.parametrize("secret", ["made-up-token.with-dots_and~more", "A1b2C3d4", "eyJhbGciOiJub25lIn0.e30."])
-def test_a_plain_secret_has_few_forms(secret):
+def test_a_plain_secret_has_few_forms():
     """Airflow's masker compiles its pattern again for each form."""
-    encoded = base64.b64encode(secret.encode()).decode().rstrip("=")
-    assert encoded_forms(secret) == [secret, encoded]
+    secret = "made-up-secret.with-dots_and~more"
+    assert encoded_forms(secret) == [secret, base64.b64encode(secret.encode()).decode().rstrip("=")]
 
 
-def test_of_a_long_secret_the_end_is_masked_in_base64():
-    """Its time to compile is that of all characters of all known secrets, again for each form."""
-    secret = "CANARY" * 200 + "made-up-end"
-    _, encoded = encoded_forms(secret)
-    assert len(encoded) <= 128
-    mask([secret])
-    assert redact(secret) == "***"
-    whole = base64.b64encode(secret.encode()).decode().rstrip("=")
-    assert redact(whole) == whole.removesuffix(encoded) + "***"
-    for length in range(90, 103):
-        end = encoded_forms("x" * length + "made-up-end")[1]
-        assert base64.b64encode(b"x" * length + b"made-up-end").decode().rstrip("=").endswith(end)
+def test_a_token_is_not_masked_in_base64():
+    """It is never sent so, and Airflow's masker compiles its characters again for each form."""
+    assert encoded_forms("x" * 257) == ["x" * 257]
+    assert len(encoded_forms("x" * 256)) == 2
 
 
 def test_masking_nothing():

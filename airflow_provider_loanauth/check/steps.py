@@ -16,8 +16,8 @@ from airflow_provider_loanauth.auth.login_variables import NotSharedError, descr
 from airflow_provider_loanauth.check.network import Way, message_of
 from airflow_provider_loanauth.check.report import TITLES, Report, Step
 from airflow_provider_loanauth.check.response import describe
+from airflow_provider_loanauth.connection.lookup import get_from_task_or_database
 from airflow_provider_loanauth.connection.methods import METHODS
-from airflow_provider_loanauth.connection.settings import get_from_task_or_database
 from airflow_provider_loanauth.credentials import require_fernet
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS, PACKAGE_NAME

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 _HOST = re.compile(r"[\w.\-]+|[0-9A-Fa-f:.]+")
 # "%" is safe, so that a path which is already percent-encoded stays as it is (RFC 3986 §3.3).
 _PATH_SAFE = "/%:@!$&'()*+,;=-._~"
-_PORTS = range(1, 65536)
+_PORTS = {None, *range(1, 65536)}
 
 
 class AddressError(ValueError):
@@ -34,6 +34,8 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
     except ValueError:
         raise AddressError("is not a valid address: check host and port.") from None
     name = parts.hostname or ""
+    port = own_port if port is None else port
+    path = "/".join(filter(None, (parts.path.strip("/"), "" if is_scheme else schema)))
     for wrong, sentence in (
         (parts.scheme not in ("http", "https"), "has a scheme other than https or http: use https."),
         ("@" in parts.netloc, "contains user information before '@': enter it in Username and Password instead."),
@@ -43,19 +45,15 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
             parts.scheme == "http" and not is_loopback(name),
             "begins with http, which would send the password unencrypted: use https (http is for loopback only).",
         ),
+        (own_port not in (None, port), "contains a different port than the field Port: remove one of the two."),
+        (port not in _PORTS, "has a port that is not between 1 and 65535: correct it."),
         (
-            None not in (port, own_port) and port != own_port,
-            "contains a different port than the field Port: remove one of the two.",
+            path.endswith("oauth/token") or "encodeAES128" in path,
+            "contains the path of an endpoint: remove it, because the provider adds it.",
         ),
     ):
         if wrong:
             raise AddressError(sentence)
-    port = own_port if port is None else port
-    if port is not None and port not in _PORTS:
-        raise AddressError("has a port that is not between 1 and 65535: correct it here or in the field Port.")
-    path = "/".join(filter(None, (parts.path.strip("/"), "" if is_scheme else schema)))
-    if path.endswith("oauth/token") or "encodeAES128" in path:
-        raise AddressError("contains the path of an endpoint: remove it, because the provider adds it.")
     authority = f"[{name}]" if ":" in name else name
     return (
         f"{parts.scheme}://{authority}"

@@ -34,8 +34,7 @@ class PasswordLogin(NotForXCom):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield each attribute that cannot be sent, and what is wrong; missing values are reported elsewhere."""
         if self.origin and not fits_in_header(self.origin):
-            hint = "enter the domain as shown in the company settings, and an international domain in its xn-- form."
-            yield "origin", f"{NOT_A_HEADER_VALUE}: {hint}"
+            yield "origin", f"{NOT_A_HEADER_VALUE}: enter an international domain in its xn-- form."
         if self.client_id and ":" in self.client_id:
             yield "client_id", "contains a colon, which HTTP Basic does not allow (RFC 7617 §2): correct it."
 
@@ -64,8 +63,7 @@ class ApiKeyLogin(NotForXCom):
             if value in (".", ".."):
                 yield attribute, "is '.' or '..', which cannot be sent as a path segment: correct it."
             if self.in_headers and value and not fits_in_header(value):
-                hint = f"correct it, or set {LABELS['api_key_in_headers']} to false."
-                yield attribute, f"{NOT_A_HEADER_VALUE}: {hint}"
+                yield attribute, f"{NOT_A_HEADER_VALUE}: correct it, or set {LABELS['api_key_in_headers']} to false."
 
     @property
     def identity(self) -> str:
@@ -84,17 +82,14 @@ Login: TypeAlias = PasswordLogin | ApiKeyLogin
 
 @dataclass(frozen=True, kw_only=True)
 class AuthMethod:
-    """
-    One authentication method.
-
-    ``fields`` are the required fields of the Connection, and ``switches`` its boolean fields, off by default; both by
-    attribute of ``login``, the class of what the method sends.
-    """
+    """One authentication method."""
 
     name: Method
+    #: The class of what it sends.
+    login: type[Login]
+    #: The required fields of the Connection, by attribute of ``login``; and its boolean fields, off by default.
     fields: Mapping[str, str]
     switches: Mapping[str, str] = field(default_factory=dict)
-    login: type[Login]
     credential_type: type[AccessToken | ApiSecret]
 
     @property

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import base64
-import ipaddress
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from cryptography.fernet import InvalidToken
-
 from airflow_provider_loanauth.connection.address import AddressError
-from airflow_provider_loanauth.credentials import require_fernet
+from airflow_provider_loanauth.credentials import decrypt, encrypt
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
@@ -20,7 +17,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_HOST = re.compile(r"[A-Za-z0-9._\-]+")
+# A name whose labels are not too long, or an IPv6 address, which urlsplit has checked.
+_HOST = re.compile(r"([A-Za-z0-9_\-]{1,63}\.)*[A-Za-z0-9_\-]{1,63}\.?|[0-9A-Fa-f:.]+")
 # Unicode category Cc, which HTTP Basic does not allow (RFC 7617 §2).
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
@@ -42,41 +40,32 @@ class Proxy(NotForXCom):
         """Return the proxy of a URL, ``http[s]://[user:password@]host[:port]``, without control characters."""
         try:
             parts = urlsplit(url)
-            port = parts.port
+            port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+            user_information = parts.netloc.rpartition("@")[0]
+            user, _, password = (unquote(part, errors="strict") for part in user_information.partition(":"))
         except ValueError:
             raise AddressError(
                 "is not a valid proxy URL: check host and port, and percent-encode special characters in user and "
-                "password."
+                "password as UTF-8."
             ) from None
         name = parts.hostname or ""
-        user_information, _, _ = parts.netloc.rpartition("@")
         for wrong, sentence in (
-            (
-                parts.scheme not in _DEFAULT_PORTS,
-                "does not begin with http:// or https://: correct it. SOCKS is not supported.",
-            ),
+            (parts.scheme not in _DEFAULT_PORTS, "does not begin with http:// or https://. SOCKS is not supported."),
             (
                 parts.path not in ("", "/") or "?" in url or "#" in url,
                 "contains a path, a query or a fragment: remove it; in a password, percent-encode '/', '?' and '#'.",
             ),
+            (not _HOST.fullmatch(name), "has no valid host name: enter an international domain in its xn-- form."),
             (
-                not _is_host(name),
-                "has no valid host name: correct it, and enter an international domain in its xn-- form.",
-            ),
-            (port == 0, "has a port that is not between 1 and 65535: correct it."),
-            (
-                not _fits_basic(user_information),
-                (
-                    "has a user or password that HTTP Basic cannot send: remove control characters, and colons in the "
-                    "user; percent-encode other special characters as UTF-8."
-                ),
+                ":" in user or _CONTROL.search(user + password),
+                "has a user or password that HTTP Basic cannot send: remove control characters, and colons in user.",
             ),
         ):
             if wrong:
                 raise AddressError(sentence)
         authority = f"[{name}]" if ":" in name else name
         return cls(
-            url=f"{parts.scheme}://{authority}:{port or _DEFAULT_PORTS[parts.scheme]}",
+            url=f"{parts.scheme}://{authority}:{port}",
             user_information=SecretStr(user_information) if user_information else None,
         )
 
@@ -93,16 +82,12 @@ class Proxy(NotForXCom):
         """Every value to mask in logs: the password, or the user if there is no password, alone and in a pair."""
         if self.user_information is None:
             return ()
-        decoded, written = self._user_and_password, self.user_information
         # Some proxies take an API key as the user.
-        return tuple(
-            dict.fromkeys(
-                SecretStr(value)
-                for pair in (decoded, written)
-                for value in (pair.partition(":")[2] or pair.partition(":")[0], pair)
-                if value
-            )
-        )
+        found = []
+        for pair in (self._user_and_password, self.user_information):
+            user, _, password = pair.partition(":")
+            found += [pair, password or user]
+        return tuple(SecretStr(text) for text in found if text)
 
     @property
     def _user_and_password(self) -> SecretStr:
@@ -111,37 +96,15 @@ class Proxy(NotForXCom):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Seal user and password in a pickle, so that a pickled session contains no plaintext."""
-        if self.user_information is None:
-            return Proxy, (self.url,)
-        return _unsealed, (self.url, require_fernet().encrypt(self.user_information.encode()))
+        return _restored, (self.url, self.user_information and encrypt(self.user_information))
 
 
-def _unsealed(url: str, sealed: bytes) -> Proxy:
-    try:
-        return Proxy(url, SecretStr(require_fernet().decrypt(sealed).decode()))
-    except InvalidToken:
+def _restored(url: str, sealed: str | None) -> Proxy:
+    if sealed is None:
+        return Proxy(url)
+    if (user_information := decrypt(sealed)) is None:
         raise SealError(
             "The password of the proxy cannot be opened: this process has a different Fernet key than the one that "
             "pickled the session. Set the same [core] fernet_key on every component."
-        ) from None
-
-
-def _is_host(name: str) -> bool:
-    try:
-        if ":" in name:
-            ipaddress.IPv6Address(name)
-            return True
-        # Checks the length of each label.
-        name.encode("idna")
-    except ValueError:
-        return False
-    return _HOST.fullmatch(name) is not None
-
-
-def _fits_basic(user_information: str) -> bool:
-    user, _, password = user_information.partition(":")
-    try:
-        decoded = [unquote(part, errors="strict") for part in (user, password)]
-    except UnicodeDecodeError:
-        return False
-    return ":" not in decoded[0] and not any(map(_CONTROL.search, decoded))
+        )
+    return Proxy(url, SecretStr(user_information))

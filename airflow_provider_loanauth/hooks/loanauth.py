@@ -13,7 +13,7 @@ from airflow_provider_loanauth.auth import refresh  # noqa: TID253 - DAG parsing
 from airflow_provider_loanauth.auth.base import check_credential
 from airflow_provider_loanauth.auth.login_variables import end_rejection
 from airflow_provider_loanauth.auth.requests import LoanAuth
-from airflow_provider_loanauth.connection.form import form_behaviour, form_widgets
+from airflow_provider_loanauth.connection.form_widgets import form_behaviour, form_widgets
 from airflow_provider_loanauth.connection.methods import Method
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet
 from airflow_provider_loanauth.exceptions import LoanAuthError

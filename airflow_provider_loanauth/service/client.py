@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 
 from airflow_provider_loanauth._compat import BaseHook
+from airflow_provider_loanauth.connection.lookup import read_connection
 from airflow_provider_loanauth.connection.methods import METHODS
-from airflow_provider_loanauth.connection.settings import load, read_connection
+from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences
 from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions

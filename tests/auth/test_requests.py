@@ -79,10 +79,9 @@ def test_what_urllib3_logs_about_malformed_headers_is_masked(conn_id, session_of
     with requests.Session() if session_of == "user" else LoanAuthHook(conn_id).get_conn(credential) as session:
         session.auth = session.auth or LoanAuth(credential)
         value = credential.value
-        forms = [value, base64.b64encode(value.encode()).decode()]
         loopback.responses = [
             b"HTTP/1.1 200 Echo\r\nContent-Length: 0\r\nConnection: close\r\nno colon here\r\nX-Echo: %s\r\n\r\n"
-            % " ".join(forms).encode()
+            % value.encode()
         ]
         assert session.get(loopback.url, timeout=30).status_code == 200
     assert leaks(logs.text, [value])

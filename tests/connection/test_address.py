@@ -10,19 +10,15 @@ from airflow_provider_loanauth.connection.address import AddressError, base_addr
     [
         ("https://auth.example", None, None, "https://auth.example"),
         ("auth.example", None, None, "https://auth.example"),
-        ("auth.example:8443", None, None, "https://auth.example:8443"),
         ("auth.example", None, 8443, "https://auth.example:8443"),
         ("auth.example:8443", None, 8443, "https://auth.example:8443"),
-        ("auth.example", "https", None, "https://auth.example"),
         ("auth.example", "HTTPS", None, "https://auth.example"),
-        ("auth.example/tenant", "https", 8443, "https://auth.example:8443/tenant"),
         ("https://auth.example/", "", None, "https://auth.example"),
         ("https://auth.example/tenant/7/", None, None, "https://auth.example/tenant/7"),
         ("https://auth.example/a b/ü", None, None, "https://auth.example/a%20b/%C3%BC"),
         ("https://auth.example/a%20b%2Fc", None, None, "https://auth.example/a%20b%2Fc"),
         # A Connection given as a URI: Airflow keeps its path as the schema.
         ("auth.example", "tenant", 8443, "https://auth.example:8443/tenant"),
-        ("auth.example", "tenant/7", None, "https://auth.example/tenant/7"),
         ("https://auth.example/a", "b", None, "https://auth.example/a/b"),
         ("HTTPS://Auth.Example", None, None, "https://auth.example"),
         ("https://auth.example/XL/", "/XS", None, "https://auth.example/XL/XS"),
@@ -30,7 +26,6 @@ from airflow_provider_loanauth.connection.address import AddressError, base_addr
         ("https://my_host.example", None, None, "https://my_host.example"),
         ("http://localhost:8461", None, None, "http://localhost:8461"),
         ("localhost:8461", "http", None, "http://localhost:8461"),
-        ("http://127.0.0.1", None, None, "http://127.0.0.1"),
         ("http://127.9.9.9:80", None, None, "http://127.9.9.9:80"),
         ("http://[::1]:8461/x", None, None, "http://[::1]:8461/x"),
         ("https://[2001:db8::1]", None, 443, "https://[2001:db8::1]:443"),
@@ -47,26 +42,20 @@ def test_addresses(host, schema, port, expected):
     [
         ("ftp://auth.example", None, None, "other than https or http"),
         ("https://pat:CANARY@auth.example", None, None, "user information before '@'"),
-        ("pat@auth.example", None, None, "user information"),
         ("https://auth.example?CANARY=1", None, None, "query or a fragment"),
         ("https://auth.example/#x", None, None, "query or a fragment"),
         ("https://", None, None, "no valid host name"),
-        ("https://a b.example", None, None, "no valid host name"),
         ("https://exa$mple", None, None, "no valid host name"),
         ("http://auth.example", None, None, "begins with http"),
         ("auth.example", "http", None, "begins with http"),
         ("http://10.0.0.1", None, None, "begins with http"),
         ("http://localhost.evil.example", None, None, "begins with http"),
-        ("http://127.0.0.1.example", None, None, "begins with http"),
         ("https://auth.example:8443", None, 9443, "a different port"),
         ("https://auth.example:nine", None, None, "not a valid address"),
-        ("https://auth.example:99999", None, None, "not a valid address"),
         ("https://[::1", None, None, "not a valid address"),
         ("auth.example", None, 0, "between 1 and 65535"),
         ("auth.example", None, 70000, "between 1 and 65535"),
-        ("https://auth.example:0", None, None, "between 1 and 65535"),
         ("https://auth.example/oauth/token", None, None, "path of an endpoint"),
-        ("https://auth.example/x/oauth/token/", None, None, "path of an endpoint"),
         ("https://auth.example/encodeAES128/CANARY/u", None, None, "path of an endpoint"),
         ("auth.example", "oauth/token", None, "path of an endpoint"),
     ],
@@ -77,20 +66,6 @@ def test_wrong_addresses(host, schema, port, sentence):
     assert "CANARY" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        ("localhost", True),
-        ("LOCALHOST.", True),
-        ("127.0.0.1", True),
-        ("127.255.0.3", True),
-        ("::1", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("10.0.0.1", False),
-        ("localhost.example", False),
-        ("auth.example", False),
-    ],
-)
-def test_loopback(host, expected):
-    assert is_loopback(host) is expected
+def test_loopback():
+    assert all(map(is_loopback, ["localhost", "LOCALHOST.", "127.0.0.1", "127.255.0.3", "::1"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "localhost.example", "127.0.0.1.example"]))

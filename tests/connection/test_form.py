@@ -14,13 +14,12 @@ from importlib import resources
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 import jsonschema
 import pytest
 from airflow.providers_manager import ProvidersManager
 
-from airflow_provider_loanauth.connection import form
+from airflow_provider_loanauth.connection.form_widgets import UNCHANGED_SECRET, form_widgets
 from airflow_provider_loanauth.connection.settings import is_secret
 from airflow_provider_loanauth.get_provider_info import (
     CONN_FIELDS,
@@ -53,6 +52,7 @@ FIELDS = {
     "client_secret": "made-up client sécret+/%",
     "timeout": "20",
     "proxy": "http://user:made-up-proxy-password@127.0.0.1:3128",
+    "share_logins": "false",
 }
 
 
@@ -88,20 +88,19 @@ def test_airflow_masks_the_secret_fields_by_their_names():
 
 
 def test_the_help_of_each_field_names_its_methods():
-    needed = {
-        "origin": ("jwt", "los"),
-        "client_id": ("jwt",),
-        "client_secret": ("jwt",),
-        "los_client_id": ("los",),
-        "los_client_secret": ("los",),
-        "api_key": ("ppe",),
-        "user_id": ("ppe",),
-        "company_id": ("ppe",),
-        "api_key_in_headers": ("ppe",),
-    }
-    for name, methods in needed.items():
+    for name, *needed in (
+        ("origin", "jwt", "los"),
+        ("client_id", "jwt"),
+        ("client_secret", "jwt"),
+        ("los_client_id", "los"),
+        ("los_client_secret", "los"),
+        ("api_key", "ppe"),
+        ("user_id", "ppe"),
+        ("company_id", "ppe"),
+        ("api_key_in_headers", "ppe"),
+    ):
         help_text = CONN_FIELDS[name]["description"]
-        assert {method for method, title in METHOD_NAMES.items() if title in help_text} == {*methods}, name
+        assert [method for method, title in METHOD_NAMES.items() if title in help_text] == needed, name
 
 
 # --- discovery by Airflow
@@ -118,14 +117,11 @@ def manager(caplog):
     assert not [record for record in caplog.records if "loanauth" in record.getMessage()]
 
 
-def test_the_form_of_this_version_has_every_field_in_order(manager):
+def test_the_form_of_this_version(manager):
     widgets = manager.connection_form_widgets
     names = [name for name in widgets if name.startswith(f"extra__{CONN_TYPE}__")]
     assert names == [f"extra__{CONN_TYPE}__{name}" for name in CONN_FIELDS]
     assert {widgets[name].field_name for name in names if widgets[name].is_sensitive} == SECRET_FIELDS - {"password"}
-
-
-def test_the_form_of_this_version_relabels_and_hides(manager):
     behaviour = manager.field_behaviours[CONN_TYPE]
     assert behaviour["relabeling"] == RELABELING
     assert behaviour["hidden_fields"] == ["schema", "extra"]
@@ -163,90 +159,62 @@ class SubmittedForm(dict):
         return [self[name]]
 
 
-@pytest.fixture
-def drawn():
+def drawn(submitted=None, **stored):
     """Draw the form with submitted values, or with stored values."""
     from wtforms import Form
 
-    def draw(submitted=None, *, widgets=None, **stored):
-        cls = type("ConnectionForm", (Form,), widgets or LoanAuthHook.get_connection_form_widgets())
-        return cls(None if submitted is None else SubmittedForm(submitted), data=stored)
-
-    return draw
+    cls = type("ConnectionForm", (Form,), LoanAuthHook.get_connection_form_widgets())
+    return cls(None if submitted is None else SubmittedForm(submitted), data=stored)
 
 
-def test_labels_and_help(drawn):
+def test_labels_and_help():
     for name, field in drawn()._fields.items():
-        assert field.label.text == CONN_FIELDS[name]["label"]
-        assert field.description == CONN_FIELDS[name]["description"]
+        assert (field.label.text, field.description) == (CONN_FIELDS[name]["label"], CONN_FIELDS[name]["description"])
 
 
-def test_an_empty_form_is_valid(drawn):
+def test_an_empty_form_is_valid():
     assert drawn({}).validate()
     assert drawn(dict.fromkeys(CONN_FIELDS, "")).validate()
 
 
-def test_the_method_is_a_drop_down(drawn):
-    shown = str(drawn(method="los").method())
-    assert re.findall(r'<option[^>]*value="(\w*)"', shown) == ["", *METHOD_NAMES]
-    assert re.search(r'<option selected value="los">Authen LOS \(los\)</option>', shown)
+@pytest.mark.parametrize(
+    ("name", "value", "options"),
+    [
+        ("method", "los", {name: f"{title} ({name})" for name, title in METHOD_NAMES.items()}),
+        ("share_logins", "false", {"true": "true", "false": "false"}),
+    ],
+)
+def test_a_choice_is_a_drop_down(name, value, options):
+    shown = str(drawn(**{name: value})[name](disabled=True))
     assert shown.startswith("<select ")
-    assert 'name="method"' in shown
-
-
-def test_the_html_of_a_drop_down(drawn):
-    widget = form._DropDown({"a": "A", '"<script>': "<script>"})
-    shown = str(widget(drawn(method="a").method, name_="other", disabled=True))
-    assert shown.startswith('<select class="form-control" disabled id="method" name="other"><option value=""></option>')
-    assert '<option selected value="a">A</option>' in shown
-    assert "<script>" not in shown
-
-
-def test_a_drop_down_without_display_names_shows_its_values(drawn):
-    declared = {"label": "L", "description": "D", "schema": {"type": ["string", "null"], "enum": ["a"]}}
-    shown = str(drawn(widgets=form.form_widgets({"choice": declared})).choice())
-    assert '<option value="a">a</option>' in shown
-
-
-def test_an_unknown_method_is_rejected(drawn):
-    page = drawn({"method": "basic"})
+    assert all(part in shown for part in (f'name="{name}"', f'id="{name}"', 'class="form-control"', " disabled"))
+    assert dict(re.findall(r'<option[^>]*value="(\w*)">([^<]*)</option>', shown)) == {"": ""} | options
+    assert re.findall(r'<option selected value="(\w*)">', shown) == [value]
+    page = drawn({name: "<other>"})
     assert not page.validate()
-    assert list(page.errors) == ["method"]
+    assert list(page.errors) == [name]
+    assert "<other>" not in str(page[name]())
 
 
-def test_a_stored_secret_is_never_drawn(drawn):
-    for name in SECRET_FIELDS - {"password"}:
-        shown = str(drawn(**{name: "made-up-stored-secret"})[name]())
-        assert 'type="password"' in shown
-        assert "made-up-stored-secret" not in shown
-        assert form.UNCHANGED_SECRET not in shown
+@pytest.mark.parametrize("name", sorted(SECRET_FIELDS - {"password"}))
+def test_a_stored_secret_is_not_drawn_and_is_kept_if_the_field_is_empty(name):
+    shown = str(drawn(**{name: "made-up-stored-secret"})[name]())
+    assert 'type="password"' in shown
+    assert "made-up-stored-secret" not in shown
+    assert UNCHANGED_SECRET not in shown
+    assert drawn({name: ""})[name].data == UNCHANGED_SECRET
+    assert drawn({name: "entered-again"})[name].data == "entered-again"
 
 
-def test_an_empty_secret_field_keeps_the_stored_secret(drawn):
-    page = drawn({"client_secret": "", "api_key": "entered-again"})
-    assert page.client_secret.data == form.UNCHANGED_SECRET
-    assert page.api_key.data == "entered-again"
-
-
-def test_the_timeout_is_a_number_and_the_switch_a_box(drawn):
-    assert 'type="number"' in str(drawn().timeout())
-    assert 'class="form-control"' in str(drawn().timeout())
+def test_text_number_and_switch():
+    """They look like Airflow's own fields: class and placeholder are those of its widgets."""
+    like_own = 'class="form-control" id="{0}" name="{0}" placeholder="{1}" type="{2}"'
+    assert like_own.format("origin", "Origin", "text") in str(drawn().origin())
+    assert like_own.format("timeout", "Timeout", "number") in str(drawn().timeout())
     assert 'type="checkbox"' in str(drawn().api_key_in_headers())
+    assert drawn({"api_key_in_headers": "y"}).api_key_in_headers.data is True
     assert not drawn({"timeout": "soon"}).validate()
     assert drawn({"timeout": "20"}).timeout.data == 20
-
-
-def test_text_fields_have_the_widgets_of_the_web_server(drawn, monkeypatch):
-    """Airflow 2.11 draws its own text and password fields with widgets of Flask-AppBuilder."""
-    fieldwidgets = ModuleType("flask_appbuilder.fieldwidgets")
-    fieldwidgets.BS3TextFieldWidget = lambda: lambda field: f"text of {field.name}"
-    fieldwidgets.BS3PasswordFieldWidget = lambda: lambda field: f"password of {field.name}"
-    monkeypatch.setitem(sys.modules, "flask_appbuilder", ModuleType("flask_appbuilder"))
-    monkeypatch.setitem(sys.modules, "flask_appbuilder.fieldwidgets", fieldwidgets)
-    page = drawn()
-    assert (page.origin(), page.client_secret()) == ("text of origin", "password of client_secret")
-    assert 'type="checkbox"' in str(page.api_key_in_headers())
-    assert str(page.method()).startswith("<select ")
 
 
 def test_stub_classes_of_the_api_server_get_only_their_own_arguments(monkeypatch):
@@ -258,7 +226,7 @@ def test_stub_classes_of_the_api_server_get_only_their_own_arguments(monkeypatch
 
     for name in ("StringField", "PasswordField", "IntegerField", "BooleanField"):
         monkeypatch.setattr(f"wtforms.{name}", Stub)
-    fields = form.form_widgets(CONN_FIELDS)
+    fields = form_widgets(CONN_FIELDS)
     assert [field.label for field in fields.values()] == [field["label"] for field in CONN_FIELDS.values()]
 
 
@@ -315,30 +283,17 @@ def test_the_page_shows_every_field(trip):
 
 @pytest.mark.processes
 def test_the_hook_reads_what_the_form_has_saved(trip):
-    assert trip["added"]["description"] == FIELDS["description"]
-    assert trip["added"]["password"] == FIELDS["password"]
-    assert trip["added"]["extra"]["client_secret"] == FIELDS["client_secret"]
-    assert trip["added"]["extra"]["proxy"] == FIELDS["proxy"]
-    assert trip["added_read"] == {
-        "username": FIELDS["login"],
-        "password": FIELDS["password"],
-        "origin": FIELDS["origin"],
-        "client_id": FIELDS["client_id"],
-        "client_secret": FIELDS["client_secret"],
-        "method": "jwt",
-        "auth_url": trip["url"],
-        "timeout": 20.0,
-    }
+    assert (trip["added"]["description"], trip["added"]["password"]) == (FIELDS["description"], FIELDS["password"])
+    for name in ("client_secret", "proxy", "share_logins"):
+        assert trip["added"]["extra"][name] == FIELDS[name]
+    read = {name: FIELDS[name] for name in ("password", "origin", "client_id", "client_secret", "method")}
+    assert trip["added_read"] == read | {"username": FIELDS["login"], "auth_url": trip["url"], "timeout": 20.0}
 
 
 @pytest.mark.processes
-def test_an_edit_without_entering_secrets_again_keeps_them(trip):
+def test_an_edit_without_entering_secrets_again_keeps_them_and_a_deletion_deletes(trip):
     assert trip["edited_read"] == trip["added_read"] | {"timeout": 25.0}
     assert trip["edited"]["extra"]["proxy"] == FIELDS["proxy"]
-
-
-@pytest.mark.processes
-def test_the_page_deletes_the_connection(trip):
     assert trip["deleted"] is None
 
 

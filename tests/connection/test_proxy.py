@@ -23,9 +23,7 @@ def proxy_of(url, **changes):
 
 
 def test_it_is_optional():
-    assert load(conn()).proxy is None
-    for unset in (None, "", "  "):
-        assert proxy_of(unset) is None
+    assert load(conn()).proxy is proxy_of("") is None
 
 
 @pytest.mark.parametrize(
@@ -36,10 +34,8 @@ def test_it_is_optional():
         ("http://proxy.example", "http://proxy.example:80"),
         ("https://proxy.example/", "https://proxy.example:443"),
         (" HTTP://Proxy.EXAMPLE:3128/ ", "http://proxy.example:3128"),
-        ("http://10.0.0.7:3128", "http://10.0.0.7:3128"),
         ("http://[::1]:3128", "http://[::1]:3128"),
-        ("http://proxy_1:65535", "http://proxy_1:65535"),
-        ("http://xn--prxy-5qa.example:3128", "http://xn--prxy-5qa.example:3128"),
+        ("http://proxy_1.xn--prxy-5qa.example.:65535", "http://proxy_1.xn--prxy-5qa.example.:65535"),
         ("http://@proxy.example:3128", "http://proxy.example:3128"),
     ],
 )
@@ -52,12 +48,9 @@ def test_the_address(url, expected):
 @pytest.mark.parametrize(
     ("user_information", "expected"),
     [
-        ("user:made-up-password", "user:made-up-password"),
         (f"user:{WRITTEN}", f"user:{PASSWORD}"),
         ("user:p@ss-word", "user:p@ss-word"),
-        ("us%40er:%25made%20up", "us@er:%made up"),
         ("made-up-api-key", "made-up-api-key:"),
-        ("made-up-api-key:", "made-up-api-key:"),
         (":made-up-password", ":made-up-password"),
         ("üser:✓✓✓✓✓", "üser:✓✓✓✓✓"),
     ],
@@ -74,29 +67,21 @@ def test_user_and_password_are_sent_decoded_and_are_not_part_of_the_address(user
     ("url", "sentence"),
     [
         ("socks5://CANARY@proxy.example:1080", "does not begin with http:// or https://"),
-        ("socks5h://proxy.example:1080", "SOCKS is not supported."),
         ("proxy.example:3128", "does not begin with http:// or https://"),
-        ("CANARY", "does not begin with http:// or https://"),
-        ("http://", "has no valid host name"),
         ("http://user:CANARY@:3128", "has no valid host name"),
-        ("http://pro xy:3128", "has no valid host name"),
         ("http://grünwald.example:3128", "enter an international domain in its xn-- form"),
         ("http://proxy..example:3128", "has no valid host name"),
         (f"http://{'a' * 64}.example:3128", "has no valid host name"),
-        ("http://proxy.example\u200b:3128", "has no valid host name"),
-        ("http://proxy.example:0", "has a port that is not between 1 and 65535"),
         ("http://proxy.example:65536", "is not a valid proxy URL"),
-        ("http://proxy.example:CANARY", "is not a valid proxy URL"),
         ("http://[::1:3128", "is not a valid proxy URL"),
         ("http://user:CANARY/x@proxy.example:3128", "percent-encode special characters in user and password"),
         ("http://proxy.example:3128/CANARY", "contains a path, a query or a fragment"),
         ("http://proxy.example:3128?CANARY", "contains a path, a query or a fragment"),
         ("http://proxy.example:3128#CANARY", "contains a path, a query or a fragment"),
-        ("http://user:%FCANARY@proxy.example:3128", "that HTTP Basic cannot send"),
+        ("http://user:%FCANARY@proxy.example:3128", "password as UTF-8"),
         ("http://user:CANARY%0A@proxy.example:3128", "that HTTP Basic cannot send"),
         ("http://us%3Aer:CANARY@proxy.example:3128", "that HTTP Basic cannot send"),
         ("http://user:CANARY\n@proxy.example:3128", "contains an invalid character"),
-        ("http://user:CANARY\ud800@proxy.example:3128", "contains an invalid character"),
         ("***", "is literally '***'"),
         (["CANARY"], "is not a string"),
     ],
@@ -145,9 +130,7 @@ def test_it_is_ignored_for_an_address_without_tls():
 
 def test_settings_differ_by_proxy_and_by_its_password():
     urls = [None, "http://a.example", "https://a.example", "http://u:one11@a.example", "http://u:two22@a.example"]
-    found = [load(conn({"proxy": url})) for url in urls]
-    assert len({*found}) == len(urls)
-    assert load(conn({"proxy": urls[-1]})) == found[-1]
+    assert len({load(conn({"proxy": url})) for url in urls}) == len(urls)
 
 
 def test_a_pickled_proxy_is_sealed(fernet):
@@ -159,6 +142,3 @@ def test_a_pickled_proxy_is_sealed(fernet):
     fernet(OTHER_FERNET_KEY)
     with pytest.raises(SealError, match="The password of the proxy cannot be opened"):
         pickle.loads(pickled)
-    fernet("")
-    with pytest.raises(SealError, match=r"no Fernet key|missing or invalid"):
-        pickle.dumps(proxy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -13,9 +14,9 @@ import pytest
 from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowFailException, AirflowNotFoundException
-from airflow_provider_loanauth.connection import settings
+from airflow_provider_loanauth.connection import lookup
+from airflow_provider_loanauth.connection.lookup import get_from_task_or_database, read_connection
 from airflow_provider_loanauth.connection.methods import PasswordLogin
-from airflow_provider_loanauth.connection.settings import get_from_task_or_database, load, read_connection
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
@@ -55,9 +56,7 @@ def assert_settings(conn_id, auth_url):
     ("uri", "auth_url"),
     [
         (f"loanauth://{LOGIN}@auth.example/?{QUERY}", "https://auth.example"),
-        (f"loanauth://{LOGIN}@auth.example:8443?{QUERY}", "https://auth.example:8443"),
         (f"loanauth://{LOGIN}@auth.example:8443/tenant?{QUERY}", "https://auth.example:8443/tenant"),
-        (f"loanauth://{LOGIN}@auth.example:8443/tenant/7/?{QUERY}", "https://auth.example:8443/tenant/7"),
         (f"loanauth://{LOGIN}@auth.example:8443/tenant?{EXTRA_QUERY}", "https://auth.example:8443/tenant"),
         (f"loanauth://{LOGIN}@auth.example/https?{EXTRA_QUERY}", "https://auth.example"),
         (f"loanauth://{LOGIN}@localhost:8461/http?{QUERY}", "http://localhost:8461"),
@@ -79,7 +78,6 @@ def test_uri(uri, auth_url, define):
     ("place", "auth_url"),
     [
         ({"host": "https://auth.example:8443/tenant"}, "https://auth.example:8443/tenant"),
-        ({"host": "auth.example", "port": 8443, "schema": "https"}, "https://auth.example:8443"),
         ({"host": "auth.example", "port": 8443, "schema": "tenant"}, "https://auth.example:8443/tenant"),
         ({"host": "http://localhost", "port": 8461}, "http://localhost:8461"),
     ],
@@ -99,21 +97,6 @@ def test_json_as_the_form_saves_it(define):
     assert_settings("tenant_a", "https://auth.example")
 
 
-def test_the_connection_object_of_the_form():
-    from airflow.models.connection import Connection
-
-    connection = Connection(
-        conn_id="tenant_a",
-        conn_type="loanauth",
-        host="https://auth.example",
-        login=USER,
-        password=PASSWORD,
-        extra=json.dumps(EXTRA),
-    )
-    found = load(connection)
-    assert (found.login, found.conn_id) == (CREDENTIALS, "tenant_a")
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_json_and_the_exported_uri_have_the_same_meaning(case, define):
     """Airflow makes such a URI in ``airflow connections get`` and in secrets backends."""
@@ -130,49 +113,31 @@ def test_json_and_the_exported_uri_have_the_same_meaning(case, define):
 READ = """
 import dataclasses, json, sys
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-for conn_id in sys.argv[1:]:
-    settings = LoanAuthHook(conn_id).client.settings()
-    print("READ", json.dumps([conn_id, settings.auth_url, dataclasses.asdict(settings.login)]))
+settings = LoanAuthHook("tenant_a").client.settings()
+print("READ", json.dumps([settings.auth_url, dataclasses.asdict(settings.login)]))
 """
 
 
 @pytest.mark.processes
 def test_local_filesystem_backend(tmp_path):
     """A secrets backend, in a process without any other source of Connections."""
-    stored = {
-        "from_object": {
-            "conn_type": "loanauth",
-            "host": "https://auth.example/tenant",
-            "login": USER,
-            "password": PASSWORD,
-            "extra": EXTRA,
-        },
-        "from_uri": f"loanauth://{LOGIN}@auth.example/tenant?{QUERY}",
-    }
     path = tmp_path / "connections.json"
-    path.write_text(json.dumps(stored))
+    path.write_text(json.dumps({"tenant_a": f"loanauth://{LOGIN}@auth.example/tenant?{QUERY}"}))
+    backend = {
+        "AIRFLOW__SECRETS__BACKEND": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
+        "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"connections_file_path": str(path)}),
+    }
     done = subprocess.run(
-        [sys.executable, "-c", READ, *stored],
-        env=os.environ
-        | {
-            "AIRFLOW__SECRETS__BACKEND": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
-            "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"connections_file_path": str(path)}),
-        },
+        [sys.executable, "-c", READ],
+        env=os.environ | backend,
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    read = [json.loads(line.removeprefix("READ ")) for line in done.stdout.splitlines() if line.startswith("READ ")]
-    sent = {
-        "username": USER,
-        "password": PASSWORD,
-        "origin": EXTRA["origin"],
-        "client_id": EXTRA["client_id"],
-        "client_secret": EXTRA["client_secret"],
-    }
-    assert read == [[conn_id, "https://auth.example/tenant", sent] for conn_id in stored]
+    (read,) = [line.removeprefix("READ ") for line in done.stdout.splitlines() if line.startswith("READ ")]
+    assert json.loads(read) == ["https://auth.example/tenant", dataclasses.asdict(CREDENTIALS)]
     assert PASSWORD not in done.stderr
 
 
@@ -206,35 +171,29 @@ def test_the_error_of_an_unreadable_connection_has_no_text_of_it(failure):
     assert "CANARY" not in str(caught.value)
 
 
-def test_a_connection_that_was_not_found_may_be_retried():
-    """Airflow raises the same error while its API server or a secrets backend is down. Nothing was sent yet."""
-
-    def get(conn_id):
-        raise AirflowNotFoundException(f"made-up CANARY-password {conn_id}")
-
-    with pytest.raises(LoanAuthError, match=r"did not find a connection with this id: .* try again\.") as caught:
-        read_connection(get, "made-up")
-    assert caught.value.conn_id == "m… (7 characters)"
-    assert not isinstance(caught.value, AirflowFailException)
-    assert "CANARY" not in str(caught.value)
-
-
-def test_an_unknown_id_is_shown_in_part():
-    """At most a fourth of it, because a token may have been passed in the place of an id."""
-
-    def get(_):
-        raise AirflowNotFoundException("made-up")
-
-    for conn_id, shown in (
+@pytest.mark.parametrize(
+    ("conn_id", "shown"),
+    [
         ("abc", "… (3 characters)"),
         ("tenant_a", "te… (8 characters)"),
         ("a" * 400, "aaaa… (400 characters)"),
         ("loanauth_default", "loanauth_default"),
-        ({"access_token": "CANARY"}, "not text but dict"),
-    ):
-        with pytest.raises(LoanAuthError) as caught:
-            read_connection(get, conn_id)
-        assert caught.value.conn_id == shown
+    ],
+)
+def test_a_connection_that_was_not_found(conn_id, shown):
+    """
+    At most a fourth of the id is shown, because a token may have been passed in its place. The task may be retried:
+    Airflow raises the same error while its API server or a secrets backend is down. Nothing was sent yet.
+    """
+
+    def get(_):
+        raise AirflowNotFoundException("made-up CANARY-password")
+
+    with pytest.raises(LoanAuthError, match=r"did not find a connection with this id: .* try again\.") as caught:
+        read_connection(get, conn_id)
+    assert caught.value.conn_id == shown
+    assert not isinstance(caught.value, AirflowFailException)
+    assert "CANARY" not in str(caught.value)
 
 
 def test_an_id_that_cannot_be_a_token_is_shown():
@@ -255,8 +214,7 @@ def test_an_id_that_cannot_be_a_token_is_shown():
             '{"host": "a.example", "origin": "CANARY", "client_id": "CANARY", "extra": {}}',
             'client_id, origin must stand inside of "extra", not beside it',
         ),
-        ('{"CANARY": "CANARY"}', "it has a name that no Connection has"),
-        ('{"port": "CANARY"}', "one of its values has the wrong type"),
+        ('{"CANARY": "CANARY"}', "it has a name that no Connection has, or a value of the wrong type"),
         ("loanauth://pat:CANARY/@host:port", "its content is not a URI"),
     ],
 )
@@ -274,31 +232,22 @@ def test_a_variable_that_airflow_cannot_read(value, problem, define):
 # --- outside of a task
 
 
-@pytest.fixture
-def database(monkeypatch):
-    """Airflow's own ways to a Connection: that of a task finds only ``known``, and the database also ``stored``."""
+@pytest.mark.parametrize("task", [None, "a task"])
+def test_outside_of_a_task_the_database_is_read_too(task, monkeypatch):
+    """That of a task finds only ``known``, and the database also ``stored``."""
 
     def of_a_task(conn_id):
         if conn_id != "known":
             raise AirflowNotFoundException("made up")
-        return "a Connection of the task"
+        return "of the task"
 
-    class Connection:
-        get_connection_from_secrets = staticmethod({"stored": "a Connection of the database"}.__getitem__)
-
-    monkeypatch.setattr(settings, "BaseHook", SimpleNamespace(get_connection=of_a_task))
-    monkeypatch.setattr(settings, "import_module", lambda name: SimpleNamespace(Connection=Connection))
-    return monkeypatch
-
-
-def test_outside_of_a_task_the_database_is_read_too(database):
-    database.setattr(settings, "current_task", lambda: None)
-    assert get_from_task_or_database("known") == "a Connection of the task"
-    assert get_from_task_or_database("stored") == "a Connection of the database"
-
-
-def test_in_a_task_the_database_is_not_read(database):
-    database.setattr(settings, "current_task", lambda: "a task")
-    assert get_from_task_or_database("known") == "a Connection of the task"
-    with pytest.raises(AirflowNotFoundException):
-        get_from_task_or_database("stored")
+    database = SimpleNamespace(get_connection_from_secrets={"stored": "of the database"}.__getitem__)
+    monkeypatch.setattr(lookup, "BaseHook", SimpleNamespace(get_connection=of_a_task))
+    monkeypatch.setattr(lookup, "import_module", lambda name: SimpleNamespace(Connection=database))
+    monkeypatch.setattr(lookup, "current_task", lambda: task)
+    assert get_from_task_or_database("known") == "of the task"
+    if task is None:
+        assert get_from_task_or_database("stored") == "of the database"
+    else:
+        with pytest.raises(AirflowNotFoundException):
+            get_from_task_or_database("stored")

@@ -1,0 +1,99 @@
+"""
+How a Connection is found in Airflow, and what is said if it is not found or cannot be read.
+
+Messages do not repeat values, because a wrong one may contain a secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from cryptography.fernet import InvalidToken
+
+from airflow_provider_loanauth._compat import (
+    AirflowException,
+    AirflowNotFoundException,
+    BaseHook,
+    current_task,
+    supervisor_lock,
+)
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, DEFAULT_CONN_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Maximum number of characters that an error shows of an id that Airflow did not find.
+MAX_ID_START = 4
+
+
+def read_connection(get: Callable[[str], Any], conn_id: str, *, show_id: bool = False) -> Any:
+    """
+    Return the Connection that ``get``, the ``get_connection`` of a hook, finds under an id.
+
+    An id that Airflow does not know is shown in part, because it may be a token that was passed in its place, unless
+    ``show_id`` says that it cannot be one.
+    """
+    try:
+        with supervisor_lock():
+            conn = get(conn_id)
+            # Airflow 2.11 decrypts these attributes when they are first read. Read them here, to handle errors below.
+            _ = conn.password, conn.extra
+    except AirflowNotFoundException:
+        if problem := _problem_of_variable(conn_id):
+            raise SettingsError(problem, conn_id=conn_id) from None
+        # Airflow raises the same error while its secrets backend or API server is down, so the task may be retried.
+        raise LoanAuthError(
+            "Airflow did not find a connection with this id: define it in the UI, in AIRFLOW_CONN_..., or in a secrets "
+            "backend. If it is defined, its secrets backend or Airflow's API server may be unavailable: try again.",
+            conn_id=conn_id if show_id or conn_id == DEFAULT_CONN_ID else _abbreviated(str(conn_id)),
+        ) from None
+    except (AirflowException, ValueError, InvalidToken) as error:
+        # The text of the error is not used, because it may contain the URI with its password.
+        raise SettingsError(
+            f"Airflow cannot read the connection with this id ({type(error).__name__}): correct it in the UI, in "
+            "AIRFLOW_CONN_..., or in the secrets backend.",
+            conn_id=conn_id,
+        ) from None
+    return conn
+
+
+def get_from_task_or_database(conn_id: str) -> Any:
+    """
+    Return a Connection, as a task gets it; outside of a task, also from Airflow's database, which
+    ``BaseHook.get_connection`` does not read there from Airflow 3.1 on.
+    """
+    try:
+        return BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        if current_task() is not None:
+            raise
+        return import_module("airflow.models.connection").Connection.get_connection_from_secrets(conn_id)
+
+
+def _abbreviated(conn_id: str) -> str:
+    """Return the start and the length of an id: enough to find a misspelling."""
+    return f"{conn_id[: min(MAX_ID_START, len(conn_id) // 4)]}… ({len(conn_id)} characters)"
+
+
+def _problem_of_variable(conn_id: str) -> str | None:
+    """Return why Airflow skipped the environment variable of a Connection; None if there is no such variable."""
+    variable = f"AIRFLOW_CONN_{str(conn_id).upper()}"
+    content = os.environ.get(variable, "").strip()
+    if not content:
+        return None
+    try:
+        misplaced = sorted(json.loads(content).keys() & CONN_FIELDS.keys()) if content[0] == "{" else None
+    except json.JSONDecodeError as error:
+        problem = f"its content is not valid JSON from line {error.lineno}, column {error.colno} on"
+    else:
+        if misplaced is None:
+            problem = "its content is not a URI: percent-encode user, password and every value, or write it as JSON"
+        elif misplaced:
+            problem = f'{", ".join(misplaced)} must stand inside of "extra", not beside it'
+        else:
+            problem = "it has a name that no Connection has, or a value of the wrong type"
+    return f"The environment variable {variable} is set, but Airflow cannot read it: {problem}."
