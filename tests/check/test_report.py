@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_provider_loanauth.check.report import FORMAT, Report, Step
+from airflow_provider_loanauth.check.report import FORMAT, TITLES, Report, Step
 
 CHECKED_AT = datetime(2026, 11, 22, 9, 0, 1, tzinfo=timezone.utc)
 
@@ -55,6 +55,11 @@ def test_the_status(steps, status, exit_code):
 )
 def test_the_last_line(steps, summary):
     assert str(report(*steps)).endswith(f"\n\n{summary}")
+
+
+def test_a_space_follows_each_title():
+    text = str(report(*(step("ok", name) for name in TITLES)))
+    assert text.count(" A sentence.") == len(TITLES)
 
 
 def test_the_text():
