@@ -110,11 +110,10 @@ def test_trigger_timeouts_are_those_of_this_airflow():
 FIRST = dt.datetime(2026, 11, 22, 9, 0, tzinfo=dt.timezone.utc)
 
 
-@pytest.mark.parametrize("first", [None, FIRST])
-def test_the_first_poke_of_a_rescheduled_sensor(first, monkeypatch):
+def test_the_first_poke_of_a_rescheduled_sensor():
     """On 3.x, the task instance knows it."""
-    instance = SimpleNamespace(get_first_reschedule_date=lambda context: first)
-    assert _compat.first_reschedule({"ti": instance}) is first
+    instance = SimpleNamespace(get_first_reschedule_date=lambda context: FIRST)
+    assert _compat.first_reschedule({"ti": instance}) is FIRST
 
 
 @pytest.mark.parametrize(("max_tries", "retries", "tried"), [(0, 0, 1), (2, 2, 1), (5, 2, 4), (None, None, 1)])
@@ -127,11 +126,6 @@ def test_the_first_poke_of_a_rescheduled_sensor_on_2_11(max_tries, retries, trie
     instance = SimpleNamespace(**names, max_tries=max_tries, task=SimpleNamespace(retries=retries))
     assert _compat.first_reschedule({"ti": instance}) == FIRST
     assert requested == [{**names, "try_number": tried}]
-
-
-def test_no_task_runs_in_this_process():
-    """``test_shared_refresh.py`` tests it in tasks: of operators, of sensors, and of functions; mapped and not."""
-    assert _compat.current_task() is None
 
 
 # --- who runs this process
@@ -149,7 +143,8 @@ def test_the_first_try_after_a_person_has_cleared_the_task(max_tries, retries, t
     assert _compat.is_cleared_by_person() is cleared
 
 
-def test_outside_of_a_task_nothing_was_cleared():
+def test_outside_of_a_task():
+    assert _compat.current_task() is None
     assert _compat.is_cleared_by_person() is False
 
 

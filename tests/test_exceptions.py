@@ -33,6 +33,7 @@ def test_base_classes(kind, retryable, fails_at_once, attributes):
     assert issubclass(kind, LoanAuthError)
     assert issubclass(kind, AirflowException)
     assert kind.retryable is retryable
+    assert all(getattr(kind("Wrong."), name) is None for name in ("conn_id", "method", *attributes))
     assert issubclass(kind, AirflowFailException) is fails_at_once
 
 
@@ -54,17 +55,10 @@ def test_copies_keep_the_attributes(kind, retryable, fails_at_once, attributes, 
     assert str(restored) == str(error)
 
 
-@each
-def test_attributes_are_optional(kind, retryable, fails_at_once, attributes):
-    error = kind("Wrong.")
-    assert str(error) == "Wrong."
-    assert (error.conn_id, error.method) == (None, None)
-    assert all(getattr(error, name) is None for name in attributes)
-
-
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
+        ({}, "Wrong."),
         ({"conn_id": "a"}, "Wrong. (connection id 'a')"),
         ({"method": "los"}, "Wrong. (method 'los')"),
         ({"conn_id": "a", "method": "los"}, "Wrong. (connection id 'a', method 'los')"),

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from datetime import datetime, timezone
 from importlib import metadata
 
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.plugin import LoanAuthPlugin
+from tests.support.airflow_names import serde
 
 
 def test_entry_point():
@@ -50,16 +53,8 @@ def pulled(stored, plugins):
 
 def test_the_plugin_registers_the_classes():
     """Nothing else registers them: a process that loads no plugin cannot deserialize a credential."""
-    import json
-    from datetime import datetime, timezone
-
-    try:
-        from airflow.sdk import serde
-    except ImportError:
-        from airflow.serialization import serde
-    token = AccessToken.seal(
-        "made-up", method="jwt", conn_id="a", issued_at=datetime.now(timezone.utc), expires_at=None
-    )
+    now = datetime.now(timezone.utc)
+    token = AccessToken.seal("made-up", method="jwt", conn_id="a", issued_at=now, expires_at=None)
     stored = json.dumps(serde.serialize(token))
     done = pulled(stored, "with")
     assert "OPENED AccessToken" in done.stdout, done.stderr

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import airflow
 import jsonschema
-import pytest
 
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR, get_provider_info
@@ -45,14 +44,9 @@ def test_entry_point():
     assert entry.load() is get_provider_info
 
 
-@pytest.mark.parametrize("schema", ["provider_info.schema.json", "provider.yaml.schema.json"])
-def test_the_metadata_passes_the_schema(schema):
-    path = Path(airflow.__path__[0]) / schema
-    if not path.exists():
-        assert schema == "provider.yaml.schema.json", "every Airflow ships the schema of provider info"
-        return
-    if schema == "provider_info.schema.json":
-        jsonschema.validate(get_provider_info(), json.loads(path.read_text()))
+def test_the_metadata_passes_the_schema():
+    path = Path(airflow.__path__[0]) / "provider_info.schema.json"
+    jsonschema.validate(get_provider_info(), json.loads(path.read_text()))
 
 
 def test_airflow_finds_the_provider():
@@ -86,15 +80,11 @@ def test_every_named_module_and_class_exists():
     [connection] = info["connection-types"]
     assert connection["connection-type"] == LoanAuthHook.conn_type == "loanauth"
     assert connection["hook-class-name"] == f"{LoanAuthHook.__module__}.{LoanAuthHook.__name__}"
-    integrations = {entry["integration-name"] for entry in info["integrations"]}
-    assert {entry["integration-name"] for kind in ("hooks", "operators") for entry in info[kind]} <= integrations
-
-
-def test_form_and_behaviour_are_declared_together():
-    """From Airflow 3.2 on, one without the other disables the methods of the hook."""
-    [connection] = get_provider_info()["connection-types"]
+    # From Airflow 3.2 on, one without the other disables the methods of the hook.
     assert connection["conn-fields"]
     assert connection["ui-field-behaviour"]
+    integrations = {entry["integration-name"] for entry in info["integrations"]}
+    assert {entry["integration-name"] for kind in ("hooks", "operators") for entry in info[kind]} <= integrations
 
 
 def test_the_labels_of_the_form():
@@ -110,11 +100,6 @@ def test_the_code_reads_every_field():
         name for method in METHODS.values() for name in [*method.fields.values(), *method.switches.values()]
     }
     assert read_by_methods | read_elsewhere == set(EXPECTED_LABELS)
-
-
-def test_secrets_are_password_fields():
-    masked = {name for name, declared in CONN_FIELDS.items() if declared["schema"].get("format") == "password"}
-    assert masked == {"client_secret", "los_client_secret", "api_key", "proxy"}
 
 
 def test_no_default_values():

@@ -1,6 +1,6 @@
 """
-What each release has stored in Airflow's database, and must be readable later: XCom values (format 1), pickles of
-Airflow 2.11, deferred triggers.
+What each release has stored in Airflow's database, and must be found and read later: XCom values (format 1), pickles of
+Airflow 2.11, Variables, deferred triggers.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ import pytest
 
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth._compat import AirflowSensorTimeout
+from airflow_provider_loanauth.auth.login_variables import LoginVariables
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 from tests.support.airflow_names import TaskDeferred, serde
+from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.paths import ROOT
+from tests.support.simulation import OLD
 from tests.support.stored_values import STORED, facts_of
 
 KEPT = {
@@ -48,6 +51,13 @@ def test_a_stored_pickle_is_loaded(kept):
 def test_the_values_of_each_release_are_kept():
     dated = re.findall(r"^## \[(\S+)\] - \d", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert {*dated} - {__version__} <= {path.stem for path in STORED.glob("*.json")}
+
+
+def test_the_key_of_a_shared_login_is_the_same_in_each_process(fernet):
+    """Processes find the login of each other by it. During a rotation of the Fernet key, the first key counts."""
+    for keys in (FERNET_KEY, f"{FERNET_KEY},{OTHER_FERNET_KEY}"):
+        fernet(keys)
+        assert LoginVariables(OLD).login_key == "loanauth.login.jwt.made-up.4da423794c3e611f"
 
 
 #: A deferred task: its trigger, the keyword arguments of the method that resumes it, and the events.
