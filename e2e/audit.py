@@ -43,11 +43,6 @@ class Audit:
     def __post_init__(self) -> None:
         self._forms = {name: tuple(forms_of(secret)) for name, secret in self.secrets.items()}
 
-    @property
-    def forms(self) -> int:
-        """Number of byte strings that are searched for."""
-        return sum(map(len, self._forms.values()))
-
     def search(self, kind: str, place: str, content: str | bytes) -> None:
         """Search one place."""
         raw = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
@@ -78,6 +73,13 @@ class Audit:
         for file in sorted(directory.rglob("*")):
             if file.is_file() and not file.is_symlink() and not file.name.startswith(but or ("\0",)):
                 self.search(kind, str(file.relative_to(directory)), file.read_bytes())
+
+    def __str__(self) -> str:
+        places = ", ".join(f"{count} {kind}" for kind, count in self.places.items())
+        return (
+            f"searched {places}, {self.searched_bytes / 1e6:.1f} MB, for {len(self.secrets)} secrets in "
+            f"{sum(map(len, self._forms.values()))} forms, with {len(self.known)} known leaks and controls"
+        )
 
     def close(self) -> list[str]:
         """Return a sentence for each leak, and for each known leak that was not found."""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections import Counter
-from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from e2e.marked_secrets import COMPANY, USER
+from e2e.marked_secrets import COMPANY, jwt_connection
 from e2e.steps import EndToEndError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from e2e.marked_secrets import Recorder
+    from e2e.servers import PostgreSQL
     from e2e.standalone import Airflow
     from loanauth_sandbox.server import Sandbox
     from scripts.programs import Programs
@@ -31,29 +29,6 @@ LIFETIME = 40  # seconds of a token
 #: Fraction of the lifetime that must lie between two logins: an authenticating task takes over what has half its life.
 MIN_FRACTION = 0.45
 CHANGED_PASSWORD = "E2E-changed-password-å/%2B&-mark"
-
-
-class Database(Protocol):
-    """A metadata database."""
-
-    def rows(self, sql: str) -> list[list[str]]:
-        """Return the rows of a query, with each value as text."""
-
-
-@dataclass(frozen=True)
-class SQLite:
-    """
-    A metadata database in a file.
-
-    :param path: the file
-    """
-
-    path: Path
-
-    def rows(self, sql: str) -> list[list[str]]:
-        """Return the rows of a query, with each value as text."""
-        with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=30)) as database:
-            return [[str(value) for value in row] for row in database.execute(sql)]
 
 
 @dataclass(frozen=True)
@@ -110,37 +85,18 @@ class Result:
 
 @dataclass
 class Batches:
-    """
-    Batches on one Airflow.
-
-    :param database: the metadata database of this Airflow
-    """
+    """Batches on one Airflow."""
 
     airflow: Airflow
     programs: Programs
     sandbox: Sandbox
     recorder: Recorder
-    database: Database
+    database: PostgreSQL
     _started: float = 0.0
 
     def connection(self, **changed: str) -> dict[str, Any]:
         """Return the Connection, as the REST API expects it."""
-        extra = {
-            "method": "jwt",
-            "origin": COMPANY.origin,
-            "client_id": COMPANY.client_id,
-            "client_secret": COMPANY.client_secret,
-            "timeout": CONNECTION_TIMEOUT,
-        }
-        return {
-            "connection_id": "loanauth_jwt",
-            "conn_type": "loanauth",
-            "host": self.sandbox.url,
-            "login": USER.username,
-            "password": USER.password,
-            "extra": json.dumps(extra),
-            **changed,
-        }
+        return jwt_connection(self.sandbox.url, extra={"timeout": CONNECTION_TIMEOUT}, **changed)
 
     def prepare(self, *connection_ids: str) -> None:
         """Add the Connections, and unpause the DAGs when Airflow has parsed them."""

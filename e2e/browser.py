@@ -79,7 +79,7 @@ class BrowserUser:
         connection_type.fill("Loan Pricing")
         self.page.get_by_role("option", name="Loan Pricing Authentication").click()
         form.get_by_label("Auth URL").wait_for()
-        self.page.set_viewport_size({"width": 1000, "height": 1860})
+        self.page.set_viewport_size({"width": 1000, "height": 2100})
         extra = {name: value for name, value in fields.items() if name not in STANDARD_FIELDS}
         for name in STANDARD_FIELDS & fields.keys():
             form.locator(f"[name={name}]").fill(fields[name])
@@ -121,14 +121,6 @@ class BrowserUser:
             self.page.wait_for_timeout(600)  # until the message has slid into view
             self.screenshot(screenshot)
         return message
-
-    def delete_connection(self, conn_id: str) -> None:
-        """Delete a connection."""
-        self.page.goto(f"{self.airflow.url}/connections")
-        row = self.page.get_by_role("row").filter(has_text=conn_id)
-        row.get_by_role("button", name="Delete Connection").click()
-        self.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-        expect(row).to_be_hidden()
 
     def trigger(self, dag_id: str) -> str:
         """Trigger a DAG with its button, and wait until the page shows its success; return the id of the run."""

@@ -33,7 +33,7 @@ WORKER_SETTINGS = (
     "AIRFLOW__CORE__HOSTNAME_CALLABLE",
     "AIRFLOW__CORE__LOAD_EXAMPLES",
     "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED",
-    "AIRFLOW__WORKERS__SECRETS_BACKEND",
+    "AIRFLOW__WORKERS__",
 )
 
 
@@ -52,8 +52,6 @@ class CeleryAirflow(Airflow):
         python: str,
         home: Path,
         environment: dict[str, str],
-        fernet_key: str,
-        password: str,
         postgresql: PostgreSQL,
         redis: Redis,
     ) -> None:
@@ -87,8 +85,6 @@ class CeleryAirflow(Airflow):
             python=python,
             home=home,
             environment=settings | environment,
-            fernet_key=fernet_key,
-            password=password,
             database=postgresql.url,
         )
         self.components = (
@@ -154,11 +150,3 @@ class CeleryAirflow(Airflow):
     def kill_worker(self, programs: Programs, host: str) -> None:
         """Kill a worker and all of its tasks at once."""
         programs.kill(self.workers.pop(host))
-
-    def kill_api_server(self, programs: Programs) -> None:
-        """Kill the API server of Airflow 3."""
-        programs.kill(self.servers["api-server"])
-
-    def start_api_server(self, programs: Programs) -> None:
-        """Start the API server again, and wait until it is healthy."""
-        self.wait_until_healthy(programs, [self.run(programs, "api-server")])

@@ -1,7 +1,8 @@
-"""The secrets of an end-to-end run, made up or issued by the sandbox, and the known leaks of Airflow itself."""
+"""The secrets of end-to-end runs, made up or issued by the sandbox, and the known leaks of Airflow itself."""
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -32,47 +33,12 @@ CONN_EXTRA_SECRET = "E2E-secret-given-to-conn-extra-mark"
 CONN_JSON_SECRET = "E2E-secret-given-to-conn-json-mark"
 CONN_URI_SECRET = "E2E-secret-given-to-conn-uri-mark"
 
-#: Leaks of Airflow itself: (secret, place, reason). ``docs/security.md`` lists each with a workaround.
-COMMAND_LINE = [
-    (f"secret given to {option}", place, "the audit log stores the command line")
-    for option in ("--conn-extra", "--conn-json", "--conn-uri")
-    for place in ("database: log.", "database file: ", "REST: /eventLogs")
-]
-CONSOLE = ("secret given to --conn-uri", "logs: airflow-", "the command prints the URI that it has added")
 PRINTED = "print_the_secret: API secret"
+IN_CONF = "trigger_with_token: access"
 #: Versions with a scheduler that repeats the output of tasks. It shows only the beginning of a JSON web token.
 ECHOES_TASK_OUTPUT = ("3.2", "3.3")
 #: A text that the search must find in every kind of place: the id of a DAG. It shows that the search works.
 CONTROL = "print_the_secret"
-KNOWN_LEAKS = {
-    "2.11": [*COMMAND_LINE, CONSOLE],
-    "3.1": [*COMMAND_LINE, CONSOLE],
-    "3.2": [
-        *COMMAND_LINE,
-        CONSOLE,
-        (PRINTED, "logs: airflow-3.2-standalone.log", "the scheduler repeats the output of tasks"),
-    ],
-    "3.0": [
-        *COMMAND_LINE,
-        CONSOLE,
-        *(
-            (secret, place, "rendered fields are not masked")
-            for secret, dag_id in (("price_by_template: access", "price_by_template"), (PRINTED, "print_the_secret"))
-            for place in (
-                "database: rendered_task_instance_fields.",
-                "database file: ",
-                f"REST: /dags/{dag_id}/",
-                "logs: airflow-3.0-standalone.log",
-            )
-        ),
-        # Because of the variable's name, Airflow masks it where rendered fields are stored and shown, but not here.
-        ("price_by_name: access", "logs: airflow-3.0-standalone.log", "the scheduler repeats rendered fields"),
-    ],
-    "3.3": [
-        *COMMAND_LINE,
-        (PRINTED, "logs: airflow-3.3-standalone.log", "the scheduler repeats the output of tasks"),
-    ],
-}
 
 MARKED_SECRETS = {
     "password": USER.password,
@@ -85,6 +51,56 @@ MARKED_SECRETS = {
     "secret given to --conn-json": CONN_JSON_SECRET,
     "secret given to --conn-uri": CONN_URI_SECRET,
 }
+
+
+def jwt_connection(url: str, *, extra: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    """Return the Connection for Authen JWT, as the REST API expects it."""
+    usual = {
+        "method": "jwt",
+        "origin": COMPANY.origin,
+        "client_id": COMPANY.client_id,
+        "client_secret": COMPANY.client_secret,
+    }
+    return {
+        "connection_id": "loanauth_jwt",
+        "conn_type": "loanauth",
+        "host": url,
+        "login": USER.username,
+        "password": USER.password,
+        "extra": json.dumps(usual | extra),
+        **changed,
+    }
+
+
+def known_leaks(version: str) -> list[tuple[str, str, str]]:
+    """
+    Return the leaks of Airflow itself: (secret, place, reason).
+
+    ``docs/security.md`` lists each with a workaround.
+    """
+    stored = ("database file: ", "REST: /dags/")
+    output = f"logs: airflow-{version}-standalone.log"
+    leaks = [
+        (f"secret given to {option}", place, "the audit log stores the command line")
+        for option in ("--conn-extra", "--conn-json", "--conn-uri")
+        for place in ("database: log.", "database file: ", "REST: /eventLogs")
+    ]
+    leaks += [(IN_CONF, place, "conf is not masked") for place in ("database: dag_run.conf", *stored)]
+    leaks.append((PRINTED, f"logs: airflow-{version}-dags-test.log", "the command prints what tasks print"))
+    if version != "3.3":
+        console = f"logs: airflow-{version}-connections-add.log"
+        leaks.append(("secret given to --conn-uri", console, "the command prints the URI that it has added"))
+    if version in ECHOES_TASK_OUTPUT:
+        leaks.append((PRINTED, output, "the scheduler repeats the output of tasks"))
+    if version == "3.0":
+        leaks += [
+            (secret, place, "rendered fields are not masked")
+            for secret in ("price_by_template: access", PRINTED, IN_CONF)
+            for place in ("database: rendered_task_instance_fields.", *stored, output)
+        ]
+        # Because of the variable's name, Airflow masks it where rendered fields are stored and shown, but not here.
+        leaks.append(("price_by_name: access", output, "the scheduler repeats rendered fields"))
+    return leaks
 
 
 @dataclass

@@ -7,38 +7,36 @@ drawn. On 2.11 to 3.2, requests to the REST API do the same, without the sensors
 version, a task is cleared after its token has expired, tasks print secrets, and the command line checks
 Connections. Then the leak audit searches everything that was stored or sent.
 
-This process keeps issued secrets in its memory only. All files are written to one scratch directory, and all
-programs are stopped at the end.
+This process keeps issued secrets in its memory only. All programs are stopped at the end.
 """
 
 from __future__ import annotations
 
-import argparse
-import base64
-import secrets
 import shutil
 import sys
 import time
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from e2e.audit import KnownLeak
-from e2e.marked_secrets import COMPANY, KNOWN_LEAKS, USER, WRONG_PASSWORD, Recorder
-from e2e.metrics import MetricsServer, draw
-from e2e.spans import SpanCollector
+from e2e.marked_secrets import COMPANY, USER, WRONG_PASSWORD, Recorder
 from e2e.standalone import Airflow
-from e2e.steps import CONN_ID, EndToEndError, Run
+from e2e.steps import CONN_ID, Run
+from e2e.telemetry import MetricsServer, SpanCollector, draw, serving
+from e2e.versions import parser_for, run_each
 from loanauth_sandbox.server import running_sandbox
-from scripts.matrix import ONE_PYTHON, MatrixError, environment
-from scripts.programs import ProgramError, Programs
+from scripts.matrix import ONE_PYTHON, environment
+from scripts.programs import Programs
 from scripts.update_docs import ROOT, add_update_docs
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
+    from pathlib import Path
 
 EXAMPLE = "reprice_pipeline_jwt"
 BROWSER_VERSION = "3.3"
-REST_VERSIONS = ("2.11", "3.0", "3.1", "3.2")
+VERSIONS = (BROWSER_VERSION, "2.11", "3.0", "3.1", "3.2")
 
 
 def run_by_rest(run: Run) -> None:
@@ -150,113 +148,75 @@ def run_in_browser(run: Run, screenshots: Path) -> None:
             if name == "variables":
                 user.screenshot(name, height=560)
         run.pages = user.pages
-        user.delete_connection("loanauth_wrong")
 
 
-def end_to_end(directory: Path, versions: Sequence[str], screenshots: Path) -> list[str]:
-    """Run all steps and the leak audit on each version."""
-    if directory.exists():
-        shutil.rmtree(directory)
-    logs = directory / "logs"
-    logs.mkdir(parents=True)
-    problems: list[str] = []
-    for version in versions:
-        in_browser = version == BROWSER_VERSION
-        started = time.monotonic()
-        python = sys.executable if in_browser else str(environment(version, ONE_PYTHON[version]))
-        home = directory / f"airflow-{version}"
-        dags = home / "dags"
-        dags.mkdir(parents=True)
-        shutil.copy(ROOT / "e2e" / "dags" / "end_to_end.py", dags)
-        if in_browser:
-            shutil.copytree(ROOT / "example_dags" / "data", dags / "data")
-            for name in (EXAMPLE, "check_connection"):
-                shutil.copy(ROOT / "example_dags" / f"{name}.py", dags)
-        recorder = Recorder()
-        with (
-            running_sandbox(accounts=[COMPANY]) as sandbox,
-            MetricsServer() as server,
-            SpanCollector() as collector,
-            Programs(logs) as programs,
-        ):
-            recorder.attach(sandbox)
-            airflow = Airflow(
-                version,
-                python=python,
-                home=home,
-                environment={
-                    "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
-                    "AIRFLOW_VAR_LOAN_PRICING_URL": f"{sandbox.url}/sandbox/price",
-                    **(server.environment | collector.environment if in_browser else {}),
-                },
-                fernet_key=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
-                password=f"made-up-{secrets.token_hex(8)}",
-            )
-            airflow.start(programs)
-            start_seconds = time.monotonic() - started
-            run = Run(airflow, programs, sandbox, recorder)
-            if in_browser:
-                run_in_browser(run, screenshots)
-            else:
-                run_by_rest(run)
-            audit = run.audit()
-            if in_browser:
-                run.check_metrics(server)
-                run.check_spans(collector)
-                draw(server.metrics, screenshots / "monitoring.png")
-        if in_browser:
-            # Airflow's own metrics and spans contain the names of the DAGs.
-            for kind, sent in (("metrics", server.text), ("spans", collector.octets)):
-                audit.known.append(KnownLeak("control", f"{kind}: ", f"the search finds nothing in {kind}"))
-                audit.search(kind, "everything that was sent", sent)
-        audit.search_database(home / "airflow.db")
-        audit.search_files("home", home, but=("airflow.db",))
-        audit.search_files("logs", logs)
-        found = audit.close()
-        problems += [f"Airflow {version}: {one}" for one in found]
-        places = ", ".join(f"{count} {kind}" for kind, count in audit.places.items())
-        print(
-            f"Airflow {version}: started in {start_seconds:.0f} s, done in {time.monotonic() - started:.0f} s; "
-            f"{len(run.runs)} DAG runs",
-            f"  audit: {len(audit.secrets)} secrets in {audit.forms} forms, {sum(audit.places.values())} places "
-            f"({places}), {audit.searched_bytes / 1e6:.1f} MB",
-            f"  {len(found) or 'no'} leaks, besides {len(KNOWN_LEAKS[version])} known leaks of Airflow itself",
-            sep="\n",
-            flush=True,
+def end_to_end(version: str, directory: Path, screenshots: Path) -> list[str]:
+    """Run all steps and the leak audit on one version."""
+    in_browser = version == BROWSER_VERSION
+    started = time.monotonic()
+    python = sys.executable if in_browser else str(environment(version, ONE_PYTHON[version]))
+    home, logs = directory / "home", directory / "logs"
+    dags = home / "dags"
+    for path in (logs, dags):
+        path.mkdir(parents=True)
+    shutil.copy(ROOT / "e2e" / "dags" / "end_to_end.py", dags)
+    if in_browser:
+        shutil.copytree(ROOT / "example_dags" / "data", dags / "data")
+        for name in (EXAMPLE, "check_connection"):
+            shutil.copy(ROOT / "example_dags" / f"{name}.py", dags)
+    recorder = Recorder()
+    with (
+        running_sandbox(accounts=[COMPANY]) as sandbox,
+        serving(MetricsServer()) as server,
+        serving(SpanCollector()) as collector,
+        Programs(logs) as programs,
+    ):
+        recorder.attach(sandbox)
+        airflow = Airflow(
+            version,
+            python=python,
+            home=home,
+            environment={
+                "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+                "AIRFLOW_VAR_LOAN_PRICING_URL": f"{sandbox.url}/sandbox/price",
+                **(server.environment | collector.environment if in_browser else {}),
+            },
         )
-    return problems
+        airflow.start(programs)
+        run = Run(airflow, programs, sandbox, recorder)
+        if in_browser:
+            run_in_browser(run, screenshots)
+        else:
+            run_by_rest(run)
+        audit = run.audit()
+        if in_browser:
+            run.check_metrics(server)
+            run.check_spans(collector)
+            draw(server.metrics, screenshots / "monitoring.png")
+            print(f"Screenshots, and the picture of the metrics: {screenshots.relative_to(ROOT)}")
+    if in_browser:
+        # Airflow's own metrics and spans contain the names of the DAGs.
+        for kind, sent in (("metrics", server.text), ("spans", collector.octets)):
+            audit.known.append(KnownLeak("control", f"{kind}: ", f"the search finds nothing in {kind}"))
+            audit.search(kind, "everything that was sent", sent)
+    audit.search_database(home / "airflow.db")
+    audit.search_files("home", home, but=("airflow.db",))
+    audit.search_files("logs", logs)
+    print(f"Airflow {version}: {time.monotonic() - started:.0f} s; {len(run.runs)} DAG runs; {audit}", flush=True)
+    return [f"Airflow {version}: {one}" for one in audit.close()]
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options of the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
-    parser.add_argument("--directory", type=Path, default=ROOT / ".e2e", help="scratch directory (default: .e2e)")
+    parser = parser_for(__doc__, VERSIONS)
     add_update_docs(parser, ignored="build/e2e/images", tracked="docs/images")
-    versions = [BROWSER_VERSION, *REST_VERSIONS]
-    parser.add_argument("versions", nargs="*", metavar="VERSION", help=f"of Airflow (default: {' '.join(versions)})")
-    options = parser.parse_args(arguments)
-    if unknown := [version for version in options.versions if version not in versions]:
-        parser.error(f"not one of the versions {' '.join(versions)}: {' '.join(unknown)}")
-    options.versions = options.versions or versions
-    return options
+    return parser.parse_args(arguments)
 
 
 def main() -> int:
     """Return the exit status."""
     options = parse_arguments()
-    started = time.monotonic()
-    try:
-        problems = end_to_end(options.directory.resolve(), options.versions, options.output)
-    except KeyboardInterrupt:
-        return 130
-    except (EndToEndError, ProgramError, MatrixError) as error:
-        problems = [str(error)]
-    for problem in problems:
-        print(f"FAILED: {problem}")
-    if not problems and BROWSER_VERSION in options.versions:
-        print(f"Screenshots, and the picture of the metrics: {options.output.relative_to(ROOT)}")
-    print(f"{'FAILED' if problems else 'Done'} in {time.monotonic() - started:.0f} s")
-    return 1 if problems else 0
+    return run_each(options.versions or VERSIONS, partial(end_to_end, screenshots=options.output), keep=options.keep)
 
 
 if __name__ == "__main__":

@@ -4,20 +4,18 @@ Run batches of six DAGs that use one Connection, with LocalExecutor on real Airf
 LocalExecutor starts a process for each task. All of them together must log in once for each lifetime of a token, and
 post a rejected password once. On 3.3, the DAGs then belong to two teams, which share nothing.
 
-Airflow 2.11 runs on PostgreSQL, because it does not run LocalExecutor on SQLite.
+The database is PostgreSQL, because Airflow 2.11 does not run LocalExecutor on SQLite.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import secrets
 import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from e2e.batch import TASKS, Batches, SQLite
+from e2e.batch import Batches
 from e2e.marked_secrets import COMPANY, Recorder
 from e2e.servers import start_postgresql
 from e2e.standalone import Airflow
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+PROCESSES = 8  # tasks at the same time
 VERSIONS = ("2.11", "3.0", "3.1", "3.2", "3.3")
 #: Which of the six DAGs a team has.
 TEAMS = {"team_a": "range(3)", "team_b": "range(3, 6)"}
@@ -82,7 +81,7 @@ def started(version: str, directory: Path, teams: dict[str, str] | None = None) 
     # The servers are stopped last.
     with running_sandbox(accounts=[COMPANY]) as sandbox, Programs(logs) as servers, Programs(logs) as programs:
         recorder.attach(sandbox)
-        postgresql = start_postgresql(servers, directory) if version == "2.11" else None
+        postgresql = start_postgresql(servers, directory)
         airflow = Airflow(
             version,
             python=python,
@@ -90,15 +89,13 @@ def started(version: str, directory: Path, teams: dict[str, str] | None = None) 
             environment={
                 "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
                 "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-                "AIRFLOW__CORE__PARALLELISM": str(TASKS),
+                "AIRFLOW__CORE__PARALLELISM": str(PROCESSES),
                 **(settings if teams else {}),
             },
-            fernet_key=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
-            password=f"made-up-{secrets.token_hex(8)}",
-            database=postgresql.url if postgresql else None,
+            database=postgresql.url,
         )
         airflow.start(programs, *(("teams", "create", team) for team in teams or ()))
-        batches = Batches(airflow, programs, sandbox, recorder, postgresql or SQLite(home / "airflow.db"))
+        batches = Batches(airflow, programs, sandbox, recorder, postgresql)
         batches.prepare("loanauth_jwt")
         yield batches
     print(f"Airflow {version}: everything took {time.monotonic() - began:.0f} s", flush=True)

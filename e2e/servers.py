@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,15 +158,6 @@ class Redis:
         """Return the address of one of its databases."""
         return f"redis://:{self.password}@127.0.0.1:{self.port}/{database}"
 
-    def is_ready(self) -> bool:
-        """Return whether it accepts commands."""
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-                connection.sendall(f"AUTH {self.password}\r\nPING\r\n".encode())
-                return connection.recv(100).startswith(b"+OK")
-        except OSError:
-            return False
-
 
 def start_redis(programs: Programs, directory: Path) -> Redis:
     """Start Redis."""
@@ -184,7 +174,10 @@ def start_redis(programs: Programs, directory: Path) -> Redis:
     configuration.touch(mode=0o600)
     configuration.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
     program = programs.start_command("redis", binary, str(configuration), environment={"PATH": os.environ["PATH"]})
-    programs.wait(
-        "the start of Redis", lambda: server.is_ready() or programs.succeeded("redis", program), seconds=START_TIMEOUT
-    )
+
+    def is_ready() -> bool:
+        programs.succeeded("redis", program)
+        return b"Ready to accept connections" in programs.log("redis").read_bytes()
+
+    programs.wait("the start of Redis", is_ready, seconds=START_TIMEOUT)
     return server

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import time
 import urllib.error
-from base64 import b64encode
+from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import HTTPCookieProcessor, ProxyHandler, Request, build_opener
@@ -43,15 +44,13 @@ class Airflow:
         python: str,
         home: Path,
         environment: dict[str, str],
-        fernet_key: str,
-        password: str,
         database: str | None = None,
     ) -> None:
         self.version = version
         self.is_airflow_2 = version.startswith("2.")
         self.python = python
         self.home = home
-        self.password = password
+        self.password = f"made-up-{secrets.token_hex(8)}"
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.api = f"{self.url}/api/{'v1' if self.is_airflow_2 else 'v2'}"
@@ -61,7 +60,7 @@ class Airflow:
             inherited
             | {
                 "AIRFLOW_HOME": str(home),
-                "AIRFLOW__CORE__FERNET_KEY": fernet_key,
+                "AIRFLOW__CORE__FERNET_KEY": urlsafe_b64encode(secrets.token_bytes(32)).decode(),
                 "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
                 "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
                 "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database or f"sqlite:///{home / 'airflow.db'}",
@@ -86,6 +85,8 @@ class Airflow:
             "AIRFLOW__WEBSERVER__WEB_SERVER_HOST": "127.0.0.1",
             "AIRFLOW__WEBSERVER__WEB_SERVER_PORT": str(port),
             "AIRFLOW__WEBSERVER__WORKERS": "1",
+            "AIRFLOW__WEBSERVER__WEB_SERVER_MASTER_TIMEOUT": "600",
+            "AIRFLOW__WEBSERVER__WEB_SERVER_WORKER_TIMEOUT": "600",
             "AIRFLOW__WEBSERVER__BASE_URL": self.url,
             "AIRFLOW__API__AUTH_BACKENDS": "airflow.api.auth.backend.basic_auth,airflow.api.auth.backend.session",
             "AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True",
@@ -104,6 +105,7 @@ class Airflow:
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "30",
         }
 
     def start(self, programs: Programs, *commands: tuple[str, ...]) -> None:
@@ -169,8 +171,10 @@ class Airflow:
             path if path.startswith("http") else f"{self.api}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json", "Accept": "application/json"} | (headers or {}),
+            headers={"Accept": "application/json"} | (headers or {}),
         )
+        if body is not None:  # 2.11 rejects the header without a body
+            request.add_header("Content-Type", "application/json")
         if self._authorization:
             request.add_header("Authorization", self._authorization)
         try:

@@ -17,11 +17,12 @@ from e2e.marked_secrets import (
     CONN_URI_SECRET,
     CONTROL,
     ECHOES_TASK_OUTPUT,
-    KNOWN_LEAKS,
     MARKED_SECRETS,
     USER,
     WRONG_PASSWORD,
     Recorder,
+    jwt_connection,
+    known_leaks,
 )
 from e2e.rest_responses import collect_responses
 from e2e.standalone import RUN_TIMEOUT
@@ -29,9 +30,8 @@ from e2e.standalone import RUN_TIMEOUT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from e2e.metrics import MetricsServer
-    from e2e.spans import SpanCollector
     from e2e.standalone import Airflow
+    from e2e.telemetry import MetricsServer, SpanCollector
     from loanauth_sandbox.server import Sandbox
     from scripts.programs import Programs
 
@@ -64,21 +64,7 @@ class Run:
 
     def connection(self, **changed: Any) -> dict[str, Any]:
         """Return the Connection for Authen JWT, as the REST API expects it."""
-        extra = {
-            "method": "jwt",
-            "origin": COMPANY.origin,
-            "client_id": COMPANY.client_id,
-            "client_secret": COMPANY.client_secret,
-        }
-        return {
-            "connection_id": CONN_ID,
-            "conn_type": "loanauth",
-            "host": self.sandbox.url,
-            "login": USER.username,
-            "password": USER.password,
-            "extra": json.dumps(extra | changed.pop("extra", {})),
-            **changed,
-        }
+        return jwt_connection(self.sandbox.url, **{"extra": {}, **changed})
 
     def add(self, connection: dict[str, Any]) -> None:
         """Add a Connection with the REST API."""
@@ -242,7 +228,7 @@ class Run:
         """Put a secret where the documentation says that Airflow leaks it. The audit must find it."""
         self.run_dag("trigger_with_token")
         self.runs.append(("triggered", "e2e_triggered"))
-        self.airflow.run_to_end(self.programs, "dags", "test", "print_the_secret")
+        self.airflow.run_to_end(self.programs, "dags", "test", "triggered")
 
     def run_connection_commands(self) -> None:
         """Add Connections with the command line, list them and export them."""
@@ -275,7 +261,7 @@ class Run:
 
     def audit(self) -> Audit:
         """Search everything that the REST API and the pages show for every secret; return the audit."""
-        known = [KnownLeak(*one) for one in KNOWN_LEAKS[self.airflow.version]]
+        known = [KnownLeak(*one) for one in known_leaks(self.airflow.version)]
         kinds = ("REST", "home", "logs", "database", "database file", *(("pages",) if self.pages else ()))
         known += [KnownLeak("control", f"{kind}: ", "the search finds nothing in such places") for kind in kinds]
         audit = Audit({**MARKED_SECRETS, **self.recorder.issued, "control": CONTROL}, known)

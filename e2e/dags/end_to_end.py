@@ -105,8 +105,11 @@ with DAG("trigger_with_token", schedule=None, **SETTINGS):
         task_id="trigger", trigger_dag_id="triggered", trigger_run_id="e2e_triggered", conf={"header": OPENED}
     )
 
-with DAG("triggered", schedule=None, **SETTINGS):  # it stays paused
-    BashOperator(task_id="nothing", bash_command="true")
+# It stays paused, so that the scheduler does not run the tasks of ``airflow dags test``.
+with DAG("triggered", schedule=None, **SETTINGS):
+    LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_ppe") >> PythonOperator(
+        task_id="print_it", python_callable=show, op_args=[f"the secret is {OPENED}"]
+    )
 
 # Airflow fails a task that is queued again before the scheduler knows that it has ended. Hence the interval and the
 # retry.

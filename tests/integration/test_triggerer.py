@@ -57,8 +57,6 @@ def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
             "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": str(SENSORS),
             "AIRFLOW_CONN_WAITING": json.dumps(sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]),
         },
-        fernet_key=os.environ["AIRFLOW__CORE__FERNET_KEY"],
-        password="made-up-password-of-a-scratch-airflow",
     )
     database = home / "airflow.db"
     sandbox.set_fault("refuse")

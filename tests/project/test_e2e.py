@@ -64,8 +64,6 @@ def test_only_a_worker_of_airflow_2_knows_the_metadata_database(tmp_path, versio
         python=sys.executable,
         home=tmp_path / "home",
         environment={"AIRFLOW__CORE__DAGS_FOLDER": "dags"},
-        fernet_key="fernet-key",
-        password="password",
         postgresql=PostgreSQL(Path("bin"), 54321, "database-password", tmp_path),
         redis=Redis(54322, "redis-password", tmp_path),
     )
@@ -73,7 +71,7 @@ def test_only_a_worker_of_airflow_2_knows_the_metadata_database(tmp_path, versio
     assert ("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN" in environment) == (version == "2.11")
     assert "AIRFLOW__API_AUTH__JWT_SECRET" not in environment
     assert ("database-password" in str(environment)) == (version == "2.11")
-    assert environment["AIRFLOW__CORE__FERNET_KEY"] == "fernet-key"
+    assert environment["AIRFLOW__CORE__FERNET_KEY"] == airflow.environment["AIRFLOW__CORE__FERNET_KEY"]
     assert environment["AIRFLOW_HOME"] != airflow.worker_environment("worker-b")["AIRFLOW_HOME"]
 
 

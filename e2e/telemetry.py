@@ -1,21 +1,22 @@
-"""The metrics that Airflow sends to StatsD during a run: collecting, checking, and drawing them for the docs."""
+"""What Airflow sends to StatsD and OpenTelemetry during a run: collecting it, and drawing the metrics for the docs."""
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseServer, DatagramRequestHandler, UDPServer
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
-
-    from typing_extensions import Self
 
 PREFIX = "airflow.loanauth."
 COUNTERS = ("logins", "refreshes", "shared_refreshes", "rejected", "unavailable")
-END = b"end"
+ServerT = TypeVar("ServerT", bound=BaseServer)
 
 
 class Metric(NamedTuple):
@@ -26,55 +27,32 @@ class Metric(NamedTuple):
     value: float
 
 
-class MetricsServer:
-    """A StatsD server on a loopback port, which keeps everything that it receives. Use it in a ``with`` statement."""
+class MetricsServer(UDPServer):
+    """A StatsD server on a loopback port, which keeps everything that it receives."""
+
+    max_packet_size = 65536
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind(("127.0.0.1", 0))
-        self.address: tuple[str, int] = self._socket.getsockname()
-        self._thread = threading.Thread(target=self._listen, daemon=True)
-        self._started = time.monotonic()
-        self._received: list[tuple[float, str]] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.send(END)
-        self._thread.join(60)
-        self._socket.close()
-
-    def send(self, datagram: bytes) -> None:
-        """Send a datagram to this server."""
-        self._socket.sendto(datagram, self.address)
-
-    def _listen(self) -> None:
-        while (datagram := self._socket.recv(65536)) != END:
-            self._received.append((time.monotonic() - self._started, datagram.decode("utf-8", "replace")))
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment variables by which Airflow sends its metrics to this server, with tags."""
-        host, port = self.address
-        return {
+        super().__init__(("127.0.0.1", 0), _Datagram)
+        self.received: list[tuple[float, str]] = []
+        #: The environment variables by which Airflow sends its metrics to this server, with tags.
+        self.environment = {
             "AIRFLOW__METRICS__STATSD_ON": "True",
-            "AIRFLOW__METRICS__STATSD_HOST": host,
-            "AIRFLOW__METRICS__STATSD_PORT": str(port),
+            "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
+            "AIRFLOW__METRICS__STATSD_PORT": str(self.server_address[1]),
             "AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED": "True",
         }
 
     @property
     def text(self) -> str:
         """All datagrams, one per line."""
-        return "\n".join(datagram for _, datagram in self._received)
+        return "\n".join(datagram for _, datagram in self.received)
 
     @property
     def metrics(self) -> list[Metric]:
         """The metrics of this package."""
         found = []
-        for seconds, datagram in self._received:
+        for seconds, datagram in self.received:
             labelled, _, measured = datagram.rpartition(":")
             if labelled.startswith(PREFIX):
                 name = labelled.removeprefix(PREFIX).partition(",")[0]
@@ -85,6 +63,57 @@ class MetricsServer:
     def counts(self) -> Counter[str]:
         """How often each metric of this package was sent."""
         return Counter(metric.name for metric in self.metrics)
+
+
+class SpanCollector(ThreadingHTTPServer):
+    """A collector of OpenTelemetry on a loopback port, which keeps everything that it receives."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Request)
+        self.received: list[bytes] = []
+        #: The environment variables by which Airflow 3.2 and later send their spans to this collector.
+        self.environment = {
+            "AIRFLOW__TRACES__OTEL_ON": "True",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.server_port}",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_TRACES_EXPORTER": "otlp_proto_http",
+        }
+
+    @property
+    def octets(self) -> bytes:
+        """All requests, one after the other: names and attributes of spans are UTF-8 in them."""
+        return b"\n".join(self.received)
+
+
+@contextmanager
+def serving(server: ServerT) -> Iterator[ServerT]:
+    """Let a server receive."""
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+class _Datagram(DatagramRequestHandler):
+    server: MetricsServer
+
+    def handle(self) -> None:
+        self.server.received.append((time.monotonic(), self.packet.decode("utf-8", "replace")))
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: SpanCollector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.received.append(f"{self.path}\n{self.headers}".encode() + body)
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-protobuf")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
 
 
 def draw(metrics: list[Metric], path: Path) -> None:
