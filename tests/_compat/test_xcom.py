@@ -52,7 +52,8 @@ class StoredXComs:
 )
 def test_delete_xcom_returns_how_many_values_are_left(values, loses_index, left, monkeypatch):
     stored = StoredXComs(values, loses_index=loses_index)
-    monkeypatch.setattr(xcom, "import_module", lambda _: SimpleNamespace(XCom=stored))
+    module = SimpleNamespace(XCom=stored, __version__="3.0.6" if loses_index else "3.3.2")
+    monkeypatch.setattr(xcom, "import_module", lambda _: module)
     monkeypatch.setattr(xcom.conf, "getint", lambda *_, **__: 4)
     number = xcom.delete_xcom(dag_id="nightly", run_id="manual__1", task_id="authenticate")
     assert number == len(left)
