@@ -155,7 +155,7 @@ def test_a_plaintext_response_is_masked(method, all_methods, sandbox):
 @pytest.mark.parametrize("call", ["authenticate", "get_plaintext"])
 def test_a_token_among_the_unknown_fields_of_a_plaintext_response_is_masked(call, method, define, loopback):
     define("marked", secret_connections(loopback.url)[method])
-    body = {"access_token": "made-up.token", "secret": "made-up", "id_token": "CANARY-a", "more": [{"key": "CANARY-b"}]}
+    body = {"access_token": "made-up.token", "secret": "made-up", "id_token": "CANARY-a", "apiKey": "CANARY-b"}
     loopback.responses = [json_response(json.dumps(body).encode())]
     getattr(LoanAuthHook("marked"), call)(method)
     assert redact("an CANARY-a and CANARY-b") == "an *** and ***"
