@@ -1,3 +1,4 @@
+# mypy: implicit-reexport
 """
 Differences between Airflow 2.11 and 3.3: names that moved, and the channel to the supervisor. Also threads and forks.
 
@@ -8,6 +9,7 @@ deprecation warning.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
 import functools
 import os
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
         conf,
         get_current_context,
     )
-    from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR
     from airflow.sdk.crypto import get_fernet
     from airflow.sdk.exceptions import (
         AirflowException,
@@ -44,79 +45,54 @@ if TYPE_CHECKING:
     )
     from airflow.sdk.log import mask_secret
 
-    TRIGGER_TIMEOUTS: set[str]
-else:
-    try:  # 3.0
-        from airflow.sdk import BaseOperator, BaseSensorOperator, Context, PokeReturnValue, get_current_context
-    except ImportError:  # 2.11
-        from airflow.models import BaseOperator
-        from airflow.operators.python import get_current_context
-        from airflow.sensors.base import BaseSensorOperator, PokeReturnValue
-        from airflow.utils.context import Context
-
-    try:  # 3.1
-        from airflow.sdk import BaseHook
-    except ImportError:  # 2.11, 3.0
-        from airflow.hooks.base import BaseHook
-
-    try:  # 3.2
-        from airflow.sdk import conf
-        from airflow.sdk.crypto import get_fernet
-        from airflow.sdk.exceptions import (
-            AirflowException,
-            AirflowFailException,
-            AirflowNotFoundException,
-            AirflowRescheduleException,
-            AirflowSensorTimeout,
-            AirflowSkipException,
-        )
-    except ImportError:  # 2.11 to 3.1
-        from airflow.configuration import conf
-        from airflow.exceptions import (
-            AirflowException,
-            AirflowFailException,
-            AirflowNotFoundException,
-            AirflowRescheduleException,
-            AirflowSensorTimeout,
-            AirflowSkipException,
-        )
-        from airflow.models.crypto import get_fernet
-
-    try:  # 3.1
-        from airflow.sdk.log import mask_secret
-    except ImportError:
-        try:  # 3.0
-            from airflow.sdk.execution_time.secrets_masker import mask_secret
-        except ImportError:  # 2.11
-            from airflow.utils.log.secrets_masker import mask_secret
-
-    # Airflow stores one of these errors for a task whose trigger did not fire in time. The literal is that of 2.11.
-    # Later versions need it too, because a task that timed out on 2.11 may be resumed after an upgrade.
-    TRIGGER_TIMEOUTS = {"Trigger/execution timeout"}
-    try:  # 3.0
-        from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
-    except ImportError:  # 2.11 has no names for them: its scheduler writes both as literals
-        TRIGGER_FAIL_REPR = "__fail__"
-    else:
-        TRIGGER_TIMEOUTS.add(TriggerFailureReason.TRIGGER_TIMEOUT.value)
-
 R = TypeVar("R")
 
 
-def allow_in_xcom(cls: type[Any]) -> None:
-    """
-    Allow Airflow to deserialize objects of a class from XCom in this process, without any configuration.
+def _newest(name: str, *modules: str) -> Any:
+    """Return what Airflow has under this name, from the first of these modules that has it: the newest one."""
+    for module in modules:
+        with suppress(ImportError, AttributeError):
+            return getattr(import_module(module), name)
+    raise ImportError(name)
 
-    :param cls: a class at module level with ``serialize`` and a static ``deserialize``
-    """
-    try:  # 3.2
-        serde = import_module("airflow.sdk.serde")
-    except ImportError:  # 2.11 to 3.1
-        serde = import_module("airflow.serialization.serde")
-    if hasattr(serde, "allow_class"):  # 3.3
-        serde.allow_class(cls)
+
+if not TYPE_CHECKING:
+    BaseOperator = _newest("BaseOperator", "airflow.sdk", "airflow.models")
+    BaseSensorOperator = _newest("BaseSensorOperator", "airflow.sdk", "airflow.sensors.base")
+    PokeReturnValue = _newest("PokeReturnValue", "airflow.sdk", "airflow.sensors.base")
+    get_current_context = _newest("get_current_context", "airflow.sdk", "airflow.operators.python")
+    BaseHook = _newest("BaseHook", "airflow.sdk", "airflow.hooks.base")
+    conf = _newest("conf", "airflow.sdk", "airflow.configuration")
+    get_fernet = _newest("get_fernet", "airflow.sdk.crypto", "airflow.models.crypto")
+    mask_secret = _newest(
+        "mask_secret",
+        "airflow.sdk.log",
+        "airflow.sdk.execution_time.secrets_masker",
+        "airflow.utils.log.secrets_masker",
+    )
+    _EXCEPTIONS = ("airflow.sdk.exceptions", "airflow.exceptions")
+    AirflowException = _newest("AirflowException", *_EXCEPTIONS)
+    AirflowFailException = _newest("AirflowFailException", *_EXCEPTIONS)
+    AirflowNotFoundException = _newest("AirflowNotFoundException", *_EXCEPTIONS)
+    AirflowRescheduleException = _newest("AirflowRescheduleException", *_EXCEPTIONS)
+    AirflowSensorTimeout = _newest("AirflowSensorTimeout", *_EXCEPTIONS)
+    AirflowSkipException = _newest("AirflowSkipException", *_EXCEPTIONS)
+
+#: What Airflow stores for a task whose trigger failed, and one of these errors if it did not fire in time: on 3.0 and
+#: later, and on 2.11. A task that timed out on 2.11 may be resumed after an upgrade.
+TRIGGER_FAIL_REPR = "__fail__"
+TRIGGER_TIMEOUTS = {"Trigger timeout", "Trigger/execution timeout"}
+
+
+def allow_in_xcom(cls: type[Any]) -> None:
+    """Allow Airflow to deserialize objects of a class from XCom in this process, without any configuration."""
+    try:
+        allow = _newest("allow_class", "airflow.sdk.serde")
+    except ImportError:  # before 3.3
+        allowed = _newest("_extra_allowed", "airflow.sdk.serde", "airflow.serialization.serde")
+        allowed.add(f"{cls.__module__}.{cls.__qualname__}")
     else:
-        serde._extra_allowed.add(f"{cls.__module__}.{cls.__qualname__}")  # noqa: SLF001 - no other way before 3.3
+        allow(cls)
 
 
 class ForkSafeLock:
@@ -124,8 +100,6 @@ class ForkSafeLock:
     A reentrant lock that a forked child does not share with its parent: ``with lock.current: …``.
 
     If another thread of the parent holds a lock at the fork, no thread of the child would ever release it.
-
-    :ivar current: the lock of this process
     """
 
     def __init__(self) -> None:
@@ -172,12 +146,7 @@ def has_inherited_channel() -> bool:
 
 
 def supervisor_lock() -> AbstractContextManager[Any]:
-    """
-    Return a lock that serialises calls to Airflow's supervisor.
-
-    On 3.0 and 3.1, a task's channel to its supervisor has no lock of its own. If two threads read a Connection or mask
-    a secret at the same time, each may get the other's response.
-    """
+    """Return a lock for calls to the supervisor. On 3.0 and 3.1, each of two threads may get the other's response."""
     return _SUPERVISOR_LOCK.current
 
 
@@ -188,36 +157,20 @@ async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") ->
     The default thread pool of the event loop is not used: Airflow's triggerer shares it, and a call that hangs would
     starve others. A secret can be masked in the thread; not every Airflow version allows that on an event loop. If the
     coroutine is cancelled, the thread continues until the function returns, and the result is dropped.
-
-    :param function: function without parameters; it sees the caller's context variables
-    :param name: name of the thread
-    :return: the result of the function
-    :raises BaseException: any exception of the function
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[R] = loop.create_future()
+    result: concurrent.futures.Future[R] = concurrent.futures.Future()
+    # From now on it cannot be cancelled, so that the thread can always set it.
+    result.set_running_or_notify_cancel()
     context = contextvars.copy_context()
 
-    def deliver(result: Any, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(result)
-        else:
-            done.set_exception(error)
-
     def run() -> None:
-        result, error = None, None
         try:
-            result = context.run(function)
-        except BaseException as caught:  # noqa: BLE001 - handed to the coroutine that waits
-            error = caught
-        # A closed loop raises RuntimeError. No coroutine is waiting then.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(deliver, result, error)
+            result.set_result(context.run(function))
+        except BaseException as error:  # noqa: BLE001 - raised in the coroutine that waits
+            result.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return await done
+    return await asyncio.wrap_future(result)
 
 
 def current_task() -> Any:
@@ -229,17 +182,17 @@ def current_task() -> Any:
 
 
 def is_cleared_by_person() -> bool:
-    """
-    Return whether this is the first try of the current task after a person has cleared it.
-
-    Clearing adds the tries that were used to ``max_tries``; an automatic retry does not change it.
-    """
+    """Return whether this is the first try of the current task after a person has cleared it."""
     task = current_task()
     try:
-        first_try = task.max_tries - (task.task.retries or 0) + 1
-        return bool(first_try > 1 and task.try_number == first_try)
-    except (AttributeError, TypeError):
+        return bool(1 < _first_try(task) == task.try_number)
+    except (AttributeError, TypeError):  # no task, or the stand-in of a test
         return False
+
+
+def _first_try(task: Any) -> int:
+    # Clearing adds the tries that were used to max_tries; an automatic retry does not change it.
+    return (task.max_tries or 0) - (task.task.retries or 0) + 1
 
 
 def current_team() -> str | None:
@@ -261,54 +214,18 @@ def api_status(error: Exception) -> int | None:
 
 
 def first_reschedule(context: Context) -> datetime | None:
-    """
-    Return when the first poke of a sensor in mode ``reschedule`` began (UTC).
-
-    :param context: context of the task
-    :return: the time; None if the sensor has not been rescheduled
-    :raises Exception: any error of Airflow, such as one of its API server
-    """
+    """Return when a sensor poked that was rescheduled first (UTC), else None. Raises any error of Airflow."""
     instance: Any = context["ti"]
     if hasattr(instance, "get_first_reschedule_date"):  # 3.0
         with supervisor_lock():
             first: datetime | None = instance.get_first_reschedule_date(context)
     else:  # 2.11; its sensor counts the timeout from the same time
-        first = import_module("airflow.sensors.base")._orig_start_date(  # noqa: SLF001 - no other way on 2.11
-            dag_id=instance.dag_id,
-            task_id=instance.task_id,
-            run_id=instance.run_id,
-            map_index=instance.map_index,
-            try_number=(instance.max_tries or 0) - (instance.task.retries or 0) + 1,
-        )
+        names = {name: getattr(instance, name) for name in ("dag_id", "task_id", "run_id", "map_index")}
+        first = _newest("_orig_start_date", "airflow.sensors.base")(**names, try_number=_first_try(instance))
     return first
 
 
 @functools.cache
 def get_stats() -> Any:
     """Return Airflow's ``Stats``, which sends metrics as ``[metrics]`` in the configuration says."""
-    try:  # 3.2
-        return import_module("airflow.sdk.observability.stats").Stats
-    except ImportError:  # 2.11 to 3.1
-        return import_module("airflow.stats").Stats
-
-
-# Names of Airflow that other modules import from here.
-__all__ = [
-    "TRIGGER_FAIL_REPR",
-    "TRIGGER_TIMEOUTS",
-    "AirflowException",
-    "AirflowFailException",
-    "AirflowNotFoundException",
-    "AirflowRescheduleException",
-    "AirflowSensorTimeout",
-    "AirflowSkipException",
-    "BaseHook",
-    "BaseOperator",
-    "BaseSensorOperator",
-    "Context",
-    "PokeReturnValue",
-    "conf",
-    "get_current_context",
-    "get_fernet",
-    "mask_secret",
-]
+    return _newest("Stats", "airflow.sdk.observability.stats", "airflow.stats")
