@@ -34,9 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LoanAuthHook", "Method"]
 
-
-#: Connection id in the metrics and spans of the Test button.
+#: Connection id in the metrics and spans of the Test button. Airflow tests with a random one each time.
 TEST_CONN_ID = "test_connection"
+_WORKER_HINT = (
+    " This test ran on {host}. Tasks run on the workers, where the result may differ: the service accepts only "
+    "addresses on its allow-list, and each machine has its own network, proxy and CA bundle."
+)
 
 
 class _NotGiven(Enum):
@@ -93,12 +96,12 @@ class LoanAuthHook(BaseHook):
     @property
     def client(self) -> Client:
         """A client with the connection, method and attempts that this hook has now."""
-        return self._client(self.method, self.max_attempts)
+        return self._client(self.max_attempts)
 
-    def _client(self, method: str | None, max_attempts: int, logins: Logins = LOGINS) -> Client:
+    def _client(self, max_attempts: int, logins: Logins = LOGINS) -> Client:
         return Client(
             self.loanauth_conn_id,
-            method,
+            self.method,
             max_attempts=max_attempts,
             get_connection=self.get_connection,
             log=self.log,
@@ -156,7 +159,10 @@ class LoanAuthHook(BaseHook):
         :return: the response, in plaintext and masked in this task's logs; it cannot be stored in XCom
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
-        return self._authenticate(method)
+        client = self.client
+        response = refresh.authenticate(client, client.settings(method)).response
+        mask(response.secrets)
+        return response
 
     @sanitize_exceptions
     def get_credential(self, method: Method | None = None, reuse: bool = True) -> AccessToken | ApiSecret:
@@ -192,13 +198,7 @@ class LoanAuthHook(BaseHook):
         :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
-        return self._authenticate(method).credential
-
-    def _authenticate(self, method: str | None) -> TokenResponse | ApiSecretResponse:
-        client = self.client
-        response = refresh.authenticate(client, client.settings(method)).response
-        mask(response.secrets)
-        return response
+        return self.authenticate(method).credential
 
     @sanitize_exceptions
     def get_conn(self, credential: AccessToken | ApiSecret | _NotGiven = _NotGiven.NOT_GIVEN) -> PricingSession:
@@ -217,10 +217,8 @@ class LoanAuthHook(BaseHook):
         """
         from airflow_provider_loanauth.auth.session import PricingSession
 
-        if credential is _NotGiven.NOT_GIVEN:
-            client = self.client
-            auth = LoanAuth.from_client(client)
-        else:
+        client, given = self.client, None
+        if credential is not _NotGiven.NOT_GIVEN:
             # Reject None too: xcom_pull returns it when there is no credential.
             check_credential(credential, "get_conn")
             if credential.conn_id != self.loanauth_conn_id:
@@ -228,9 +226,9 @@ class LoanAuthHook(BaseHook):
                     f"get_conn was given a credential of connection {credential.conn_id!r}, which is not the "
                     "connection of this hook: use a hook with the credential's connection id."
                 )
-            client = self._client(credential.method, self.max_attempts)
-            auth = LoanAuth.from_client(client, credential)
+            client.method, given = credential.method, credential
         settings = client.settings()
+        auth = LoanAuth.from_client(client, given)
         return PricingSession(auth=auth, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
 
     @sanitize_exceptions
@@ -245,24 +243,14 @@ class LoanAuthHook(BaseHook):
         :return: whether it succeeded, and a message: the user, the method and the expiry; or what is wrong
         """
         hint = ""
-        client = self._client(self.method, max_attempts=1, logins=Logins())
+        client = self._client(max_attempts=1, logins=Logins())
         try:
             settings = client.settings()
-            hint = f" {_worker_hint()}"
-            # Airflow tests with a random connection id each time, which would be a new tag of the metrics.
+            hint = _WORKER_HINT.format(host=socket.gethostname())
             result = client.authenticate(replace(settings, conn_id=TEST_CONN_ID))
         except LoanAuthError as error:
-            # Airflow tests with a random connection id, so the message must not show it.
             error.conn_id = None
             return False, f"{error}{hint}"
         LOGINS.forget(settings)
         end_rejection(settings)
         return True, result.summary()
-
-
-def _worker_hint() -> str:
-    """Return a sentence that says why a task may get a different result: it usually runs on a different machine."""
-    return (
-        f"This test ran on {socket.gethostname()}. Tasks run on the workers, where the result may differ: the service "
-        "accepts only addresses on its allow-list, and each machine has its own network, proxy and CA bundle."
-    )

@@ -112,7 +112,6 @@ class LoanAuthForgetOperator(BaseOperator):
 
         :raises Exception: any error of Airflow during the deletion
         """
-        # Imported when a task runs, because DAG parsing does not need them.
         from airflow_provider_loanauth._compat.xcom import delete_xcom, read_xcom
         from airflow_provider_loanauth.auth.login_variables import forget
 

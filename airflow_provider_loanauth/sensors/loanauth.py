@@ -31,10 +31,11 @@ from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from airflow_provider_loanauth._compat import Context
     from airflow_provider_loanauth.connection.methods import Method
+    from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 __all__ = ["LoanAuthSensor"]
@@ -72,7 +73,7 @@ class LoanAuthSensor(BaseSensorOperator):
     template_fields: Sequence[str] = ("loanauth_conn_id", "method")
     ui_color = "#d9e8f5"
 
-    #: Connection id and method of the last poke, once they are known to exist.
+    #: Connection id and method, once they are known to exist.
     _labels: tuple[str | None, str | None] = (None, None)
 
     def __init__(
@@ -111,36 +112,32 @@ class LoanAuthSensor(BaseSensorOperator):
         :raises SealError: Airflow has no usable Fernet key; no request was sent
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`; but no :class:`UnavailableError`
         """
+        if self.seal:
+            require_fernet()  # before any request
+        settings = self.hook.client.settings()
+        self._labels = settings.conn_id, settings.method
         try:
             if self.seal:
-                credential: AccessToken | ApiSecret | str = self.hook.get_credential(reuse=self._may_reuse())
+                credential: Any = self.hook.get_credential(reuse=self._may_reuse(settings))
             else:
                 credential = self.hook.get_plaintext()
-        except LoanAuthError as error:
-            if error.method is not None:  # otherwise it may be an id that does not exist
-                self._labels = error.conn_id, error.method
-            if not isinstance(error, UnavailableError):
-                raise
+        except UnavailableError as error:
             self.log.info("The service is not available yet: %s", error)
             return PokeReturnValue(is_done=False)
-        # Only a sealed credential has the method that the Connection chose.
-        self._labels = self.loanauth_conn_id, getattr(credential, "method", self.method)
         return PokeReturnValue(is_done=True, xcom_value=credential)
 
-    def _may_reuse(self) -> bool:
+    def _may_reuse(self, settings: Settings) -> bool:
         """Return whether the shared login may be used: it alone does not show that the service is available."""
         from airflow_provider_loanauth.triggers.probe import REQUEST_TIMEOUT
-        from airflow_provider_loanauth.triggers.reachability import responds
+        from airflow_provider_loanauth.triggers.reachability import why_unavailable
 
-        require_fernet()  # before any request
-        settings = self.hook.client.settings()
         if not (self.reuse and settings.share_logins):
             return False
-        proxy = None if settings.proxy is None else settings.proxy.url
+        timeout = min(REQUEST_TIMEOUT, settings.timeout)
         # In a thread, because a notebook runs an event loop already.
         with ThreadPoolExecutor(1) as pool:
-            probe = responds(settings.auth_url, min(REQUEST_TIMEOUT, settings.timeout), proxy)
-            return pool.submit(asyncio.run, probe).result()
+            probe = why_unavailable(settings.auth_url, timeout, settings.proxy.url if settings.proxy else None)
+            return pool.submit(asyncio.run, probe).result() is None
 
     @sanitize_exceptions
     def execute(self, context: Context) -> AccessToken | ApiSecret | str:
@@ -154,13 +151,8 @@ class LoanAuthSensor(BaseSensorOperator):
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
         started = time.time()
-
-        def get_start() -> float:
-            first = first_reschedule(context) if self.reschedule else None
-            return started if first is None else first.timestamp()
-
         try:
-            with self._recorded(get_start):
+            with self._recorded(context, started):
                 if self.deferrable:
                     return self._poke_or_defer(context, deadline=started + self.timeout)
                 return super().execute(context)  # type: ignore[no-any-return]
@@ -192,8 +184,7 @@ class LoanAuthSensor(BaseSensorOperator):
 
         if deadline is None:  # ``airflow dags test`` (2.11 to 3.3) passes only the event
             deadline = time.time() + self.timeout
-        started = deadline - self.timeout
-        with self._recorded(lambda: started):
+        with self._recorded(context, deadline - self.timeout):
             if event not in (READY, TIMEOUT):
                 raise LoanAuthError(
                     "The trigger sent an unknown event. Workers and triggerers must run the same release of this "
@@ -204,15 +195,22 @@ class LoanAuthSensor(BaseSensorOperator):
             return self._poke_or_defer(context, deadline=deadline if event == READY else 0.0)
 
     @contextmanager
-    def _recorded(self, get_start: Callable[[], float]) -> Iterator[None]:
+    def _recorded(self, context: Context, started: float) -> Iterator[None]:
         """Record a wait in metrics and spans, unless it goes on in another process."""
         from airflow_provider_loanauth.service.telemetry import Labels, record_wait
+
+        def get_start() -> float:
+            first = None if self.deferrable or not self.reschedule else first_reschedule(context)
+            return started if first is None else first.timestamp()
 
         try:
             yield
         except AirflowRescheduleException:
             raise
         except Exception as error:
+            # Without a method, the connection id may be one that does not exist.
+            if isinstance(error, LoanAuthError) and error.method is not None:
+                self._labels = error.conn_id, error.method
             record_wait(Labels(*self._labels), get_start, error)
             raise
         record_wait(Labels(*self._labels), get_start)
@@ -245,7 +243,7 @@ class LoanAuthSensor(BaseSensorOperator):
             poke_interval=interval,
             deadline=deadline,
             max_interval=max_interval,
-            proxy=None if settings.proxy is None else settings.proxy.url,
+            proxy=settings.proxy.url if settings.proxy else None,
         )
         # The trigger sends its event at the deadline. Airflow times it out only if no triggerer runs it.
         timeout = timedelta(seconds=left + _TRIGGER_MARGIN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import urllib.request
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,42 +17,27 @@ from airflow_provider_loanauth.connection.address import is_loopback
 from airflow_provider_loanauth.get_provider_info import USER_AGENT
 from airflow_provider_loanauth.service.error_responses import is_unavailable
 
+#: Only a login can tell: the proxy requires authentication or is not plain http, or a name is invalid.
+UNKNOWN = "unknown"
 #: Addresses, with their proxies, for which a host name is being looked up.
 _LOOKUPS: set[tuple[str, str | None]] = set()
 
 
-async def is_reachable(address: str, timeout: float, proxy: str | None = None) -> bool:
-    """Return whether an address responds; see :func:`why_unavailable`."""
-    return await why_unavailable(address, timeout, proxy) is None
-
-
-async def responds(address: str, timeout: float, proxy: str | None = None) -> bool:
-    """Return whether an address itself has responded; False if only a login can tell."""
-    return await why_unavailable(address, timeout, proxy, if_unknown="unknown") is None
-
-
-async def why_unavailable(
-    address: str, timeout: float, proxy: str | None = None, *, if_unknown: str | None = None
-) -> str | None:
-    """
-    Return why an address is unavailable: status 408, 429 or 5xx, or no response in time; None for any other response.
-
-    ``if_unknown`` if only a login can tell: the proxy requires authentication or is not plain http, or a name is
-    invalid.
-    """
+async def why_unavailable(address: str, timeout: float, proxy: str | None = None) -> str | None:
+    """Return None if an address responds, ``UNKNOWN``, or why it is unavailable: 408, 429, 5xx, or no response."""
     proxy = _proxy(address, proxy)
     if proxy is not None and not proxy.lower().startswith("http://"):
-        return if_unknown
+        return UNKNOWN
     try:
         status = await asyncio.wait_for(_request(address, proxy), timeout)
     except asyncio.TimeoutError:
         return f"no response within {timeout:g} s"
     except httpx.ProxyError as error:
-        return if_unknown if str(error).startswith("407") else "the proxy rejected the request"
+        return UNKNOWN if str(error).startswith("407") else "the proxy rejected the request"
     except (httpx.HTTPError, OSError) as error:
         return f"no response ({type(error).__name__})"
     except (httpx.InvalidURL, ValueError):
-        return if_unknown
+        return UNKNOWN
     return f"status {status}" if is_unavailable(status) else None
 
 
@@ -61,22 +47,19 @@ async def _request(address: str, proxy: str | None) -> int:
     if (address, proxy) in _LOOKUPS:
         raise TimeoutError
     await run_in_thread(partial(_look_up, address, proxy), name=f"lookup for {address}")
-    connections = []
+    async with AsyncExitStack() as stack:
 
-    async def trace(event: str, details: dict[str, Any]) -> None:
-        if event == "connection.connect_tcp.complete":
-            connections.append(details["return_value"])
+        async def trace(event: str, details: dict[str, Any]) -> None:
+            # httpcore leaves the socket open if it is cancelled during a TLS handshake.
+            if event == "connection.connect_tcp.complete":
+                stack.push_async_callback(details["return_value"].aclose)
 
-    # Certificates are not checked, and no CA bundle is loaded, because nothing secret is sent. A login checks them.
-    client = httpx.AsyncClient(verify=False, proxy=proxy, trust_env=False, timeout=None)  # noqa: S501, S113
-    headers = {"User-Agent": USER_AGENT}
-    try:
-        async with client, client.stream("GET", address, headers=headers, extensions={"trace": trace}) as response:
-            return response.status_code
-    finally:
-        # httpcore leaves the socket open if it is cancelled during a TLS handshake.
-        for connection in connections:
-            await connection.aclose()
+        # Certificates are not checked, and no CA bundle is loaded, because nothing secret is sent. A login checks them.
+        client = httpx.AsyncClient(verify=False, proxy=proxy, trust_env=False, timeout=None)  # noqa: S501, S113
+        await stack.enter_async_context(client)
+        request = client.stream("GET", address, headers={"User-Agent": USER_AGENT}, extensions={"trace": trace})
+        response = await stack.enter_async_context(request)
+        return response.status_code
 
 
 def _look_up(address: str, proxy: str | None) -> None:

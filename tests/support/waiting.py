@@ -46,8 +46,8 @@ def fire(trigger, seconds):
 
 
 def is_reachable(address, timeout, proxy=None):
-    """Send one request as a probe does."""
-    return asyncio.run(reachability.is_reachable(address, timeout, proxy))
+    """Send one request as a probe does; return whether the triggers that wait for it would end."""
+    return asyncio.run(reachability.why_unavailable(address, timeout, proxy)) in (None, reachability.UNKNOWN)
 
 
 def stored(deferred, payload):

@@ -189,7 +189,7 @@ def test_a_cancelled_request_closes_its_connection(scheme):
         return connection
 
     async def main(address):
-        task = asyncio.ensure_future(reachability.is_reachable(address, LONG_TIMEOUT))
+        task = asyncio.ensure_future(reachability.why_unavailable(address, LONG_TIMEOUT))
         assert await asyncio.to_thread(began.wait, TIMEOUT)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -217,9 +217,9 @@ def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
 
     async def main():
         for _ in range(20):
-            assert await reachability.is_reachable(SERVICE, 0.01) is False
-        assert await reachability.is_reachable("https://other.invalid", 0.01) is False
-        assert await reachability.is_reachable(SERVICE, 0.01, "http://proxy.invalid:3128") is False
+            assert await reachability.why_unavailable(SERVICE, 0.01) == "no response within 0.01 s"
+        assert await reachability.why_unavailable("https://other.invalid", 0.01)
+        assert await reachability.why_unavailable(SERVICE, 0.01, "http://proxy.invalid:3128")
         assert await asyncio.wait_for(others(), TIMEOUT) == ["runs"] * 50
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
