@@ -23,7 +23,7 @@ from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.error_responses import is_unavailable, parse_http_date, safe_text
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
 from airflow_provider_loanauth.service.proxy import ProxyAdapter
-from airflow_provider_loanauth.service.transport import Deadline, Transport
+from airflow_provider_loanauth.service.transport import Deadline, proxy_url, send
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -223,20 +223,18 @@ class Way:
             response_model=TokenResponse,
             secrets=self.settings.secrets,
         )
-        transport = Transport(timeout=self.settings.timeout, verify=verify, proxy=self.settings.proxy)
-        with transport, warnings.catch_warnings():
+        with warnings.catch_warnings():
             # urllib3 warns if a certificate is not verified. The report says so.
             warnings.simplefilter("ignore")
             try:
-                return transport.send(request)
+                return send(request, timeout=self.settings.timeout, verify=verify, proxy=self.settings.proxy)
             except LoanAuthError as error:
                 return error
 
 
 def _proxy_of(settings: Settings) -> tuple[str | None, Mapping[str, str], str]:
     """Return the URL of the proxy of a login without its password, the headers for it, and where the host is set."""
-    with Transport(timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy) as transport:
-        url = transport.proxy_url(settings.auth_url)
+    url = proxy_url(settings.auth_url, settings.proxy)
     if url is None:
         return None, {}, f"{LABELS['host']} in the Connection"
     source = f"{LABELS['proxy']} in the Connection" if settings.proxy else "the proxy settings of this machine"

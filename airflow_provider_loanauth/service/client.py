@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.service.transport import Transport
 
     ResponseObserver: TypeAlias = Callable[[protocol.WireRequest, protocol.WireResponse, datetime], None]
 
@@ -74,12 +73,7 @@ class AuthenticationResult(NotForXCom):
 
 
 class Client:
-    """
-    Authenticates with one Airflow Connection.
-
-    It remembers failures in ``logins``, and adds each warning that it logs to ``logged_warnings``, so that it is logged
-    once. ``method`` None is the Connection's own, else ``jwt``.
-    """
+    """Authenticates with one Airflow Connection. It logs no warning that is in ``logged_warnings``."""
 
     def __init__(
         self,
@@ -107,11 +101,7 @@ class Client:
     # caught by that of its caller.
     @sanitize_exceptions
     def settings(self, method: str | None = None) -> Settings:
-        """
-        Read and check the Connection, and mask its secrets in this task's logs.
-
-        The Connection is read on every call, so that a refresh uses its current values.
-        """
+        """Read the Connection as it is now, check it, and mask its secrets in this task's logs."""
         conn = read_connection(self._get_connection or BaseHook.get_connection, self.conn_id, show_id=self._show_id)
         settings = load(conn, method or self.method)
         mask(settings.secrets)
@@ -130,50 +120,33 @@ class Client:
         """
         Authenticate (``service-interface.md`` §4), with the errors of :meth:`LoanAuthHook.authen_jwt`.
 
-        With the same settings, a process sends one authentication at a time. If it fails, the threads that waited get
-        its error, and ``service/logins.py`` says for how long nothing is sent again. ``sleep`` waits before the next
-        attempt. ``on_response`` is called for each attempt that got a response, with the request, the response and when
-        the request was sent, before the response is parsed.
-
-        This method does not mask the new credential in logs. A caller that reveals the plaintext must mask it.
-        Airflow's masker compiles all its patterns again for each new value, which costs more than the authentication.
+        ``sleep`` waits before the next attempt. ``on_response`` is called with each request, its response before that
+        is parsed, and when the request was sent.
         """
+        # The new credential is not masked in logs. A caller that reveals the plaintext must mask it: Airflow's masker
+        # compiles all its patterns again for each new value, which costs more than the authentication.
         settings = settings or self.settings()
         with self._logins.one_at_a_time(settings) as failure:
             if failure is not None:
                 raise failure
-            result = self._send_with_retries(settings, sleep, on_response)
+            result = call_with_retries(
+                partial(self._attempt, settings, on_response),
+                check=partial(self._logins.check, settings),
+                max_attempts=self.max_attempts,
+                log_retry=self._log.warning,
+                sleep=sleep,
+            )
         self._log.info("%s", result.summary())
         self._log_differences(result.response)
         return result
 
-    def _send_with_retries(
-        self, settings: Settings, sleep: Callable[[float], None], on_response: ResponseObserver | None
-    ) -> AuthenticationResult:
-        from airflow_provider_loanauth.service.transport import Transport
-
-        try:
-            with Transport(timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy) as transport:
-                return call_with_retries(
-                    partial(self._attempt, settings, transport, on_response),
-                    check=partial(self._logins.check, settings),
-                    max_attempts=self.max_attempts,
-                    log_retry=self._log.warning,
-                    sleep=sleep,
-                )
-        except LoanAuthError as error:
-            error.conn_id, error.method = settings.conn_id, settings.method
-            raise
-
-    def _attempt(
-        self, settings: Settings, transport: Transport, on_response: ResponseObserver | None
-    ) -> AuthenticationResult:
+    def _attempt(self, settings: Settings, on_response: ResponseObserver | None) -> AuthenticationResult:
         """Send one request, and record whether it failed."""
         labels = Labels(settings.conn_id, settings.method)
         with telemetry.login(labels, settings.auth_url):
             # Before a metric is sent: the time-out of a task may interrupt that.
             try:
-                result = self._send(settings, transport, on_response)
+                result = self._send(settings, on_response)
             except LoanAuthError as error:
                 self._logins.record(settings, error)
                 raise
@@ -181,13 +154,13 @@ class Client:
         telemetry.set_expiry(labels, result.lifetime)
         return result
 
-    def _send(
-        self, settings: Settings, transport: Transport, on_response: ResponseObserver | None
-    ) -> AuthenticationResult:
+    def _send(self, settings: Settings, on_response: ResponseObserver | None) -> AuthenticationResult:
+        from airflow_provider_loanauth.service import transport
+
         # A proxy may repeat its own password in a response.
         request = replace(protocol.build_request(settings.auth_url, settings.login), secrets=settings.secrets)
         requested_at = _now()
-        received = transport.send(request)
+        received = transport.send(request, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
         if on_response is not None:
             on_response(request, received, requested_at)
         response = protocol.parse_response(request, received, now=_now())
@@ -195,12 +168,8 @@ class Client:
 
     def _log_differences(self, response: TokenResponse | ApiSecretResponse) -> None:
         """Log once in which fields the response differs from the interface: their names, never a value."""
-        missing, unusable = differences(response)
-        parts = [
-            *([f"missing: {', '.join(missing)}"] if missing else []),
-            *([f"null or of another type: {', '.join(unusable)}"] if unusable else []),
-        ]
-        if parts:
+        found = zip(("missing", "null or of another type"), differences(response), strict=True)
+        if parts := [f"{what}: {', '.join(names)}" for what, names in found if names]:
             self._warn_once(
                 f"The response differs from the interface ({'; '.join(parts)}). The credential is used anyway."
             )

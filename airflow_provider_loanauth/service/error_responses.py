@@ -70,21 +70,19 @@ def raise_for_status(
     secrets: Iterable[str] = (),
 ) -> None:
     """Raise the exception for a status and the parsed body, or None; do nothing for 2xx without an error code."""
-    code = document.get("error") if isinstance(document, dict) else None
-    # An error code means a rejection under any status: a gateway may replace the status of the service, and a rejected
-    # password must not be sent again.
-    has_code = isinstance(code, str) and code in CAUSES_BY_CODE
-    if 200 <= status < 300 and not has_code:  # noqa: PLR2004 - RFC 9110 §15.3
+    code = _code_of(document)
+    if 200 <= status < 300 and code is None:  # noqa: PLR2004 - RFC 9110 §15.3
         return
     details = error_details(document, secrets)
     responded = f"The service responded with {status}" + (f" ({details})." if details else ".")
     is_rejection = 400 <= status < 500 and not is_unavailable(status)  # noqa: PLR2004 - RFC 9110 §15.5
-    if has_code or is_rejection:
+    if code is not None or is_rejection:
+        cause = _CAUSES_BY_STATUS.get(status, _OTHER_4XX)
         # A rejection other than 400 names its cause by its status.
-        by_code = has_code and (status == HTTPStatus.BAD_REQUEST or not is_rejection)
-        cause = CAUSES_BY_CODE[str(code)] if by_code else _CAUSES_BY_STATUS.get(status, _OTHER_4XX)
+        if code is not None and (status == HTTPStatus.BAD_REQUEST or not is_rejection):
+            cause = CAUSES_BY_CODE[code]
         rejected = RejectedError(f"{responded} {cause}", status=status)
-        rejected.code = str(code) if has_code else None
+        rejected.code = code
         raise rejected
     if is_unavailable(status):
         cause = _CAUSES_BY_STATUS.get(status, _SERVER_ERROR)
@@ -103,18 +101,24 @@ def raise_for_status(
     )
 
 
+def _code_of(document: Any) -> str | None:
+    """
+    Return the code of RFC 6749 §5.2 in an error response. It means a rejection under any status.
+
+    A gateway may replace the status of the service, and a rejected password must not be sent again.
+    """
+    error = document.get("error") if isinstance(document, dict) else None
+    return error if isinstance(error, str) and error in CAUSES_BY_CODE else None
+
+
 def error_details(document: Any, secrets: Iterable[str]) -> str:
     """Return the error and its description from an error response, as far as they may be shown."""
     if not isinstance(document, dict):
         return ""
-    error = document.get("error")
     # A code repeats no secret, whatever the password is.
-    is_code = isinstance(error, str) and error in CAUSES_BY_CODE
-    texts = (
-        error if is_code else safe_text(error, secrets),
-        safe_text(document.get("error_description", document.get("message")), secrets),
-    )
-    return ": ".join(text for text in texts if text)
+    error = _code_of(document) or safe_text(document.get("error"), secrets)
+    description = safe_text(document.get("error_description", document.get("message")), secrets)
+    return ": ".join(text for text in (error, description) if text)
 
 
 def safe_text(text: Any, secrets: Iterable[str]) -> str | None:

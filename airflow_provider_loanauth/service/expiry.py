@@ -21,19 +21,14 @@ if TYPE_CHECKING:
 def read_expiry(response: TokenResponse, *, requested_at: datetime) -> tuple[datetime | None, float | None]:
     """Return when an access token expires (UTC), and its lifetime in seconds; each is None if it is not known."""
     claims = unverified_claims(response.access_token)
-    requested = requested_at.timestamp()
-    issued = _numeric_date(claims.get("iat"))
-    expires_in = _numeric_date(response.expires_in)
-    for expiry, start in (
-        (_numeric_date(claims.get("exp")), requested if issued is None else issued),
-        (None if expires_in is None else requested + expires_in, requested),
-    ):
-        instant = _instant(expiry)
-        if expiry is not None and instant is not None:
-            seconds = expiry - start
-            # Expired when it was received: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
-            return instant, seconds if seconds > 0 else None
-    return None, None
+    expires_at, start = _instant(claims.get("exp")), _instant(claims.get("iat")) or requested_at
+    if expires_at is None:
+        expires_at, start = _instant(response.expires_in, since=requested_at.timestamp()), requested_at
+    if expires_at is None:
+        return None, None
+    seconds = expires_at.timestamp() - start.timestamp()
+    # Expired when it was received: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
+    return expires_at, seconds if seconds > 0 else None
 
 
 def unverified_claims(token: str) -> Mapping[str, Any]:
@@ -47,18 +42,11 @@ def unverified_claims(token: str) -> Mapping[str, Any]:
     return claims
 
 
-def _instant(seconds: float | None) -> datetime | None:
+def _instant(seconds: Any, *, since: float = 0.0) -> datetime | None:
+    """Return the time of a NumericDate (RFC 7519 §2); None if the value is not a number, or out of range."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        return None
     try:
-        return None if seconds is None else datetime.fromtimestamp(seconds, tz=timezone.utc)
+        return datetime.fromtimestamp(since + seconds, tz=timezone.utc)
     except (ValueError, OverflowError, OSError):
-        return None
-
-
-def _numeric_date(value: Any) -> float | None:
-    """Return a NumericDate (RFC 7519 §2); None if the value is not a number, or too large for a float."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
         return None

@@ -29,8 +29,7 @@ class _RedactingFilter(logging.Filter):
         if record.exc_info:
             # urllib3 logs all headers when one cannot be parsed; they may contain an issued credential.
             message = (
-                "The response of the service has malformed headers. The message of urllib3 is hidden, because it may "
-                "contain a secret."
+                "The response of the service has malformed headers. They are hidden, because they may contain a secret."
             )
             record.exc_info = record.exc_text = None
         else:
@@ -63,12 +62,7 @@ def secrets_hidden(secrets: tuple[str, ...]) -> Iterator[None]:
 
 @contextmanager
 def not_traced() -> Iterator[None]:
-    """
-    Keep the requests of this block out of Sentry's breadcrumbs and spans, and out of OpenTelemetry's spans.
-
-    Both record the URL of each request, and the URL of a PPE API secret request contains the API key
-    (``service-interface.md`` §4.3).
-    """
+    """Keep the requests of this block out of Sentry and OpenTelemetry, which record URLs, one of which has a key."""
     # Neither library is imported here: one that this process has not imported records nothing.
     sentry: Any = sys.modules.get("sentry_sdk")
     opentelemetry: Any = sys.modules.get("opentelemetry.instrumentation.utils")

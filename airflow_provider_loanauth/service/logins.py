@@ -57,8 +57,6 @@ class LoginState:
     failure: LoanAuthError | None = None
     #: Until when the same credentials are not sent again, in seconds of the monotonic clock.
     until: float = -math.inf
-    #: Number of requests that failed.
-    failures: int = 0
     #: The last credential that this process requested or took over (``auth/refresh.py``).
     credential: Any = None
     #: The shared claim and result that this process saw last, and since when they are known (``auth/shared_login.py``).
@@ -99,10 +97,6 @@ class Logins:
         self._states: OrderedDict[Settings, LoginState] = OrderedDict()
         self._lock = ForkSafeLock()
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._states.clear()
-
     def of(self, settings: Settings) -> LoginState:
         """Return the state of these settings."""
         with self._lock.current:
@@ -114,21 +108,17 @@ class Logins:
 
     @contextmanager
     def one_at_a_time(self, settings: Settings) -> Iterator[LoanAuthError | None]:
-        """
-        Wait until no other thread authenticates with these settings, and make the others wait for this one.
-
-        The value is the error of a request that failed while this thread waited, or None. The caller raises it and
-        sends no request: if each thread sent one, each would wait again for a service that does not respond.
-        """
+        """Make threads with these settings wait for each other; the value is the error of one that failed meanwhile."""
+        # The caller raises it: if each thread sent a request, each would wait for a service that does not respond.
         state = self.of(settings)
-        failures = state.failures
+        before = state.failure
         with state.lock.current:
-            if state.failure is None or state.failures == failures:
-                yield None
-            else:
-                error = state.repeated()
+            failed = state.failure is not None and state.failure is not before
+            try:
+                yield state.repeated() if failed else None
+            except LoanAuthError as error:
                 error.conn_id, error.method = settings.conn_id, settings.method
-                yield error
+                raise
 
     def check(self, settings: Settings) -> None:
         """Raise the error of an earlier request, if the same credentials must not be sent again yet."""
@@ -141,7 +131,6 @@ class Logins:
         state = self.of(settings)
         # A copy, because the traceback of the original keeps all local variables of its frames alive.
         state.failure, state.until = copy.copy(error), time.monotonic() + seconds_to_remember(error)
-        state.failures += 1
 
     def forget(self, settings: Settings) -> None:
         """Forget the last failure, because the service has accepted the credentials."""

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from airflow_provider_loanauth.connection.methods import Login, PasswordLogin
-
-#: Path of Authen JWT and Authen LOS (§4.1, §4.2), and the first segment of PPE API secret (§4.3).
-TOKEN_PATH = "/oauth/token"  # noqa: S105 - a path, not a secret
-SECRET_PATH = "/encodeAES128"  # noqa: S105 - a path, not a secret
+    from airflow_provider_loanauth.connection.methods import Login
 
 _COMMON_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
 # RFC 6750 §2.1: the syntax of a bearer token.
@@ -54,8 +50,13 @@ class WireRequest(NotForXCom):
     #: Every value of the request that must not be shown.
     secrets: tuple[str, ...] = ()
 
+    @property
+    def target(self) -> str:
+        """Method and URL, for messages."""
+        return f"{self.http_method} {self.redacted_url}"
+
     def __repr__(self) -> str:
-        return f"<{self.http_method} {self.redacted_url}>"
+        return f"<{self.target}>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,66 +77,37 @@ class WireResponse(NotForXCom):
 def build_request(auth_url: str, login: Login) -> WireRequest:
     """Build the request of a login; ``auth_url`` has no slash at its end."""
     if isinstance(login, ApiKeyLogin):
-        return _secret_request(auth_url, login)
-    return _token_request(auth_url, login)
-
-
-def _token_request(auth_url: str, login: PasswordLogin) -> WireRequest:
-    """
-    Build the request of Authen JWT or Authen LOS, which differ only in their client credentials (§4.1, §4.2).
-
-    .. code-block:: text
-
-        POST {auth_url}/oauth/token
-        Origin: {origin}
-        Authorization: Basic base64({client_id}:{client_secret})
-        Content-Type: multipart/form-data, the parts username, password, grant_type, client_id
-    """
-    url = auth_url + TOKEN_PATH
+        # The interface also lists both as headers, but its sample request has none.
+        headers = {"apiKey": login.api_key, "userId": login.user_id} if login.in_headers else {}
+        path = f"{quote(login.api_key, safe='')}/{quote(login.user_id, safe='')}"
+        return WireRequest(
+            http_method="GET",
+            url=SecretStr(f"{auth_url}/encodeAES128/{path}"),
+            redacted_url=f"{auth_url}/encodeAES128/***/***",
+            headers=_COMMON_HEADERS | headers,
+            response_model=ApiSecretResponse,
+            secrets=login.secrets,
+        )
+    # Authen JWT and Authen LOS differ only in their client credentials.
     return WireRequest(
         http_method="POST",
-        url=url,
-        redacted_url=url,
+        url=f"{auth_url}/oauth/token",
+        redacted_url=f"{auth_url}/oauth/token",
         headers=_COMMON_HEADERS | {"Origin": login.origin},
         response_model=TokenResponse,
         form=(
             ("username", login.username),
-            ("password", SecretStr(login.password)),
+            ("password", login.password),
             ("grant_type", "password"),
             ("client_id", login.client_id),
         ),
-        basic=(login.client_id, SecretStr(login.client_secret)),
-        secrets=login.secrets,
-    )
-
-
-def _secret_request(auth_url: str, login: ApiKeyLogin) -> WireRequest:
-    """
-    Build the request of PPE API secret (§4.3): ``GET {auth_url}/encodeAES128/{apiKey}/{userId}``, without a body.
-
-    API key and user id are one percent-encoded path segment each. The interface also lists them as headers, but its
-    sample request has no such headers. They are sent only if ``login.in_headers`` is true.
-    """
-    api_key, user_id = login.api_key, login.user_id
-    headers = dict(_COMMON_HEADERS)
-    if login.in_headers:
-        headers |= {"apiKey": SecretStr(api_key), "userId": user_id}
-    return WireRequest(
-        http_method="GET",
-        url=SecretStr(f"{auth_url}{SECRET_PATH}/{quote(api_key, safe='')}/{quote(user_id, safe='')}"),
-        redacted_url=f"{auth_url}{SECRET_PATH}/***/***",
-        headers=headers,
-        response_model=ApiSecretResponse,
+        basic=(login.client_id, login.client_secret),
         secrets=login.secrets,
     )
 
 
 def parse_response(request: WireRequest, response: WireResponse, *, now: datetime) -> TokenResponse | ApiSecretResponse:
-    """
-    Parse a response (§2.1, §2.2); ``now`` (UTC) is needed if ``Retry-After`` is a date.
-
-    Raises a ``RejectedError``, an ``UnavailableError`` or a ``ResponseError`` that has the status.
-    """
+    """Parse a response (§2.1, §2.2), or raise its error with the status; ``now`` (UTC): for a ``Retry-After`` date."""
     try:
         return _parse(request, response, now)
     except (RejectedError, UnavailableError, ResponseError) as error:
@@ -159,22 +131,23 @@ def _parse(request: WireRequest, response: WireResponse, now: datetime) -> Token
     if not isinstance(document, dict):
         raise ResponseError(_describe_non_object(response, document))
     parsed = from_json(request.response_model, document)
+    _check_credential(parsed)
+    return parsed
+
+
+def _check_credential(response: TokenResponse | ApiSecretResponse) -> None:
     # Also the refresh token, because masking a long value takes seconds.
-    if any(len(secret) > MAX_CREDENTIAL_BYTES for secret in parsed.secrets):
+    if any(len(secret) > MAX_CREDENTIAL_BYTES for secret in response.secrets):
         raise ResponseError(
             f"The credential in the response is longer than {MAX_CREDENTIAL_BYTES // 1024} KiB, which is more than "
             "common servers accept in a header: check Auth URL in the Connection."
         )
-    if isinstance(parsed, TokenResponse):
-        _check_token(parsed)
-    if not _HEADER_TEXT.fullmatch(parsed.credential):
-        raise ResponseError(
-            "The field secret of the response is empty or contains characters that a header cannot carry."
-        )
-    return parsed
-
-
-def _check_token(response: TokenResponse) -> None:
+    if isinstance(response, ApiSecretResponse):
+        if not _HEADER_TEXT.fullmatch(response.secret):
+            raise ResponseError(
+                "The field secret of the response is empty or contains characters that a header cannot carry."
+            )
+        return
     if not _B64TOKEN.fullmatch(response.access_token):
         raise ResponseError(
             "The field access_token of the response is empty or contains characters that a bearer token cannot have "

@@ -11,21 +11,16 @@ if TYPE_CHECKING:
 
 
 def proxies_of(proxy: Proxy | None) -> dict[str, str]:
-    """
-    Return the ``proxies`` parameter of a request, which has precedence over the environment, unlike the attribute
-    ``Session.proxies``. Without a proxy it is empty, so that the environment applies. Plain http is for loopback
-    addresses only, and uses none.
-    """
-    # A new dict, because ``requests`` adds the proxies of the environment to it.
+    """Return the ``proxies`` parameter of a request; empty without a proxy, so that the environment applies."""
+    # The attribute Session.proxies would not have precedence over the environment. Plain http is for loopback addresses
+    # only, and uses no proxy. A new dict, because ``requests`` adds the proxies of the environment to it.
     return {} if proxy is None else {"https": proxy.url, "http": ""}
 
 
 class ProxyAdapter(HTTPAdapter):
-    """
-    Sends the credentials of the proxy, and only to the proxy.
+    """Sends the credentials of the proxy, and only to the proxy."""
 
-    ``requests`` would read them from the URL of the proxy, encode them as Latin-1, and show them in exceptions.
-    """
+    # requests would read them from the URL of the proxy, encode them as Latin-1, and show them in exceptions.
 
     # What a pickle of an adapter contains; the proxy seals its credentials.
     __attrs__ = [*HTTPAdapter.__attrs__, "_proxy"]  # noqa: RUF012 - as the base class declares it

@@ -25,12 +25,7 @@ def call_with_retries(
     check: Callable[[], None] = lambda: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> R:
-    """
-    Call a function, and call it again while it raises an ``UnavailableError``. The error of the last attempt is raised.
-
-    ``check`` is called before each attempt; if it raises an error, no request is sent. ``log_retry`` is called with a
-    message and its arguments before each retry.
-    """
+    """Call a function again while it, or the check before it, which sends nothing, raises an ``UnavailableError``."""
     started, sent, number = time.monotonic(), 0, 1
     while True:
         try:

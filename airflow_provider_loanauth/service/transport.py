@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.client
-import os
 import socket
 import struct
 import threading
@@ -16,17 +15,15 @@ import requests
 from requests.auth import HTTPBasicAuth
 from requests.utils import select_proxy
 
-from airflow_provider_loanauth.get_provider_info import USER_AGENT
+from airflow_provider_loanauth.exceptions import ResponseError
+from airflow_provider_loanauth.get_provider_info import LABELS, USER_AGENT
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.log_filter import not_traced, secrets_hidden
-from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
+from airflow_provider_loanauth.service.protocol import WireResponse
 from airflow_provider_loanauth.service.proxy import ProxyAdapter, proxies_of
 from airflow_provider_loanauth.service.transport_errors import (
-    MAX_BODY_BYTES,
     TRANSPORT_EXCEPTIONS,
     BrokenHeadError,
-    CodingError,
-    TooLargeError,
     map_body_error,
     map_exception,
 )
@@ -36,21 +33,21 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.connection.proxy import Proxy
     from airflow_provider_loanauth.exceptions import LoanAuthError
+    from airflow_provider_loanauth.service.protocol import WireRequest
 
 # urllib3 before 2.6 decodes all that it has read, and gzip makes a thousand octets of one.
 _READ_BYTES = 8192
 _RECEIVE_BUFFER_BYTES = 64 * 1024
 # The structure linger of the socket API: on, 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
+#: Octets of a decoded body. Both responses of the interface are a few KiB.
+MAX_BODY_BYTES = 1024 * 1024
 
 
 class Deadline:
-    """
-    Shuts a connection down when the time is over, so that every operation on its socket ends.
+    """Shuts a connection down when the time is over, so that every operation on its socket ends."""
 
-    HTTP libraries only limit the time of each operation: a response that arrives octet by octet would never end.
-    """
-
+    # HTTP libraries only limit the time of each operation: a response that arrives octet by octet would never end.
     def __init__(self, seconds: float) -> None:
         self._at = time.monotonic() + seconds
         self._ended = threading.Event()
@@ -70,8 +67,7 @@ class Deadline:
         # What the system has received can still be read after that. Reading megabytes of it would take seconds.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
         # A duplicate, because ssl takes the file descriptor out of the original, and may close it at any time.
-        duplicate = socket.socket(fileno=os.dup(sock.fileno()))
-        thread = threading.Thread(target=self._wait, args=[duplicate], name="deadline of a request", daemon=True)
+        thread = threading.Thread(target=self._wait, args=[sock.dup()], name="deadline of a request", daemon=True)
         thread.start()
         self._thread = thread
 
@@ -89,12 +85,14 @@ class Deadline:
 class _Adapter(ProxyAdapter):
     """Hands the socket of each connection to the deadline of the request."""
 
-    deadline: Deadline
+    def __init__(self, proxy: Proxy | None, deadline: Deadline) -> None:
+        super().__init__(proxy)
+        self._deadline = deadline
 
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **options)
         pool.ConnectionCls = _watched(pool.ConnectionCls)
-        pool.conn_kw["deadline"] = self.deadline
+        pool.conn_kw["deadline"] = self._deadline
         return pool
 
 
@@ -140,69 +138,44 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Session(requests.Session):
-    """Ignores redirects. Even with ``allow_redirects=False``, requests reads the whole body of a redirect response."""
+    """A session for one request."""
 
-    def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002 - the library's signature
-        return None
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.headers["User-Agent"] = USER_AGENT
+        # Plain http is for loopback only. A proxy of the environment would receive the password unencrypted.
+        self.trust_env = not url.startswith("http:")
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Ignore redirects: even with ``allow_redirects=False``, requests reads the whole body of one."""
 
 
-class Transport:
+def proxy_url(url: str, proxy: Proxy | None) -> str | None:
+    """Return the URL of the proxy that a request to this URL uses, which may contain a password; or None."""
+    merged = _Session(url).merge_environment_settings(url, proxies_of(proxy), None, None, None)
+    found = select_proxy(url, merged["proxies"])
+    return SecretStr(found) if found else None
+
+
+def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> WireResponse:
     """
-    Sends requests; use it in a ``with`` statement.
+    Send a request once, and return the response if its head could be read, also for an error status.
 
     The connection may take ``timeout`` seconds, and so may each wait for data; everything together may take twice as
-    long. Only the lookup of a host name is not limited, and each address of a host may take ``timeout`` seconds to
-    connect. ``verify`` may be the path of a CA bundle. Without a proxy, that of the environment applies.
+    long. Only the lookup of a host name is not limited, and each address of a host may take ``timeout`` seconds.
     """
-
-    def __init__(self, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> None:
-        self._timeout = timeout
-        self._verify = verify
-        self._proxy = proxy
-        self._session = _Session()
-        self._adapter = _Adapter(proxy)
+    with (
+        not_traced(),
+        secrets_hidden(request.secrets),
+        Deadline(2 * timeout) as deadline,
+        _Session(request.url) as session,
+    ):
         for scheme in ("https://", "http://"):
-            self._session.mount(scheme, self._adapter)
-        self._session.headers["User-Agent"] = USER_AGENT
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._session.close()
-
-    def send(self, request: WireRequest) -> WireResponse:
-        """
-        Send a request once, and return the response if its head could be read, also for an error status.
-
-        Otherwise raise an ``UnavailableError``: there is no response; a ``ResponseError``: its head is broken; or a
-        ``SettingsError``: the certificate, the CA bundle, the address or the proxy is wrong.
-        """
-        with not_traced(), secrets_hidden(request.secrets), Deadline(2 * self._timeout) as deadline:
-            self._adapter.deadline = deadline
-            try:
-                return self._send(request, deadline)
-            finally:
-                # The deadline is that of one connection, so the next request must not use it again.
-                self._session.close()
-
-    def proxy_url(self, url: str) -> str | None:
-        """Return the URL of the proxy that a request to this URL uses, which may contain a password; or None."""
-        self._trust_environment_for(url)
-        merged = self._session.merge_environment_settings(url, proxies_of(self._proxy), None, None, None)
-        proxy = select_proxy(url, merged["proxies"])
-        return SecretStr(proxy) if proxy else None
-
-    def _trust_environment_for(self, url: str) -> None:
-        # Plain http is for loopback only. A proxy of the environment would receive the password unencrypted.
-        self._session.trust_env = not url.startswith("http:")
-
-    def _send(self, request: WireRequest, deadline: Deadline) -> WireResponse:
-        self._trust_environment_for(request.url)
+            session.mount(scheme, _Adapter(proxy, deadline))
         # Pass octets: requests would encode strings as Latin-1, but RFC 7617 §2.1 specifies UTF-8.
         basic = request.basic and HTTPBasicAuth(*(part.encode() for part in request.basic))
         try:
-            response = self._session.request(
+            response = session.request(
                 request.http_method,
                 request.url,
                 headers=dict(request.headers),
@@ -210,9 +183,9 @@ class Transport:
                 files=[(name, (None, value)) for name, value in request.form] if request.form else None,
                 # A callable that does nothing keeps requests from adding the credentials of a .netrc entry.
                 auth=basic or (lambda prepared: prepared),
-                timeout=self._timeout,
-                verify=self._verify,
-                proxies=proxies_of(self._proxy),
+                timeout=timeout,
+                verify=verify,
+                proxies=proxies_of(proxy),
                 # A 307 would send the password to the target of the redirect.
                 allow_redirects=False,
                 stream=True,
@@ -222,20 +195,19 @@ class Transport:
                 response.close()
                 raise BrokenHeadError
         except TRANSPORT_EXCEPTIONS as error:
-            failure = map_exception(error, request, expired=deadline.expired, has_proxy=self._proxy is not None)
+            failure = map_exception(error, request, expired=deadline.expired, has_proxy=proxy is not None)
         else:
             return _received(response, request, deadline)
-        # Not in the block above: that exception, which has the URL, would be the context of this one.
-        raise failure
+    # Not in the block above: that exception, which has the URL, would be the context of this one.
+    raise failure
 
 
 def _received(response: requests.Response, request: WireRequest, deadline: Deadline) -> WireResponse:
-    body = bytearray()
-    failure: LoanAuthError | None = None
+    body, failure = bytearray(), None
     with response:
         try:
-            _read_body(response, body)
-            if deadline.expired:
+            failure = _read_body(response, request, body)
+            if failure is None and deadline.expired:
                 raise TimeoutError
         except TRANSPORT_EXCEPTIONS as error:
             failure = map_body_error(error, request, expired=deadline.expired)
@@ -243,16 +215,18 @@ def _received(response: requests.Response, request: WireRequest, deadline: Deadl
     return WireResponse(status=response.status_code, headers=headers, body=bytes(body), failure=failure)
 
 
-def _read_body(response: requests.Response, body: bytearray) -> None:
+def _read_body(response: requests.Response, request: WireRequest, body: bytearray) -> LoanAuthError | None:
     """Add the octets of a body as they arrive, so that those before an error or a stall are known."""
-    coding = response.headers.get("content-encoding", "").lower()
-    if coding not in ("", "identity", "gzip", "x-gzip"):
-        raise CodingError
-    read, count = getattr(response.raw, "read1", response.raw.read), _READ_BYTES
-    if not hasattr(response.raw, "read1") and "gzip" not in coding:
-        # urllib3 1.26: read() drops what it has when it fails. (With gzip, it returns nothing for a single octet.)
-        count = 1
-    while received := read(count, decode_content=True):
-        body += received
+    if response.headers.get("content-encoding", "").lower() not in ("", "identity", "gzip", "x-gzip"):
+        return ResponseError(
+            "The response of the service is encoded in a way that was not requested: only gzip is accepted. Check the "
+            f"proxies between this machine and the service ({request.target})"
+        )
+    while octets := response.raw.read1(_READ_BYTES, decode_content=True):
+        body += octets
         if len(body) > MAX_BODY_BYTES:
-            raise TooLargeError
+            return ResponseError(
+                f"The response of the service is larger than {MAX_BODY_BYTES // 1024} KiB and was not read to its end. "
+                f"Responses of the interface are a few KiB: check {LABELS['host']} in the Connection."
+            )
+    return None

@@ -667,7 +667,7 @@ def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, call, logs):
         shown += [repr(auth), repr(vars(auth)), repr(vars(auth._provider)), repr(auth._provider.get_cached())]
     world.pass_time(90_000)
     world.sandbox.set_fault("status", where="any", status=401)
-    LOGINS.clear()
+    LOGINS.__init__()
     for credential in (token, secret):
         with pytest.raises(LoanAuthError) as caught:
             call(world.url, auth=LoanAuth(credential), json=loan())

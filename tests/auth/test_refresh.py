@@ -73,7 +73,7 @@ class StubClient(Client):
         self.settings_reads += 1
         return settings_of(self.tenant)
 
-    def _send(self, settings, transport, on_response):
+    def _send(self, settings, on_response):
         self.logins += 1
         number = self.logins
         self.running += 1

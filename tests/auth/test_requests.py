@@ -661,7 +661,7 @@ def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, logs, define):
         ]
     world.pass_time(4000)
     world.sandbox.set_fault("status", where="any", status=401)
-    LOGINS.clear()
+    LOGINS.__init__()
     for credential in (token, secret):
         with pytest.raises(LoanAuthError) as caught:
             price(world, LoanAuth(credential))

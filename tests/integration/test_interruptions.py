@@ -60,7 +60,7 @@ def actions(pricing, define):
         LoanAuthHook("marked_jwt").get_credential()
 
     def price():
-        LOGINS.clear()
+        LOGINS.__init__()
         # A copy, because a credential that was opened stays open.
         restored = AccessToken.deserialize(token.serialize(), 1)
         with LoanAuthHook("marked_jwt").get_conn(restored) as session:

@@ -17,7 +17,7 @@ from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.service import client as client_module
-from airflow_provider_loanauth.service import protocol, retry
+from airflow_provider_loanauth.service import protocol, retry, transport
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 from airflow_provider_loanauth.service.expiry import read_expiry, unverified_claims
 from tests.support.backends import LOGIN, spans, stats, statsd  # noqa: F401 - fixtures
@@ -141,14 +141,14 @@ def test_metrics_and_span_of_a_login(expires_in, loopback, statsd, spans):  # no
 
 
 @pytest.mark.parametrize(("word", "is_shown"), [("Wrong", True), ("Egress-7Zq", False)])
-def test_a_response_that_repeats_the_password_of_the_proxy_is_not_shown(word, is_shown):
+def test_a_response_that_repeats_the_password_of_the_proxy_is_not_shown(word, is_shown, monkeypatch):
     """The proxy may have written the response."""
     document = {"error": "invalid_grant", "error_description": f"{word} user"}
     received = protocol.WireResponse(status=400, headers={}, body=json.dumps(document).encode())
-    transport = SimpleNamespace(send=lambda request: received)
+    monkeypatch.setattr(transport, "send", lambda request, **_: received)
     settings = settings_of("jwt", proxy="https://made-up:Egress-7Zq@proxy.example")
     with pytest.raises(RejectedError, match="invalid_grant") as caught:
-        Client("made-up")._send(settings, transport, None)
+        Client("made-up")._send(settings, None)
     assert (word in messages(caught.value)) is is_shown
 
 

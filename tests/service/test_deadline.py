@@ -18,7 +18,7 @@ import trustme
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.service.protocol import parse_response
-from airflow_provider_loanauth.service.transport import Transport
+from airflow_provider_loanauth.service.transport import send
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import Loopback, json_response
 from tests.support.secret_accounts import SECRETS
@@ -35,14 +35,13 @@ def outcomes(requests, *, timeout=TIMEOUT):
     """Send requests at the same time, and return what each raises or returns. Fail if one does not end."""
     found = {}
 
-    def send(index, request):
+    def run(index, request):
         try:
-            with Transport(timeout=timeout, verify=True) as transport:
-                found[index] = parse_response(request, transport.send(request), now=NOW)
+            found[index] = parse_response(request, send(request, timeout=timeout, verify=True), now=NOW)
         except LoanAuthError as error:
             found[index] = error
 
-    threads = [threading.Thread(target=send, args=item, daemon=True) for item in enumerate(requests)]
+    threads = [threading.Thread(target=run, args=item, daemon=True) for item in enumerate(requests)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -244,8 +243,8 @@ def test_the_time_out_of_a_task_interrupts_a_request(loopback):
     try:
         loopback.responses = [respond]
         files, threads = descriptors(), threading.active_count()
-        with Transport(timeout=LIMIT, verify=True) as transport, pytest.raises(TimeOut):
-            transport.send(secret_request(loopback.url))
+        with pytest.raises(TimeOut):
+            send(secret_request(loopback.url), timeout=LIMIT, verify=True)
         assert threading.active_count() == threads
         # The server's side is still open.
         assert descriptors() <= files + 1
@@ -262,8 +261,8 @@ def test_each_request_has_its_own_connection(loopback):
         next_octets.append(connection.recv(1))
 
     loopback.responses = [respond] * 2
-    with Transport(timeout=LIMIT, verify=True) as transport:
-        assert [transport.send(secret_request(loopback.url)).status for _ in range(2)] == [200, 200]
+    for _ in range(2):
+        assert send(secret_request(loopback.url), timeout=LIMIT, verify=True).status == 200
     wait_for(lambda: next_octets == [b"", b""])
 
 

@@ -12,8 +12,8 @@ import sentry_sdk
 from opentelemetry.instrumentation.utils import is_http_instrumentation_enabled
 
 from airflow_provider_loanauth.exceptions import UnavailableError
+from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.log_filter import not_traced, secrets_hidden
-from airflow_provider_loanauth.service.transport import Transport
 from tests.support.leaks import leaks
 from tests.support.loopback import json_response
 from tests.support.secret_accounts import SECRETS
@@ -24,8 +24,7 @@ LOGGER = logging.getLogger("urllib3.connectionpool")
 
 
 def send(request):
-    with Transport(timeout=5.0, verify=True) as transport:
-        return transport.send(request)
+    return transport.send(request, timeout=5.0, verify=True)
 
 
 @pytest.mark.parametrize("make", [token_request, secret_request])
@@ -46,8 +45,7 @@ def test_the_message_about_malformed_headers_is_replaced(loopback, caplog):
     (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert (record.exc_info, record.exc_text) == (None, None)
     assert record.getMessage() == (
-        "The response of the service has malformed headers. The message of urllib3 is hidden, because it may contain a "
-        "secret."
+        "The response of the service has malformed headers. They are hidden, because they may contain a secret."
     )
     assert "CANARY" not in caplog.text
 

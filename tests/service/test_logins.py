@@ -19,7 +19,7 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 from airflow_provider_loanauth.service.client import Client
-from airflow_provider_loanauth.service.logins import LOGINS, RESPONSE_ERROR_SECONDS, Logins
+from airflow_provider_loanauth.service.logins import LOGINS, MAX_RETRY_AFTER, RESPONSE_ERROR_SECONDS, Logins
 from tests.service.test_client import connection_of
 from tests.support.clock import replace_waits
 from tests.support.leaks import leaks
@@ -30,7 +30,6 @@ ADDRESS = "https://auth.example/oauth/token"
 GOOD = {"json": {"access_token": "made-up"}}
 WRONG_PASSWORD = {"status_code": 400, "json": {"error": "invalid_grant", "error_description": "Bad credentials"}}
 LOGIN_PAGE = {"text": "<html>made-up login page</html>"}
-TO_LOGIN_PAGE = {"status_code": 302, "headers": {"Location": "/login?error"}}
 OVERLOADED = {"status_code": 503}
 
 
@@ -75,127 +74,90 @@ def failure(kind=LoanAuthError, **arguments):
 
 # --- what is remembered ---
 
+REJECTED = (
+    "this process does not send these credentials again until the Connection changes. If the cause was corrected at "
+    "the service, clear the task; in a process that continues, such as a notebook, call LoanAuthHook.test_connection()."
+)
+UNUSABLE = (
+    "the same credentials are sent again in 20 s at the earliest, because the service may have counted a failed login."
+)
+WAITING = "the service asked to wait, and 600 s of that time are left."
 
-@pytest.mark.parametrize("response", [WRONG_PASSWORD, {"status_code": 401}, {"status_code": 403}, {"status_code": 418}])
-def test_rejected_credentials_are_sent_once(service, memory_clock, response):
+
+@pytest.mark.parametrize(
+    ("response", "kind", "passed", "left", "reason"),
+    [
+        (WRONG_PASSWORD, RejectedError, 1e9, 0, REJECTED),
+        ({"status_code": 403}, RejectedError, 1e9, 0, REJECTED),
+        (LOGIN_PAGE, ResponseError, RESPONSE_ERROR_SECONDS - 20, 20, UNUSABLE),
+        ({"status_code": 302, "headers": {"Location": "/login?error"}}, ResponseError, 40, 20, UNUSABLE),
+        (wait_longer(3600), UnavailableError, 3000, 600, WAITING),
+        (wait_longer(3600, 429), UnavailableError, 3000, 600, WAITING),
+        (wait_longer(1_000_000), UnavailableError, MAX_RETRY_AFTER - 600, 600, WAITING),
+    ],
+)
+def test_what_is_remembered(service, memory_clock, response, kind, passed, left, reason):
     service.respond(response)
-    first = failure(RejectedError)
-    memory_clock.pass_time(1e9)
-    second = failure(RejectedError, max_attempts=3)
+    first = failure(kind)
+    memory_clock.pass_time(passed)
+    second = failure(kind, max_attempts=3)
     assert service.posts == 1
     assert (second.status, second.conn_id, second.method) == (first.status, "made-up", "jwt")
-    assert str(second) == (
-        f"{first.args[0]} Nothing was sent this time: this process does not send these credentials again until the "
-        "Connection changes. If the cause was corrected at the service, clear the task; in a process that continues, "
-        "such as a notebook, call LoanAuthHook.test_connection(). (connection id 'made-up', method 'jwt')"
-    )
-
-
-@pytest.mark.parametrize("response", [LOGIN_PAGE, TO_LOGIN_PAGE, {"json": []}, {"status_code": 600}])
-def test_after_an_unusable_response_nothing_is_sent_for_a_minute(service, memory_clock, response):
-    service.respond(response)
-    first = failure(ResponseError)
-    memory_clock.pass_time(RESPONSE_ERROR_SECONDS - 20)
-    second = failure(ResponseError, max_attempts=3)
-    assert service.posts == 1
-    assert second.status == first.status
-    assert str(second) == (
-        f"{first.args[0]} Nothing was sent this time: the same credentials are sent again in 20 s at the earliest, "
-        "because the service may have counted a failed login. (connection id 'made-up', method 'jwt')"
-    )
-    memory_clock.pass_time(20)
-    failure(ResponseError)
-    assert service.posts == 2
-
-
-@pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_until_retry_after_is_over_nothing_is_sent(service, memory_clock, status):
-    service.respond(wait_longer(3600, status))
-    first = failure(UnavailableError)
-    assert "The service asked to wait 3600 s." in str(first)
-    memory_clock.pass_time(600)
-    second = failure(UnavailableError, max_attempts=3)
-    assert service.posts == 1
-    assert second.status == status
-    assert 2990 < second.retry_after <= 3000
     beginning = first.args[0].partition(" The service asked")[0]
-    assert str(second) == (
-        f"{beginning} Nothing was sent this time: the service asked to wait, and 3000 s of that time are left. "
-        "(connection id 'made-up', method 'jwt')"
-    )
-    memory_clock.pass_time(3000)
-    service.respond(GOOD)
-    assert client().authenticate()
+    where = " (connection id 'made-up', method 'jwt')"
+    assert str(second) == f"{beginning} Nothing was sent this time: {reason}{where}"
+    if kind is UnavailableError:
+        assert 590 < second.retry_after <= 600
+    if kind is not RejectedError:
+        memory_clock.pass_time(left)
+        service.respond(GOOD)
+        assert client().authenticate()
 
 
-def test_without_retry_after_each_caller_sends(service):
-    service.respond(OVERLOADED)
-    messages = {str(failure(UnavailableError)) for _ in range(3)}
-    assert service.posts == 3
-    assert len(messages) == 1
-    assert "Nothing was sent" not in messages.pop()
-
-
-def test_a_wait_of_zero_seconds_is_over_at_once(service, memory_clock, monkeypatch):
+@pytest.mark.parametrize(
+    ("response", "kind"),
+    [
+        (OVERLOADED, UnavailableError),
+        (wait_longer(0), UnavailableError),
+        # An error in the settings of this machine.
+        ({"exc": requests.exceptions.InvalidProxyURL}, SettingsError),
+    ],
+)
+def test_what_is_not_remembered(service, memory_clock, monkeypatch, response, kind):
     # Both requests at the same moment.
     monkeypatch.setattr(memory_clock, "monotonic", lambda: 1000.0)
-    service.respond(wait_longer(0))
-    failure(UnavailableError)
-    failure(UnavailableError)
-    assert service.posts == 2
-
-
-def test_an_error_in_the_settings_of_the_machine_is_not_remembered(service):
-    service.respond({"exc": requests.exceptions.InvalidProxyURL})
-    messages = {str(failure(SettingsError)) for _ in range(2)}
+    service.respond(response)
+    messages = {str(failure(kind)) for _ in range(2)}
     assert service.posts == 2
     assert len(messages) == 1
     assert "Nothing was sent" not in messages.pop()
 
 
 def test_a_short_rest_is_waited_for(service, memory_clock):
-    service.respond(wait_longer(90), GOOD)
+    service.respond(wait_longer(90), OVERLOADED, GOOD)
     failure(UnavailableError)
     memory_clock.pass_time(70)
     before = memory_clock.passed
-    assert client(max_attempts=2).authenticate()
-    assert service.posts == 2
+    # Requests are counted, and not attempts.
+    assert "Gave up after 1 attempt." in str(failure(UnavailableError, max_attempts=2))
     assert 19 < memory_clock.passed - before < 22
+    assert service.posts == 2
 
 
-def test_requests_are_counted_and_not_attempts(service, memory_clock):
-    service.respond(wait_longer(90), OVERLOADED)
-    failure(UnavailableError)
-    memory_clock.pass_time(70)
-    assert "Gave up after 2 attempts." in str(failure(UnavailableError, max_attempts=3))
-    assert service.posts == 3
-
-
-def test_a_rejection_ends_the_retries_and_is_remembered(service):
+def test_a_rejection_ends_the_retries(service):
     service.respond(OVERLOADED, WRONG_PASSWORD)
     failure(RejectedError, max_attempts=3)
     failure(RejectedError, max_attempts=3)
     assert service.posts == 2
 
 
-@pytest.mark.parametrize("response", [WRONG_PASSWORD, LOGIN_PAGE, wait_longer(3600)])
-def test_changed_settings_are_sent(service, response):
-    service.respond(response)
-    failure()
-    service.respond(GOOD)
-    assert client(client_secret="made-up-new-secret").authenticate()
-    # The old settings are still remembered.
-    failure()
-    assert service.posts == 1
-
-
-@pytest.mark.parametrize("response", [WRONG_PASSWORD, LOGIN_PAGE, wait_longer(3600)])
-def test_methods_and_connections_share_nothing(service, response):
-    service.respond(response)
-    for other in ({"method": "jwt"}, {"method": "los"}, {"conn_id": "another"}):
+def test_other_settings_share_nothing(service):
+    service.respond(WRONG_PASSWORD)
+    others = ({"method": "los"}, {"conn_id": "another"}, {"client_secret": "made-up-new-secret"})
+    for other in ({}, *others):
         failure(**other)
         failure(**other)
-    assert service.posts == 3
+    assert service.posts == 4
 
 
 def test_a_memory_of_its_own_sends_and_leaves_the_memory_of_the_process(service):

@@ -23,12 +23,11 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
+from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.protocol import parse_response
-from airflow_provider_loanauth.service.transport import Transport
-from airflow_provider_loanauth.service.transport_errors import MAX_BODY_BYTES
+from airflow_provider_loanauth.service.transport import MAX_BODY_BYTES
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import Loopback, json_response
-from tests.support.proxy import TunnelProxy
 from tests.support.secret_accounts import SECRETS
 from tests.support.wire_requests import secret_request, token_request
 
@@ -38,8 +37,7 @@ BOTH = pytest.mark.parametrize("make", [token_request, secret_request], ids=["to
 
 
 def send(request, timeout=5.0, verify=True):
-    with Transport(timeout=timeout, verify=verify) as transport:
-        return transport.send(request)
+    return transport.send(request, timeout=timeout, verify=verify)
 
 
 def parsed(request, **options):
@@ -75,24 +73,10 @@ def test_no_redirect_is_followed(status, loopback):
 
 def test_no_cookie_is_stored(loopback):
     loopback.responses = [json_response(BODY, headers=b"Set-Cookie: session=CANARY; Path=/\r\n")] * 2
-    with Transport(timeout=5.0, verify=True) as transport:
-        for _ in range(2):
-            transport.send(secret_request(loopback.url))
+    for _ in range(2):
+        send(secret_request(loopback.url))
     assert len(loopback.requests) == 2
     assert all(b"cookie" not in request.lower() for request in loopback.requests)
-
-
-@BOTH
-def test_a_netrc_entry_adds_no_credentials(make, loopback, monkeypatch, tmp_path):
-    netrc = tmp_path / "netrc"
-    netrc.write_text("machine 127.0.0.1 login intruder password intruder\ndefault login intruder password intruder\n")
-    netrc.chmod(0o600)
-    monkeypatch.setenv("NETRC", str(netrc))
-    loopback.responses = [json_response(BODY)]
-    send(make(loopback.url))
-    # The Base64 of that pair.
-    assert b"aW50cnVkZXI6aW50cnVkZXI" not in loopback.requests[0]
-    assert (b"Authorization: Basic" in loopback.requests[0]) is (make is token_request)
 
 
 # --- bodies
@@ -334,13 +318,6 @@ def service(tmp_path, monkeypatch):
         server.url = server.url.replace("http:", "https:")
         server.responses = [json_response(BODY)]
         yield server
-
-
-def test_through_a_proxy(service, monkeypatch):
-    with TunnelProxy() as proxy:
-        monkeypatch.setenv("HTTPS_PROXY", proxy.url())
-        assert parsed(secret_request(service.url)).secret == "made-up"
-        assert proxy.tunnels == [f"127.0.0.1:{service.port}"]
 
 
 def test_through_a_socks_proxy(service, monkeypatch):

@@ -25,16 +25,6 @@ def as_octets(text):
     return text if isinstance(text, bytes) else text.encode()
 
 
-def assert_request(case, raw):
-    line, headers, body = split_message(with_fixed_boundary(raw))
-    table_line, table_headers, table_body = split_message(case.request)
-    assert line == table_line
-    # All of them, because any other header could carry a credential.
-    assert [pair for pair in headers if pair[0] not in VARYING_HEADERS] == table_headers
-    assert dict(headers)[b"user-agent"] == f"airflow-provider-loanauth/{__version__}".encode()
-    assert body == table_body
-
-
 @pytest.fixture
 def rerouted(monkeypatch, loopback):
     """Connect to the loopback server instead of the address in the table; return the requested addresses."""
@@ -49,48 +39,34 @@ def rerouted(monkeypatch, loopback):
     return addresses
 
 
-@each_case
-def test_the_octets_of_the_request(case, define, loopback, rerouted):
-    define("wire", case.connection)
-    loopback.responses = [case.response]
-    assert LoanAuthHook("wire").authenticate() == case.expected
-    assert rerouted == [case.target]
-    assert len(loopback.requests) == 1
-    assert_request(case, loopback.requests[0])
-
-
-@each_case
-def test_the_call_that_is_named_after_the_method(case, define, loopback, rerouted):
-    define("wire", case.connection)
-    loopback.responses = [case.response]
-    hook = LoanAuthHook("wire")
-    named = {"jwt": hook.authen_jwt, "los": hook.authen_los, "ppe": hook.ppe_api_secret}
-    assert named[case.method]() == case.expected
-    assert_request(case, loopback.requests[0])
-
-
-@each_case
-def test_a_netrc_entry_changes_nothing(case, define, loopback, rerouted, monkeypatch, tmp_path):
+@pytest.fixture
+def _machine(monkeypatch, tmp_path):
+    """Settings of the machine that must not change a request: a proxy for plain http, and an entry of .netrc."""
     netrc = tmp_path / "netrc"
     netrc.write_text("machine localhost login intruder password i\nmachine 127.0.0.1 login intruder password i\n")
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
-    define("wire", case.connection)
-    loopback.responses = [case.response]
-    assert LoanAuthHook("wire").authenticate() == case.expected
-    assert_request(case, loopback.requests[0])
-
-
-@pytest.mark.parametrize("no_proxy", ["localhost,127.0.0.1", ""])
-@each_case
-def test_no_proxy_gets_an_unencrypted_password(case, no_proxy, define, loopback, rerouted, monkeypatch):
-    """Plain http is allowed for loopback addresses only, and such a request bypasses any proxy."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    monkeypatch.setenv("NO_PROXY", no_proxy)
+
+
+@pytest.mark.usefixtures("_machine")
+@pytest.mark.parametrize("is_named", [False, True], ids=["authenticate", "the call that is named after the method"])
+@each_case
+def test_the_octets_of_the_request(case, is_named, define, loopback, rerouted):
     define("wire", case.connection)
     loopback.responses = [case.response]
-    assert LoanAuthHook("wire").authenticate() == case.expected
+    hook = LoanAuthHook("wire")
+    named = {"jwt": hook.authen_jwt, "los": hook.authen_los, "ppe": hook.ppe_api_secret}
+    assert (named[case.method] if is_named else hook.authenticate)() == case.expected
     assert rerouted == [case.target]
+    [raw] = loopback.requests
+    line, headers, body = split_message(with_fixed_boundary(raw))
+    table_line, table_headers, table_body = split_message(case.request)
+    assert line == table_line
+    # All of them, because any other header could carry a credential.
+    assert [pair for pair in headers if pair[0] not in VARYING_HEADERS] == table_headers
+    assert dict(headers)[b"user-agent"] == f"airflow-provider-loanauth/{__version__}".encode()
+    assert body == table_body
 
 
 @each_case

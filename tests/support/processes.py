@@ -8,5 +8,5 @@ from airflow_provider_loanauth.service.logins import LOGINS
 
 def start_new_process():
     """Continue as a new process: with no credential and no remembered failure."""
-    LOGINS.clear()
+    LOGINS.__init__()
     SHARING.__init__()
