@@ -14,7 +14,7 @@ import pendulum
 import pytest
 
 from airflow_provider_loanauth.connection.settings import load
-from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
+from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.service import client as client_module
 from airflow_provider_loanauth.service import protocol, retry, transport
@@ -63,23 +63,6 @@ def _fixed_time(monkeypatch):
     monkeypatch.setattr(client_module, "_now", lambda: REQUESTED_AT)
 
 
-def request_of(settings):
-    return protocol.build_request(settings.auth_url, settings.login)
-
-
-@each_method
-def test_the_request_has_the_values_of_the_settings(method):
-    request = request_of(settings_of(method))
-    extra = secret_connections("https://auth.example")[method]["extra"]
-    if method == "ppe":
-        assert request.url.startswith("https://auth.example/encodeAES128/")
-        assert (request.form, request.basic) == (None, None)
-    else:
-        names = ("client_id", "client_secret") if method == "jwt" else ("los_client_id", "los_client_secret")
-        assert request.basic == tuple(extra[name] for name in names)
-        assert request.headers["Origin"] == extra["origin"]
-
-
 @pytest.mark.parametrize(
     ("response", "expected"),
     [
@@ -104,22 +87,6 @@ def test_a_caller_gets_each_response_as_it_was_received(loopback, response, expe
     assert request.redacted_url == f"{loopback.url}/oauth/token"
     assert received.status == status
     assert response.endswith(received.body)
-
-
-@pytest.mark.parametrize("in_headers", [False, True])
-def test_the_api_key_is_in_headers_if_the_connection_enables_it(in_headers):
-    headers = request_of(settings_of("ppe", api_key="CANARY-plain-key", api_key_in_headers=in_headers)).headers
-    assert ("apiKey" in headers, "userId" in headers) == (in_headers, in_headers)
-
-
-@each_method
-def test_the_result(method, loopback):
-    document = {"valid": 1, "secret": "made-up"} if method == "ppe" else {"access_token": "made-up", "expires_in": 60}
-    loopback.responses = [json_response(json.dumps(document).encode())]
-    result = authenticate(method, loopback.url)
-    assert (result.response.credential, result.requested_at) == ("made-up", REQUESTED_AT)
-    assert result.lifetime == (None if method == "ppe" else 60)
-    assert len(loopback.requests) == 1
 
 
 @pytest.mark.parametrize("expires_in", [60, None])
@@ -257,12 +224,6 @@ def test_a_success_is_one_line_in_the_log(loopback, caplog):
     assert line == result.summary()
 
 
-def test_a_missing_ca_bundle(tmp_path):
-    with pytest.raises(SettingsError) as caught:
-        authenticate("jwt", "https://127.0.0.1:9", verify=str(tmp_path / "none.pem"))
-    assert (caught.value.conn_id, caught.value.method) == ("made-up", "jwt")
-
-
 # --- the result
 
 TOKEN = TokenResponse(access_token="CANARY-token", expires_in=3600)
@@ -369,10 +330,9 @@ def test_text_that_is_not_a_json_web_token(text):
 # --- a response that stalls
 
 
-@pytest.mark.parametrize("status", [200, 429, 503])
-def test_a_password_is_posted_once_if_the_response_stalls_after_the_error_code(status, loopback):
+def test_a_password_is_posted_once_if_the_response_stalls_after_the_error_code(loopback):
     def stall(connection, stopped):
-        connection.sendall(b'HTTP/1.1 %d X\r\nContent-Length: 999\r\n\r\n{"error":"invalid_grant"' % status)
+        connection.sendall(b'HTTP/1.1 503 X\r\nContent-Length: 999\r\n\r\n{"error":"invalid_grant"')
         stopped.wait(60)
 
     loopback.responses = [stall] * 3
@@ -402,13 +362,6 @@ def test_differences_are_logged_once_by_name(loopback):
         "The response differs from the interface (missing: person.firstname, jti; null or of another type: token_type, "
         "expires_in, person.lastname, email). The credential is used anyway. (connection id 'made-up')"
     )
-
-
-def test_a_response_without_a_token_type_is_only_missing_it(loopback):
-    document = json.loads(FULL_TOKEN_BODY) | {"access_token": "made-up"}
-    del document["token_type"]
-    (warning,) = warnings_for(document, loopback)
-    assert warning.startswith("The response differs from the interface (missing: token_type). ")
 
 
 def test_a_response_of_the_interface_has_no_difference(loopback):

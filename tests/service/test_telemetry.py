@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -101,14 +100,9 @@ def test_durations_are_milliseconds(statsd, monkeypatch):  # noqa: F811
     telemetry.record_wait(LABELS, lambda: 100.0)
     sent = {metric.name: metric.value for metric in statsd.metrics}
     assert sent == {"logins": 1, "login_duration": 250.0, "wait_duration": 90_000.0}
-
-
-@pytest.mark.parametrize(("seconds", "milliseconds"), [(0.25, 250.0), (0.0, 0.0), (-5.0, 0.0)])
-def test_a_wait_is_never_negative(seconds, milliseconds, statsd, monkeypatch):  # noqa: F811
-    """The clock may have been set back in the meantime."""
-    monkeypatch.setattr(telemetry, "time", SimpleNamespace(time=lambda: 100.0 + seconds))
-    telemetry.record_wait(LABELS, lambda: 100.0)
-    assert [metric.value for metric in statsd.metrics] == [milliseconds]
+    # The clock may have been set back in the meantime.
+    telemetry.record_wait(LABELS, lambda: 195.0)
+    assert statsd.metrics[-1].value == 0
 
 
 @pytest.mark.parametrize(("seconds", "sent"), [(3600.0, [3600.0]), (0.25, [0.25]), (-5.0, [0.0]), (None, [])])
@@ -171,22 +165,13 @@ def test_an_error_in_a_span(error, status, spans):  # noqa: F811
     assert "CANARY" not in spans.text
 
 
-def test_a_refresh(spans):  # noqa: F811
-    with telemetry.refresh(LABELS):
-        pass
-    [span] = spans.finished
-    assert (span.name, span.kind, span.instrumentation_scope.name) == (
-        "loanauth.refresh",
-        SpanKind.INTERNAL,
-        "airflow_provider_loanauth",
-    )
-    assert dict(span.attributes) == {"loanauth.conn_id": "made-up", "loanauth.method": "jwt"}
-
-
 def test_a_span_is_the_parent_of_spans_within_it(spans):  # noqa: F811
     with telemetry.refresh(LABELS), telemetry.login(LABELS, URL):
         pass
     login, refresh = spans.finished
+    assert (refresh.name, refresh.kind) == ("loanauth.refresh", SpanKind.INTERNAL)
+    assert refresh.instrumentation_scope.name == "airflow_provider_loanauth"
+    assert dict(refresh.attributes) == {"loanauth.conn_id": "made-up", "loanauth.method": "jwt"}
     assert login.parent.span_id == refresh.context.span_id
     assert trace.get_current_span().get_span_context().is_valid is False
 
@@ -303,29 +288,3 @@ def test_opentelemetry_that_is_not_imported_is_no_error(statsd, monkeypatch, cap
     record_everything()
     assert statsd.counts == dict.fromkeys(NAMES, 1)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-
-
-WITHOUT_OPENTELEMETRY = """
-import sys
-from airflow_provider_loanauth.service import telemetry
-for name in [name for name in sys.modules if name.partition(".")[0] == "opentelemetry"]:
-    del sys.modules[name]
-class NotInstalled:
-    def find_spec(self, name, *_):
-        if name.partition(".")[0] == "opentelemetry":
-            raise ImportError(name)
-sys.meta_path.insert(0, NotInstalled())
-labels = telemetry.Labels("made-up", "jwt")
-with telemetry.refresh(labels), telemetry.login(labels, "https://auth.example"):
-    pass
-telemetry.record_wait(labels, lambda: 0.0)
-print("logged", telemetry._logged)
-"""
-
-
-@pytest.mark.processes
-def test_a_process_without_opentelemetry():
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_OPENTELEMETRY], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert "logged set()" in done.stdout, done.stderr
