@@ -16,7 +16,6 @@ import contextlib
 import gc
 import importlib.metadata
 import json
-import logging
 import math
 import os
 import platform
@@ -78,8 +77,9 @@ HOW_RECOVERY = f"""
 {TRIGGERS:,} triggers of this provider in one event loop wait with an interval of {RECOVERY_INTERVAL:.0f} s for a
 service that responds with 503 for {RECOVERY_DOWN_SECONDS:.0f} s. It recovers one second after a probe, so the next
 probe comes almost one interval later. After each event, a thread of the same process logs in with
-`LoanAuthHook.get_credential`. A login begins with the event of its trigger, without the time that a scheduler needs to
-start the task. The service counts the logins.
+`LoanAuthHook.get_credential`. `share_logins` is off, so each event causes a login, as if each sensor had a Connection
+of its own. Otherwise, the first login serves all sensors of a Connection (`docs/using-credentials.md`). A login begins
+with the event of its trigger, without the time that a scheduler needs to start the task. The service counts the logins.
 """
 PEER = """
 The peer makes three attempts, one second apart. After any error other than 404 it starts again immediately, so it
@@ -314,8 +314,6 @@ async def in_a_thread(function: Callable[[], Any]) -> Any:
 
 def measure_here(subject: str, scenario: str, url: str, control: str) -> None:
     """Measure in this process, and print the result as JSON."""
-    # The peer logs each failure. Logging is not part of the comparison.
-    logging.disable(logging.CRITICAL)
     result: Result | Recovery
     if scenario == RECOVERY:
         result = asyncio.run(measure_recovery(url, control))
@@ -350,12 +348,17 @@ def sandbox() -> Iterator[dict[str, Any]]:
 def run(subject: str, scenario: str) -> dict[str, Any] | None:
     """Measure in a new process; return the fields of the result, or None if it fails or takes too long."""
     with sandbox() as service, tempfile.TemporaryDirectory() as home:
+        connection = service["connections"]["AIRFLOW_CONN_LOANAUTH_JWT"]
+        # In the scenario "recovery", each login must reach the service.
+        connection["extra"]["share_logins"] = False
         command = [sys.executable, "-m", "benchmarks.wait", "--measure", subject, scenario]
         environment = os.environ | {
             "AIRFLOW_HOME": home,
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__FERNET_KEY": "bWFkZS11cC1mZXJuZXQta2V5LWZvci10aGUtdGVzdHM=",
-            "AIRFLOW_CONN_LOANAUTH_JWT": json.dumps(service["connections"]["AIRFLOW_CONN_LOANAUTH_JWT"]),
+            "AIRFLOW_CONN_LOANAUTH_JWT": json.dumps(connection),
+            # The peer logs each failure. Logging is not part of the comparison.
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": "CRITICAL",
         }
         try:
             done = subprocess.run(  # noqa: S603 - this module
