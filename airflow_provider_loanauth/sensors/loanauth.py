@@ -48,10 +48,9 @@ class LoanAuthSensor(BaseSensorOperator):
     """
     Wait until the loan pricing service is available, authenticate, and return the credential as XCom.
 
-    Each poke is one attempt to authenticate, or to take the shared login of the Connection over. A shared login does
-    not show that the service is available, so the poke first sends a request without credentials. While the service is
-    unavailable, the sensor pokes again after ``poke_interval``. A poke sends no credentials while this process knows
-    that the service asked to wait.
+    Each poke is one attempt to authenticate, or to take the shared login of the Connection over, if the service
+    responds to a request without credentials. While the service is unavailable, the sensor pokes again after
+    ``poke_interval``. A poke sends no credentials while this process knows that the service asked to wait.
 
     Rejected credentials fail the task at once, whatever ``retries``, ``soft_fail`` or ``silent_fail`` are, so that a
     wrong password is sent only once and no skip hides it. With ``deferrable``, waiting occupies no worker, and all
@@ -151,25 +150,20 @@ class LoanAuthSensor(BaseSensorOperator):
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
         started = time.time()
-        try:
-            with self._recorded(context, started):
-                if self.deferrable:
-                    return self._poke_or_defer(context, deadline=started + self.timeout)
-                return super().execute(context)  # type: ignore[no-any-return]
-        except AirflowException as error:
-            self._apply_fail_policy(error)
+        with self._fail_policy(), self._recorded(context, started):
+            if self.deferrable:
+                return self._poke_or_defer(context, deadline=started + self.timeout)
+            return super().execute(context)  # type: ignore[no-any-return]
 
     @sanitize_exceptions
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after the trigger (Airflow calls it). Errors fail or skip the task as in the other modes."""
-        try:
+        with self._fail_policy():
             if next_method == TRIGGER_FAIL_REPR and (next_kwargs or {}).get("error") in TRIGGER_TIMEOUTS:
                 self._time_out()
             # Skip the method of Airflow's sensor: with soft_fail, it turns any error into a skip. If the trigger timed
             # out, its error differs between versions of Airflow.
             return super(BaseSensorOperator, self).resume_execution(next_method, next_kwargs, context)
-        except AirflowException as error:
-            self._apply_fail_policy(error)
 
     @sanitize_exceptions
     def execute_complete(
@@ -253,11 +247,16 @@ class LoanAuthSensor(BaseSensorOperator):
         error = AirflowSkipException if self.soft_fail else AirflowSensorTimeout
         raise error(f"The service was not available within {self.timeout:.0f} s.")
 
-    def _apply_fail_policy(self, error: AirflowException) -> NoReturn:
-        """Raise the error again, or a skip: for a timeout with ``soft_fail``, for any error with ``never_fail``."""
-        if isinstance(error, AirflowSkipException):
+    @contextmanager
+    def _fail_policy(self) -> Iterator[None]:
+        """Turn an error into a skip: a timeout with ``soft_fail``, any error with ``never_fail``; and nothing else."""
+        try:
+            yield
+        except AirflowSkipException as error:
             if isinstance(error.__cause__, LoanAuthError) and not self.never_fail:
                 raise error.__cause__ from None
-        elif self.never_fail and self.deferrable:  # in the other modes Airflow does it
-            raise AirflowSkipException(f"Skipped because never_fail is set: {error}") from None
-        raise error
+            raise
+        except AirflowException as error:
+            if self.never_fail and self.deferrable:  # in the other modes Airflow does it
+                raise AirflowSkipException(f"Skipped because never_fail is set: {error}") from None
+            raise
