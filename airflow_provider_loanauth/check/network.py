@@ -21,7 +21,7 @@ from airflow_provider_loanauth.get_provider_info import LABELS
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.error_responses import is_unavailable, parse_http_date, safe_text
-from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
+from airflow_provider_loanauth.service.protocol import WireRequest
 from airflow_provider_loanauth.service.proxy import ProxyAdapter
 from airflow_provider_loanauth.service.transport import Deadline, proxy_url, send
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_provider_loanauth.connection.settings import Settings
+    from airflow_provider_loanauth.service.protocol import WireResponse
 
 #: Seconds; ``LoanAuth`` refreshes a credential that many seconds before it expires.
 MAX_CLOCK_DIFFERENCE = 60
@@ -36,7 +37,7 @@ MAX_CLOCK_DIFFERENCE = 60
 
 class Way:
     """
-    The steps on the way to the service. Each raises the error of the request, or returns what was found.
+    The steps on the way to the service.
 
     One connection does lookup, TCP, proxy and TLS. It trusts every certificate, to show it, so nothing is sent to the
     service over it. Then one request without credentials is sent as a login is; its error is the message for users.
@@ -52,13 +53,12 @@ class Way:
         self.target = f"{self.host} (the {'proxy' if self.proxy_url else 'service'})"
         # An https proxy must not receive its password over a connection that trusts every certificate.
         self.can_look = self.proxy_url is None or address.scheme == "http"
-        # What the connection showed, up to the error that ended it.
+        # What the connection showed, up to the error that ended it; and the response to the request, or its error.
         self.addresses: list[str] = []
         self.peer: str | None = None
         self.tunnel_status: int | None = None
         self.certificate: dict[str, Any] = {}
         self.error: Exception | None = None
-        # The response to the request, or its error.
         self.result: WireResponse | LoanAuthError | None = None
         if self.host is not None:
             # In a thread, because nothing ends a lookup that takes too long. What follows it has a deadline.
@@ -79,13 +79,13 @@ class Way:
                     self.peer = str(sock.getpeername()[0])
                     sock.settimeout(timeout)
                     deadline.watch(sock)
-                    if self.service.scheme == "https" and self.can_look and self._is_open(sock):
+                    if self.service.scheme == "https" and self.can_look and self._is_open(sock, deadline):
                         self.certificate = self._certificate(sock)
         # Of the network; of a host name that is not valid; of a certificate that cannot be parsed.
         except Exception as error:  # noqa: BLE001
             self.error = error
 
-    def _is_open(self, sock: socket.socket) -> bool:
+    def _is_open(self, sock: socket.socket, deadline: Deadline) -> bool:
         """Ask the proxy, if there is one, for a tunnel to the service (``CONNECT``, RFC 9110 §9.3.6)."""
         if self.proxy_url is None:
             return True
@@ -94,7 +94,8 @@ class Way:
         sock.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{headers}\r\n".encode())
         with http.client.HTTPResponse(sock, method="CONNECT") as response:
             response.begin()
-            self.tunnel_status = response.status
+            # http.client takes the end of the connection for the end of the response.
+            self.tunnel_status = None if deadline.expired else response.status
         return self.tunnel_status == HTTPStatus.OK
 
     def _certificate(self, sock: socket.socket) -> dict[str, Any]:
@@ -150,19 +151,14 @@ class Way:
         """Send the request, and return whether the certificate is trusted, and who issued it."""
         self.result = result = self._request(verify=self.settings.verify)
         if self.service.scheme == "http":
-            message = f"Not used: {LABELS['host']} begins with http, which is possible on a loopback address only."
-            return Step("tls", "ok", message, {"version": None})
+            return Step("tls", "ok", f"Not used: {LABELS['host']} begins with http.", {"version": None})
         details, is_checked = self.certificate, self.settings.verify is not False
         shown = "The handshake succeeded."
         if details:
-            shown = "{version}. Certificate issued by {issuer}; valid from {not_before} to {not_after}.".format(
-                **details
-            )
+            shown = "{version}; issuer {issuer}; valid from {not_before} to {not_after}.".format(**details)
             details["trusted"] = not isinstance(result, SettingsError) if is_checked else None
         if isinstance(result, SettingsError) or (isinstance(result, LoanAuthError) and not details):
-            issuer = (
-                f" {shown} An issuer that you do not know is probably a proxy that inspects TLS." if details else ""
-            )
+            issuer = f" {shown} An unknown issuer is probably a proxy that inspects TLS." if details else ""
             return Step("tls", "failed", message_of(result) + issuer, details, temporary=result.retryable)
         unchecked = "" if is_checked else f" It was not checked, because {LABELS['verify']} is false."
         return Step("tls", "ok", shown + unchecked, details)
@@ -184,18 +180,16 @@ class Way:
         if isinstance(result, SettingsError) and self.can_look:
             # The time helps to understand a certificate that is not valid now.
             result, is_verified = self._request(verify=False), False
-        now = datetime.now(timezone.utc)
-        headers = result.headers if isinstance(result, WireResponse) else {}
+        headers: Mapping[str, str] = getattr(result, "headers", {})
         served = parse_http_date(headers.get("date", ""))
         if served is None or "age" in headers:
-            message = "Not checked: there is no response with a valid Date, or it is from a cache."
-            return Step("clock", "not_checked", message)
-        seconds = round((now - served).total_seconds())
-        message = f"It is {abs(seconds)} s {'behind' if seconds < 0 else 'ahead of'} that of the service, at most "
-        message += f"{MAX_CLOCK_DIFFERENCE} s are allowed."
+            return Step("clock", "not_checked", "Not checked: no response has a valid Date, or it is from a cache.")
+        seconds = round((datetime.now(timezone.utc) - served).total_seconds())
+        direction, limit = "behind" if seconds < 0 else "ahead of", MAX_CLOCK_DIFFERENCE
+        message = f"It is {abs(seconds)} s {direction} that of the service, at most {limit} s are allowed."
         if not is_verified:
             message += " The certificate was not checked, so somebody else may have sent the time."
-        if abs(seconds) <= MAX_CLOCK_DIFFERENCE:
+        if abs(seconds) <= limit:
             return Step("clock", "ok", message, {"difference": seconds})
         message += " Set it, for example with NTP: expiry times and certificates depend on it."
         return Step("clock", "failed", message, {"difference": seconds})

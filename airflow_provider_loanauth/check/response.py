@@ -51,6 +51,7 @@ def describe(request: WireRequest, response: WireResponse, requested_at: datetim
         missing, unusable = differences(parsed)
     except ResponseError:  # there is no credential
         parsed, missing, unusable = None, [], []
+    requested, valid = int(requested_at.timestamp()), getattr(parsed, "valid", None)
     return {
         "status": response.status,
         "headers": headers,
@@ -65,7 +66,13 @@ def describe(request: WireRequest, response: WireResponse, requested_at: datetim
             "claims": {name: _described(claims[name]) for name in CLAIMS if name in claims},
             "other_claims": len(claims.keys() - CLAIMS),
         },
-        "seconds": _durations(parsed, claims, int(requested_at.timestamp())),
+        "seconds": {
+            "exp - iat": _duration(claims.get("iat"), claims.get("exp")),
+            "expires_in": _duration(0, getattr(parsed, "expires_in", None)),
+            # What the number means, if it is a time.
+            "valid - request, if in seconds": _duration(requested, valid),
+            "valid - request, if in milliseconds": _duration(requested, valid and valid // 1000),
+        },
         "differences": {"missing": missing, "null_or_of_another_type": unusable} if parsed else None,
     }
 
@@ -96,17 +103,6 @@ def _registered(value: Any, registered: Collection[str]) -> str | None:
     if value is None:
         return None
     return value if isinstance(value, str) and value in registered else "another value"
-
-
-def _durations(parsed: Any, claims: Mapping[str, Any], requested: int) -> dict[str, int | None]:
-    """Return the lifetimes; and what the number ``valid`` means, if it is a time."""
-    valid = getattr(parsed, "valid", None)
-    return {
-        "exp - iat": _duration(claims.get("iat"), claims.get("exp")),
-        "expires_in": _duration(0, getattr(parsed, "expires_in", None)),
-        "valid - request, if in seconds": _duration(requested, valid),
-        "valid - request, if in milliseconds": _duration(requested, valid and valid // 1000),
-    }
 
 
 def _duration(start: Any, end: Any) -> int | None:

@@ -98,11 +98,9 @@ def run(conn_id: str, method: str | None, *, login: bool) -> Report:
 
 
 def _settings(settings: Settings) -> Step:
-    method = METHODS[settings.method]
-    message = (
-        f"Method {method.name} ({method.title}) has all fields that it needs. {LABELS['host']}: {settings.auth_url}."
-    )
-    details = {"auth_url": settings.auth_url, "timeout": settings.timeout}
+    method, url = METHODS[settings.method], settings.auth_url
+    message = f"Method {method.name} ({method.title}) has all fields that it needs. {LABELS['host']}: {url}."
+    details = {"auth_url": url, "timeout": settings.timeout}
     return Step("settings", "ok", message, details, warnings=settings.warnings)
 
 

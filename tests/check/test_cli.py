@@ -15,26 +15,14 @@ import airflow
 import pytest
 
 from airflow_provider_loanauth.check import check_connection, cli
+from airflow_provider_loanauth.check.report import TITLES
 from airflow_provider_loanauth.get_provider_info import get_provider_info
-from tests.support.airflow_scratch import conn_variable
 from tests.support.leaks import leaks
 from tests.support.paths import ROOT
 from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
 
 CONN_ID = "checked"
-STEPS = [
-    "settings",
-    "fernet_key",
-    "shared_login",
-    "host_name",
-    "tcp",
-    "proxy",
-    "tls",
-    "response",
-    "clock",
-    "allow_list",
-    "login",
-]
+STEPS = [*TITLES]
 PROGRAM = ["airflow_provider_loanauth", "check"]
 SCHEMA = json.loads((Path(airflow.__path__[0]) / "provider_info.schema.json").read_text())
 #: Whether this Airflow lets providers add commands.
@@ -66,13 +54,11 @@ def test_the_report_is_printed(define, connection, capsys, as_json, variables):
     assert not logging.root.manager.disable
 
 
-def test_the_default_connection(define, connection, capsys):
+def test_the_connection_id(define, connection, capsys):
     define("loanauth_default", connection)
     assert cli.main(["check"]) == 0
     assert capsys.readouterr().out.startswith("Connection 'loanauth_default'")
-
-
-def test_a_mistyped_id_is_shown_whole(capsys):
+    # One that is not known is shown whole.
     assert cli.main(["check", "loanauth_defualt", "--login"]) == 2
     assert capsys.readouterr().out.startswith("Connection 'loanauth_defualt'\n")
 
@@ -131,30 +117,33 @@ def test_a_wrong_command_line(capsys, arguments, words):
     assert words in capsys.readouterr().err
 
 
-def test_the_command_of_airflow():
+def test_the_command_of_airflow(monkeypatch):
     """Airflow reads the section ``cli`` of the metadata from 3.2 on, and ignores it before."""
-    [path] = get_provider_info()["cli"]
-    assert path == f"{cli.__name__}.get_cli_commands"
+    assert get_provider_info()["cli"] == [f"{cli.__name__}.get_cli_commands"]
     if not HAS_COMMANDS:
         return
     [group] = cli.get_cli_commands()
     [check] = group.subcommands
     assert (group.name, check.name) == ("loanauth", "check")
     assert [arg.flags for arg in check.args] == [flags for flags, _ in cli.ARGUMENTS]
+    # It ends the program with the exit code.
+    monkeypatch.setattr(cli, "run", {"parsed": 2}.get)
+    with pytest.raises(SystemExit) as raised:
+        check.func("parsed")
+    assert raised.value.code == 2
 
 
-def program(home, *arguments, environment=None):
+def program(home, *arguments):
     """Run a module as a program in an Airflow of its own."""
-    # The directory with the tests is not in the path of a user.
+    environment = {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        # The directory with the tests is not in the path of a user.
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "sandbox")]),
+    }
     return subprocess.run(
         [sys.executable, "-m", *arguments],
-        env=os.environ
-        | {
-            "AIRFLOW_HOME": str(home),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "sandbox")]),
-        }
-        | (environment or {}),
+        env=os.environ | environment,
         cwd=home,
         capture_output=True,
         text=True,
@@ -164,39 +153,29 @@ def program(home, *arguments, environment=None):
 
 
 @pytest.mark.processes
-def test_programs(connection, tmp_path, metadata_template, sandbox):
+def test_programs(connection, tmp_path, metadata_template):
     """Exit codes, and standard output that is one JSON document; with and without a database."""
-    rejected = dict([conn_variable(CONN_ID, with_wrong_password(connection))])
-    texts = []
-
-    def check(home, *arguments, environment=None, command=PROGRAM):
-        done = program(home, *command, CONN_ID, "--json", *arguments, environment=environment)
-        texts.extend([done.stdout, done.stderr])
-        document = json.loads(done.stdout)
-        assert [one["name"] for one in document["steps"]] == STEPS
-        return done.returncode, document
-
     empty, with_database = tmp_path / "empty", tmp_path / "with_database"
     for home in (empty, with_database):
         home.mkdir()
     shutil.copy(metadata_template, with_database)
     (with_database / "connections.json").write_text(json.dumps({CONN_ID: connection}))
-    code, document = check(empty, "--login", environment=rejected)
-    assert (code, document["status"], sandbox.counters().token) == (1, "not_usable", 1)
-    code, document = check(empty)
-    assert (code, document["steps"][0]["outcome"]) == (2, "unknown")
-    # A component with access to the database reads it.
     imported = program(with_database, "airflow", "connections", "import", "connections.json")
     assert imported.returncode == 0, imported.stderr
-    code, document = check(with_database, "--login")
-    assert (code, document["method"]) == (0, "jwt")
-    command = ["airflow", "loanauth", "check"]
-    if HAS_COMMANDS:
-        code, document = check(with_database, "--method", "los", command=command)
-        assert (code, document["method"]) == (0, "los")
-    else:
-        assert "invalid choice" in program(with_database, *command, CONN_ID).stderr
-    assert leaks("\n".join(texts), SECRETS.values()) == []
+    airflow_command = ["airflow", "loanauth", "check"]
+    for home, command, options, expected in (
+        (empty, PROGRAM, ["--login"], (2, "unknown", None)),
+        # A component with access to the database reads the Connection.
+        (with_database, PROGRAM, ["--login"], (0, "usable", "jwt")),
+        *([(with_database, airflow_command, ["--method", "los"], (0, "usable", "los"))] if HAS_COMMANDS else []),
+    ):
+        done = program(home, *command, CONN_ID, "--json", *options)
+        document = json.loads(done.stdout)
+        assert (done.returncode, document["status"], document["method"]) == expected
+        assert [one["name"] for one in document["steps"]] == STEPS
+        assert leaks(done.stdout + done.stderr, SECRETS.values()) == []
+    if not HAS_COMMANDS:
+        assert "invalid choice" in program(with_database, *airflow_command, CONN_ID).stderr
 
 
 @pytest.mark.processes

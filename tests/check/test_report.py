@@ -9,11 +9,11 @@ import pytest
 
 from airflow_provider_loanauth.check.report import FORMAT, TITLES, Report, Step
 
-CHECKED_AT = datetime(2026, 11, 22, 9, 0, 1, tzinfo=timezone.utc)
-
-
-def step(outcome, name="tcp", **values):
-    return Step(name, outcome, "A sentence.", **values)
+WITHOUT_LOGIN = "Usable, as far as it can be checked without a login."
+NOT_USABLE = "Not usable: correct what the lines with ✗ say, and check again."
+UNKNOWN = "Cannot tell: see the lines with ✗ and ?, and check again later or in another place."
+OK, FAILED, NOT_CHECKED = ({"outcome": outcome} for outcome in ("ok", "failed", "not_checked"))
+LATER = FAILED | {"temporary": True}
 
 
 def report(*steps, method="jwt"):
@@ -22,48 +22,36 @@ def report(*steps, method="jwt"):
         method=method,
         machine="worker-1",
         versions={"provider": "0.1.0", "Python": "3.12.1"},
-        checked_at=CHECKED_AT,
-        steps=steps,
+        checked_at=datetime(2026, 11, 22, 9, 0, 1, tzinfo=timezone.utc),
+        steps=tuple(Step(**{"name": "tcp", "message": "A sentence."} | step) for step in steps),
     )
 
 
 @pytest.mark.parametrize(
-    ("steps", "status", "exit_code"),
+    ("steps", "status", "exit_code", "summary"),
     [
-        pytest.param([step("ok")], "usable", 0, id="ok"),
-        pytest.param([step("ok"), step("not_checked")], "usable", 0, id="not checked"),
-        pytest.param([step("ok"), step("unknown")], "unknown", 2, id="unknown"),
-        pytest.param([step("failed", temporary=True), step("not_checked")], "unknown", 2, id="temporary"),
-        pytest.param([step("failed"), step("unknown")], "not_usable", 1, id="failed"),
-        pytest.param([step("failed", temporary=True), step("failed")], "not_usable", 1, id="both"),
+        ([OK], "usable", 0, WITHOUT_LOGIN),
+        ([OK, NOT_CHECKED | {"name": "login"}], "usable", 0, WITHOUT_LOGIN),
+        ([OK, OK | {"name": "login"}], "usable", 0, "Usable."),
+        ([OK, {"outcome": "unknown"}], "unknown", 2, UNKNOWN),
+        ([LATER, NOT_CHECKED], "unknown", 2, UNKNOWN),
+        ([FAILED, {"outcome": "unknown"}], "not_usable", 1, NOT_USABLE),
+        ([LATER, FAILED], "not_usable", 1, NOT_USABLE),
     ],
 )
-def test_the_status(steps, status, exit_code):
+def test_the_status(steps, status, exit_code, summary):
     found = report(*steps)
     assert (found.status, found.exit_code) == (status, exit_code)
-
-
-@pytest.mark.parametrize(
-    ("steps", "summary"),
-    [
-        ([step("ok")], "Usable, as far as it can be checked without a login."),
-        ([step("ok"), step("ok", "login")], "Usable."),
-        ([step("ok"), step("not_checked", "login")], "Usable, as far as it can be checked without a login."),
-        ([step("failed")], "Not usable: correct what the lines with ✗ say, and check again."),
-        ([step("unknown")], "Cannot tell: see the lines with ✗ and ?, and check again later or in another place."),
-    ],
-)
-def test_the_last_line(steps, summary):
-    assert str(report(*steps)).endswith(f"\n\n{summary}")
+    assert str(found).endswith(f"\n\n{summary}")
 
 
 def test_a_space_follows_each_title():
-    text = str(report(*(step("ok", name) for name in TITLES)))
+    text = str(report(*(OK | {"name": name} for name in TITLES)))
     assert text.count(" A sentence.") == len(TITLES)
 
 
 def test_the_text():
-    shown = str(report(step("ok", warnings=("Risky.",)), step("failed"), step("unknown"), step("not_checked")))
+    shown = str(report(OK | {"warnings": ("Risky.",)}, FAILED, {"outcome": "unknown"}, NOT_CHECKED))
     assert shown.splitlines()[:9] == [
         "Connection 'made-up', method 'jwt'",
         "Checked on worker-1 at 2026-11-22 09:00:01 UTC",
@@ -75,24 +63,19 @@ def test_the_text():
         "? TCP         A sentence.",
         "– TCP         A sentence.",  # noqa: RUF001 - a dash
     ]
+    assert str(report(method=None)).splitlines()[0] == "Connection 'made-up'"
 
 
 def test_long_lines_are_wrapped_between_words():
     address = "https://" + "a-long-name." * 9 + "example"
-    long = Step("tcp", "ok", f"{'word ' * 30}{address}")
-    lines = str(report(long)).splitlines()[4:-2]
+    lines = str(report(OK | {"message": f"{'word ' * 30}{address}"})).splitlines()[4:-2]
     assert len(lines) > 2
     assert lines[-1].strip() == address
     assert all(line.startswith(" " * 14) and len(line) <= 100 for line in lines[1:-1])
 
 
-def test_without_a_method():
-    assert str(report(method=None)).splitlines()[0] == "Connection 'made-up'"
-
-
 def test_the_json_document():
-    made = report(step("failed", temporary=True, warnings=("Risky.",), details={"port": 443}))
-    assert json.loads(made.to_json()) == {
+    assert json.loads(report(LATER | {"warnings": ("Risky.",), "details": {"port": 443}}).to_json()) == {
         "format": FORMAT,
         "conn_id": "made-up",
         "method": "jwt",

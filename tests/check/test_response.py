@@ -117,13 +117,7 @@ def test_an_api_secret():
 
 
 @pytest.mark.parametrize(
-    ("body", "content"),
-    [
-        (b"", "not JSON"),
-        (b"<html>Pat</html>", "not JSON"),
-        (b"[1]", "array, length 1"),
-        (b'{"error": "x"}', "object, length 1"),
-    ],
+    ("body", "content"), [(b"", "not JSON"), (b"[1]", "array, length 1"), (b'{"error": "x"}', "object, length 1")]
 )
 def test_a_response_without_a_credential(body, content):
     shown = described(body=body, status=400, failure=UnavailableError("made up"))
@@ -142,15 +136,7 @@ def test_text_that_is_no_token(access_token):
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [
-        (DAY, DAY),
-        (DAY + 1, DAY),
-        (MAX_DURATION, MAX_DURATION),
-        (MAX_DURATION + 1, None),
-        (10**400, None),
-        (True, None),
-        ("x", None),
-    ],
+    [(DAY - 1, DAY - 1), (DAY + 1, DAY), (MAX_DURATION, MAX_DURATION), (MAX_DURATION + 1, None), (True, None)],
 )
 def test_a_long_duration_is_rounded_or_not_shown(seconds, shown):
     assert described({"access_token": token({"iat": 0, "exp": seconds})})["seconds"]["exp - iat"] == shown
