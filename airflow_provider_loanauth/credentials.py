@@ -134,17 +134,16 @@ class Credential:
                 conn_id=self.conn_id,
                 method=self.method,
             )
-        metadata, value = None, None
         with suppress(ValueError, TypeError):
             metadata, value = json.loads(document)
-        if metadata != self._metadata():
-            raise SealError(
-                f"The {self.label} was sealed with different metadata, such as connection, method or expiry, so the "
-                "stored value was altered. Clear the authenticating task.",
-                conn_id=self.conn_id,
-                method=self.method,
-            )
-        return SecretStr(value)
+            if metadata == self._metadata():
+                return SecretStr(value)
+        raise SealError(
+            f"The {self.label} was sealed with different metadata, such as connection, method or expiry, so the stored "
+            "value was altered. Clear the authenticating task.",
+            conn_id=self.conn_id,
+            method=self.method,
+        )
 
     @property
     @sanitize_exceptions
@@ -180,19 +179,16 @@ class Credential:
                 f"The {cls.label} in XCom was stored by a newer release of this provider (format {version}): upgrade "
                 "the component that reads it."
             )
-        restored = None
         with suppress(KeyError, TypeError, ValueError, OverflowError):
             expires_at = data["expires_at"]
             texts = {name: data[name] for name in ("method", "conn_id", "sealed")}
             if all(isinstance(text, str) for text in texts.values()):
-                restored = cls(
+                return cls(
                     **texts,
                     issued_at=datetime.fromisoformat(data["issued_at"]),
                     expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
                 )
-        if restored is None:
-            raise SealError(f"The {cls.label} in XCom is damaged: clear the authenticating task.")
-        return restored
+        raise SealError(f"The {cls.label} in XCom is damaged: clear the authenticating task.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.serialize(), self.__version__)

@@ -137,12 +137,17 @@ class ApiSecretResponse(NotForXCom):
 
 
 def _unknown_secrets(extra_fields: Mapping[str, Any]) -> list[SecretStr]:
-    """Return the texts among unknown fields whose names say that they are secrets."""
-    found = [
-        SecretStr(value)
-        for name, value in extra_fields.items()
-        if name.lower().endswith(_SECRET_NAMES) and isinstance(value, str) and len(value) in _SECRET_LENGTH
-    ]
+    """Return the texts among unknown fields, at any depth, whose names say that they are secrets."""
+    found = []
+    pending: list[tuple[str, Any]] = [*extra_fields.items()]
+    while pending:
+        name, value = pending.pop()
+        if isinstance(value, dict):
+            pending += value.items()
+        elif isinstance(value, list):
+            pending += [(name, item) for item in value]
+        elif isinstance(value, str) and name.lower().endswith(_SECRET_NAMES) and len(value) in _SECRET_LENGTH:
+            found.append(SecretStr(value))
     return found[:_MAX_UNKNOWN_SECRETS]
 
 

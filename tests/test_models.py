@@ -208,7 +208,8 @@ def test_responses_are_frozen():
     [
         ("id_token", "CANARY-1", {"CANARY-1"}),
         ("oldPASSWORD", "CANARY", {"CANARY"}),
-        ("token", {"value": "CANARY-1"}, set()),
+        ("sessionToken", {"value": "made-up", "KEY": "CANARY-1"}, {"CANARY-1"}),
+        ("client-secret", [["CANARY-1"], {"deep": [{"oldPassword": "CANARY-2"}]}], {"CANARY-1", "CANARY-2"}),
         ("hasPassword", "false", set()),
         ("tokenFormat", "made-up-format", set()),
         ("token", "CANARY" * 1000, set()),

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 _HOST = re.compile(r"[\w.\-]+|[0-9A-Fa-f:.]+")
 # "%" is safe, so that a path which is already percent-encoded stays as it is (RFC 3986 §3.3).
 _PATH_SAFE = "/%:@!$&'()*+,;=-._~"
-_PORTS = {None, *range(1, 65536)}
+_PORTS = range(1, 65536)
 
 
 class AddressError(ValueError):
@@ -46,7 +46,7 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
             "begins with http, which would send the password unencrypted: use https (http is for loopback only).",
         ),
         (own_port not in (None, port), "contains a different port than the field Port: remove one of the two."),
-        (port not in _PORTS, "has a port that is not between 1 and 65535: correct it."),
+        (port is not None and port not in _PORTS, "has a port that is not between 1 and 65535: correct it."),
         (
             path.endswith("oauth/token") or "encodeAES128" in path,
             "contains the path of an endpoint: remove it, because the provider adds it.",

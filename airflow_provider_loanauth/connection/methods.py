@@ -32,10 +32,10 @@ class PasswordLogin(NotForXCom):
     client_secret: SecretStr
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield each attribute that cannot be sent, and what is wrong; missing values are reported elsewhere."""
-        if self.origin and not fits_in_header(self.origin):
+        """Yield each attribute that cannot be sent, and what is wrong."""
+        if not fits_in_header(self.origin):
             yield "origin", f"{NOT_A_HEADER_VALUE}: enter an international domain in its xn-- form."
-        if self.client_id and ":" in self.client_id:
+        if ":" in self.client_id:
             yield "client_id", "contains a colon, which HTTP Basic does not allow (RFC 7617 §2): correct it."
 
     @property
@@ -58,11 +58,11 @@ class ApiKeyLogin(NotForXCom):
     in_headers: bool
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield each attribute that cannot be sent, and what is wrong; missing values are reported elsewhere."""
+        """Yield each attribute that cannot be sent, and what is wrong."""
         for attribute, value in (("api_key", self.api_key), ("user_id", self.user_id)):
             if value in (".", ".."):
                 yield attribute, "is '.' or '..', which cannot be sent as a path segment: correct it."
-            if self.in_headers and value and not fits_in_header(value):
+            if self.in_headers and not fits_in_header(value):
                 yield attribute, f"{NOT_A_HEADER_VALUE}: correct it, or set {LABELS['api_key_in_headers']} to false."
 
     @property

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 # A name whose labels are not too long, or an IPv6 address, which urlsplit has checked.
 _HOST = re.compile(r"([A-Za-z0-9_\-]{1,63}\.)*[A-Za-z0-9_\-]{1,63}\.?|[0-9A-Fa-f:.]+")
-# Unicode category Cc, which HTTP Basic does not allow (RFC 7617 §2).
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Proxy(NotForXCom):
             parts = urlsplit(url)
             port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
             user_information = parts.netloc.rpartition("@")[0]
-            user, _, password = (unquote(part, errors="strict") for part in user_information.partition(":"))
+            unquote(user_information, errors="strict")  # raises an error unless it is UTF-8
         except ValueError:
             raise AddressError(
                 "is not a valid proxy URL: check host and port, and percent-encode special characters in user and "
@@ -56,10 +54,6 @@ class Proxy(NotForXCom):
                 "contains a path, a query or a fragment: remove it; in a password, percent-encode '/', '?' and '#'.",
             ),
             (not _HOST.fullmatch(name), "has no valid host name: enter an international domain in its xn-- form."),
-            (
-                ":" in user or _CONTROL.search(user + password),
-                "has a user or password that HTTP Basic cannot send: remove control characters, and colons in user.",
-            ),
         ):
             if wrong:
                 raise AddressError(sentence)

@@ -48,13 +48,12 @@ _FALSE = frozenset({"false", "0", "no", "n", "off"})
 @dataclass(frozen=True, kw_only=True)
 class Settings(NotForXCom):
     """
-    The checked settings of a Connection. They are the key of what a process remembers of its logins: after a Connection
-    has changed, or for a different tenant, the settings differ, and nothing of the old ones is found.
+    The checked settings of a Connection. They are the key of what a process remembers of its logins, so after a change
+    of the Connection nothing of the old ones is found.
 
     ``auth_url`` has no slash at its end. ``company_id`` is for pricing requests with an API secret. ``timeout`` is in
-    seconds: for the connection, and for each wait for data; a login ends within twice that time. ``verify`` may be the
-    path of a CA bundle. Without a ``proxy``, the proxy settings of the environment apply. ``share_logins``: with all
-    tasks of this Airflow. ``warnings`` are sentences for the log.
+    seconds, as ``docs/connection.md`` says. ``verify`` may be the path of a CA bundle. Without a ``proxy``, the proxy
+    settings of the environment apply. ``share_logins``: with all tasks of this Airflow.
     """
 
     conn_id: str
@@ -124,9 +123,9 @@ class _FieldReader:
         unknown = len([name for name in extra if name.removeprefix(f"extra__{CONN_TYPE}__") not in CONN_FIELDS])
         if unknown:
             # In a URI that is not percent-encoded, the pieces of a secret become names.
-            fields = "1 unknown field, which is" if unknown == 1 else f"{unknown} unknown fields, which are"
             self.warnings.append(
-                f"Extra contains {fields} ignored. Unknown names are not shown, because they may be parts of a secret."
+                f"Extra contains unknown fields ({unknown}), which are ignored. Their names are not shown, because "
+                "they may be parts of a secret."
             )
         return extra
 
@@ -195,10 +194,10 @@ class _FieldReader:
         return METHODS.get(name)
 
     def login(self, method: AuthMethod) -> Login:
-        """Return what a method sends. It is incomplete if a field is missing, which is a problem then."""
+        """Return what a method sends, with an empty text for each field that has a problem."""
         required_by = f"method {method.name}"
         values: dict[str, Any] = {
-            **{attribute: self._text(name, required_by=required_by) for attribute, name in method.fields.items()},
+            **{attribute: self._text(name, required_by=required_by) or "" for attribute, name in method.fields.items()},
             **{attribute: self.boolean(name, default=False) for attribute, name in method.switches.items()},
         }
         login = method.login(**values)

@@ -189,7 +189,7 @@ def test_warnings_are_in_the_line_that_they_belong_to(check, sandbox):
     report = check(connection_of(sandbox, made_up="any"), login=True)
     assert results(report) == OK
     [about_settings] = step(report, "settings").warnings
-    assert about_settings.startswith("Extra contains 1 unknown field")
+    assert about_settings.startswith("Extra contains unknown fields (1)")
     [about_response] = step(report, "login").warnings
     assert "missing: expires_in" in about_response
 

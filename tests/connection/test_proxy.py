@@ -79,8 +79,6 @@ def test_user_and_password_are_sent_decoded_and_are_not_part_of_the_address(user
         ("http://proxy.example:3128?CANARY", "contains a path, a query or a fragment"),
         ("http://proxy.example:3128#CANARY", "contains a path, a query or a fragment"),
         ("http://user:%FCANARY@proxy.example:3128", "password as UTF-8"),
-        ("http://user:CANARY%0A@proxy.example:3128", "that HTTP Basic cannot send"),
-        ("http://us%3Aer:CANARY@proxy.example:3128", "that HTTP Basic cannot send"),
         ("http://user:CANARY\n@proxy.example:3128", "contains an invalid character"),
         ("***", "is literally '***'"),
         (["CANARY"], "is not a string"),

@@ -202,10 +202,9 @@ def test_extra_that_is_not_an_object(extra):
 
 def test_unknown_extras_are_counted_and_not_shown():
     """In a URI that is not percent-encoded, the pieces of a secret become names."""
-    not_shown = "ignored. Unknown names are not shown, because they may be parts of a secret."
-    assert warnings(conn({"CANARY": "CANARY"})) == (f"Extra contains 1 unknown field, which is {not_shown}",)
-    unknown = dict.fromkeys(("a_header", "CANARY\nCANARY", "extra__loanauth__odd"), "CANARY")
-    assert warnings(conn(unknown)) == (f"Extra contains 3 unknown fields, which are {not_shown}",)
+    [warning] = warnings(conn(dict.fromkeys(("a_header", "CANARY\nCANARY", "extra__loanauth__odd"), "CANARY")))
+    assert warning.startswith("Extra contains unknown fields (3), which are ignored.")
+    assert "CANARY" not in warning
 
 
 def test_the_test_button_of_2_11_sends_each_field_twice():
