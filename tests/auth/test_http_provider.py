@@ -15,8 +15,8 @@ import pytest
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth import requests as auth_module
 from loanauth_sandbox.server import running_sandbox
-from tests.integration.test_dags import run
 from tests.support.airflow_scratch import conn_variable
+from tests.support.dag_runs import run
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.paths import DAG_FILES
 

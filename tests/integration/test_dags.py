@@ -9,116 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
-import sqlite3
-import subprocess
-import sys
-from contextlib import closing
-from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 import pytest
 
 from loanauth_sandbox.faults import make_fault
 from loanauth_sandbox.server import running_sandbox
 from tests.support.airflow_scratch import conn_variable
+from tests.support.dag_runs import run
 from tests.support.fernet_keys import OTHER_FERNET_KEY
-from tests.support.paths import DAG_FILES
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password, without
 from tests.support.secret_search import forms_of, found_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
-@dataclass
-class RunResult:
-    """The output of a step."""
-
-    out: Path
-    home: Path
-
-    @property
-    def proofs(self):
-        return {path.name: path.read_text() for path in sorted((self.out / "proofs").iterdir())}
-
-    @property
-    def printed(self):
-        return (self.out / "printed.txt").read_bytes()
-
-    @property
-    def octets(self):
-        """
-        The contents of the database file, of every log file, and of the printed output, by name.
-
-        One kind of line is left out: at DEBUG, ``airflow dags test`` on Airflow 3 prints each message of a task to its
-        supervisor, including those with the values to mask, such as the Connection's password. No worker does that.
-        """
-        files = [self.out / "airflow.db", *(self.home / "logs").rglob("*")]
-        printed = b"\n".join(line for line in self.printed.split(b"\n") if b"MaskSecret(" not in line)
-        return {str(path): path.read_bytes() for path in files if path.is_file()} | {"printed": printed}
-
-    def query(self, statement, *values):
-        with closing(sqlite3.connect(self.out / "airflow.db")) as database:
-            return database.execute(statement, values).fetchall()
-
-    def states(self, dag_id):
-        """Return the states of the last run by task."""
-        rows = self.query(
-            "select task_id, map_index, state from task_instance where dag_id = ? and run_id = "
-            "(select run_id from dag_run where dag_id = ? order by id desc limit 1)",
-            dag_id,
-            dag_id,
-        )
-        return {f"{task}[{index}]" if index >= 0 else task: state for task, index, state in rows}
-
-    def tries(self, dag_id, task_id):
-        [(tries,)] = self.query(
-            "select try_number from task_instance where dag_id = ? and task_id = ?", dag_id, task_id
-        )
-        return tries
-
-    def xcom(self, dag_id, task_id):
-        rows = self.query(
-            "select value from xcom where dag_id = ? and task_id = ? and key = 'return_value'", dag_id, task_id
-        )
-        return [value if isinstance(value, str) else value.decode() for (value,) in rows]
-
-
-def run(home, *steps):
-    """Run steps (name, DAG file, environment) in one process; return a RunResult for each."""
-    plan = [
-        {
-            "out": str(home / name),
-            "file": str(DAG_FILES / file),
-            "env": env | {"PROOFS": str(home / name / "proofs")},
-        }
-        for name, file, env in steps
-    ]
-    (home / "plan.json").write_text(json.dumps(plan))
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.dag_runner", str(home / "plan.json")],
-        env=os.environ
-        | {
-            "AIRFLOW_HOME": str(home),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
-            "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1800,
-    )
-    outcomes = [RunResult(home / name, home) for name, _, _ in steps]
-    last = next(
-        (step.printed[-4000:].decode() for step in reversed(outcomes) if (step.out / "printed.txt").exists()), ""
-    )
-    assert done.returncode == 0, done.stderr[-4000:] + last
-    return outcomes
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
-"""Runs of the example DAGs that the demo does not run: their output, and the counters of the sandbox."""
+"""Runs of the example DAGs: their output, and the counters of the sandbox."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 from importlib.util import find_spec
@@ -11,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from loanauth_sandbox.server import running_sandbox
-from tests.integration.test_dags import run
-from tests.support.airflow_scratch import conn_variable
+from scripts.demo import METHODS
+from tests.support.dag_runs import run
 from tests.support.paths import EXAMPLE_DAGS, ROOT
 from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
 from tests.support.secret_search import found_in
@@ -20,9 +21,17 @@ from tests.support.secret_search import found_in
 pytestmark = pytest.mark.xdist_group("dags")
 
 
+#: The DAG of the demo for each method.
+BY_METHOD = {method: next(EXAMPLE_DAGS.glob(f"*_{method}.py")).stem for method in METHODS}
+#: The examples, the one for a check with a wrong password, and the DAG of the README.
+STEPS = [*BY_METHOD.values(), "nightly_batch", "price_async", "price_when_open", "check_sharing", "check_connection"]
+STEPS += ["rejected", "readme"]
+
+
 def with_named_dag(home, name):
     """Copy an example so that its DAG is a variable of the module; the example itself only registers it."""
-    text = (EXAMPLE_DAGS / f"{name}.py").read_text()
+    # An interval of a minute is too long for a test.
+    text = (EXAMPLE_DAGS / f"{name}.py").read_text().replace("poke_interval=60,", "poke_interval=0.3,")
     assert text.endswith(f"\n\n\n{name}()\n")
     path = home / f"{name}.py"
     path.write_text(text.removesuffix(f"{name}()\n") + f"made = {name}()\n")
@@ -51,18 +60,21 @@ def ran(metadata_template, tmp_path_factory):
     """Each example, run once, one after the other in one process: the outcome, and the counters of its own sandbox."""
     home = tmp_path_factory.mktemp("examples")
     shutil.copy(metadata_template, home)
+    shutil.copytree(EXAMPLE_DAGS / "data", home / "dags" / "data")
     with contextlib.ExitStack() as stack:
         sandboxes, steps = {}, []
-        for name in ("nightly_batch", "price_async", "check_sharing", "check_connection", "rejected", "readme"):
+        for name in STEPS:
             options = {"accounts": [COMPANY]} if name == "rejected" else {}
             sandbox = sandboxes[name] = stack.enter_context(running_sandbox(**options))
-            connection = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+            connections = sandbox.connections()
             if name == "check_sharing":
                 sandbox.set_fault("short-lived-token", where="token", times=1, lifetime=1)
+            elif name == "price_when_open":
+                sandbox.set_fault("status", status=503, times=3)
             elif name == "rejected":
-                connection = with_wrong_password(connection)
-            env = dict(conn_variable(conn_id, connection) for conn_id in ("loanauth_default", "loanauth_jwt"))
-            env |= {
+                connections["AIRFLOW_CONN_LOANAUTH_JWT"] = with_wrong_password(connections["AIRFLOW_CONN_LOANAUTH_JWT"])
+            connections["AIRFLOW_CONN_LOANAUTH_DEFAULT"] = connections["AIRFLOW_CONN_LOANAUTH_JWT"]
+            env = {variable: json.dumps(connection) for variable, connection in connections.items()} | {
                 "AIRFLOW_VAR_LOAN_PRICING_URL": f"{sandbox.url}/sandbox/price",
                 # At DEBUG the output of a thousand loans would be very long.
                 "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
@@ -133,6 +145,27 @@ def test_a_batch_logs_in_once(name, ran):
     counters = ran[name].counters
     assert (counters.authentications.succeeded, counters.authentications.rejected) == (1, 0)
     assert (counters.prices.succeeded, counters.prices.rejected) == (1000, 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_dag_of_a_method_prices_every_loan_with_one_login(method, ran):
+    outcome, counters = ran[BY_METHOD[method]].outcome, ran[BY_METHOD[method]].counters
+    assert set(outcome.states(BY_METHOD[method]).values()) == {"success"}
+    assert (counters.by_method[method].succeeded, counters.authentications.rejected) == (1, 0)
+    priced = {loan["loan_id"]: loan for batch in outcome.xcom(BY_METHOD[method], "price") for loan in json.loads(batch)}
+    assert (len(priced), counters.prices.succeeded, counters.prices.rejected) == (40, 40, 0)
+    assert all(2 < loan["rate"] < 12 for loan in priced.values())
+    assert b"40 loans priced" in outcome.printed
+
+
+def test_the_one_that_waits_logs_in_when_the_service_is_available(ran):
+    outcome, counters = ran["price_when_open"].outcome, ran["price_when_open"].counters
+    assert b"40 loans priced" in outcome.printed
+    assert (counters.authentications.succeeded, counters.authentications.rejected) == (1, 0)
+    # Unavailable for the first poke and two probes; then a probe succeeds, then the second poke.
+    assert counters.token == 2
+    assert counters.probe >= 3
+    assert (counters.prices.succeeded, counters.prices.rejected) == (40, 0)
 
 
 def test_the_dag_of_the_readme_prints_what_the_readme_shows(ran):

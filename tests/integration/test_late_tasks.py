@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from loanauth_sandbox.server import running_sandbox
-from tests.integration.test_dags import run
 from tests.support.airflow_scratch import conn_variable
+from tests.support.dag_runs import run
 from tests.support.leaks import leaks
 
 pytestmark = pytest.mark.xdist_group("dags")

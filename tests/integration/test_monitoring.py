@@ -5,11 +5,9 @@ each. ``test_secrets.py`` searches them for secrets.
 
 from __future__ import annotations
 
-import json
-import os
+import contextlib
 import re
-import subprocess
-import sys
+import shutil
 from importlib.util import find_spec
 
 import pytest
@@ -34,8 +32,9 @@ from tests.support.backends import (  # noqa: F401 - fixtures
     total,
 )
 from tests.support.clock import replace_waits
+from tests.support.dag_runs import run
 from tests.support.loopback import Loopback, json_response
-from tests.support.paths import DAG_FILES, ROOT
+from tests.support.paths import ROOT
 
 CONN_ID = "loanauth_jwt"
 LIFETIME = 3600
@@ -134,63 +133,29 @@ class Collector(Loopback):
         return any(text.encode() in request for request in self.requests)
 
 
-def run_dag(home, out, sandbox, environment):
-    """Run ``monitored_dags.py`` in a process of its own, in which Airflow reads its configuration."""
-    environment = environment | {
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
-        "PRICE_URL": f"{sandbox.url}/sandbox/price",
-    }
-    environment |= dict([conn_variable(CONN_ID, sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])])
-    step = {"file": str(DAG_FILES / "monitored_dags.py"), "env": {}, "out": str(out)}
-    (home / "plan.json").write_text(json.dumps([step]))
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.dag_runner", str(home / "plan.json")],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture
-def home(tmp_path, metadata_template):
-    directory = tmp_path / "home"
-    directory.mkdir()
-    (directory / "airflow.db").write_bytes(metadata_template.read_bytes())
-    return directory
-
-
-def test_metrics_of_a_dag(home, sandbox, tmp_path):
-    """Airflow's own metrics arrive too."""
-    server = StatsD()
-    try:
-        run_dag(home, tmp_path / "out", sandbox, server.environment() | NOT_DEPRECATED)
-        assert server.counts == total(LOGIN, {"wait_duration": 1}, *[OPENED] * 3)
-        assert any(not datagram.startswith(PREFIX) for datagram in server.datagrams)
-    finally:
-        server.close()
-
-
 #: How ``docs/monitoring.md`` configures tracing: on every version in a file, and from 3.2 on by a setting.
 TRACING = ["file", *(["setting"] if find_spec("airflow.sdk") and find_spec("airflow.sdk.observability") else [])]
 
 
 @pytest.mark.parametrize("way", TRACING)
-def test_spans_of_a_dag(way, home, sandbox, tmp_path):
+def test_metrics_and_spans_of_a_dag(way, metadata_template, sandbox, tmp_path):
+    """In a process of its own, in which Airflow reads its configuration. Airflow's own metrics arrive too."""
+    shutil.copy(metadata_template, tmp_path)
+    defined = dict([conn_variable(CONN_ID, sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])])
+    defined["PRICE_URL"] = f"{sandbox.url}/sandbox/price"
     environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_TRACES_EXPORTER": "otlp_proto_http"}
     if way == "file":
-        (home / "config").mkdir()
+        (tmp_path / "config").mkdir()
         page = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
         [code] = re.findall("^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-        (home / "config" / "airflow_local_settings.py").write_text(code)
+        (tmp_path / "config" / "airflow_local_settings.py").write_text(code)
     else:
         environment["AIRFLOW__TRACES__OTEL_ON"] = "True"
-    with Collector() as collector:
-        run_dag(home, tmp_path / "out", sandbox, environment | {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
+    with contextlib.closing(StatsD()) as server, Collector() as collector:
+        environment |= server.environment() | NOT_DEPRECATED | {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        run(tmp_path, ("monitored", "monitored_dags.py", defined), environment=environment)
+        assert server.counts == total(LOGIN, {"wait_duration": 1}, *[OPENED] * 3)
+        assert any(not datagram.startswith(PREFIX) for datagram in server.datagrams)
         assert collector.has("loanauth.login")
         assert collector.has("loanauth.wait")
         assert all(request.startswith(b"POST /v1/traces ") for request in collector.requests)

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from loanauth_sandbox.server import running_sandbox
-from tests.integration.test_dags import run
 from tests.support.airflow_scratch import conn_variable
+from tests.support.dag_runs import run
 from tests.support.leaks import leaks
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password
 from tests.support.secret_search import found_in

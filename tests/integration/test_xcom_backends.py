@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from loanauth_sandbox.server import running_sandbox
-from tests.integration.test_dags import run
 from tests.integration.test_shared_login import environment, logins, succeeded
+from tests.support.dag_runs import run
 from tests.support.secret_accounts import COMPANY, SECRETS
 from tests.support.secret_search import found_in
 
@@ -31,11 +31,10 @@ def ran(request, metadata_template, tmp_path_factory):
     home = tmp_path_factory.mktemp("backend")
     files = tmp_path_factory.mktemp("files")
     shutil.copy(metadata_template, home)
-    with pytest.MonkeyPatch.context() as patched, running_sandbox(accounts=[COMPANY]) as sandbox:
-        for name, value in BACKENDS[request.param].items():
-            patched.setenv(name, value.format(files=files))
+    backend = {name: value.format(files=files) for name, value in BACKENDS[request.param].items()}
+    with running_sandbox(accounts=[COMPANY]) as sandbox:
         plan = [(name, "shared_dags.py", environment(name, sandbox)) for name in ("reuse", "forget")]
-        reused, forgotten = run(home, *plan)
+        reused, forgotten = run(home, *plan, environment=backend)
         counters = sandbox.counters()
     return SimpleNamespace(
         files=files,

@@ -1,0 +1,125 @@
+"""Runs DAG files in other processes, and reads what they have left: states, XCom values, the database, logs, output."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.paths import DAG_FILES
+
+
+@dataclass
+class RunResult:
+    """The output of a step."""
+
+    out: Path
+    home: Path
+
+    @property
+    def proofs(self):
+        return {path.name: path.read_text() for path in sorted((self.out / "proofs").iterdir())}
+
+    @property
+    def printed(self):
+        return (self.out / "printed.txt").read_bytes()
+
+    @property
+    def octets(self):
+        """
+        The contents of the database file, of every log file, and of the printed output, by name.
+
+        One kind of line is left out: at DEBUG, ``airflow dags test`` on Airflow 3 prints each message of a task to its
+        supervisor, including those with the values to mask, such as the Connection's password. No worker does that.
+        """
+        files = [self.out / "airflow.db", *(self.home / "logs").rglob("*")]
+        printed = b"\n".join(line for line in self.printed.split(b"\n") if b"MaskSecret(" not in line)
+        return {str(path): path.read_bytes() for path in files if path.is_file()} | {"printed": printed}
+
+    def query(self, statement, *values):
+        with closing(sqlite3.connect(self.out / "airflow.db")) as database:
+            return database.execute(statement, values).fetchall()
+
+    def states(self, dag_id):
+        """Return the states of the last run by task."""
+        rows = self.query(
+            "select task_id, map_index, state from task_instance where dag_id = ? and run_id = "
+            "(select run_id from dag_run where dag_id = ? order by id desc limit 1)",
+            dag_id,
+            dag_id,
+        )
+        return {f"{task}[{index}]" if index >= 0 else task: state for task, index, state in rows}
+
+    def tries(self, dag_id, task_id):
+        [(tries,)] = self.query(
+            "select try_number from task_instance where dag_id = ? and task_id = ?", dag_id, task_id
+        )
+        return tries
+
+    def xcom(self, dag_id, task_id):
+        rows = self.query(
+            "select value from xcom where dag_id = ? and task_id = ? and key = 'return_value'", dag_id, task_id
+        )
+        return [value if isinstance(value, str) else value.decode() for (value,) in rows]
+
+
+def run(home, *steps, environment=None):
+    """
+    Run steps (name, DAG file, changes to the environment) in one process; return a RunResult for each.
+
+    :param home: home of Airflow, with its database
+    :param environment: variables that Airflow reads when it starts: then the process is a new one; otherwise it is
+        forked from one that has loaded Airflow, and shares nothing else with other runs
+    """
+    outcomes = [RunResult(home / name, home) for name, _, _ in steps]
+    plan = [
+        {"out": str(one.out), "file": str(DAG_FILES / file), "env": env | {"PROOFS": str(one.out / "proofs")}}
+        for one, (_, file, env) in zip(outcomes, steps, strict=True)
+    ]
+    path = home / "plan.json"
+    path.write_text(json.dumps(plan))
+    if environment is None:
+        status = in_child(home, path)
+    else:
+        status = start(home, path, environment=environment, stdout=subprocess.DEVNULL).wait(1800)
+    printed = [one.printed for one in outcomes if (one.out / "printed.txt").exists()]
+    assert status == 0, b"".join(printed)[-4000:].decode()
+    return outcomes
+
+
+def start(home, *arguments, environment, **options):
+    variables = {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
+    }
+    command = [sys.executable, "-m", "tests.support.dag_runner", *map(str, arguments)]
+    return subprocess.Popen(command, env=os.environ | variables | environment, **options)
+
+
+def in_child(home, path):
+    # Airflow keeps the path of its home, so that path is a link to the home of each run.
+    link = Path(os.environ["AIRFLOW_HOME"], "home-of-runs")
+    link.unlink(missing_ok=True)
+    link.symlink_to(home)
+    process = runner(link)
+    process.stdin.write(f"{path}\n")
+    process.stdin.flush()
+    # Airflow prints too.
+    return next(int(line[7:]) for line in process.stdout if line.startswith("ended: "))
+
+
+@functools.cache
+def runner(home):
+    """Start the process that forks."""
+    process = start(home, environment={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(process.communicate)
+    return process
