@@ -1,7 +1,7 @@
 """
 Which tests start programs or run DAGs: those whose code, or that of their fixtures and helpers, names a starter.
 
-And which ones test files of this repository, so that they give the same result on every Airflow.
+And which ones give the same result on every Airflow.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from types import CodeType
 
 #: Modules that start programs. A test that only forks itself is quick.
 STARTERS = {"subprocess", "multiprocessing"}
-#: Tests of docs, releases and programs for maintainers. The matrix runs them on the newest Airflow only.
+#: Tests that the matrix runs on the newest Airflow only: files, and functions of other files.
 ONCE = {
+    # docs, releases, and programs for maintainers
     "test_clean_targets",
+    "test_demo",
     "test_deploying",
     "test_doc_links",
     "test_e2e",
@@ -24,8 +26,13 @@ ONCE = {
     "test_reproducible",
     "test_sbom",
     "test_troubleshooting",
-    "test_ctrl_c_in_the_middle_leaves_nothing_running",
     "test_python_has_the_right_types",
+    # shared logins with replaced Variables, and time-outs at each line
+    "test_interruptions",
+    "test_shared_interleavings",
+    "test_shared_processes",
+    # a server of another library
+    "test_oauth_server",
 }
 #: The packages whose helpers are searched.
 OWN = ("tests", "test_", "scripts", "e2e", "benchmarks")
@@ -38,9 +45,9 @@ def starts_programs(item):
 
 
 def runs_once(item):
-    """Return whether a test of ``tests/project`` does not depend on the version of Airflow."""
-    folder, _, module = item.module.__name__.rpartition(".")
-    return folder == "tests.project" and not ONCE.isdisjoint({module, item.function.__name__})
+    """Return whether a test does not depend on the version of Airflow, such as each test of the sandbox."""
+    module = item.module.__name__.rpartition(".")[2]
+    return module.startswith("test_sandbox_") or not ONCE.isdisjoint({module, item.function.__name__})
 
 
 @functools.cache

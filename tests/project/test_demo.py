@@ -1,0 +1,187 @@
+"""`make demo`: what it prints, that it stops everything, and that it fails where something is wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from scripts import demo
+from scripts import programs as programs_module
+from scripts.programs import ProgramError, Programs
+from tests.support.paths import EXAMPLE_DAGS
+
+DAGS = {method: next(EXAMPLE_DAGS.glob(f"*_{method}.py")).stem for method in demo.METHODS}
+
+
+def running(text):
+    """Return the ids of all processes that have a text in their command line or environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            content = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if text.encode() in content:
+            found.append(int(process.name))
+    return found
+
+
+def ended(text):
+    """Wait until no process has a text in its command line or environment, because killing one takes a moment."""
+    deadline = time.monotonic() + 60
+    while running(text):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_it_runs_a_dag_of_each_method_with_one_login(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.demo", "--directory", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "FAILED" not in done.stdout
+    for method, name in demo.METHODS.items():
+        rows = [line.split()[-3:] for line in done.stdout.splitlines() if line.startswith(f"  {name} ")]
+        assert rows == [[DAGS[method], "1", "40"]]
+    assert ended(str(tmp_path))
+
+
+def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-m", "scripts.demo", "--directory", tmp_path], stdout=subprocess.PIPE, text=True
+    ) as program:
+        for line in program.stdout:
+            if "was set up" in line:
+                break
+        deadline = time.monotonic() + 60
+        # The sandbox and three Airflows. A process that is being started cannot be seen for a moment.
+        while len(set(running(str(tmp_path))) - {program.pid}) < 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        program.send_signal(signal.SIGINT)
+        rest = program.stdout.read()
+        assert program.wait(60) == 130
+    assert "All programs have been stopped" in rest
+    assert "Traceback" not in rest
+    assert ended(str(tmp_path))
+
+
+def start_sleeper(programs, comment):
+    # It ends after starting a child that ignores SIGTERM.
+    code = f"""
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork():
+    os._exit(0)
+time.sleep(60)  # {comment}
+"""
+    return programs.start("sleeper", "timeit", "-n1", "-r1", code, environment={})
+
+
+def test_a_signal_at_any_moment_stops_everything(tmp_path):
+    def interrupted():
+        with Programs(tmp_path) as programs:
+            os.kill(os.getpid(), signal.SIGTERM)
+            start_sleeper(programs, tmp_path)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert ended(f"# {tmp_path}")
+
+
+def test_a_child_that_ignores_sigterm_is_stopped_after_its_parent_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs_module, "STOP_TIMEOUT", 0.2)
+    with Programs(tmp_path) as programs:
+        leader = start_sleeper(programs, tmp_path)
+        programs.wait("the leader", lambda: leader.poll() is not None, seconds=60)
+        assert running(f"# {tmp_path}")
+    assert ended(f"# {tmp_path}")
+
+
+def test_the_error_of_a_program_that_fails_has_the_end_of_its_log(tmp_path):
+    with Programs(tmp_path) as programs:
+        program = programs.start("broken", "no_such_module", environment={})
+        with pytest.raises(ProgramError, match=r"(?s)broken failed with status 1; .*broken\.log.*no_such_module"):
+            programs.wait("it", lambda: programs.succeeded("broken", program), seconds=60)
+
+
+def test_a_directory_with_other_files_is_left_alone(tmp_path):
+    (tmp_path / "precious").write_text("x", encoding="utf-8")
+    with pytest.raises(demo.DemoError, match="contains files that are not from a demo"):
+        demo.claim(tmp_path)
+    assert (tmp_path / "precious").exists()
+
+
+SECRET = "made-up/secret+of:demo é"
+
+
+@pytest.mark.parametrize(
+    "content", [SECRET, "made-up%2Fsecret%2Bof%3Ademo%20%C3%A9", base64.b64encode(b"x" + SECRET.encode()).decode()]
+)
+def test_the_search_for_leaks_finds_every_form(tmp_path, content):
+    file = tmp_path / "file"
+    file.write_text(f"before{content}after", encoding="utf-8")
+    assert demo.find_leaks({"the password": SECRET}, [file]) == [f"the password was found in {file}"]
+
+
+GOOD = {
+    "by_method": {method: {"succeeded": 1, "rejected": 0} for method in demo.METHODS},
+    "prices": {"succeeded": 120, "rejected": 0},
+    "token": 2,
+    "secret": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, None),
+        ({"by_method": GOOD["by_method"] | {"jwt": {"succeeded": 9, "rejected": 0}}}, "some_jwt authenticated 9 times"),
+        ({"prices": {"succeeded": 119, "rejected": 1}}, "should have priced 120 loans"),
+        ({"token": 3}, "got 3 token and 1 secret requests"),
+    ],
+)
+def test_wrong_numbers_fail_the_demo(tmp_path, change, problem):
+    runs = []
+    for method in demo.METHODS:
+        log = tmp_path / f"{method}.log"
+        log.write_text("2026 [info] x\nloan  rate\nLN-1  5.0\n40 loans priced\n2026 [info] y\n", encoding="utf-8")
+        runs.append(demo.Run(method, f"some_{method}", tmp_path, log))
+    problems = demo.show_counters(runs, GOOD | change)
+    assert any(problem in found for found in problems) if problem else problems == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([], "stored 0 credentials"),
+        (["made-up-plaintext-token"], "not sealed"),
+        ([{"__data__": {"value": "made-up-plaintext-token"}}], "not sealed"),
+        ([{"__data__": {"sealed": "x"}}] * 2, "stored 2 credentials"),
+    ],
+)
+def test_a_credential_that_is_not_sealed_or_not_one_fails_the_demo(tmp_path, rows, problem):
+    with closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
+        database.execute("CREATE TABLE xcom (task_id, value)")
+        database.executemany("INSERT INTO xcom VALUES ('authenticate', ?)", [[json.dumps(row)] for row in rows])
+        database.commit()
+    with pytest.raises(demo.DemoError, match=problem):
+        demo.Run("jwt", "some_jwt", tmp_path, tmp_path / "x.log").xcom()
