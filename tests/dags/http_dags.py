@@ -10,12 +10,7 @@ from airflow.providers.http.operators.http import HttpOperator
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
-
-try:
-    from airflow.sdk import DAG, task
-except ImportError:
-    from airflow import DAG
-    from airflow.decorators import task
+from tests.support.airflow_names import DAG, task
 
 COMMON = {"start_date": datetime(2026, 1, 1, tzinfo=timezone.utc), "catchup": False}
 LOAN = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}

@@ -11,12 +11,7 @@ import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
-
-try:
-    from airflow.sdk import DAG, task
-except ImportError:
-    from airflow import DAG
-    from airflow.decorators import task
+from tests.support.airflow_names import DAG, task
 
 COMMON = {"start_date": datetime(2026, 1, 1, tzinfo=timezone.utc), "catchup": False}
 LOAN = {"amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}

@@ -10,16 +10,11 @@ from __future__ import annotations
 import datetime as dt
 import os
 
-try:
-    from airflow.sdk import DAG, task
-except ImportError:
-    from airflow import DAG
-    from airflow.decorators import task
-
 from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from tests.support.airflow_names import DAG, task
 
 
 def operator(name):

@@ -7,12 +7,7 @@ from datetime import datetime, timezone
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-
-try:
-    from airflow.sdk import DAG, task
-except ImportError:
-    from airflow import DAG
-    from airflow.decorators import task
+from tests.support.airflow_names import DAG, task
 
 
 @task

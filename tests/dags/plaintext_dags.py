@@ -7,16 +7,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from tests.support.airflow_names import DAG, task
 
 try:
     from airflow.providers.standard.operators.bash import BashOperator
 except ImportError:
     from airflow.operators.bash import BashOperator
-try:
-    from airflow.sdk import DAG, task
-except ImportError:
-    from airflow import DAG
-    from airflow.decorators import task
 
 COMMON = {"start_date": datetime(2026, 1, 1, tzinfo=timezone.utc), "catchup": False}
 HASH = 'printf %s "$TOKEN" | sha256sum | cut -c 1-64 > "$PROOFS/'

@@ -8,11 +8,7 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
-try:
-    from airflow.sdk import DAG, task
-except ImportError:
-    from airflow import DAG
-    from airflow.decorators import task
+from tests.support.airflow_names import DAG, task
 
 PACKAGE = "airflow_provider_loanauth"
 IMPORTED_BY_PARSING = [name for name in sys.modules if name.startswith((f"{PACKAGE}.operators.", f"{PACKAGE}.hooks."))]

@@ -11,12 +11,7 @@ import requests
 
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
-
-try:
-    from airflow.sdk import DAG, task
-except ImportError:
-    from airflow import DAG
-    from airflow.decorators import task
+from tests.support.airflow_names import DAG, task
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 COMMON = {"start_date": START, "catchup": False}

@@ -25,14 +25,8 @@ from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from tests.support.airflow_names import DAG, get_current_context, task
 from tests.support.processes import start_new_process
-
-try:
-    from airflow.sdk import DAG, get_current_context, task
-except ImportError:
-    from airflow import DAG
-    from airflow.decorators import task
-    from airflow.operators.python import get_current_context
 
 COMMON = {"start_date": datetime(2026, 1, 1, tzinfo=timezone.utc), "catchup": False}
 LOAN = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}

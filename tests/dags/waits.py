@@ -5,13 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import os
 
-try:
-    from airflow.sdk import DAG, task
-except ImportError:
-    from airflow import DAG
-    from airflow.decorators import task
-
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from tests.support.airflow_names import DAG, task
 
 MODES = {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}
 LOAN = {"loan_id": "L-1", "amount": 250_000, "fico": 740, "ltv": 80.0, "term_months": 360}
