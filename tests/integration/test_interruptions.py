@@ -28,7 +28,7 @@ from tests.support.secret_accounts import SECRETS, secret_connections, without
 TOKEN = "eyJhbGciOiJub25lIn0.eyJjIjoiQ0FOQVJZIn0.CANARYissued"
 OLD_TOKEN = "eyJhbGciOiJub25lIn0.eyJjIjoiQ0FOQVJZIn0.CANARYrejected"
 #: Not every moment, because there are thousands. `LOANAUTH_SLOW=1` tries each.
-STEP = 1 if "LOANAUTH_SLOW" in os.environ else 13
+STEP = 1 if "LOANAUTH_SLOW" in os.environ else 29
 API_SECRET = "CANARY-issued-secret"
 SEARCHED = [*SECRETS.values(), TOKEN, OLD_TOKEN, API_SECRET]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import socket
-import time
 from collections import Counter
 from typing import NamedTuple
 
@@ -233,11 +232,6 @@ def spans(monkeypatch):
 
 def seconds_of(span):
     return (span.end_time - span.start_time) / 1e9
-
-
-def seconds_since(span):
-    """Return how long ago a span began."""
-    return time.time() - span.start_time / 1e9
 
 
 def total(*counts):
