@@ -29,11 +29,9 @@ def edited(edit):
     ("value", "message"),
     [
         ([], "accounts: Input should be a dictionary"),
-        ({**DUMP, "more": 1}, "accounts: unknown member"),
         (edited(lambda company: company.pop("api_key")), r"companies\[0\].api_key: Field required"),
         (edited(lambda company: company.update(hush="hush")), r"companies\[0\]: unknown member"),
         (edited(lambda company: company.update(api_key=12345)), "api_key: Input should be a valid string"),
-        (edited(lambda company: company["users"][0].update(password=["x"])), r"users\[0\].password: Input should be"),
     ],
 )
 def test_a_mistake_in_the_accounts_is_named_without_values(value, message):
@@ -42,21 +40,12 @@ def test_a_mistake_in_the_accounts_is_named_without_values(value, message):
     assert not [text for text in ("hush", "12345") if text in str(caught.value)]
 
 
-@pytest.mark.parametrize("content", [None, b'{"hush', b'"\xff"'])
-def test_an_unreadable_file(tmp_path, content):
+def test_an_unreadable_file_is_not_quoted(tmp_path):
     path = tmp_path / "accounts.json"
-    if content is not None:
-        path.write_bytes(content)
+    path.write_bytes(b'{"hush')
     with pytest.raises(AccountsError, match=r"cannot be read \(\w+\)$") as caught:
         read_accounts(path)
     assert caught.value.__suppress_context__
-
-
-def test_nothing_secret_in_repr():
-    for company in default_accounts():
-        user = company.users[0]
-        secrets = (company.client_secret, company.los_client_secret, company.api_key, user.password, user.user_id)
-        assert not [one for one in secrets if one in repr(company)]
 
 
 def test_the_three_connections():

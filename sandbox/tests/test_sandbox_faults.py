@@ -8,7 +8,6 @@ import http.client
 import json
 import logging
 import re
-import threading
 import time
 import zlib
 from email.utils import parsedate_to_datetime
@@ -17,21 +16,14 @@ from typing import get_args
 import jwt
 import pytest
 import raw_http
-from raw_http import COMPANY, PROBE, SECRET, TOKEN, USER, ended, price_request, send, token_request
+from raw_http import COMPANY, PROBE, SECRET, TOKEN, ended, price_request, send
 
-from loanauth_sandbox import broken
-from loanauth_sandbox.faults import BodyDefect, BrokenHead, Endless, FaultError, load_faults
+from loanauth_sandbox.faults import Endless, FaultError, load_faults
 
 MAX_WAIT = 30.0  # seconds
 PARTS = get_args(Endless.model_fields["part"].annotation)
 both_requests = pytest.mark.parametrize(("raw", "name"), [(TOKEN, "access_token"), (SECRET, "secret")], ids=str)
 each_status = pytest.mark.parametrize("status", [None, 401, 503])
-
-
-def test_every_choice_has_an_effect():
-    assert set(broken.BODIES) == {"whole", *get_args(BodyDefect)}
-    assert set(broken.HEADS) == set(get_args(BrokenHead.model_fields["head"].annotation))
-    assert set(broken.ENDLESS) == set(PARTS)
 
 
 def received(sandbox, raw=TOKEN, size=None):
@@ -62,27 +54,13 @@ def test_hang(either):
     assert received(either) == b""
 
 
-def test_latency(sandbox):
-    sandbox.set_fault("latency", seconds=0.1)
-    start = time.monotonic()
-    assert send(sandbox, TOKEN).status == 200
-    assert time.monotonic() - start >= 0.1
-
-
 # --- A correct response that is changed ---
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [("list", [1, 2]), ("string", "text"), ("number", 7), ("null", None), ("empty", {})],
-)
-def test_json_of_another_shape(sandbox, shape, expected):
-    sandbox.set_fault("wrong-shape", shape=shape)
-    assert send(sandbox, TOKEN).json() == expected
 
 
 @both_requests
 def test_a_member_that_is_missing_or_of_another_type_or_long(sandbox, raw, name):
+    sandbox.set_fault("wrong-shape", shape="list")
+    assert send(sandbox, raw).json() == [1, 2]
     sandbox.set_fault("wrong-shape", shape="missing")
     rest = send(sandbox, raw).json()
     assert rest.keys() & {"access_token", "secret"} == set()
@@ -96,11 +74,6 @@ def test_a_member_that_is_missing_or_of_another_type_or_long(sandbox, raw, name)
     assert response.headers.get_all("Content-Type") == ["text/plain"]
     body = zlib.decompress(response.body, 31) if response.headers["Content-Encoding"] else response.body
     assert name in json.loads(body)
-
-
-def test_a_rejection_keeps_its_shape(sandbox):
-    sandbox.set_fault("wrong-shape")
-    assert send(sandbox, token_request(COMPANY, USER, password="nope1")).json()["error"] == "invalid_grant"
 
 
 def claims(token):
@@ -140,14 +113,13 @@ def test_a_body_that_is_not_that_of_the_interface(either, kind, status, content_
     assert part in response.body
 
 
-@pytest.mark.parametrize("status", [301, 308])
-def test_redirect(sandbox, status):
-    sandbox.set_fault("redirect", status=status, location="http://127.0.0.1:9/elsewhere")
+def test_redirect(sandbox):
+    sandbox.set_fault("redirect", status=308, location="http://127.0.0.1:9/elsewhere")
     response = send(sandbox, TOKEN)
-    assert (response.status, response.headers["Location"]) == (status, "http://127.0.0.1:9/elsewhere")
+    assert (response.status, response.headers["Location"]) == (308, "http://127.0.0.1:9/elsewhere")
 
 
-@pytest.mark.parametrize("status", [200, 302, 401, 429, 599])
+@pytest.mark.parametrize("status", [200, 401, 599])
 def test_the_shapes_of_a_status(sandbox, status):
     responses = []
     for shape in ("spring", "oauth", "html", "empty"):
@@ -169,13 +141,13 @@ def test_retry_after(sandbox):
     assert 50 < date.timestamp() - time.time() < 70
 
 
-@pytest.mark.parametrize(("layers", "most"), [(1, 10_000), (2, 200)])
-def test_gzip_bomb(sandbox, layers, most):
+@pytest.mark.parametrize("layers", [1, 2])
+def test_gzip_bomb(sandbox, layers):
     sandbox.set_fault("gzip-bomb", size=5_000_000, layers=layers)
     response = send(sandbox, SECRET)
-    assert (response.status, response.headers["Content-Encoding"]) == (200, ", ".join(["gzip"] * layers))
+    assert response.headers["Content-Encoding"] == ", ".join(["gzip"] * layers)
     body = response.body
-    assert len(body) < most
+    assert len(body) < 10_000
     for _ in range(layers):
         body = zlib.decompress(body, 31)
     assert body == bytes(5_000_000)
@@ -207,24 +179,6 @@ def test_a_reset_in_the_middle(sandbox, kind, params, is_reset):
             list(iter(lambda: connection.recv(65_536), b""))
     assert raw.startswith(b"HTTP/1.1 20")
     assert sandbox.counters().authentications.succeeded == 1
-
-
-@both_requests
-@pytest.mark.parametrize("delta", [100, -10])
-def test_a_wrong_length(sandbox, raw, name, delta):
-    sandbox.set_fault("wrong-content-length", delta=delta)
-    head, _, body = received(sandbox, raw).partition(b"\r\n\r\n")
-    assert b"Transfer-Encoding" not in head
-    assert b"Content-Length: %d" % (len(body) + delta) in head
-    assert head.count(b"Connection: ") == 1
-
-
-def test_a_false_coding_of_a_response_and_of_a_rejection(sandbox):
-    sandbox.set_fault("broken-body", body="not-gzip")
-    for raw in (SECRET, token_request(COMPANY, USER, password="nope1")):
-        response = send(sandbox, raw)
-        assert response.headers.get_all("Content-Encoding") == ["gzip"]
-        assert response.json().keys() & {"secret", "error"}
 
 
 @each_status
@@ -260,21 +214,6 @@ def test_an_endless_part_follows_its_status_line(sandbox, part, status):
     assert sandbox.requests()[-1].status == (status or 200)
 
 
-def test_an_endless_part_before_the_end_of_the_status_line(sandbox):
-    sandbox.set_fault("endless", part="status-line", status=401)
-    assert received(sandbox, size=100_000) == b"HTTP/1.1 401 Unauthorized".ljust(100_000, b"x")
-    assert [entry.status for entry in sandbox.requests()] == [None]
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_an_interval_sends_one_unit_at_a_time(sandbox, part):
-    sandbox.set_fault("endless", part=part, interval=0.001)
-    with raw_http.connect(sandbox) as connection:
-        connection.sendall(TOKEN)
-        # Without the interval, this would be hundreds of kilobytes.
-        assert sum(len(connection.recv(65_536)) for _ in range(10)) < 20_000
-
-
 def wait_for(condition):
     deadline = time.monotonic() + MAX_WAIT
     while not condition() and time.monotonic() < deadline:
@@ -289,15 +228,13 @@ def finished(caplog):
     return lambda: sum("fault endless" in record.getMessage() for record in caplog.records)
 
 
-@pytest.mark.parametrize("interval", [0.0, 0.001, 3600.0])
+@pytest.mark.parametrize("interval", [0.0, 3600.0])
 @pytest.mark.parametrize("end", ["the client leaves", "cleared", "replaced"])
 def test_a_response_without_end_ends(either, finished, end, interval):
-    # The fault is no longer in the list of faults, but the response goes on.
-    either.set_fault("endless", interval=interval, times=1)
+    either.set_fault("endless", interval=interval)
     with raw_http.connect(either) as connection:
         connection.sendall(TOKEN)
         assert connection.recv(1)
-        either.add_fault("endless", where="probe")
         assert finished() == 0
         if end == "cleared":
             either.clear_faults()
@@ -317,17 +254,11 @@ async def buffered():
 @pytest.mark.parametrize("part", PARTS)
 def test_a_storm_uses_little_memory_and_lets_others_through(sandbox, part):
     sandbox.set_fault("endless", part=part, where="token")
-    with raw_http.connect(sandbox) as idle, raw_http.connect(sandbox) as busy:
-        for connection in (idle, busy):
-            connection.sendall(TOKEN)
-        reader = threading.Thread(target=ended, args=(busy,))
-        reader.start()
+    with raw_http.connect(sandbox) as idle:
+        idle.sendall(TOKEN)
         for _ in range(10):
             assert send(sandbox, PROBE).status == 200
             assert sandbox.run(buffered()) < 1_000_000
-        sandbox.clear_faults()
-        reader.join(MAX_WAIT)
-        assert not reader.is_alive()
 
 
 # --- How faults are described and switched ---
@@ -356,14 +287,10 @@ def test_a_fault_meets_its_endpoint_only(sandbox, where):
         ({"kind": "nonsense"}, "no such kind"),
         ({"kind": "hang", "where": "here"}, "where: Input should be 'token', "),
         ({"kind": "hang", "times": 0}, "times: Input should be greater than or equal to 1"),
-        ({"kind": "hang", "times": True}, "times: Input should be a valid integer"),
         ({"kind": "hang", "minutes": 1}, "hang has no parameter minutes; it has seconds"),
-        ({"kind": "hang", "seconds": "1"}, "seconds: Input should be a valid number"),
         ({"kind": "hang", "seconds": -1}, "seconds: Input should be greater than or equal to 0"),
-        ({"kind": "status", "status": 199}, "status: Input should be greater than or equal to 200"),
         ({"kind": "redirect", "location": "a\r\nb"}, "location: String should match pattern"),
         ({"kind": "refuse", "times": 1}, "applies to the whole service"),
-        ({"kind": "no-exp", "x": 1}, "it has none"),
         ([{"kind": "hang"}, None], "a member kind"),
     ],
 )
@@ -395,12 +322,3 @@ def test_stall(sandbox):
         sandbox.clear_faults()
         connection.settimeout(10)
         assert raw_http.read(connection).status == 200
-
-
-def test_stall_hangs_a_tls_handshake(over_tls):
-    over_tls.set_fault("stall")
-    with pytest.raises(TimeoutError):
-        raw_http.connect(over_tls, timeout=0.2)
-    over_tls.set_fault("refuse")
-    with pytest.raises(ConnectionRefusedError):
-        raw_http.connect(over_tls)

@@ -16,25 +16,15 @@ from loanauth_sandbox.server import running_sandbox
 
 
 @pytest.mark.parametrize("tls", [None, "good"])
-@pytest.mark.parametrize(
-    ("kind", "params"),
-    [
-        ("hang", {"seconds": 3600.0}),
-        ("latency", {"seconds": 3600.0}),
-        ("endless", {"part": "header-line"}),
-        ("endless", {"part": "header-line", "interval": 3600.0}),
-    ],
-)
-def test_it_stops_in_the_middle_of_a_fault_and_with_idle_connections(tls, kind, params):
+@pytest.mark.parametrize("kind", ["hang", "endless"])
+def test_it_stops_in_the_middle_of_a_fault_and_with_idle_connections(tls, kind):
     before = threading.enumerate()
     with running_sandbox(tls=tls) as sandbox:
-        sandbox.set_fault(kind, **params)
+        sandbox.set_fault(kind)
         connection, idle = connect(sandbox), connect(sandbox)
         connection.sendall(TOKEN)
         while sandbox.counters().token == 0:
             time.sleep(0.001)
-        start = time.monotonic()
-    assert time.monotonic() - start < 60  # and not the fault's hour
     connection.close()
     with idle:
         assert raw_http.ended(idle) == b""
@@ -80,20 +70,6 @@ def test_two_at_once_are_strangers():
         assert {value["host"] for number in (0, 1) for value in one.connections(number).values()} == {one.url}
 
 
-def test_many_clients(sandbox):
-    def work():
-        done.extend(send(sandbox, TOKEN).status for _ in range(5))
-
-    done = []
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert done == [200] * 40
-    assert sandbox.counters().authentications.succeeded == 40
-
-
 def test_the_log_has_a_line_for_each_request_and_no_credential(sandbox, caplog):
     caplog.set_level(logging.DEBUG)
     sandbox.add_fault("hang", seconds=0.01, times=1)
@@ -134,13 +110,3 @@ def test_a_failure_of_the_sandbox_is_logged_without_its_text(sandbox, caplog, mo
     sandbox.reset()
     assert "RuntimeError" in caplog.text
     assert "hush" not in caplog.text
-
-
-def test_what_is_no_http(sandbox):
-    with connect(sandbox) as connection:
-        connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-        assert raw_http.read(connection).status == 400
-    with connect(sandbox) as connection:
-        connection.sendall(TOKEN[:-20])
-    assert send(sandbox, TOKEN).status == 200
-    assert sandbox.counters().token == 1

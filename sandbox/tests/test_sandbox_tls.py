@@ -48,13 +48,3 @@ def test_it_may_start_with_a_bad_certificate_in_a_directory(tmp_path):
         assert send(sandbox, TOKEN).status == 200
     for name in ("good", "unknown-ca", "wrong-name"):
         assert stat.S_IMODE((tmp_path / "tls" / f"{name}.pem").stat().st_mode) == 0o600
-
-
-def test_it_ends_in_the_middle_of_a_handshake():
-    with running_sandbox(tls="good") as sandbox:
-        connection = raw_http.connect_plain(sandbox)
-        connection.sendall(b"\x16\x03\x01")
-        while sandbox.counters().connections_accepted == 0:
-            pass
-    with connection:
-        assert raw_http.ended(connection) == b""
