@@ -8,31 +8,14 @@ from __future__ import annotations
 
 import ast
 import importlib
-import inspect
 import subprocess
 import sys
-from importlib import metadata
 
 import pytest
 
-import airflow_provider_loanauth
 from tests.support.paths import PACKAGE as ROOT
 
 PACKAGE = "airflow_provider_loanauth"
-MODULES = sorted(ROOT.rglob("*.py"))
-MAX_LINES = 400
-
-
-def test_a_module_is_short_and_has_a_docstring():
-    texts = {path: path.read_text(encoding="utf-8") for path in MODULES}
-    assert [path for path, text in texts.items() if len(text.splitlines()) > MAX_LINES] == []
-    assert [path for path, text in texts.items() if not ast.get_docstring(ast.parse(text))] == []
-
-
-def test_the_root_has_at_most_eleven_entries_beside_airflows_folders():
-    entries = {path.name for path in ROOT.iterdir() if not path.name.startswith("__")}
-    assert entries >= {"hooks", "operators", "sensors", "triggers", "py.typed"}
-    assert len(entries - {"hooks", "operators", "sensors", "triggers", "py.typed"}) <= 11
 
 
 def test_the_top_level_imports_nothing():
@@ -80,60 +63,6 @@ def test_public_names(module):
 )
 def test_classes_that_databases_name_are_not_moved(module, name):
     assert getattr(importlib.import_module(f"{PACKAGE}.{module}"), name).__module__ == f"{PACKAGE}.{module}"
-
-
-def test_no_signature_shows_an_ellipsis():
-    for module, names in PUBLIC.items():
-        for name in names.split():
-            public = getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
-            members = [public, *(vars(public).values() if inspect.isclass(public) else ())]
-            for member in filter(inspect.isfunction, members):
-                defaults = [parameter.default for parameter in inspect.signature(member).parameters.values()]
-                assert not any(default is ... for default in defaults), member
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "expected"),
-    [
-        ("hooks.loanauth", "LoanAuthHook", {"loanauth_conn_id": "loanauth_default", "method": None}),
-        ("hooks.loanauth", "LoanAuthHook.authen_jwt", {}),
-        ("hooks.loanauth", "LoanAuthHook.authen_los", {}),
-        ("hooks.loanauth", "LoanAuthHook.ppe_api_secret", {}),
-        ("hooks.loanauth", "LoanAuthHook.authenticate", {"method": None}),
-        ("hooks.loanauth", "LoanAuthHook.get_credential", {"method": None}),
-        ("hooks.loanauth", "LoanAuthHook.get_conn", {}),
-        ("hooks.loanauth", "LoanAuthHook.test_connection", {}),
-        (
-            "sensors.loanauth",
-            "LoanAuthSensor.__init__",
-            {"loanauth_conn_id": "loanauth_default", "method": None, "seal": True, "deferrable": False},
-        ),
-        ("triggers.loanauth", "ServiceReadyTrigger.__init__", {"deadline": None, "proxy": None}),
-        ("hooks.loanauth", "LoanAuthHook.get_plaintext", {"method": None}),
-        ("hooks.loanauth", "LoanAuthHook.aget_credential", {"method": None}),
-        ("auth", "LoanAuth.__init__", {"min_ttl": 60}),
-        ("check", "check_connection", {"method": None, "login": False}),
-        ("auth", "LoanAuth.from_connection", {"conn_id": "loanauth_default", "method": None, "min_ttl": 60}),
-        ("auth.httpx", "LoanAuth.__init__", {"min_ttl": 60}),
-        (
-            "operators.loanauth",
-            "LoanAuthOperator.__init__",
-            {"loanauth_conn_id": "loanauth_default", "method": None, "seal": True},
-        ),
-    ],
-)
-def test_public_signatures(module, name, expected):
-    found = importlib.import_module(f"{PACKAGE}.{module}")
-    for part in name.split("."):
-        found = getattr(found, part)
-    parameters = inspect.signature(inspect.unwrap(found)).parameters
-    assert {key: parameters[key].default for key in expected} == expected
-
-
-def test_versions_agree():
-    assert metadata.version("airflow-provider-loanauth") == airflow_provider_loanauth.__version__
-    info = importlib.import_module(f"{PACKAGE}.get_provider_info").get_provider_info()
-    assert info["versions"][0] == airflow_provider_loanauth.__version__
 
 
 # --- the modules that an import loads

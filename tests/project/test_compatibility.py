@@ -240,12 +240,3 @@ def test_the_docs_list_every_public_name():
     for module in NOT_PUBLIC:
         del public[f"{PACKAGE.name}.{module}"]
     assert documented == public
-
-
-@pytest.mark.parametrize("airflow", PAIRS)
-def test_pins_include_the_release_and_no_url(airflow):
-    wanted = (CONSTRAINTS / f"airflow-{airflow}.in").read_text()
-    pins = (CONSTRAINTS / f"airflow-{airflow}.txt").read_text()
-    assert re.search(r"^apache-airflow==(.+)$", wanted, re.MULTILINE)[0] in pins.splitlines()
-    assert "://" not in pins
-    assert "--index" not in pins

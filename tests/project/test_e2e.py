@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e import servers
 from e2e.batch import TASKS, Result
 from e2e.cluster import CeleryAirflow
-from e2e.servers import PostgreSQL, Redis, missing_servers
+from e2e.servers import PostgreSQL, Redis
 from scripts.programs import Programs
 
 #: Starts a program with a process group of its own, as Airflow starts a task, and writes its process id to a file.
@@ -43,18 +42,6 @@ def test_no_process_of_a_program_is_left(tmp_path, kill):
             assert not runs(task)
             assert program.wait(60) == -9
     assert not runs(task)
-
-
-def test_missing_servers_are_named_with_their_packages(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(servers, "DEBIAN_POSTGRESQL", tmp_path)
-    message = missing_servers()
-    assert "PostgreSQL (package postgresql)" in message
-    assert "Redis (package redis-server)" in message
-    for program in (tmp_path / "redis-server", tmp_path / "15" / "bin" / "postgres"):
-        program.parent.mkdir(parents=True, exist_ok=True)
-        program.touch(mode=0o755)
-    assert missing_servers() == ""
 
 
 @pytest.mark.parametrize("version", ["2.11", "3.3"])
@@ -98,10 +85,3 @@ def test_a_batch_with_one_login_for_each_lifetime_has_no_problem():
 def test_each_wrong_number_of_a_batch_is_a_problem(changed, problem):
     (found,) = result(**changed).problems()
     assert found.startswith(problem)
-
-
-def test_what_a_scenario_expects_is_no_problem():
-    assert result(logins=[0.0, 40.0, 40.5]).problems(max_extra=1) == []
-    failed = result(states=[("failed", TASKS)], logins=[0.0], rejected=1)
-    assert failed.problems(logins=1, rejected=1, may_fail=True) == []
-    assert result(rejected=0).problems(rejected=1)

@@ -100,19 +100,6 @@ def test_a_wheel_that_an_index_or_a_user_could_not_use_is_rejected(distribution,
         check_dist.check_metadata(changed(wheel, tmp_path, **wrong))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("[a](docs/a.md), ![b](docs/b.png) and [c](#heading)", ["docs/a.md", "docs/b.png", "#heading"]),
-        ("| [a](a.md) |\n|---|\n| [b][1] |\n\n[1]: b.md", ["a.md", "b.md"]),
-        ('<img src="docs/a.svg" alt="A">\n\nText with <a href=b.md>b</a>', ["docs/a.svg", "b.md"]),
-        ("[a](https://lender.example/a), <mailto:pat@lender.example>, `[b](b.md)`\n```\n[c](c.md)\n```", []),
-    ],
-)
-def test_links_that_an_index_cannot_follow(text, expected):
-    assert check_dist.relative_links(text) == expected
-
-
 def test_the_description_is_the_readme_with_the_text_of_its_links(distribution, wheel):
     description = metadata(wheel)[1].partition("\n\n")[2]
     readme = (distribution.project / "README.md").read_text(encoding="utf-8")
@@ -137,15 +124,6 @@ def test_the_sdist_alone_builds_the_same_bytes_again(distribution, dist, tmp_pat
     time = int((sources / "pyproject.toml").stat().st_mtime)
     build(sources, tmp_path / "rebuilt", SOURCE_DATE_EPOCH=str(time))
     assert differences(dist, tmp_path / "rebuilt") == []
-
-
-def test_the_sdist_of_the_provider_contains_the_sandbox():
-    assert {f"sandbox/{name}" for name in SANDBOX.sources()} <= PROVIDER.files("sandbox")
-
-
-def test_a_distribution_that_was_not_built_is_reported(distribution, tmp_path):
-    with pytest.raises(check_dist.DistError, match=f"contains 0 files .* of {distribution.name}"):
-        distribution.built(tmp_path, "*.whl")
 
 
 def test_one_version_everywhere():

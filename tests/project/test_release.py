@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 from datetime import date
 
@@ -96,24 +95,6 @@ def test_a_release_has_an_annotated_tag_on_head_and_no_changes(repository):
     assert "v1.2.3 is on another commit than HEAD: git checkout v1.2.3" in unmet(repository)[0]
 
 
-def test_all_unmet_conditions_are_reported_at_once(repository):
-    repository.commit(sources(heading="[1.2.3] - unreleased"))
-    (repository.root / "more.txt").touch()
-    with pytest.raises(DistError, match=r"(?s)not ready for the release of 1\.2\.3:.*a date.*work tree.*no tag"):
-        release.release(CONSTRAINTS, rehearsal=False)
-
-
-def test_build_tools_have_their_pinned_versions(tmp_path, monkeypatch):
-    pins = {"hatchling": "1.2", "hatch-fancy-pypi-readme": "3.4"}
-    constraints = tmp_path / "pins.txt"
-    constraints.write_text("".join(f"{name}=={version}\n    # via nothing\n" for name, version in pins.items()))
-    monkeypatch.setattr(release.metadata, "version", pins.copy().get)
-    release.check_build_tools(constraints)
-    constraints.write_text(constraints.read_text().replace("3.4", "3.5"))
-    with pytest.raises(DistError, match=r"hatch-fancy-pypi-readme 3\.4 is installed, but .*pins\.txt pins 3\.5"):
-        release.check_build_tools(constraints)
-
-
 @pytest.fixture
 def made(monkeypatch):
     """Make one file instead of the files of a release. Its text is the value of ``text``, or an error to raise."""
@@ -166,15 +147,6 @@ def test_a_failed_or_interrupted_run_leaves_nothing(repository, made, error):
     assert not any((repository.root / "build").iterdir())
 
 
-def test_a_signal_interrupts_the_run_once(monkeypatch):
-    handlers = {}
-    monkeypatch.setattr(release.signal, "signal", handlers.__setitem__)
-    with pytest.raises(SystemExit) as caught:
-        release.stop(signal.SIGTERM, None)
-    assert caught.value.code == 143
-    assert handlers == dict.fromkeys([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], signal.SIG_IGN)
-
-
 def test_the_checksums_can_be_verified(tmp_path):
     for name in ("b.whl", "a.tar.gz"):
         (tmp_path / name).write_text(name)
@@ -184,12 +156,3 @@ def test_the_checksums_can_be_verified(tmp_path):
     assert done.stdout == "a.tar.gz: OK\nb.whl: OK\n"
     (tmp_path / "b.whl").write_text("changed")
     assert subprocess.run(verify, cwd=tmp_path, capture_output=True, check=False).returncode == 1
-
-
-def test_the_page_names_the_files_and_the_command_for_the_tag(repository):
-    page = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"git tag .*", "\n".join(unmet(repository)))
-    assert command.replace("1.2.3", "X.Y.Z") in page
-    for distribution in release.DISTRIBUTIONS:
-        for suffix in ("-X.Y.Z-py3-none-any.whl", "-X.Y.Z.tar.gz", "-X.Y.Z.cdx.json"):
-            assert f"`{distribution.package}{suffix}`" in page
