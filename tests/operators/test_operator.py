@@ -76,9 +76,3 @@ def test_a_rejection_is_raised_unchanged(connection, sandbox):
     with pytest.raises(RejectedError):
         operator().execute({})
     assert sandbox.counters().token == 1
-
-
-def test_the_method_of_the_task_overrides_the_connections(connection, sandbox, define):
-    [_, los, _] = sandbox.connections().values()
-    define("tenant_a", los)
-    assert operator(loanauth_conn_id="tenant_a", method="los").execute({}).method == "los"

@@ -43,14 +43,14 @@ def response(status, headers=b"", body=b""):
 # --- responses
 
 
-@pytest.mark.parametrize("status", [200, 204, 302, 307, 400, 401, 404, 407, 409, 428, 430, 499])
+@pytest.mark.parametrize("status", [200, 302, 407, 409, 428, 430, 499])
 def test_a_response_counts_as_reachable(status, loopback):
     loopback.responses.append(response(status, b"Location: /elsewhere\r\n"))
     assert is_reachable(loopback.url, TIMEOUT) is True
     assert len(loopback.requests) == 1
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 503, 599])
+@pytest.mark.parametrize("status", [408, 429, 500, 599])
 def test_408_429_and_5xx_count_as_unavailable(status, loopback):
     loopback.responses += [response(status, b"Retry-After: 0\r\n"), response(status)]
     assert is_reachable(loopback.url, TIMEOUT) is False

@@ -45,16 +45,7 @@ def max_per_second(events):
 
 @pytest.mark.parametrize("parameter", ["address", "proxy"])
 @pytest.mark.parametrize(
-    "url",
-    [
-        "https://user:made-up-password@lender.example",
-        "https://user@lender.example",
-        "https://@lender.example",
-        "ftp://lender.example",
-        "lender.example",
-        "https://",
-        "",
-    ],
+    "url", ["https://user:made-up-password@lender.example", "https://@lender.example", "ftp://lender.example", ""]
 )
 def test_an_invalid_url_or_one_with_user_information_is_rejected(url, parameter):
     message = f"^The {parameter} of a ServiceReadyTrigger must be an http or https address without user information"
