@@ -197,11 +197,8 @@ def show_xcom(runs: list[Run], key: str, ready: dict[str, Any]) -> list[str]:
         secrets[f"the credential of {run.dag_id}"] = secret
     files = [file for run in runs for file in (*run.home.glob("airflow.db*"), run.log)]
     leaks = find_leaks(secrets, files)
-    print_line()
-    print_line(
-        "  Searched the databases and the logs of the runs for these credentials, unencrypted, and for the secrets"
-    )
-    print_line(f"  of the Connections: as plain text, percent-encoded and in Base64. Found: {len(leaks) or 'none'}.")
+    print_line("\n  Searched databases and logs for these credentials, unencrypted, and secrets of the Connections:")
+    print_line(f"  as plain text, percent-encoded and in Base64. Found: {len(leaks) or 'none'}.")
     return leaks
 
 
@@ -280,9 +277,7 @@ def main() -> int:
     for problem in problems:
         print_line(f"\nFAILED: {problem}")
     if not problems:
-        print_line(
-            f"Done in {time.monotonic() - started:.0f} s: every loan priced, one authentication for each DAG run."
-        )
+        print_line(f"Done in {time.monotonic() - started:.0f} s: every loan priced, one login for each DAG run.")
     return 1 if problems else 0
 
 
