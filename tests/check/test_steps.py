@@ -376,11 +376,19 @@ def test_a_port_that_does_not_accept(check, sandbox, monkeypatch):
     assert step(report, "tcp").message.startswith(
         f"127.0.0.1 (the service) does not accept a connection on port {port} (Connection refused)."
     )
-    # Packets are dropped.
-    monkeypatch.setattr(socket.socket, "connect", lambda *_: (_ for _ in ()).throw(TimeoutError("timed out")))
+    # Packets are dropped. Each address has its share of the time.
+    timeouts, look_up = [], socket.getaddrinfo
+
+    def connect(self, address):
+        timeouts.append(self.gettimeout())
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: look_up(*arguments, **options) * 2)
+    monkeypatch.setattr(socket.socket, "connect", connect)
     report = check(connection_of(sandbox))
     assert (results(report), report.exit_code) == (outcomes("tcp", proxy="ok"), 2)
     assert "(no response within 5 s)" in step(report, "tcp").message
+    assert timeouts == [2.5, 2.5]
 
 
 HANDSHAKE = b"\x16\x03\x03\x40\x00"  # begins a TLS record of 16 KiB
@@ -468,13 +476,14 @@ def test_a_proxy_that_rejects_its_password(check, sandbox):
 @pytest.mark.parametrize(
     ("response", "words", "status"),
     [
-        (b"HTTP/1.1 403 Forbidden\r\n\r\n", "It responded with 403: ask who runs it to allow 127.0.0.1.", 403),
+        (b"HTTP/1.1 403 Forbidden\r\n\r\n", "It responded with 403: ask who runs it to allow lender.example.", 403),
         (None, "It did not respond: ask who runs it", None),
     ],
 )
 def test_a_proxy_that_opens_no_tunnel(check, sandbox, loopback, response, words, status):
     loopback.responses = [response]
-    report = check(connection_of(sandbox, proxy=loopback.url))
+    report = check(connection_of(sandbox, url="https://lender.example", proxy=loopback.url))
+    assert loopback.requests == [b"CONNECT lender.example:443 HTTP/1.1\r\nHost: lender.example:443\r\n\r\n"]
     assert (results(report), report.exit_code) == (outcomes("proxy"), 2)
     assert words in step(report, "proxy").message
     assert step(report, "proxy").details["status"] == status
