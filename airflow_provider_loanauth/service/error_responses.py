@@ -102,11 +102,8 @@ def raise_for_status(
 
 
 def _code_of(document: Any) -> str | None:
-    """
-    Return the code of RFC 6749 §5.2 in an error response. It means a rejection under any status.
-
-    A gateway may replace the status of the service, and a rejected password must not be sent again.
-    """
+    """Return the code of RFC 6749 §5.2 in an error response. It means a rejection under any status."""
+    # A gateway may replace the status of the service, and a rejected password must not be sent again.
     error = document.get("error") if isinstance(document, dict) else None
     return error if isinstance(error, str) and error in CAUSES_BY_CODE else None
 

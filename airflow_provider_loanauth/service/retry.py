@@ -34,20 +34,16 @@ def call_with_retries(
             return attempt()
         except UnavailableError as error:
             failure = error
-        wait = _seconds_to_wait(number, failure.retry_after)
+        # Exponential with full jitter: up to 1 s, 2 s, 4 s …
+        wait = random.uniform(0, 2.0 ** (number - 1))  # noqa: S311 - not for cryptography
+        if failure.retry_after is not None:
+            # A little longer than requested, so that not all clients retry at the same moment.
+            wait = failure.retry_after + random.uniform(0, 1)  # noqa: S311
         if number == max_attempts or time.monotonic() - started + wait >= MAX_SECONDS:
             raise _given_up(failure, sent, max_attempts)
         log_retry("Attempt %d of %d failed: %s Retrying in %.1f s.", number, max_attempts, _as_sentence(failure), wait)
         sleep(wait)
         number += 1
-
-
-def _seconds_to_wait(number: int, retry_after: float | None) -> float:
-    if retry_after is not None:
-        # A little longer than requested, so that not all clients retry at the same moment.
-        return retry_after + random.uniform(0, 1)  # noqa: S311 - not for cryptography
-    # Exponential with full jitter: up to 1 s, 2 s, 4 s …
-    return random.uniform(0, 2.0 ** (number - 1))  # noqa: S311
 
 
 def _given_up(failure: UnavailableError, sent: int, max_attempts: int) -> UnavailableError:
