@@ -29,7 +29,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-TIMEOUT = 30_000  # milliseconds for each action on a page
+TIMEOUT = 120_000  # milliseconds for each action on a page
 RUN_TIMEOUT = 240_000  # milliseconds for a DAG run
 STANDARD_FIELDS = {"description", "host", "login", "password", "port"}
 SIZE = {"width": 1200, "height": 720}

@@ -63,6 +63,7 @@ class CeleryAirflow(Airflow):
             "AIRFLOW__CORE__HOSTNAME_CALLABLE": f"{__name__}.hostname",
             "AIRFLOW__SECRETS__BACKEND": "e2e.asked.AskedSecrets",
             "AIRFLOW__WORKERS__SECRETS_BACKEND": "e2e.asked.AskedSecrets",
+            "AIRFLOW__SCHEDULER__NUM_STUCK_IN_QUEUED_RETRIES": "10",
             "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "60",
             "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT_CHECK_INTERVAL": "5",
         }

@@ -111,7 +111,8 @@ class Scenarios:
     def killed_claimant(self, run_id: str) -> list[str]:
         """Kill the worker of the task that logs in, before it has the response."""
         issued = self.batches.recorder.issued_at
-        host = self._host_of_second_login(run_id)
+        self._wait_for_second_login(run_id)
+        host = self._host_that_logs_in(run_id)
         killed = time.time()
         self.airflow.kill_worker(self.batches.programs, host)
         self.batches.sandbox.clear_faults()
@@ -167,7 +168,7 @@ class Scenarios:
 
     def deleted_variables(self, run_id: str) -> list[str]:
         """Delete the Variables before the token expires, and while a task logs in."""
-        self._host_of_second_login(run_id, before=self.batches.delete_variables)
+        self._wait_for_second_login(run_id, before=self.batches.delete_variables)
         self.batches.delete_variables()
         self.batches.sandbox.clear_faults()
         # Without its claim, the task that logs in is not the only one.
@@ -181,13 +182,16 @@ class Scenarios:
         self.batches.wait_until("a login", lambda: bool(issued))
         self._wait_until(issued[0] + 0.85 * LIFETIME)
 
-    def _host_of_second_login(self, run_id: str, before: Callable[[], None] = lambda: None) -> str:
-        """Start a batch, and wait until its second login has reached the service; return the host of the task."""
+    def _wait_for_second_login(self, run_id: str, before: Callable[[], None] = lambda: None) -> None:
+        """Start a batch, and wait until its second login has reached the service; do something just before."""
         self._start_and_wait(run_id)
         before()
         self.batches.sandbox.set_fault("latency", where="token", seconds=LOGIN_SECONDS)
         issued = self.batches.recorder.issued_at
         self.batches.wait_until("a second login", lambda: len(issued) > 1)
+
+    def _host_that_logs_in(self, run_id: str) -> str:
+        """Return the host of the task that has claimed the login."""
         (who,) = [claim["by"] for key, claim in self.batches.variables().items() if key.startswith("loanauth.claim.")]
         print(f"  {who} logs in", flush=True)
         dag_id, _, task = who.partition(" on ")[0].partition(".")
