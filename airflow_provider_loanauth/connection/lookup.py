@@ -49,7 +49,7 @@ def read_connection(get: Callable[[str], Any], conn_id: str, *, show_id: bool = 
         raise LoanAuthError(
             "Airflow did not find a connection with this id: define it in the UI, in AIRFLOW_CONN_..., or in a secrets "
             "backend. If it is defined, its secrets backend or Airflow's API server may be unavailable: try again.",
-            conn_id=conn_id if show_id or conn_id == DEFAULT_CONN_ID else _abbreviated(str(conn_id)),
+            conn_id=conn_id if show_id or conn_id == DEFAULT_CONN_ID else _abbreviated(conn_id),
         ) from None
     except (AirflowException, ValueError, InvalidToken) as error:
         # The text of the error is not used, because it may contain the URI with its password.
@@ -74,8 +74,10 @@ def get_from_task_or_database(conn_id: str) -> Any:
         return import_module("airflow.models.connection").Connection.get_connection_from_secrets(conn_id)
 
 
-def _abbreviated(conn_id: str) -> str:
+def _abbreviated(conn_id: Any) -> str:
     """Return the start and the length of an id: enough to find a misspelling."""
+    if not isinstance(conn_id, str):
+        return f"not text but {type(conn_id).__name__}"
     return f"{conn_id[: min(MAX_ID_START, len(conn_id) // 4)]}… ({len(conn_id)} characters)"
 
 
