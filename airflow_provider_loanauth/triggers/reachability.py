@@ -45,7 +45,7 @@ async def _request(address: str, proxy: str | None) -> int:
     # httpx looks a name up in the event loop's pool of threads, where lookups that hang would starve other triggers.
     # Nothing can interrupt a lookup, so the first one has a thread of its own, and there is one at most for an address.
     if (address, proxy) in _LOOKUPS:
-        raise TimeoutError
+        raise asyncio.TimeoutError
     await run_in_thread(partial(_look_up, address, proxy), name=f"lookup for {address}")
     async with AsyncExitStack() as stack:
 
