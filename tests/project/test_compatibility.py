@@ -229,7 +229,7 @@ def public_names():
 
 
 #: Modules with `__all__` that are for Airflow or for other modules.
-NOT_PUBLIC = {"_compat", "auth.requests", "get_provider_info", "plugin"}
+NOT_PUBLIC = {"auth.requests", "get_provider_info", "plugin"}
 
 
 def test_the_docs_list_every_public_name():

@@ -52,6 +52,7 @@ class Loopback:
             connection.settimeout(TIMEOUT)
             with connection:
                 try:
+                    connection.getpeername()  # If the client has gone, ssl would leave the socket open.
                     with self._accept(connection, self._stopped) as stream:
                         self.requests.append(read_request(stream))
                         response = self.responses.pop(0) if self.responses else None
