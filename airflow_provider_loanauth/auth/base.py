@@ -15,7 +15,7 @@ from airflow_provider_loanauth.redaction import sanitize_exceptions
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from airflow_provider_loanauth.auth.refresh import CredentialProvider
+    from airflow_provider_loanauth.auth.credential_source import CredentialProvider
     from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.service.client import Client
 
@@ -47,9 +47,7 @@ class BaseLoanAuth:
     :raises ValueError: ``min_ttl`` is negative
     """
 
-    _client: Client | None
-    _guard: OriginGuard
-    _arguments: dict[str, Any]
+    _client: Client | None = None
 
     @sanitize_exceptions
     def __init__(
@@ -61,14 +59,7 @@ class BaseLoanAuth:
         company_header: str = COMPANY_HEADER,
     ) -> None:
         check_credential(credential, "LoanAuth")
-        self._set_up(
-            credential=credential,
-            conn_id=credential.conn_id,
-            method=credential.method,
-            min_ttl=min_ttl,
-            secret_header=secret_header,
-            company_header=company_header,
-        )
+        self._set_up(credential.conn_id, credential.method, credential, min_ttl, secret_header, company_header)
 
     @classmethod
     @sanitize_exceptions
@@ -96,56 +87,43 @@ class BaseLoanAuth:
             raise TypeError(f"LoanAuth.from_connection was given {given.__name__} instead of a connection id.")
         if not conn_id:
             raise ValueError("LoanAuth.from_connection was given an empty connection id.")
-        self = cls.__new__(cls)
-        self._set_up(
-            credential=None,
-            conn_id=conn_id,
-            method=method,
-            min_ttl=min_ttl,
-            secret_header=secret_header,
-            company_header=company_header,
-        )
-        return self
+        return cls._make(conn_id, method, None, min_ttl, secret_header, company_header)
 
     @classmethod
     def from_client(cls, client: Client, credential: AccessToken | ApiSecret | None = None) -> Self:
         """Return an object that uses the client of a hook."""
-        self = cls.__new__(cls)
-        self._set_up(
-            credential=credential,
-            conn_id=client.conn_id,
-            method=client.method,
-            min_ttl=MIN_TTL,
-            secret_header=SECRET_HEADER,
-            company_header=COMPANY_HEADER,
-        )
+        self = cls._make(client.conn_id, client.method, credential, MIN_TTL, SECRET_HEADER, COMPANY_HEADER)
         self._client = client
         return self
 
-    def _set_up(self, **arguments: Any) -> None:
-        min_ttl = arguments["min_ttl"]
+    @classmethod
+    def _make(cls, *arguments: Any) -> Self:
+        self = cls.__new__(cls)
+        self._set_up(*arguments)
+        return self
+
+    def _set_up(self, *arguments: Any) -> None:
+        conn_id, method, credential, min_ttl, *headers = arguments
         if isinstance(min_ttl, bool) or not isinstance(min_ttl, (int, float)):
             raise TypeError("min_ttl must be a number of seconds, 0 or greater.")
         if not min_ttl >= 0:
             raise ValueError("min_ttl must be a number of seconds, 0 or greater.")
-        self._arguments = arguments
-        self._client = None
-        self._guard = OriginGuard(secret_header=arguments["secret_header"], company_header=arguments["company_header"])
+        self._arguments, self._source = arguments, (conn_id, method, credential, min_ttl)
+        self._guard = OriginGuard(*headers)
 
     @cached_property
     def _provider(self) -> CredentialProvider:
         # Imported when a task runs, because DAG parsing does not need it.
-        from airflow_provider_loanauth.auth.refresh import CredentialProvider
+        from airflow_provider_loanauth.auth.credential_source import CredentialProvider
 
-        names = ("conn_id", "method", "credential", "min_ttl")
-        return CredentialProvider(client=self._client, **{name: self._arguments[name] for name in names})
+        return CredentialProvider(*self._source, client=self._client)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(NOT_DEFERRABLE if name == "__qualname__" else name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Locks cannot be pickled, but the arguments can. A credential among them stays sealed.
-        return _unpickle, (type(self), self._arguments)
+        return type(self)._make, self._arguments
 
 
 def check_credential(credential: Any, receiver: str) -> None:
@@ -169,9 +147,3 @@ def check_credential(credential: Any, receiver: str) -> None:
         "task id right in xcom_pull? A task in a group has the id group.task. As auth_type of an HTTP hook or "
         'operator, use LoanAuth.from_task("task id").'
     )
-
-
-def _unpickle(cls: type[BaseLoanAuth], arguments: dict[str, Any]) -> BaseLoanAuth:
-    self = cls.__new__(cls)
-    self._set_up(**arguments)
-    return self

@@ -8,7 +8,6 @@ import logging
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NoReturn
-from weakref import WeakKeyDictionary
 
 import httpx
 
@@ -43,11 +42,10 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
     Parameters and errors are those of :class:`airflow_provider_loanauth.auth.LoanAuth`.
     """
 
-    _refreshes: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[ActiveCredential]]
-
-    def _set_up(self, **arguments: Any) -> None:
-        super()._set_up(**arguments)
-        self._refreshes = WeakKeyDictionary()
+    def _set_up(self, *arguments: Any) -> None:
+        super()._set_up(*arguments)
+        #: The refresh for all coroutines of an event loop.
+        self._refreshes: dict[asyncio.AbstractEventLoop, asyncio.Task[ActiveCredential]] = {}
 
     def __call__(self, *_: Any) -> NoReturn:
         """
@@ -69,34 +67,32 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         """
         self._guard.bind(str(request.url))
         credential = self._provider.get()
-        self._add_redirect_check(request)
-        rewind = _rewinder(request.stream)
+        self._add_redirect_check(request, _ignore)
+        rewind, retries = _rewinder(request.stream), 0
         response = yield self._apply(request, credential)
-        for retries_left in range(MAX_RETRIES, -1, -1):
-            if not credential.should_refresh_on(response.status_code) or not retries_left:
-                break
+        while credential.should_refresh_on(response.status_code) and retries < MAX_RETRIES:
             rejected, credential = credential, self._provider.refresh(credential)
             if credential is rejected:
                 break
             rewind()
             response = yield self._apply(request, credential)
+            retries += 1
         _log_if_unauthorized(response)
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Do the same as :meth:`sync_auth_flow` without blocking the event loop; parameters and errors are the same."""
         self._guard.bind(str(request.url))
         credential = self._provider.get_cached() or await self._aget(None)
-        self._add_async_redirect_check(request)
-        rewind = _rewinder(request.stream)
+        self._add_redirect_check(request, _aignore)
+        rewind, retries = _rewinder(request.stream), 0
         response = yield self._apply(request, credential)
-        for retries_left in range(MAX_RETRIES, -1, -1):
-            if not credential.should_refresh_on(response.status_code) or not retries_left:
-                break
+        while credential.should_refresh_on(response.status_code) and retries < MAX_RETRIES:
             rejected, credential = credential, await self._aget(credential)
             if credential is rejected:
                 break
             rewind()
             response = yield self._apply(request, credential)
+            retries += 1
         _log_if_unauthorized(response)
 
     async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
@@ -107,31 +103,29 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         thousands of threads.
         """
         loop = asyncio.get_running_loop()
-        is_mine = False
         while True:
             cached = self._provider.get_cached()
             if cached is not None and cached is not rejected:
                 return cached
-            refresh = self._refreshes.get(loop)
-            if refresh is None:
-                is_mine = True
+            refresh, is_mine = self._refreshes.get(loop), False
+            if refresh is None or refresh.done():
                 get = self._provider.get if rejected is None else partial(self._provider.refresh, rejected)
-                refresh = self._refreshes[loop] = loop.create_task(run_in_thread(get))
+                refresh, is_mine = loop.create_task(run_in_thread(get)), True
+                self._refreshes[loop] = refresh
                 refresh.add_done_callback(partial(self._finish_refresh, loop))
-            # asyncio.wait() does not cancel the task if this coroutine is cancelled: others wait for it too.
-            await asyncio.wait([refresh])
-            if refresh.cancelled():
-                raise asyncio.CancelledError
-            error = refresh.exception()
-            if error is not None:
+            try:
+                # A coroutine that is cancelled does not cancel the refresh, for which others wait.
+                credential = await asyncio.shield(refresh)
+            except LoanAuthError as error:
                 # A copy: one exception raised in many coroutines would collect all their tracebacks.
-                raise copy.copy(error) if isinstance(error, LoanAuthError) else error
+                raise copy.copy(error) from None
             # The refresh of another coroutine may return what this one cannot use. Its own may too: see refresh().
-            if is_mine or refresh.result() is not rejected:
-                return refresh.result()
+            if is_mine or credential is not rejected:
+                return credential
 
     def _finish_refresh(self, loop: asyncio.AbstractEventLoop, refresh: asyncio.Task[ActiveCredential]) -> None:
-        del self._refreshes[loop]
+        if self._refreshes.get(loop) is refresh:
+            del self._refreshes[loop]
         if not refresh.cancelled():
             # asyncio logs an exception that is never retrieved, and all waiting coroutines may have been cancelled.
             refresh.exception()
@@ -141,40 +135,24 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         self._guard.apply(request.headers, credential)
         return request
 
-    def _add_redirect_check(self, request: httpx.Request) -> None:
+    def _add_redirect_check(self, request: httpx.Request, otherwise: Callable[..., Any]) -> None:
         """
         Stop a redirected request before its headers are sent to a different origin.
 
         On such a redirect, ``httpx`` removes only ``Authorization``, and it does not call an ``Auth``. It calls the
-        ``trace`` extension before it sends the headers of each request.
+        ``trace`` extension before it sends the headers of each request, and awaits the result in asynchronous clients.
         """
-        inner = request.extensions.get("trace")
+        inner = request.extensions.get("trace") or otherwise
 
-        def trace(event: str, info: Mapping[str, Any]) -> None:
+        def trace(event: str, info: Mapping[str, Any]) -> Any:
             self._check_origin(event, info)
-            if inner is not None:
-                inner(event, info)
-
-        request.extensions = {**request.extensions, "trace": trace}
-
-    def _add_async_redirect_check(self, request: httpx.Request) -> None:
-        """Do the same as :meth:`_add_redirect_check` for asynchronous transports, which need a coroutine function."""
-        inner = request.extensions.get("trace")
-
-        async def trace(event: str, info: Mapping[str, Any]) -> None:
-            self._check_origin(event, info)
-            if inner is not None:
-                await inner(event, info)
+            return inner(event, info)
 
         request.extensions = {**request.extensions, "trace": trace}
 
     @sanitize_exceptions
     def _check_origin(self, event: str, info: Mapping[str, Any]) -> None:
-        """
-        Check the origin of a request whose headers are about to be sent.
-
-        :raises LoanAuthError: the request has a different origin than the first one
-        """
+        """Check the origin of a request whose headers are about to be sent."""
         if not event.endswith("send_request_headers.started") or info["request"].method == b"CONNECT":
             return
         url = info["request"].url
@@ -192,6 +170,14 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             )
 
 
+def _ignore(event: str, info: Mapping[str, Any]) -> None:
+    """Trace nothing."""
+
+
+async def _aignore(event: str, info: Mapping[str, Any]) -> None:
+    """Trace nothing."""
+
+
 def _log_if_unauthorized(response: httpx.Response) -> None:
     if response.status_code == HTTPStatus.UNAUTHORIZED:
         _log.warning(STILL_UNAUTHORIZED, response.url.host)
@@ -199,26 +185,15 @@ def _log_if_unauthorized(response: httpx.Response) -> None:
 
 def _rewinder(stream: Any) -> Callable[[], Any]:
     """Return a function that rewinds a body. Call this before the body is first sent, to record its position."""
-    if isinstance(stream, httpx.ByteStream):
-        return lambda: None
-    # In forms, httpx rewinds seekable files itself.
+    # httpx rewinds the files of a form itself, and no other file.
     fields = getattr(stream, "fields", None)
+    files: list[Any] = [getattr(stream, "_stream", None)]
     if fields is not None:
-        files = [field.file for field in fields if hasattr(field, "file")]
-        if all(isinstance(file, (str, bytes)) or _is_seekable(file) for file in files):
-            return lambda: None
-    # If the body is a file, httpx wraps it and does not rewind it.
-    file: Any = getattr(stream, "_stream", None)
-    if _is_seekable(file):
-        return partial(file.seek, file.tell())
-    return _raise_not_replayable
-
-
-def _is_seekable(file: Any) -> bool:
-    try:
-        return bool(file.seekable())
-    except AttributeError:
-        return False
+        files = [getattr(field, "file", b"") for field in fields]
+    if not all(isinstance(file, (str, bytes)) or (hasattr(file, "seekable") and file.seekable()) for file in files):
+        return _raise_not_replayable
+    positions = [(file, file.tell()) for file in files if hasattr(file, "tell")]
+    return lambda: [file.seek(position) for file, position in positions]
 
 
 def _raise_not_replayable() -> NoReturn:

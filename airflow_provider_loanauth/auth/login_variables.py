@@ -16,6 +16,7 @@ import hashlib
 import hmac
 import json
 import re
+import secrets
 import socket
 import time
 from contextlib import suppress
@@ -40,14 +41,14 @@ if TYPE_CHECKING:
 DAY = 86_400.0
 
 #: Increased when the content of the two sealed values changes. A value of another format counts as none.
-FORMAT = 1
+FORMAT = 2
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _DESCRIPTIONS = {
     "login": "The last login with a loanauth Connection, sealed. Deleting it is safe and allows a new login.",
     "claim": "Which process is about to log in with a loanauth Connection. Deleting it is safe.",
-    "summary": "Who logged in last with a loanauth Connection, for people. Deleting it is safe.",
 }
+_SUMMARY = "Who logged in last with a loanauth Connection, for people. Deleting it is safe."
 _OTHER_SHAPE = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 
 
@@ -61,64 +62,60 @@ class LoginVariables:
     def __init__(self, settings: Settings) -> None:
         try:
             require_fernet()
+            self.values = _digest(settings)
         except SealError:
             raise NotSharedError("Airflow has no Fernet key") from None
-        try:
-            team = current_team()
         except AttributeError:
             raise NotSharedError("Airflow has several teams, and that of this process is not known") from None
-        name = summary_key(settings.method, settings.conn_id).removeprefix("loanauth.")
-        self.values = _digest(settings, team)
-        self._keys = {
-            "login": f"loanauth.login.{name}.{self.values}",
-            "claim": f"loanauth.claim.{name}.{self.values}",
-            "summary": f"loanauth.{name}",
-        }
-
-    @property
-    def login_key(self) -> str:
-        """Key of the last result, for messages."""
-        return self._keys["login"]
+        self._summary = summary_key(settings.method, settings.conn_id)
+        self.keys = _keys(self._summary, self.values)
 
     def read(self, kind: str) -> dict[str, Any]:
         """Return the content of the ``login`` or the ``claim``; empty if there is none that this reader can use."""
         try:
-            text = read_variable(self._keys[kind])
+            text = read_variable(self.keys[kind])
         except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
             raise _not_shared(error) from None
-        return _open(self._keys[kind], text)
+        return _open(self.keys[kind], text)
 
-    def write(self, kind: str, content: dict[str, Any], public: dict[str, Any]) -> bool:
-        """Write the ``login`` or the ``claim``; return False if another process did it at the same moment."""
-        key = self._keys[kind]
-        sealed = encrypt(json.dumps([FORMAT, key, content]))
+    def write(self, kind: str, content: dict[str, Any], **public: Any) -> str | None:
+        """
+        Write the ``login`` or the ``claim``, with ``public`` in plaintext too; return the id of what was written.
+
+        None: another process wrote it at the same moment.
+        """
+        key, now, number = self.keys[kind], time.time(), secrets.token_hex(8)
+        public = {"by": this_process(), "at": as_utc(now), **public}
+        sealed = encrypt(json.dumps([FORMAT, key, {**content, "id": number, "written_at": now, "public": public}]))
         try:
             write_variable(key, json.dumps({**public, "sealed": sealed}, indent=2), _DESCRIPTIONS[kind])
         except VariableConflictError:
-            return False
+            return None
         except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
             raise _not_shared(error) from None
-        return True
+        if kind == "login":
+            self._summarize(public, now)
+        return number
 
-    def summarize(self, public: dict[str, Any]) -> None:
+    def _summarize(self, public: dict[str, Any], now: float) -> None:
         """Write the readable Variable, and delete what was written for earlier values more than a day ago."""
-        key, now = self._keys["summary"], time.time()
+        # The login has succeeded, whatever happens here.
         with suppress(Exception):
-            rows = _rows(read_variable(key)) | {self.values: now}
-            for values, written_at in [*rows.items()]:
-                if now - written_at > DAY:
-                    for row in _row_keys(key, values):
-                        delete_variable(row)
-                    del rows[values]
-            write_variable(key, json.dumps({**public, "rows": rows}, indent=2), _DESCRIPTIONS["summary"])
+            rows = _rows(self._summary) | {self.values: now}
+            for values in [values for values, written_at in rows.items() if now - written_at > DAY]:
+                for key in _keys(self._summary, values).values():
+                    delete_variable(key)
+                del rows[values]
+            write_variable(self._summary, json.dumps({**public, "rows": rows}, indent=2), _SUMMARY)
 
 
 def forget(method: str, conn_id: str) -> None:
     """Delete all Variables of a Connection and method. Raises any error of Airflow."""
-    key = summary_key(method, conn_id)
-    for row in [row for values in _rows(read_variable(key)) for row in _row_keys(key, values)]:
-        delete_variable(row)
-    delete_variable(key)
+    summary = summary_key(method, conn_id)
+    for values in _rows(summary):
+        for key in _keys(summary, values).values():
+            delete_variable(key)
+    delete_variable(summary)
 
 
 def end_rejection(settings: Settings) -> None:
@@ -128,7 +125,7 @@ def end_rejection(settings: Settings) -> None:
     Where this process has no access to Airflow's database, nothing happens.
     """
     with suppress(Exception):
-        values = _digest(settings, current_team())
+        values = _digest(settings)
         for key in list_variables(f"loanauth.login.{settings.method}."):
             if key.endswith(f".{values}") and _open(key, read_variable(key)).get("error"):
                 delete_variable(key)
@@ -137,19 +134,8 @@ def end_rejection(settings: Settings) -> None:
 def describe_login(settings: Settings) -> dict[str, str]:
     """Return who sent these values last, when, and the expiry or the error; empty if nobody has. No secret is in it."""
     variables = LoginVariables(settings)
-    with suppress(*_OTHER_SHAPE):
-        result = variables.read("login")
-        error, credential = result["error"] or {}, result["credential"] or {}
-        described = {
-            "by": result["by"],
-            "at": as_utc(result["at"]),
-            "variable": variables.login_key,
-            "expires_at": None if error else credential["expires_at"],
-            "error": error.get("type"),
-            "until": as_utc(result["at"] + error["seconds"]) if error else None,
-        }
-        return {name: str(value) for name, value in described.items() if value}
-    return {}
+    public: dict[str, str] = variables.read("login").get("public", {})
+    return {**public, "variable": variables.keys["login"]} if public else {}
 
 
 def summary_key(method: str, conn_id: str) -> str:
@@ -163,7 +149,7 @@ def this_process() -> str:
     task, host = current_task(), socket.gethostname()
     if task is None:
         return host
-    index = f"[{task.map_index}]" if (task.map_index or 0) >= 0 and task.map_index is not None else ""
+    index = f"[{task.map_index}]" if task.map_index is not None and task.map_index >= 0 else ""
     return f"{task.dag_id}.{task.task_id}{index} on {host}"
 
 
@@ -172,25 +158,27 @@ def as_utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, tz=timezone.utc).isoformat(timespec="seconds")
 
 
-def _digest(settings: Settings, team: str | None) -> str:
+def _digest(settings: Settings) -> str:
     """
     Return a digest of everything that is sent. Processes with other values, such as an old password, share nothing.
 
     It is keyed with the Fernet key, so that nobody can guess a weak password from it.
     """
     proxy = None if settings.proxy is None else dataclasses.astuple(settings.proxy)
-    sent = [team, proxy, settings.auth_url, settings.company_id, *dataclasses.astuple(settings.login)]
+    sent = [current_team(), proxy, settings.auth_url, settings.company_id, *dataclasses.astuple(settings.login)]
     # During a key rotation, the first key is the new one.
     key = conf.get("core", "fernet_key").partition(",")[0]
     return hmac.new(key.encode(), json.dumps(sent).encode(), "sha256").hexdigest()[:16]
 
 
-def _row_keys(key: str, values: str) -> list[str]:
-    name = key.removeprefix("loanauth.")
-    return [f"loanauth.{kind}.{name}.{values}" for kind in ("login", "claim")]
+def _keys(summary: str, values: str) -> dict[str, str]:
+    name = summary.removeprefix("loanauth.")
+    return {kind: f"loanauth.{kind}.{name}.{values}" for kind in _DESCRIPTIONS}
 
 
-def _rows(text: str | None) -> dict[str, float]:
+def _rows(summary: str) -> dict[str, float]:
+    """Return for which values there are rows, and when each was last written."""
+    text = read_variable(summary)
     with suppress(*_OTHER_SHAPE):
         return {str(values): float(at) for values, at in json.loads(text or "{}")["rows"].items()}
     return {}

@@ -30,12 +30,7 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 def origin_of(url: str) -> tuple[str, str, int]:
-    """
-    Return scheme, host and port of a URL (RFC 6454 §4).
-
-    :param url: an absolute URL
-    :raises ValueError: the URL is not an http or https URL
-    """
+    """Return scheme, host and port of a URL (RFC 6454 §4). Raises ValueError if it is not an http or https URL."""
     parts = urlsplit(url)
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
         raise ValueError("not an http or https address")
@@ -43,14 +38,9 @@ def origin_of(url: str) -> tuple[str, str, int]:
 
 
 class OriginGuard:
-    """
-    Restricts a credential to the first origin that it is used for.
+    """Restricts a credential to the first origin that it is used for."""
 
-    :param secret_header: name of the header for an API secret
-    :param company_header: name of the header for the company id, which is sent with an API secret
-    """
-
-    def __init__(self, *, secret_header: str = SECRET_HEADER, company_header: str = COMPANY_HEADER) -> None:
+    def __init__(self, secret_header: str = SECRET_HEADER, company_header: str = COMPANY_HEADER) -> None:
         self.secret_header = secret_header
         self.company_header = company_header
         self._origin: tuple[str, str, int] | None = None
@@ -58,13 +48,7 @@ class OriginGuard:
 
     @sanitize_exceptions
     def bind(self, url: str) -> None:
-        """
-        Bind to the origin of the first request; check the origin of each later request.
-
-        :param url: URL of a request
-        :raises LoanAuthError: the URL has a different origin, is not https (or http for a loopback address), or is no
-            URL
-        """
+        """Bind to the origin of the first request; check the origin of each later request."""
         try:
             origin = origin_of(url)
         except ValueError:
@@ -89,36 +73,21 @@ class OriginGuard:
             )
 
     def is_bound_to(self, url: str) -> bool:
-        """
-        Return whether a URL has the origin that this guard is bound to.
-
-        :param url: an absolute URL
-        """
+        """Return whether a URL has the origin that this guard is bound to."""
         try:
             return origin_of(url) == self._origin
         except ValueError:
             return False
 
     def is_cross_origin(self, url: str, location: str) -> bool:
-        """
-        Return whether a redirect leads to a different origin.
-
-        :param url: URL of the response
-        :param location: its ``Location`` header
-        """
+        """Return whether a redirect leads to a different origin; ``url`` is that of the response."""
         try:
             return not self.is_bound_to(urljoin(url, location))
         except ValueError:
             return True
 
     def apply(self, headers: MutableMapping[str, str], credential: ActiveCredential) -> None:
-        """
-        Add a credential to the headers of a request.
-
-        :param headers: headers of the request, which are changed
-        :param credential: the credential
-        :raises SettingsError: the credential is an API secret, and the Connection has no Company ID
-        """
+        """Add a credential to the headers of a request."""
         if credential.credential_type is not ApiSecret:
             headers["Authorization"] = SecretStr(f"Bearer {credential.value}")
             return
@@ -132,21 +101,12 @@ class OriginGuard:
         headers[self.company_header] = credential.company_id
 
     def carries(self, headers: Mapping[str, str], credential: ActiveCredential) -> bool:
-        """
-        Return whether a request was sent with this credential, so that a 401 may be about the credential.
-
-        :param headers: headers of the request
-        :param credential: the credential
-        """
+        """Return whether a request was sent with this credential, so that a 401 may be about the credential."""
         if credential.credential_type is not ApiSecret:
             return headers.get("Authorization") == f"Bearer {credential.value}"
         return headers.get(self.secret_header) == credential.value
 
     def strip(self, headers: MutableMapping[str, str]) -> None:
-        """
-        Remove every credential from the headers of a request.
-
-        :param headers: headers of the request, which are changed
-        """
+        """Remove every credential from the headers of a request."""
         for name in ("Authorization", self.secret_header, self.company_header):
             headers.pop(name, None)

@@ -38,7 +38,7 @@ MIN_TAKEOVER_FRACTION, MAX_TAKEOVER_AGE = 0.5, 600.0
 
 @dataclass(eq=False, kw_only=True)
 class ActiveCredential(NotForXCom):
-    """A credential in use in this process. Ages and deadlines are those of the monotonic clock, which never jumps."""
+    """A credential in use in this process. Its age is that of the monotonic clock, which never jumps."""
 
     value: str = field(repr=False)
     conn_id: str
@@ -50,50 +50,37 @@ class ActiveCredential(NotForXCom):
     expires_at: datetime | None = None
     #: Seconds from issue to expiry; None if they are not known.
     lifetime: float | None = None
-    #: Seconds since it was requested.
-    age: float = 0.0
-    #: Seconds until it expires; None if they are not known.
-    expires_in: float | None = None
     #: Whether this process requested it from the service.
     issued_here: bool = False
     #: Age, in seconds, from which it may be replaced after a 401.
     min_401_age: float = 0.0
     _requested_at: float = field(init=False)
-    _deadline: float = field(init=False)
     _accepted: bool = field(default=False, init=False)
     _grace_until: float = field(default=-math.inf, init=False)
 
     def __post_init__(self) -> None:
-        """Convert seconds to times of the monotonic clock."""
-        now = time.monotonic()
-        self._requested_at = now - self.age
-        self._deadline = math.inf if self.expires_in is None else now + self.expires_in
+        # Only here the wall clock counts: another machine may have requested the credential.
+        self._requested_at = time.monotonic() - max(0.0, time.time() - self.issued_at.timestamp())
 
     @classmethod
     def open(cls, credential: AccessToken | ApiSecret) -> ActiveCredential:
-        """Open a sealed credential from XCom. Only here the wall clock counts: another machine may have issued it."""
-        now = time.time()
-        lifetime = expires_in = None
+        """Open a sealed credential from XCom, which masks it."""
+        lifetime = None
         if credential.expires_at is not None:
             lifetime = (credential.expires_at - credential.issued_at).total_seconds()
-            expires_in = credential.expires_at.timestamp() - now
-            if lifetime <= 0:
-                # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
-                lifetime = expires_in = None
         return cls(
             value=credential.value,
             conn_id=credential.conn_id,
             method=credential.method,
             issued_at=credential.issued_at,
             expires_at=credential.expires_at,
-            lifetime=lifetime,
-            age=now - credential.issued_at.timestamp(),
-            expires_in=expires_in,
+            # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
+            lifetime=lifetime if lifetime is not None and lifetime > 0 else None,
         )
 
     @classmethod
-    def issued(cls, result: AuthenticationResult, *, age: float, min_401_age: float) -> ActiveCredential:
-        """Return the credential that this process has just requested, and mask it."""
+    def issued(cls, result: AuthenticationResult, rejected: ActiveCredential | None = None) -> ActiveCredential:
+        """Return the credential that this process has just requested, after a 401 for ``rejected``, and mask it."""
         mask(result.response.secrets)
         settings = result.settings
         return cls(
@@ -104,16 +91,14 @@ class ActiveCredential(NotForXCom):
             issued_at=result.requested_at,
             expires_at=result.expires_at,
             lifetime=result.lifetime,
-            age=age,
-            expires_in=None if result.lifetime is None else result.lifetime - age,
             issued_here=True,
-            min_401_age=min_401_age,
+            min_401_age=0.0 if rejected is None else rejected.next_min_401_age(),
         )
 
     @classmethod
-    def shared(cls, settings: Settings, stored: dict[str, Any], age: float) -> ActiveCredential:
-        """Return the credential that another process stored (``auth/shared_login.py``), and mask it."""
-        value, lifetime, expires_at = SecretStr(stored["value"]), stored["lifetime"], stored["expires_at"]
+    def shared(cls, settings: Settings, stored: dict[str, Any]) -> ActiveCredential:
+        """Return the credential that another process stored (:meth:`as_stored`), and mask it."""
+        value, expires_at = SecretStr(stored["value"]), stored["expires_at"]
         mask([value])
         return cls(
             value=value,
@@ -122,11 +107,19 @@ class ActiveCredential(NotForXCom):
             company_id=settings.company_id,
             issued_at=datetime.fromisoformat(stored["issued_at"]),
             expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
-            lifetime=lifetime,
-            age=age,
-            expires_in=None if lifetime is None else lifetime - age,
+            lifetime=stored["lifetime"],
             min_401_age=stored["min_401_age"],
         )
+
+    def as_stored(self) -> dict[str, Any]:
+        """Return what other processes need (:meth:`shared`)."""
+        return {
+            "value": self.value,
+            "issued_at": self.issued_at.isoformat(),
+            "expires_at": self.expires_at and self.expires_at.isoformat(),
+            "lifetime": self.lifetime,
+            "min_401_age": self.min_401_age,
+        }
 
     def seal(self) -> AccessToken | ApiSecret:
         """Return the sealed credential, which can be stored in XCom."""
@@ -151,11 +144,12 @@ class ActiveCredential(NotForXCom):
     @property
     def seconds_left(self) -> float | None:
         """Seconds until it expires, negative if it has expired; None if its lifetime is not known."""
-        return None if math.isinf(self._deadline) else self._deadline - time.monotonic()
+        return None if self.lifetime is None else self.lifetime - self.current_age
 
     def is_valid(self) -> bool:
         """Return whether the credential has not expired. Without a known lifetime, only a 401 shows that it has."""
-        return time.monotonic() < self._deadline
+        left = self.seconds_left
+        return left is None or left > 0
 
     def is_fresh(self, min_ttl: float) -> bool:
         """
@@ -166,7 +160,7 @@ class ActiveCredential(NotForXCom):
         left = self.seconds_left
         if left is None or self.lifetime is None:
             return True
-        if time.monotonic() < min(self._grace_until, self._deadline):
+        if left > 0 and time.monotonic() < self._grace_until:
             return True
         return left > min(min_ttl, self.lifetime * MAX_REFRESH_FRACTION)
 
@@ -182,7 +176,7 @@ class ActiveCredential(NotForXCom):
         Return whether the credential has a known lifetime and has not expired. If so, treat it as fresh for
         ``GRACE_PERIOD`` seconds, so that requests continue with it while it is refreshed, and during an outage.
         """
-        if math.isinf(self._deadline) or not self.is_valid():
+        if self.lifetime is None or not self.is_valid():
             return False
         self._grace_until = time.monotonic() + GRACE_PERIOD
         return True
@@ -199,13 +193,15 @@ class ActiveCredential(NotForXCom):
             self._accepted = True
         if status != HTTPStatus.UNAUTHORIZED:
             return False
-        age = self.current_age
-        untested = self.issued_here and not self._accepted and age < UNTESTED_SECONDS
-        return not untested and age >= self.min_401_age
+        untested = self.issued_here and not self._accepted and self.current_age < UNTESTED_SECONDS
+        return not untested and self.may_be_replaced()
 
+    def may_be_replaced(self) -> bool:
+        """Return whether it is old enough to be replaced after a 401."""
+        return self.current_age >= self.min_401_age
 
-def next_min_401_age(age: float, min_401_age: float) -> float:
-    """Return :attr:`ActiveCredential.min_401_age` for the credential that replaces a rejected one of this age."""
-    if age >= LIVED_SECONDS:
-        return MIN_401_SECONDS
-    return min(max(2 * min_401_age, MIN_401_SECONDS), MAX_401_SECONDS)
+    def next_min_401_age(self) -> float:
+        """Return :attr:`min_401_age` for the credential that replaces this one after a 401."""
+        if self.current_age >= LIVED_SECONDS:
+            return MIN_401_SECONDS
+        return min(max(2 * self.min_401_age, MIN_401_SECONDS), MAX_401_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import urlsplit
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from requests import PreparedRequest, Response
     from typing_extensions import Self
 
+    from airflow_provider_loanauth.auth.credential_source import CredentialProvider
     from airflow_provider_loanauth.auth.origin import OriginGuard
-    from airflow_provider_loanauth.auth.refresh import CredentialProvider
     from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 
 __all__ = ["LoanAuth"]
@@ -131,9 +132,8 @@ class _ResponseHook:
         return final
 
     def _retry_unauthorized(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
-        for retries_left in range(MAX_RETRIES, -1, -1):
-            if not self._credential.should_refresh_on(response.status_code) or not retries_left:
-                break
+        retries = 0
+        while self._credential.should_refresh_on(response.status_code) and retries < MAX_RETRIES:
             try:
                 rejected, self._credential = self._credential, self._provider.refresh(self._credential)
             except BaseException:
@@ -142,6 +142,7 @@ class _ResponseHook:
             if self._credential is rejected:
                 break
             response = self._retry(response, send_kwargs)
+            retries += 1
         if response.status_code == HTTPStatus.UNAUTHORIZED:
             _log.warning(STILL_UNAUTHORIZED, urlsplit(response.url).hostname)
         return response
@@ -168,14 +169,10 @@ class _ResponseHook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A response is copied and pickled together with its request, which does not need this hook any more.
-        return _make_empty_hook, ()
+        return partial, (_unchanged,)
 
 
-def _make_empty_hook() -> Callable[..., Response]:
-    return _empty_hook
-
-
-def _empty_hook(response: Response, **_: Any) -> Response:
+def _unchanged(response: Response, **_: Any) -> Response:
     return response
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from airflow_provider_loanauth._compat import BaseHook, run_in_thread
-from airflow_provider_loanauth.auth import refresh  # noqa: TID253 - DAG parsing does not import the hook
+from airflow_provider_loanauth.auth import credential_source  # noqa: TID253 - DAG parsing does not import the hook
 from airflow_provider_loanauth.auth.base import check_credential
 from airflow_provider_loanauth.auth.login_variables import end_rejection
 from airflow_provider_loanauth.auth.requests import LoanAuth
@@ -160,7 +160,7 @@ class LoanAuthHook(BaseHook):
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
         client = self.client
-        response = refresh.authenticate(client, client.settings(method)).response
+        response = credential_source.authenticate(client, client.settings(method)).response
         mask(response.secrets)
         return response
 
@@ -179,7 +179,7 @@ class LoanAuthHook(BaseHook):
         """
         require_fernet()
         client = self.client
-        return refresh.get_credential(client, client.settings(method), reuse=reuse).seal()
+        return credential_source.get_credential(client, client.settings(method), reuse=reuse).seal()
 
     @sanitize_exceptions
     async def aget_credential(self, method: Method | None = None, reuse: bool = True) -> AccessToken | ApiSecret:

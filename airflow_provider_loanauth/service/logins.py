@@ -57,10 +57,12 @@ class LoginState:
     failure: LoanAuthError | None = None
     #: Until when the same credentials are not sent again, in seconds of the monotonic clock.
     until: float = -math.inf
-    #: The last credential that this process requested or took over (``auth/refresh.py``).
+    #: The last credential that this process requested or took over (``auth/credential_source.py``).
     credential: Any = None
-    #: The shared claim and result that this process saw last, and since when they are known (``auth/shared_login.py``).
-    first_seen: dict[str, tuple[str, float]] = field(default_factory=dict)
+    #: The claim of another process and when this one first saw it; the error of another process and until when it is
+    #: not read again (``auth/shared_login.py``).
+    claim_seen: tuple[str, float] = ("", -math.inf)
+    shared_error: tuple[LoanAuthError | None, float] = (None, -math.inf)
 
     def repeated(self) -> LoanAuthError:
         """Return a copy of the failure, whose message says that nothing was sent this time, and why."""
@@ -136,7 +138,8 @@ class Logins:
         """Forget the last failure, because the service has accepted the credentials."""
         # Without a new state: Airflow tests a Connection with another random id each time.
         if settings in self._states:
-            self.of(settings).failure = None
+            state = self.of(settings)
+            state.failure, state.shared_error = None, (None, -math.inf)
 
 
 def seconds_to_remember(error: LoanAuthError) -> float:

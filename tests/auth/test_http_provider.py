@@ -82,8 +82,8 @@ def test_in_a_mapped_task_group_it_pulls_the_value_of_its_own_index(pulled, monk
     tokens = {None: ["made-up", "list"], 1: pulled(), 3: pulled("loanauth_los")}
     ti = SimpleNamespace(map_index=1, xcom_pull=lambda task_ids, map_indexes=None: tokens[map_indexes])
     monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": ti})
-    assert LoanAuth.from_task("group.authenticate")()._arguments["credential"] is tokens[1]
-    assert LoanAuth.from_task("group.authenticate", map_indexes=3)()._arguments["credential"] is tokens[3]
+    assert LoanAuth.from_task("group.authenticate")()._source[2] is tokens[1]
+    assert LoanAuth.from_task("group.authenticate", map_indexes=3)()._source[2] is tokens[3]
     tokens[1] = None
     with pytest.raises(TypeError, match=r"LoanAuth\.from_task\('authenticate'\) was given list .* with map_indexes"):
         LoanAuth.from_task("authenticate")()

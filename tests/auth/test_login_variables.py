@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from airflow_provider_loanauth.auth.shared_login import SharedLogin
 from airflow_provider_loanauth.connection.methods import ApiKeyLogin
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.credentials import encrypt
-from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.client import AuthenticationResult
@@ -31,7 +32,7 @@ from tests.support.simulation import NEW, OLD, settings_of
 PPE = settings_of(
     method="ppe", login=ApiKeyLogin(api_key=SecretStr("made-up-key"), user_id="made-up-user", in_headers=False)
 )
-CONTENT, PUBLIC = {"id": "made-up"}, {"by": "made-up-task"}
+CONTENT = {"made": "up"}
 
 
 class Store(dict):
@@ -94,14 +95,13 @@ def values_of(settings):
 )
 def test_the_keys_name_the_connection_and_the_method(conn_id, part, store):
     variables = LoginVariables(settings_of(conn_id=conn_id, method="los"))
-    for kind in ("login", "claim"):
-        assert variables.write(kind, CONTENT, PUBLIC)
-    variables.summarize(PUBLIC)
+    for kind in ("claim", "login"):
+        assert variables.write(kind, CONTENT)
     patterns = [rf"loanauth\.{kind}los\.{part}{end}" for kind, end in KINDS]
     assert all(re.fullmatch(pattern, key) for pattern, key in zip(patterns, store, strict=True)), [*store]
 
 
-KINDS = [(r"login\.", r"\.[0-9a-f]{16}"), (r"claim\.", r"\.[0-9a-f]{16}"), ("", "")]
+KINDS = [(r"claim\.", r"\.[0-9a-f]{16}"), (r"login\.", r"\.[0-9a-f]{16}"), ("", "")]
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_without_a_known_team_or_a_fernet_key_nothing_is_shared(monkeypatch, fer
 
 
 def test_what_was_written_is_read(store):
-    LoginVariables(OLD).write("login", CONTENT, PUBLIC)
-    assert LoginVariables(OLD).read("login") == CONTENT
+    LoginVariables(OLD).write("login", CONTENT)
+    assert LoginVariables(OLD).read("login")["made"] == "up"
     assert LoginVariables(OLD).read("claim") == {}
     assert LoginVariables(NEW).read("login") == {}
 
@@ -187,7 +187,7 @@ def sealed(*content):
     return json.dumps({"sealed": encrypt(json.dumps(content))})
 
 
-KEY = LoginVariables(OLD).login_key
+KEY = LoginVariables(OLD).keys["login"]
 IGNORED = {
     "empty": "",
     "text": "made-up",
@@ -208,20 +208,20 @@ IGNORED = {
 @pytest.mark.parametrize("text", IGNORED.values(), ids=IGNORED)
 def test_a_damaged_or_foreign_value_counts_as_none_and_is_overwritten(text, store):
     variables = LoginVariables(OLD)
-    store[variables.login_key] = text
+    store[variables.keys["login"]] = text
     assert variables.read("login") == {}
-    assert variables.write("login", CONTENT, PUBLIC)
-    assert variables.read("login") == CONTENT
+    assert variables.write("login", CONTENT)
+    assert variables.read("login")["made"] == "up"
 
 
 def test_a_value_of_another_fernet_key_or_with_a_changed_envelope_counts_as_none(store, fernet):
     variables = LoginVariables(OLD)
-    variables.write("login", CONTENT, PUBLIC)
-    text = store[variables.login_key]
+    variables.write("login", CONTENT)
+    text = store[variables.keys["login"]]
     half = len(text) // 2
-    store[variables.login_key] = text[:half] + "AAAA" + text[half + 4 :]
+    store[variables.keys["login"]] = text[:half] + "AAAA" + text[half + 4 :]
     assert variables.read("login") == {}
-    store[variables.login_key] = text
+    store[variables.keys["login"]] = text
     fernet(OTHER_FERNET_KEY)
     assert variables.read("login") == {}
 
@@ -256,17 +256,15 @@ class SdkError(Exception):
 def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
     store.error = error
     variables = LoginVariables(OLD)
-    for use in (lambda: variables.read("login"), lambda: variables.write("claim", CONTENT, PUBLIC)):
+    for use in (lambda: variables.read("login"), lambda: variables.write("claim", CONTENT)):
         with pytest.raises(NotSharedError, match=f"^{text}$") as raised:
             use()
         assert raised.value.__suppress_context__
-    # The login itself has succeeded.
-    variables.summarize(PUBLIC)
 
 
 def test_a_conflict_is_no_error(store):
     store.error = VariableConflictError()
-    assert LoginVariables(OLD).write("claim", CONTENT, PUBLIC) is False
+    assert LoginVariables(OLD).write("claim", CONTENT) is None
 
 
 # --- what people see ---
@@ -302,7 +300,14 @@ def publish(settings, value="made-up-token", error=None):
     result = AuthenticationResult(
         settings=settings, response=response, requested_at=now, expires_at=now, lifetime=3600.0
     )
-    SharedLogin(settings, lambda _: result).publish(None if error else result, error)
+
+    def send_login(_):
+        if error is not None:
+            raise error
+        return result
+
+    with suppress(LoanAuthError):
+        SharedLogin(settings, send_login).send_without_claim()
 
 
 def test_the_readable_variable_says_who_logged_in_and_what_failed(store, clock):
@@ -321,7 +326,7 @@ def test_no_secret_is_in_plaintext(store):
     settings, marked = marked_settings(), "MARKED-token-ü/%2B?"
     publish(settings, marked)
     publish(settings, error=RejectedError("made-up rejection.", status=400))
-    LoginVariables(settings).write("claim", CONTENT, PUBLIC)
+    LoginVariables(settings).write("claim", CONTENT)
     assert LoginVariables(settings).read("login")["credential"]["value"] == marked
     searched = [*SECRETS.values(), USER.username, COMPANY.client_id, marked]
     assert leaks(json.dumps(store), searched) == []
@@ -333,7 +338,7 @@ def test_no_secret_is_in_plaintext(store):
 def test_rows_of_earlier_values_are_deleted_after_a_day(store, clock):
     for settings in (OLD, NEW):
         publish(settings)
-        LoginVariables(settings).write("claim", CONTENT, PUBLIC)
+        LoginVariables(settings).write("claim", CONTENT)
     assert len(store) == 5
     clock.now += DAY - 1
     publish(NEW)
@@ -347,7 +352,7 @@ def test_rows_of_earlier_values_are_deleted_after_a_day(store, clock):
 def test_forgetting_deletes_all_variables_of_a_connection_and_method(store):
     for settings in (OLD, NEW, settings_of(conn_id="another")):
         publish(settings)
-        LoginVariables(settings).write("claim", CONTENT, PUBLIC)
+        LoginVariables(settings).write("claim", CONTENT)
     login_variables.forget("jwt", "made-up")
     assert {"another" in key for key in store} == {True}
     assert len(store) == 3
@@ -361,7 +366,7 @@ def test_a_successful_test_ends_a_rejection_of_the_same_values_only(store):
     publish(settings_of(conn_id="another"))
     before = {*store}
     login_variables.end_rejection(settings_of(conn_id="random"))
-    assert before - {*store} == {LoginVariables(OLD).login_key}
+    assert before - {*store} == {LoginVariables(OLD).keys["login"]}
     store.error = SdkError(403)
     # Without access to the database, nothing happens.
     login_variables.end_rejection(NEW)

@@ -10,15 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.auth import refresh
-from airflow_provider_loanauth.auth import refresh_policy as active_module
-from airflow_provider_loanauth.auth.refresh import CredentialProvider, get_or_refresh
+from airflow_provider_loanauth.auth import credential_source, refresh_policy
+from airflow_provider_loanauth.auth.credential_source import CredentialProvider, get_or_refresh
 from airflow_provider_loanauth.auth.refresh_policy import (
     GRACE_PERIOD,
     LIVED_SECONDS,
     UNTESTED_SECONDS,
     ActiveCredential,
-    next_min_401_age,
 )
 from airflow_provider_loanauth.connection.methods import PasswordLogin
 from airflow_provider_loanauth.connection.settings import Settings
@@ -75,7 +73,7 @@ class StubClient(Client):
 
     def _send(self, settings, on_response):
         self.logins += 1
-        number = self.logins
+        number, requested_at = self.logins, datetime.fromtimestamp(refresh_policy.time.time(), tz=timezone.utc)
         self.running += 1
         self.max_running = max(self.running, self.max_running)
         self.gate.wait(60)
@@ -83,15 +81,16 @@ class StubClient(Client):
         if self.failure:
             raise self.failure
         response = TokenResponse(access_token=f"made-up-{self.tenant}-{number}")
-        return AuthenticationResult(settings=settings, response=response, requested_at=NOW, lifetime=self.lifetime)
+        return AuthenticationResult(
+            settings=settings, response=response, requested_at=requested_at, lifetime=self.lifetime
+        )
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    now = SimpleNamespace(monotonic=lambda: now.seconds, time=lambda: 1e9, seconds=1000.0)
-    monkeypatch.setattr(refresh, "time", now)
-    monkeypatch.setattr(active_module, "time", now)
-    monkeypatch.setattr(logins, "time", now)
+    now = SimpleNamespace(monotonic=lambda: now.seconds, time=lambda: NOW.timestamp() + now.seconds, seconds=0.0)
+    for module in (credential_source, refresh_policy, logins):
+        monkeypatch.setattr(module, "time", now)
     return now
 
 
@@ -101,18 +100,12 @@ def client(clock):
 
 
 def provider_of(client, credential=None):
-    return CredentialProvider(conn_id="made-up", method=None, credential=credential, min_ttl=60, client=client)
+    return CredentialProvider("made-up", None, credential, min_ttl=60, client=client)
 
 
-def active(**changes):
-    usual = {
-        "value": "made-up",
-        "conn_id": "c",
-        "method": "jwt",
-        "issued_at": NOW,
-        "lifetime": 100.0,
-        "expires_in": 100.0,
-    }
+def active(age=0.0, **changes):
+    issued_at = datetime.fromtimestamp(refresh_policy.time.time() - age, tz=timezone.utc)
+    usual = {"value": "made-up", "conn_id": "c", "method": "jwt", "issued_at": issued_at, "lifetime": 100.0}
     return ActiveCredential(**(usual | changes))
 
 
@@ -133,11 +126,11 @@ def active(**changes):
     ],
 )
 def test_fresh_until_the_refresh_window(clock, lifetime, left, min_ttl, fresh):
-    assert active(lifetime=lifetime, expires_in=left).is_fresh(min_ttl) is fresh
+    assert active(lifetime - left, lifetime=lifetime).is_fresh(min_ttl) is fresh
 
 
 def test_always_fresh_without_a_known_expiry(clock):
-    assert active(lifetime=None, expires_in=None).is_fresh(1e9)
+    assert active(lifetime=None).is_fresh(1e9)
 
 
 def test_the_lifetime_counts_from_before_the_request(clock):
@@ -145,8 +138,9 @@ def test_the_lifetime_counts_from_before_the_request(clock):
     really = client._send
 
     def slow(*args):
+        result = really(*args)
         clock.seconds += 30
-        return really(*args)
+        return result
 
     client._send = slow
     assert get_or_refresh(client, None, 60).seconds_left == 70
@@ -168,14 +162,14 @@ def test_a_stale_credential_is_replaced_once(client):
     assert client.logins == 2
 
 
-@pytest.mark.parametrize(("rejected", "logins"), [({}, 1), ({"rejected": False}, 1), ({"rejected": True}, 2)])
-def test_a_rejected_credential_is_replaced_wherever_it_was_opened(client, rejected, logins):
-    first = get_or_refresh(client, None, 60)
+@pytest.mark.parametrize("is_rejected", [False, True])
+def test_a_rejected_credential_is_replaced_wherever_it_was_opened(client, is_rejected):
+    first, logins = get_or_refresh(client, None, 60), 1 + is_rejected
     the_same = active(value=first.value)
-    assert get_or_refresh(client, the_same, 60, **rejected).value == f"made-up-one-{logins}"
+    assert get_or_refresh(client, the_same, 60, is_rejected=is_rejected).value == f"made-up-one-{logins}"
     assert client.logins == logins
     # Any other one is replaced by the cached one.
-    assert get_or_refresh(client, active(), 60, **rejected).value == f"made-up-one-{logins}"
+    assert get_or_refresh(client, active(), 60, is_rejected=is_rejected).value == f"made-up-one-{logins}"
     assert client.logins == logins
 
 
@@ -280,6 +274,8 @@ def open_gate_when_all_wait(client, number):
 )
 def test_a_failure_is_shared_by_all_who_waited(clock, client, failure, remembered, after_success):
     stale = get_or_refresh(client, None, 60) if after_success else None
+    # An old credential that is still valid would be used while the service is unavailable.
+    clock.seconds += 200
     before, reads = client.logins, client.settings_reads
     client.failure = failure
     client.gate.clear()
@@ -463,7 +459,7 @@ def test_only_a_success_shows_that_a_new_credential_is_accepted(clock):
 
 def test_a_credential_that_was_never_accepted_is_refreshed_after_a_minute(clock):
     """Otherwise a process would keep a rejected credential without a known expiry for ever."""
-    issued = active(issued_here=True, lifetime=None, expires_in=None)
+    issued = active(issued_here=True, lifetime=None)
     clock.seconds += UNTESTED_SECONDS - 1
     assert not issued.should_refresh_on(401)
     clock.seconds += 1
@@ -484,7 +480,7 @@ def test_a_credential_that_replaced_a_rejected_one_is_not_replaced_at_once(clock
     [(0, 0, 10), (11, 10, 20), (161, 160, 300), (301, 300, 300), (LIVED_SECONDS - 1, 40, 80), (LIVED_SECONDS, 300, 10)],
 )
 def test_the_time_between_two_refreshes_after_a_401_grows(age, before, after):
-    assert next_min_401_age(age, before) == after
+    assert active(age, min_401_age=before).next_min_401_age() == after
 
 
 def test_a_refresh_after_a_401_sets_that_time(clock, client):
@@ -513,7 +509,7 @@ def test_a_forked_process_makes_its_own_refresh(clock, client):
     """A lock that another thread holds at the fork is never released in the child."""
     provider = provider_of(client)
     provider.get()
-    clock.seconds += 95
+    clock.seconds += 105
     client.gate.clear()
     refreshing = threading.Thread(target=provider.get)
     refreshing.start()

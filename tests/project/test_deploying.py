@@ -88,7 +88,8 @@ def test_the_command_shows_the_line_that_the_page_names():
 
 
 def test_the_log_lines_are_those_of_the_code():
-    code = "".join((PACKAGE / "auth" / name).read_text(encoding="utf-8") for name in ("refresh.py", "shared_login.py"))
+    names = ("credential_source.py", "shared_login.py")
+    code = "".join((PACKAGE / "auth" / name).read_text(encoding="utf-8") for name in names)
     patterns = [
         re.sub(r"%\w", ".+", re.escape(text).replace("\\%", "%"))
         for text in re.findall(r'_log\.\w+\((?:\w+, )?"([^"]+)"', code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime, timezone
 
 from airflow_provider_loanauth.service.retry import call_with_retries
 
@@ -18,6 +19,9 @@ class Clock:
 
     def time(self):
         return time.time() + self.passed
+
+    def now(self):
+        return datetime.fromtimestamp(self.time(), tz=timezone.utc)
 
     def sleep(self, seconds):
         self.pass_time(seconds)

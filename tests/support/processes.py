@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_loanauth.auth.refresh import SHARING
+from airflow_provider_loanauth.auth.credential_source import SHARING
 from airflow_provider_loanauth.service.logins import LOGINS
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import Counter, defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -21,10 +21,8 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_loanauth._compat.variables import VariableConflictError
-from airflow_provider_loanauth.auth import login_variables, refresh_policy, shared_login
-from airflow_provider_loanauth.auth.login_variables import NotSharedError
+from airflow_provider_loanauth.auth import credential_source, login_variables, refresh_policy, shared_login
 from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
-from airflow_provider_loanauth.auth.shared_login import SharedLogin
 from airflow_provider_loanauth.connection.methods import PasswordLogin
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
@@ -105,6 +103,7 @@ class Process:
     def __post_init__(self):
         self.turn = threading.Semaphore(0)
         self.logins = logins.Logins()
+        self.sharing = credential_source._Sharing()
 
     @property
     def died(self):
@@ -180,14 +179,14 @@ class Scheduler:
         return self.current
 
 
-class LoginsOfProcesses:
-    """What the process that is running knows of its logins."""
+class OfCurrent:
+    """What the process that is running knows: its ``logins`` or ``sharing``."""
 
-    def __init__(self, time):
-        self._time = time
+    def __init__(self, time, what):
+        self._time, self._what = time, what
 
     def __getattr__(self, name):
-        return getattr(self._time.current.logins, name)
+        return getattr(getattr(self._time.current, self._what), name)
 
 
 class StoreError(Exception):
@@ -341,6 +340,11 @@ ERRORS = {
 }
 
 
+NO_TELEMETRY = SimpleNamespace(
+    refresh=lambda _: nullcontext(), count_refresh=lambda *_, **__: None, set_expiry=lambda *_: None
+)
+
+
 class Simulation:
     """Some processes, their service and their store, whose parameters are further keywords."""
 
@@ -369,12 +373,16 @@ class Simulation:
         """Replace the clocks, the store, what a process knows, random numbers and the name of the host."""
         host = SimpleNamespace(gethostname=lambda: self.time.current.host)
         with pytest.MonkeyPatch.context() as patch:
-            for module in (refresh_policy, shared_login, login_variables, logins):
+            for module in (credential_source, refresh_policy, shared_login, login_variables, logins):
                 patch.setattr(module, "time", self.time)
             for module in (shared_login, login_variables):
                 patch.setattr(module, "socket", host)
             patch.setattr(shared_login, "random", self.random)
-            patch.setattr(shared_login, "LOGINS", LoginsOfProcesses(self.time))
+            for module in (credential_source, shared_login):
+                patch.setattr(module, "LOGINS", OfCurrent(self.time, "logins"))
+            patch.setattr(credential_source, "SHARING", OfCurrent(self.time, "sharing"))
+            patch.setattr(credential_source, "is_cleared_by_person", lambda: self.time.current.cleared)
+            patch.setattr(credential_source, "telemetry", NO_TELEMETRY)
             for name in ("read", "write", "delete"):
                 patch.setattr(login_variables, f"{name}_variable", getattr(self.store, name))
             # The masker compiles all its patterns again for each new value.
@@ -407,36 +415,23 @@ class Simulation:
 
     def active(self, left, value=FIRST):
         """Return a credential that the process has got from XCom."""
-        return ActiveCredential(
-            value=value,
-            conn_id="made-up",
-            method="jwt",
-            issued_at=EPOCH,
-            lifetime=LIFETIME,
-            age=LIFETIME - left,
-            expires_in=left,
-        )
+        issued_at = datetime.fromtimestamp(self.time.time() - LIFETIME + left, tz=timezone.utc)
+        return ActiveCredential(value=value, conn_id="made-up", method="jwt", issued_at=issued_at, lifetime=LIFETIME)
 
-    def log_in(self, process, needs, has):
-        """Get a credential as ``auth/refresh.py`` does."""
-        try:
-            return self.shared(process, needs, has).get()
-        except NotSharedError:
-            result = self.service.authenticate(process, self.time.sleep)
-            return ActiveCredential.issued(result, age=0.0, min_401_age=0.0)
+    def log_in(self, process, needs="first", has=None):
+        """Get a credential as an authenticating task does, or as ``LoanAuth`` does."""
+        client = self.client(process)
+        if needs == "first":
+            return credential_source.get_credential(client, process.settings, reuse=True)
+        return credential_source.get_or_refresh(client, has, MIN_TTL, is_rejected=needs == "rejected")
 
-    def shared(self, process, needs="first", has=None):
-        """Return the shared login of a process."""
+    def authenticate(self, process):
+        """Send a login without a claim, as the hook's ``authenticate()`` does."""
+        return credential_source.authenticate(self.client(process), process.settings)
 
-        def is_usable(credential):
-            return credential.is_fresh(MIN_TTL) and (has is None or credential.value != has.value)
-
-        return SharedLogin(
-            process.settings,
-            partial(self.service.authenticate, process),
-            accepts=ActiveCredential.can_be_taken_over if needs == "first" else is_usable,
-            usable=has if needs in {"expired", "valid"} else None,
-            rejected=has if needs == "rejected" else None,
-            bridges=needs != "first",
-            overrule=process.cleared,
+    def client(self, process):
+        """Return a client that sends the logins of a process."""
+        return SimpleNamespace(
+            settings=lambda: process.settings,
+            authenticate=lambda settings, sleep=self.time.sleep: self.service.authenticate(process, sleep),
         )

@@ -9,17 +9,15 @@ how to use it (``service-interface.md`` §5). ``auth/refresh_policy.py`` says wh
 from __future__ import annotations
 
 import logging
-import os
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_loanauth._compat import ForkSafeLock, current_task, is_cleared_by_person
 from airflow_provider_loanauth.auth.login_variables import NotSharedError
-from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential, next_min_401_age
+from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 from airflow_provider_loanauth.auth.shared_login import SharedLogin
 from airflow_provider_loanauth.credentials import ApiSecret
-from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
+from airflow_provider_loanauth.exceptions import UnavailableError
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.client import Client
@@ -27,6 +25,8 @@ from airflow_provider_loanauth.service.logins import LOGINS
 from airflow_provider_loanauth.service.telemetry import Labels
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.credentials import AccessToken
     from airflow_provider_loanauth.service.client import AuthenticationResult
@@ -37,6 +37,8 @@ NOT_SHARED_SECONDS = 60.0
 
 _log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
+R = TypeVar("R")
+
 
 class _Sharing:
     """Whether this process can use Variables."""
@@ -45,17 +47,17 @@ class _Sharing:
         self.paused_until = float("-inf")
         self.is_logged = False
 
-    def open(self, settings: Settings, client: Client, **how: Any) -> SharedLogin | None:
-        """Return the shared login; None if the Connection does not share it, or if Variables cannot be used now."""
+    def use(self, call: Callable[[SharedLogin], R], client: Client, settings: Settings, **how: Any) -> R | None:
+        """Call a method of the shared login; return None if this process must log in on its own."""
         if not settings.share_logins or time.monotonic() < self.paused_until:
             return None
         try:
-            return SharedLogin(settings, lambda sleep: client.authenticate(settings, sleep=sleep), **how)
+            return call(SharedLogin(settings, lambda sleep: client.authenticate(settings, sleep=sleep), **how))
         except NotSharedError as error:
-            self.pause(error)
+            self._pause(error)
             return None
 
-    def pause(self, error: NotSharedError) -> None:
+    def _pause(self, error: NotSharedError) -> None:
         self.paused_until = time.monotonic() + NOT_SHARED_SECONDS
         if not self.is_logged:
             # Outside of a task, nothing is wrong.
@@ -70,105 +72,75 @@ SHARING = _Sharing()
 def get_credential(client: Client, settings: Settings, *, reuse: bool) -> ActiveCredential:
     """Return a credential for an authenticating task: the shared one if enough of its life is left, or a new one."""
     began = time.monotonic()
-    shared = SHARING.open(
-        settings,
-        client,
+
+    def accepts(credential: ActiveCredential) -> bool:
         # Without reuse, one that another task has requested since will do: it is as new.
-        accepts=lambda credential: (
-            credential.can_be_taken_over() if reuse else credential.current_age < time.monotonic() - began
-        ),
-        overrule=is_cleared_by_person(),
-    )
+        return credential.can_be_taken_over() if reuse else credential.current_age < time.monotonic() - began
+
     with LOGINS.one_at_a_time(settings) as failure:
         if failure is not None:
             raise failure
-        return _share_or_log_in(client, settings, shared)
+        shared = SHARING.use(SharedLogin.get, client, settings, accepts=accepts, is_cleared=is_cleared_by_person())
+        return shared or ActiveCredential.issued(client.authenticate(settings))
 
 
 def authenticate(client: Client, settings: Settings) -> AuthenticationResult:
     """Send one login, unless the service rejected it before; the other processes hear the result."""
-    shared = SHARING.open(settings, client, overrule=is_cleared_by_person())
-    if shared is not None:
-        try:
-            shared.raise_shared_error()
-        except NotSharedError as error:
-            SHARING.pause(error)
-            shared = None
-    if shared is None:
-        return client.authenticate(settings)
-    try:
-        result = client.authenticate(settings)
-    except LoanAuthError as error:
-        shared.publish(None, error)
-        raise
-    shared.publish(result)
-    return result
-
-
-def _share_or_log_in(
-    client: Client, settings: Settings, shared: SharedLogin | None, rejected: ActiveCredential | None = None
-) -> ActiveCredential:
-    if shared is not None:
-        try:
-            return shared.get()
-        except NotSharedError as error:
-            SHARING.pause(error)
-    started = time.monotonic()
-    result = client.authenticate(settings)
-    min_401_age = 0.0 if rejected is None else next_min_401_age(rejected.current_age, rejected.min_401_age)
-    return ActiveCredential.issued(result, age=time.monotonic() - started, min_401_age=min_401_age)
+    shared = SHARING.use(SharedLogin.send_without_claim, client, settings, is_cleared=is_cleared_by_person())
+    return shared or client.authenticate(settings)
 
 
 def get_or_refresh(
-    client: Client, stale: ActiveCredential | None, min_ttl: float, *, rejected: bool = False
+    client: Client, old: ActiveCredential | None, min_ttl: float, *, is_rejected: bool = False
 ) -> ActiveCredential:
     """
-    Return a credential other than the stale one: one that another thread or process requested, or a new one.
+    Return a credential other than the old one: one that another thread or process requested, or a new one.
 
-    It is the stale one, if that is still valid and another process is refreshing it or the service is unavailable, or
-    if it was rejected (401) and may not be replaced yet.
+    It is the old one, if that is still valid and another process is refreshing it or the service is unavailable, or if
+    it was rejected (401) and may not be replaced yet.
     """
     settings = client.settings()
     state = LOGINS.of(settings)
 
     def is_usable(credential: ActiveCredential) -> bool:
-        if credential is stale or not credential.is_fresh(min_ttl):
-            return False
         # Two objects may have opened the same credential.
-        return not (rejected and stale is not None and credential.value == stale.value)
+        is_old = credential is old or (is_rejected and old is not None and credential.value == old.value)
+        return credential.is_fresh(min_ttl) and not is_old
+
+    def request() -> ActiveCredential:
+        how = {"accepts": is_usable, "old": old, "is_rejected": is_rejected}
+        shared = SHARING.use(SharedLogin.get, client, settings, **how)
+        return shared or ActiveCredential.issued(client.authenticate(settings), old if is_rejected else None)
 
     # Do not wait for another thread if there is a usable credential.
     known: ActiveCredential | None = state.credential
     if known is not None and is_usable(known):
         return known
-    with LOGINS.one_at_a_time(settings) as failure:
-        known = state.credential
-        if known is not None and is_usable(known):
-            return known
-        if failure is not None:
-            raise failure
-        refused = stale if rejected else None
-        shared = SHARING.open(
-            settings,
-            client,
-            accepts=is_usable,
-            usable=None if rejected else stale,
-            rejected=refused,
-            bridges=True,
-        )
-        request = partial(_share_or_log_in, client, settings, shared, refused)
-        # The first credential of a LoanAuth from a Connection replaces none.
-        credential = request() if stale is None else _recorded_refresh(request, settings, stale)
-        state.credential = credential
-        return credential
+    try:
+        with LOGINS.one_at_a_time(settings) as failure:
+            known = state.credential
+            if known is not None and is_usable(known):
+                return known
+            if failure is not None:
+                raise failure
+            # The first credential of a LoanAuth from a Connection replaces none.
+            credential = request() if old is None else _recorded_refresh(request, settings, old)
+            state.credential = credential
+            return credential
+    except UnavailableError:
+        if old is None or is_rejected or not old.start_grace_period():
+            raise
+        return old
 
 
-def _recorded_refresh(request: Any, settings: Settings, stale: ActiveCredential) -> ActiveCredential:
+def _recorded_refresh(
+    request: Callable[[], ActiveCredential], settings: Settings, old: ActiveCredential
+) -> ActiveCredential:
     """Request a credential, and record the refresh in metrics and spans."""
     labels = Labels(settings.conn_id, settings.method)
     with telemetry.refresh(labels):
-        credential: ActiveCredential = request()
-    if credential is not stale:
+        credential = request()
+    if credential is not old:
         telemetry.count_refresh(labels, shared=not credential.issued_here)
         if not credential.issued_here:
             telemetry.set_expiry(labels, credential.seconds_left)
@@ -184,7 +156,6 @@ class CredentialProvider:
 
     def __init__(
         self,
-        *,
         conn_id: str,
         method: str | None,
         credential: AccessToken | ApiSecret | None,
@@ -196,8 +167,7 @@ class CredentialProvider:
         self._min_ttl = min_ttl
         self._active: ActiveCredential | None = None
         self._opening = ForkSafeLock()
-        #: The process in which a thread is refreshing. A forked child must not wait for a thread of its parent.
-        self._refreshing_pid: int | None = None
+        self._is_refreshing = False
 
     # The flow of httpx is a generator, which cannot be sanitized.
     @sanitize_exceptions
@@ -208,25 +178,16 @@ class CredentialProvider:
         While the service is unavailable, a credential that is still valid is returned instead. The other threads get it
         also while one thread refreshes it.
         """
+        if self._active is None and self._credential is not None:
+            self._open(self._credential)
         cached = self.get_cached()
         if cached is not None:
             return cached
-        with self._opening.current:
-            if self._active is None and self._credential is not None:
-                self._active = self._open(self._credential)
-            stale = self._active
-        cached = self.get_cached()
-        if cached is not None:
-            return cached
-        self._refreshing_pid = os.getpid()
+        self._is_refreshing = True
         try:
-            self._active = get_or_refresh(self._client, stale, self._min_ttl, rejected=False)
-        except UnavailableError:
-            if stale is None or not stale.start_grace_period():
-                raise
-            return stale
+            self._active = get_or_refresh(self._client, self._active, self._min_ttl)
         finally:
-            self._refreshing_pid = None
+            self._is_refreshing = False
         return self._active
 
     def get_cached(self) -> ActiveCredential | None:
@@ -234,21 +195,22 @@ class CredentialProvider:
         active = self._active
         if active is None:
             return None
-        if active.is_fresh(self._min_ttl) or (self._refreshing_pid == os.getpid() and active.is_valid()):
-            return active
-        return None
+        return active if active.is_fresh(self._min_ttl) or (self._is_refreshing and active.is_valid()) else None
 
     @sanitize_exceptions
     def refresh(self, rejected: ActiveCredential) -> ActiveCredential:
         """Return a credential other than one that the service rejected; or that one, if it may not be replaced yet."""
-        self._active = get_or_refresh(self._client, rejected, self._min_ttl, rejected=True)
+        self._active = get_or_refresh(self._client, rejected, self._min_ttl, is_rejected=True)
         return self._active
 
-    def _open(self, credential: AccessToken | ApiSecret) -> ActiveCredential:
-        active = ActiveCredential.open(credential)
-        telemetry.set_expiry(Labels(active.conn_id, active.method), active.seconds_left)
-        if isinstance(credential, ApiSecret):
-            # Only an API secret needs the Connection: the company id is sent with it. Read the Connection only now:
-            # the connection id is text from XCom, and opening the credential has checked it.
-            active.company_id = self._client.settings().company_id
-        return active
+    def _open(self, credential: AccessToken | ApiSecret) -> None:
+        with self._opening.current:
+            if self._active is not None:
+                return
+            active = ActiveCredential.open(credential)
+            telemetry.set_expiry(Labels(active.conn_id, active.method), active.seconds_left)
+            if isinstance(credential, ApiSecret):
+                # Only an API secret needs the Connection: the company id is sent with it. Read the Connection only
+                # now: the connection id is text from XCom, and opening the credential has checked it.
+                active.company_id = self._client.settings().company_id
+            self._active = active
