@@ -248,7 +248,7 @@ def test_statuses(check, sandbox, faults, login, expected, exit_code, logins):
 
 def test_nothing_of_the_response_is_shown(check, plain, loopback):
     """Whatever the service sends without having received a secret, no text of it is in the report."""
-    loopback.responses = [None, json_response(b'{"text": "body-of-the-response"}', "404 reason-of-the-response")]
+    loopback.responses = [json_response(b'{"text": "body-of-the-response"}', "404 reason-of-the-response")]
     report = check(connection_of(plain, url=loopback.url))
     assert "of-the-response" not in str(report) + report.to_json()
 
@@ -289,8 +289,7 @@ def test_a_certificate_that_is_not_valid_now(check, sandbox, authority, start, w
     options = {"not_before": today + timedelta(days=start), "not_after": today + timedelta(days=start + 7)}
     date = f"Date: {format_datetime(today, usegmt=True)}\r\n".encode()
     with tls_server(authority, **options) as server:
-        # The first connection shows the certificate; the client closes the second, because it does not trust it.
-        server.responses = [None, json_response(b"{}", headers=date)]
+        server.responses = [json_response(b"{}", headers=date)]
         report = check(connection_of(sandbox, url=server.url, verify=authority.path))
     assert results(report) == outcomes("tls", clock="ok")
     assert word in step(report, "tls").message
@@ -334,7 +333,7 @@ def test_a_clock(check, plain, loopback, monkeypatch, date, difference, outcome,
             return NOW
 
     monkeypatch.setattr("airflow_provider_loanauth.check.network.datetime", Clock)
-    loopback.responses = [None, json_response(b"{}", headers=f"Date: {date}\r\n".encode())]
+    loopback.responses = [json_response(b"{}", headers=f"Date: {date}\r\n".encode())]
     report = check(connection_of(plain, url=loopback.url))
     clock = step(report, "clock")
     assert (clock.outcome, clock.details.get("difference")) == (outcome, difference)
@@ -503,7 +502,7 @@ def test_a_login_response_that_repeats_the_password_of_the_proxy(check, sandbox,
     password = "qwmx7142zj"
     body = json.dumps({"error": "access_denied", "error_description": f"not for {password}"}).encode()
     with tls_server(authority) as server, TunnelProxy(f"user:{password}") as proxy:
-        server.responses = [None, json_response(b"{}"), json_response(body, "403 Forbidden")]
+        server.responses = [json_response(b"{}"), json_response(body, "403 Forbidden")]
         settings = {"verify": authority.path, "proxy": proxy.url(f"user:{password}")}
         report = check(connection_of(sandbox, url=server.url, **settings), login=True)
     assert password not in str(report) + report.to_json()

@@ -14,7 +14,8 @@ class Loopback:
     A server that accepts one connection after another, and sends one response of :attr:`responses` on each.
 
     A response is octets, or None to close the connection without a response, or a function that is called with the
-    connection and an event that is set when the server stops. If no response is left, the connection is closed.
+    connection and an event that is set when the server stops. If no response is left, the connection is closed. A
+    connection without a request takes no response.
 
     :param accept: function that is called with each accepted connection and the event, before the request is read; it
         returns the connection to use, for example one with TLS
@@ -54,7 +55,10 @@ class Loopback:
                 try:
                     connection.getpeername()  # If the client has gone, ssl would leave the socket open.
                     with self._accept(connection, self._stopped) as stream:
-                        self.requests.append(read_request(stream))
+                        request = read_request(stream)
+                        if not request:
+                            continue
+                        self.requests.append(request)
                         response = self.responses.pop(0) if self.responses else None
                         if callable(response):
                             response(stream, self._stopped)
