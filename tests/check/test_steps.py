@@ -596,6 +596,7 @@ def test_no_connection(check):
     assert results(report) == outcomes("settings", "unknown", fernet_key="ok")
     assert (report.conn_id, report.method, report.exit_code) == ("checked", None, 2)
     message = step(report, "settings").message
+    assert message.startswith("Airflow did not find a connection with this id here. Check its spelling.")
     for way in ("example_dags/check_connection.py", "scheduler", "AIRFLOW_CONN_", "secrets backend"):
         assert way in message
 
