@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 DAY = 86_400.0
 
 #: Increased when the content of the two sealed values changes. A value of another format counts as none.
-FORMAT = 2
+FORMAT = 1
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _DESCRIPTIONS = {

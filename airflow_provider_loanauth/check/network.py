@@ -71,9 +71,9 @@ class Way:
     def _connect(self) -> None:
         timeout = self.settings.timeout
         try:
+            addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            self.addresses = [str(address[4][0]) for address in addresses]
             with Deadline(timeout) as deadline:
-                addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-                self.addresses = [str(address[4][0]) for address in addresses]
                 # An address that does not respond leaves time for the others.
                 with socket.create_connection((str(self.host), self.port), timeout / len(addresses)) as sock:
                     self.peer = str(sock.getpeername()[0])
