@@ -8,6 +8,7 @@ how to use it (``service-interface.md`` §5). ``auth/refresh_policy.py`` says wh
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,7 @@ from airflow_provider_loanauth.auth.login_variables import NotSharedError
 from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 from airflow_provider_loanauth.auth.shared_login import SharedLogin
 from airflow_provider_loanauth.credentials import ApiSecret
-from airflow_provider_loanauth.exceptions import UnavailableError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.client import Client
@@ -49,13 +50,18 @@ class _Sharing:
 
     def use(self, call: Callable[[SharedLogin], R], client: Client, settings: Settings, **how: Any) -> R | None:
         """Call a method of the shared login; return None if this process must log in on its own."""
-        if not settings.share_logins or time.monotonic() < self.paused_until:
+        if not settings.share_logins:
             return None
-        try:
-            return call(SharedLogin(settings, lambda sleep: client.authenticate(settings, sleep=sleep), **how))
-        except NotSharedError as error:
-            self._pause(error)
-            return None
+        if time.monotonic() >= self.paused_until:
+            try:
+                return call(SharedLogin(settings, lambda sleep: client.authenticate(settings, sleep=sleep), **how))
+            except NotSharedError as error:
+                self._pause(error)
+        # What another process was told holds until it is read that it does not.
+        known, _ = LOGINS.of(settings).shared_error
+        if isinstance(known, RejectedError):
+            raise copy.copy(known)
+        return None
 
     def _pause(self, error: NotSharedError) -> None:
         self.paused_until = time.monotonic() + NOT_SHARED_SECONDS
@@ -99,7 +105,13 @@ def get_or_refresh(
     It is the old one, if that is still valid and another process is refreshing it or the service is unavailable, or if
     it was rejected (401) and may not be replaced yet.
     """
-    settings = client.settings()
+    try:
+        settings = client.settings()
+    except LoanAuthError:
+        # The source of the Connection is unavailable.
+        if old is None or is_rejected or not old.start_grace_period():
+            raise
+        return old
     state = LOGINS.of(settings)
 
     def is_usable(credential: ActiveCredential) -> bool:

@@ -158,6 +158,7 @@ class SharedLogin(NotForXCom):
         """Raise the error of another process, if it still holds for this one."""
         stored = result.get("error")
         if not stored or (stored["type"] == RejectedError.__name__ and not self._obeys(stored, result["age"])):
+            self._known.shared_error = (None, -math.inf)
             return
         error: LoanAuthError = getattr(exceptions, stored["type"])(
             stored["message"], conn_id=self.settings.conn_id, method=self.settings.method
@@ -200,7 +201,11 @@ class SharedLogin(NotForXCom):
         delay = max(MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR * (time.monotonic() - began))
         wrote_at, is_mine = time.monotonic(), True
         try:
-            claim = self._write_claim(delay)
+            try:
+                claim = self._write_claim(delay)
+            except NotSharedError:
+                is_mine = False  # The claim may be that of another process.
+                raise
             is_mine = claim is not None
             if is_mine:
                 time.sleep(max(delay, CLAIM_DELAY_FACTOR * (time.monotonic() - wrote_at)))
@@ -248,13 +253,19 @@ class SharedLogin(NotForXCom):
         if not seconds or (isinstance(error, SettingsError) and self.settings.proxy is None):
             return
         with suppress(NotSharedError):
-            last = self._read_result()
+            try:
+                last = self._read_result()
+            except NotSharedError:
+                last = {}
             earlier = last.get("error") or {"hosts": [], "type": None}
             if earlier["type"] == RejectedError.__name__ and not is_rejection:
                 # It holds longer. A cleared task, or another host, has just tried again in vain.
                 return
             hosts = []
-            if isinstance(error, RejectedError) and not error.code and error.status not in {None, 400, 401}:
+            # A rejection that holds for all hosts stays one.
+            is_for_all = earlier["type"] == RejectedError.__name__ and not earlier["hosts"]
+            is_of_host = isinstance(error, RejectedError) and not error.code and error.status not in {None, 400, 401}
+            if is_of_host and not is_for_all:
                 hosts = sorted({*earlier["hosts"], socket.gethostname()})
             stored = {
                 "type": type(error).__name__,

@@ -27,6 +27,10 @@ def read_expiry(response: TokenResponse, *, requested_at: datetime) -> tuple[dat
     if expires_at is None:
         return None, None
     seconds = expires_at.timestamp() - start.timestamp()
+    given = _instant(response.expires_in)
+    if given is not None and given.timestamp() > 0:
+        # Less than the claims say, if the service has returned a token that it issued earlier.
+        seconds = min(seconds, given.timestamp())
     # Expired when it was received: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
     return expires_at, seconds if seconds > 0 else None
 
