@@ -109,7 +109,9 @@ class TokenResponse(NotForXCom):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every value that must not be shown, with unknown fields whose names say that they are secrets."""
-        return (*filter(None, (self.access_token, self.refresh_token)), *_unknown_secrets(self.extra_fields))
+        inner = [part.extra_fields for part in (self.person, self.loan_app_session_policy) if part is not None]
+        unknown = _unknown_secrets({**self.extra_fields, "inner": inner})
+        return (*filter(None, (self.access_token, self.refresh_token)), *unknown)
 
 
 @dataclass(frozen=True, kw_only=True)

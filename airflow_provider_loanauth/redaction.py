@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 #: Longer secrets, such as access tokens, are not masked in Base64; see :func:`encoded_forms`.
-MAX_BASE64_OCTETS = 256
+MAX_BASE64_OCTETS = 512
 
 # A child of Airflow's logger, so that its lines reach the log of the task.
 _log = logging.getLogger(f"airflow.task.hooks.{__name__}")

@@ -73,14 +73,16 @@ class Way:
         try:
             addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
             self.addresses = [str(address[4][0]) for address in addresses]
-            with Deadline(timeout) as deadline:
+            with (
+                Deadline(timeout) as deadline,
                 # An address that does not respond leaves time for the others.
-                with socket.create_connection((str(self.host), self.port), timeout / len(addresses)) as sock:
-                    self.peer = str(sock.getpeername()[0])
-                    sock.settimeout(timeout)
-                    deadline.watch(sock)
-                    if self.service.scheme == "https" and self.can_look and self._is_open(sock, deadline):
-                        self.certificate = self._certificate(sock)
+                socket.create_connection((str(self.host), self.port), timeout / len(addresses)) as sock,
+            ):
+                self.peer = str(sock.getpeername()[0])
+                sock.settimeout(timeout)
+                deadline.watch(sock)
+                if self.service.scheme == "https" and self.can_look and self._is_open(sock, deadline):
+                    self.certificate = self._certificate(sock, deadline)
         # Of the network; of a host name that is not valid; of a certificate that cannot be parsed.
         except Exception as error:  # noqa: BLE001
             self.error = error
@@ -98,9 +100,12 @@ class Way:
             self.tunnel_status = None if deadline.expired else response.status
         return self.tunnel_status == HTTPStatus.OK
 
-    def _certificate(self, sock: socket.socket) -> dict[str, Any]:
+    def _certificate(self, sock: socket.socket, deadline: Deadline) -> dict[str, Any]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if deadline.expired:
+            # If the connection has been shut down, ssl leaves the socket open.
+            raise TimeoutError
         with context.wrap_socket(sock, server_hostname=self.service.hostname) as tls:
             parsed = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
             issuer = ", ".join(f"{one.rfc4514_attribute_name}={one.value!s}" for one in parsed.issuer)

@@ -7,6 +7,7 @@ The interface shows no error responses (``service-interface.md`` §7). This modu
 
 from __future__ import annotations
 
+import html
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -122,7 +123,9 @@ def safe_text(text: Any, secrets: Iterable[str]) -> str | None:
     """Return a text of the service if it is short, printable and contains no form of a secret that was sent."""
     if not isinstance(text, str) or len(text) > MAX_TEXT_LENGTH or not text.isprintable():
         return None
-    if any(form in text for secret in secrets if secret for form in encoded_forms(secret)):
+    # A service that writes HTML may escape what it repeats.
+    texts = (text, html.unescape(text))
+    if any(form in one for secret in secrets if secret for form in encoded_forms(secret) for one in texts):
         return None
     return text.strip().removesuffix(".") or None
 
