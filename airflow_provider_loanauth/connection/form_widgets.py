@@ -22,24 +22,21 @@ def form_widgets(conn_fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
     import wtforms
     from wtforms.validators import Optional, any_of
 
+    kinds = {"boolean": wtforms.BooleanField, "number": wtforms.IntegerField, "password": wtforms.PasswordField}
     widgets = {}
     for name, declared in conn_fields.items():
         schema = declared["schema"]
-        is_secret = schema.get("format") == "password"
-        text_field = wtforms.PasswordField if is_secret else wtforms.StringField
-        field = {"boolean": wtforms.BooleanField, "number": wtforms.IntegerField}.get(schema["type"][0], text_field)
+        kind = schema.get("format", schema["type"][0])
+        field = kinds.get(kind, wtforms.StringField)
         # Optional comes first, so that the other validator skips an empty field.
-        options = {
-            "description": declared["description"],
-            "validators": [Optional(), *([any_of(schema["enum"])] if "enum" in schema else [])],
-        }
+        validators = [Optional(), *([any_of(schema["enum"])] if "enum" in schema else [])]
+        options = {"description": declared["description"], "validators": validators}
         # The API server of 3.0 and 3.1 has stand-ins, which describe a field and accept no other options.
-        if hasattr(field, "populate_obj") and field is not wtforms.BooleanField:
-            options["render_kw"] = {"class": "form-control", "placeholder": declared["label"]}
-            if is_secret:
+        if hasattr(field, "populate_obj"):
+            if kind != "boolean":
+                options["render_kw"] = {"class": "form-control", "placeholder": declared["label"]}
+            if kind == "password":
                 options["filters"] = [_keep_if_empty]
-            if "enum" in schema:
-                options["widget"] = _DropDown(dict.fromkeys(schema["enum"]) | schema.get("values_display", {}))
         widgets[name] = field(declared["label"], **options)
     return widgets
 
@@ -52,24 +49,3 @@ def form_behaviour(ui_field_behaviour: Mapping[str, Any]) -> dict[str, Any]:
 def _keep_if_empty(value: str | None) -> str:
     """Keep the stored secret, which Airflow 2.11 never sends to the browser, and would delete."""
     return value or UNCHANGED_SECRET
-
-
-class _DropDown:
-    """Renders a text field as a drop-down, because Airflow does not allow a select field."""
-
-    def __init__(self, choices: Mapping[str, str | None]) -> None:
-        self.choices = {"": "", **choices}
-
-    def __call__(self, field: Any, **options: Any) -> Any:
-        from markupsafe import Markup
-        from wtforms.widgets import html_params
-
-        drawn = Markup("").join(
-            Markup("<option {}>{}</option>").format(
-                Markup(html_params(value=value, selected=value == (field.data or ""))),  # noqa: S704 - it escapes
-                shown or value,
-            )
-            for value, shown in self.choices.items()
-        )
-        attributes = html_params(id=field.id, name=field.name, **options)
-        return Markup("<select {}>{}</select>").format(Markup(attributes), drawn)  # noqa: S704 - it escapes

@@ -121,7 +121,6 @@ def imported(files):
 FROM_AIRFLOW = {
     "airflow": "apache-airflow is declared, and installs its parts",
     "flask_appbuilder": "only the web server of 2.11 uses it, for its form",
-    "markupsafe": "only the web server of 2.11 uses it, for its form",
 }
 
 
