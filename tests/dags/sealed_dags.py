@@ -11,6 +11,7 @@ import requests
 
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.airflow_names import DAG, task
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -106,6 +107,8 @@ with DAG("rejected", schedule=None, **COMMON) as rejected_dag:
     LoanAuthOperator(task_id="operator", loanauth_conn_id="marked_rejected", **RETRIES)
     call_hook.override(task_id="hook", **RETRIES)("marked_rejected")
     LoanAuthOperator(task_id="settings", loanauth_conn_id="marked_unset", **RETRIES)
+    for name, mode in {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}.items():
+        LoanAuthSensor(task_id=name, loanauth_conn_id="marked_rejected", soft_fail=True, **mode, **RETRIES)
 
 with DAG("broken", schedule=None, **COMMON) as broken_dag:
     LoanAuthOperator(task_id="operator", loanauth_conn_id="marked_broken", retries=2, retry_delay=timedelta(0))

@@ -235,3 +235,8 @@ if STEP == "forget":
     with DAG("forget_shared", schedule=None, **COMMON) as forget_dag:
         mapped = LoanAuthOperator.partial(task_id="authenticate").expand(loanauth_conn_id=[CONN_ID, "marked_ppe"])
         mapped >> LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", shared=True)
+
+    with DAG("forget_after_failure", schedule=None, **COMMON) as failing_dag:
+        authenticate = operator()
+        clean_up = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", shared=True)
+        authenticate >> fail("failure") >> clean_up.as_teardown(setups=authenticate)

@@ -1,4 +1,4 @@
-"""``LoanAuthForgetOperator``; its real DAG runs are in ``integration/test_late_tasks.py``."""
+"""``LoanAuthForgetOperator``; its real DAG runs are in ``integration/test_shared_login.py``."""
 
 from __future__ import annotations
 

@@ -34,11 +34,6 @@ def leaks(text, secrets):
     return found + _JSON_WEB_TOKEN.findall(text)
 
 
-def without_masking_lines(output):
-    """Return the output of ``airflow dags test`` without the lines in which Airflow 3.0 prints the values to mask."""
-    return "\n".join(line for line in output.splitlines() if "msg=MaskSecret(" not in line)
-
-
 def chain_of(error):
     """Return an exception and its inner exceptions: causes, contexts, and exceptions in arguments or groups."""
     chain, pending = [], [error]

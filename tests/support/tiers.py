@@ -15,11 +15,9 @@ STARTERS = {"subprocess", "multiprocessing"}
 #: Tests that the matrix runs on the newest Airflow only: files, and functions of other files.
 ONCE = {
     # docs, releases, and programs for maintainers
-    "test_clean_targets",
     "test_demo",
     "test_deploying",
     "test_doc_links",
-    "test_e2e",
     "test_packaging",
     "test_reference",
     "test_release",
