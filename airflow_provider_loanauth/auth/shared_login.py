@@ -42,8 +42,9 @@ MAX_CLAIM_AGE = 7200.0
 MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR = 0.3, 4.0
 #: Seconds between two reads of a process that waits: at first, and at most. They grow by this factor, with jitter.
 MIN_POLL, MAX_POLL, POLL_FACTOR = 0.5, 5.0, 1.5
-#: Attempts to write a result, if other processes write at the same moment.
-MAX_WRITES = 3
+#: Attempts to write a result, if other processes write at the same moment; and to write a claim, before Variables
+#: count as read-only.
+MAX_WRITES, MAX_CLAIMS = 3, 5
 #: Seconds for which this process does not read the error of another one again. Otherwise each loan would.
 ERROR_SECONDS = 5.0
 #: A rejection that may concern one machine (403, 404 …) is tried again by so many hosts, and by one more after so many
@@ -76,6 +77,7 @@ class SharedLogin(NotForXCom):
         self._known = LOGINS.of(self.settings)
         # Longer than any login takes. The time of reading does not count: Airflow limits it.
         self._seconds_to_wait = MAX_SECONDS + 2 * self.settings.timeout + CLAIM_MARGIN
+        self._claims_left = MAX_CLAIMS
 
     def get(self) -> ActiveCredential:
         """
@@ -207,6 +209,9 @@ class SharedLogin(NotForXCom):
                 is_mine = False  # The claim may be that of another process.
                 raise
             is_mine = claim is not None
+            self._claims_left -= not is_mine
+            if not self._claims_left:
+                raise NotSharedError("no Variable can be written")
             if is_mine:
                 time.sleep(max(delay, CLAIM_DELAY_FACTOR * (time.monotonic() - wrote_at)))
                 is_mine = self._variables.read("claim").get("id") == claim

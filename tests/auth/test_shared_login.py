@@ -387,6 +387,39 @@ def test_a_store_that_does_not_respond_is_not_used(logs):
     assert "(StoreError): each process logs in on its own" in logs.text
 
 
+def test_variables_that_cannot_be_written_are_not_used():
+    """Its API server responds with 500, as that of Airflow 3.0 does after a conflict."""
+    simulation = Simulation([Process()], writes=dict.fromkeys(range(1000), "conflict")).run()
+    assert simulation.values == [TOKEN]
+    assert waits(simulation)[0] < 10
+
+
+def test_a_rejection_holds_while_the_store_does_not_respond():
+    processes = [Process(), Process(start=10), Process(start=10)]
+    simulation = Simulation(processes, outcomes=["rejected"], down=[(15, 1000)])
+
+    def work(process):
+        simulation._work(process)
+        for _ in range(2 if process.start else 0):
+            simulation.time.sleep(10)
+            simulation._work(process)
+
+    assert {*simulation.run(work=work).values} == {RejectedError}
+    assert posts(simulation) == 1
+
+
+def test_a_process_that_cannot_claim_does_not_end_the_claim_of_another_one():
+    processes, slow = [Process(), Process(), Process(start=7)], {("host 1", "write", "claim"): 5.0}
+    simulation = Simulation(processes, writes={1: "error"}, slow=slow, login_seconds=[20]).run()
+    assert posts(simulation) == 2
+
+
+def test_a_403_of_one_host_does_not_narrow_a_rejection_for_all():
+    processes = [Process(host="a"), Process(host="b", start=10, cleared=True), Process(host="c", start=20)]
+    simulation = Simulation(processes, outcomes=["rejected", "forbidden", "ok"]).run()
+    assert simulation.values == [RejectedError] * 3
+
+
 @pytest.mark.parametrize(("conflicts", "shared"), [(MAX_WRITES - 1, True), (MAX_WRITES, False)])
 def test_a_result_is_written_again_after_a_conflict(conflicts, shared, logs):
     writes = dict.fromkeys(range(1, conflicts + 1), "conflict")
