@@ -18,8 +18,8 @@ from airflow_provider_loanauth.auth.login_variables import NotSharedError
 from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 from airflow_provider_loanauth.auth.shared_login import SharedLogin
 from airflow_provider_loanauth.credentials import ApiSecret
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
-from airflow_provider_loanauth.redaction import sanitize_exceptions
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError
+from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.logins import LOGINS
@@ -86,8 +86,7 @@ def get_credential(client: Client, settings: Settings, *, reuse: bool) -> Active
     with LOGINS.one_at_a_time(settings) as failure:
         if failure is not None:
             raise failure
-        shared = SHARING.use(SharedLogin.get, client, settings, accepts=accepts, is_cleared=is_cleared_by_person())
-        return shared or ActiveCredential.issued(client.authenticate(settings))
+        return _log_in(client, settings, accepts=accepts, is_cleared=is_cleared_by_person())
 
 
 def authenticate(client: Client, settings: Settings) -> AuthenticationResult:
@@ -102,61 +101,63 @@ def get_or_refresh(
     """
     Return a credential other than the old one: one that another thread or process requested, or a new one.
 
-    It is the old one, if that is still valid and another process is refreshing it or the service is unavailable, or if
+    It is the old one, if that is still valid and another process is refreshing it or it cannot be refreshed now, or if
     it was rejected (401) and may not be replaced yet.
     """
-    try:
-        settings = client.settings()
-    except LoanAuthError:
-        # The source of the Connection is unavailable.
-        if old is None or is_rejected or not old.start_grace_period():
-            raise
-        return old
-    state = LOGINS.of(settings)
 
     def is_usable(credential: ActiveCredential) -> bool:
         # Two objects may have opened the same credential.
         is_old = credential is old or (is_rejected and old is not None and credential.value == old.value)
         return credential.is_fresh(min_ttl) and not is_old
 
-    def request() -> ActiveCredential:
-        how = {"accepts": is_usable, "old": old, "is_rejected": is_rejected}
-        shared = SHARING.use(SharedLogin.get, client, settings, **how)
-        return shared or ActiveCredential.issued(client.authenticate(settings), old if is_rejected else None)
-
-    # Do not wait for another thread if there is a usable credential.
-    known: ActiveCredential | None = state.credential
-    if known is not None and is_usable(known):
-        return known
     try:
+        settings = client.settings()
+        state = LOGINS.of(settings)
+        known: ActiveCredential | None = state.credential
+        # Do not wait for another thread if there is a usable credential.
+        if known is not None and is_usable(known):
+            return known
         with LOGINS.one_at_a_time(settings) as failure:
             known = state.credential
-            if known is not None and is_usable(known):
-                return known
-            if failure is not None:
-                raise failure
-            # The first credential of a LoanAuth from a Connection replaces none.
-            credential = request() if old is None else _recorded_refresh(request, settings, old)
-            state.credential = credential
-            return credential
-    except UnavailableError:
-        if old is None or is_rejected or not old.start_grace_period():
+            if known is None or not is_usable(known):
+                if failure is not None:
+                    raise failure
+                known = _refresh(client, settings, accepts=is_usable, old=old, is_rejected=is_rejected)
+                state.credential = known
+            return known
+    except LoanAuthError as error:
+        # The service, its proxy or the source of the Connection does not work now.
+        is_answer = isinstance(error, (RejectedError, ResponseError))
+        if is_answer or old is None or is_rejected or not old.start_grace_period():
             raise
         return old
 
 
-def _recorded_refresh(
-    request: Callable[[], ActiveCredential], settings: Settings, old: ActiveCredential
-) -> ActiveCredential:
-    """Request a credential, and record the refresh in metrics and spans."""
-    labels = Labels(settings.conn_id, settings.method)
-    with telemetry.refresh(labels):
-        credential = request()
-    if credential is not old:
+def _refresh(client: Client, settings: Settings, *, old: ActiveCredential | None, **how: Any) -> ActiveCredential:
+    """Return another credential than the old one, for requests; record it in metrics and spans."""
+    if old is None:
+        # The first credential of a LoanAuth from a Connection replaces none.
+        credential = _log_in(client, settings, **how)
+    else:
+        labels = Labels(settings.conn_id, settings.method)
+        with telemetry.refresh(labels):
+            credential = _log_in(client, settings, old=old, **how)
+        if credential is old:
+            return old
         telemetry.count_refresh(labels, shared=not credential.issued_here)
         if not credential.issued_here:
             telemetry.set_expiry(labels, credential.seconds_left)
+    # A request will reveal it. An authenticating task only seals its credential.
+    mask([credential.value])
     return credential
+
+
+def _log_in(
+    client: Client, settings: Settings, *, old: ActiveCredential | None = None, is_rejected: bool = False, **how: Any
+) -> ActiveCredential:
+    """Return the credential of the shared login, or of one of this process alone."""
+    shared = SHARING.use(SharedLogin.get, client, settings, old=old, is_rejected=is_rejected, **how)
+    return shared or ActiveCredential.issued(client.authenticate(settings), old if is_rejected else None)
 
 
 class CredentialProvider:
@@ -178,8 +179,8 @@ class CredentialProvider:
         self._credential = credential
         self._min_ttl = min_ttl
         self._active: ActiveCredential | None = None
-        self._opening = ForkSafeLock()
-        self._is_refreshing = False
+        #: Held by the thread that opens or refreshes the credential.
+        self._lock = ForkSafeLock()
 
     # The flow of httpx is a generator, which cannot be sanitized.
     @sanitize_exceptions
@@ -187,27 +188,29 @@ class CredentialProvider:
         """
         Return a fresh credential, refreshed if necessary.
 
-        While the service is unavailable, a credential that is still valid is returned instead. The other threads get it
+        While it cannot be refreshed, a credential that is still valid is returned instead. The other threads get it
         also while one thread refreshes it.
         """
-        if self._active is None and self._credential is not None:
-            self._open(self._credential)
-        cached = self.get_cached()
-        if cached is not None:
+        if cached := self.get_cached():
             return cached
-        self._is_refreshing = True
-        try:
-            self._active = get_or_refresh(self._client, self._active, self._min_ttl)
-        finally:
-            self._is_refreshing = False
-        return self._active
+        with self._lock.current:
+            active = self._active
+            if active is None and self._credential is not None:
+                active = self._active = self._open(self._credential)
+            if active is None or not active.is_fresh(self._min_ttl):
+                active = self._active = get_or_refresh(self._client, active, self._min_ttl)
+            return active
 
     def get_cached(self) -> ActiveCredential | None:
         """Return the credential if it is open, and fresh or still valid while it is refreshed; never blocks."""
         active = self._active
-        if active is None:
+        if active is None or active.is_fresh(self._min_ttl):
+            return active
+        lock = self._lock.current
+        if lock.acquire(blocking=False):
+            lock.release()
             return None
-        return active if active.is_fresh(self._min_ttl) or (self._is_refreshing and active.is_valid()) else None
+        return active if active.is_valid() else None
 
     @sanitize_exceptions
     def refresh(self, rejected: ActiveCredential) -> ActiveCredential:
@@ -215,14 +218,11 @@ class CredentialProvider:
         self._active = get_or_refresh(self._client, rejected, self._min_ttl, is_rejected=True)
         return self._active
 
-    def _open(self, credential: AccessToken | ApiSecret) -> None:
-        with self._opening.current:
-            if self._active is not None:
-                return
-            active = ActiveCredential.open(credential)
-            telemetry.set_expiry(Labels(active.conn_id, active.method), active.seconds_left)
-            if isinstance(credential, ApiSecret):
-                # Only an API secret needs the Connection: the company id is sent with it. Read the Connection only
-                # now: the connection id is text from XCom, and opening the credential has checked it.
-                active.company_id = self._client.settings().company_id
-            self._active = active
+    def _open(self, credential: AccessToken | ApiSecret) -> ActiveCredential:
+        active = ActiveCredential.open(credential)
+        telemetry.set_expiry(Labels(active.conn_id, active.method), active.seconds_left)
+        if isinstance(credential, ApiSecret):
+            # Only an API secret needs the Connection: the company id is sent with it. Read the Connection only now: the
+            # connection id is text from XCom, and opening the credential has checked it.
+            active.company_id = self._client.settings().company_id
+        return active

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth.connection.methods import METHODS
-from airflow_provider_loanauth.redaction import NotForXCom, SecretStr, mask
+from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings
@@ -80,8 +80,7 @@ class ActiveCredential(NotForXCom):
 
     @classmethod
     def issued(cls, result: AuthenticationResult, rejected: ActiveCredential | None = None) -> ActiveCredential:
-        """Return the credential that this process has just requested, after a 401 for ``rejected``, and mask it."""
-        mask(result.response.secrets)
+        """Return the credential that this process has just requested, after a 401 for ``rejected``."""
         settings = result.settings
         return cls(
             value=result.response.credential,
@@ -97,9 +96,8 @@ class ActiveCredential(NotForXCom):
 
     @classmethod
     def shared(cls, settings: Settings, stored: dict[str, Any]) -> ActiveCredential:
-        """Return the credential that another process stored (:meth:`as_stored`), and mask it."""
+        """Return the credential that another process stored (:meth:`as_stored`)."""
         value, expires_at = SecretStr(stored["value"]), stored["expires_at"]
-        mask([value])
         return cls(
             value=value,
             conn_id=settings.conn_id,

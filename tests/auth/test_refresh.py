@@ -7,6 +7,7 @@ import threading
 import time
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -392,10 +393,11 @@ def test_a_credential_that_cannot_be_opened_is_an_error_each_time(clock, client)
 # --- the service is unavailable while the credential is still valid ---
 
 
-def test_a_valid_credential_is_used_while_the_service_is_unavailable(clock, client):
+@pytest.mark.parametrize("failure", [UnavailableError("made-up"), SettingsError("made-up")])
+def test_a_valid_credential_is_used_while_it_cannot_be_refreshed(clock, client, failure):
     provider = provider_of(client)
     first = provider.get()
-    client.failure = UnavailableError("made-up")
+    client.failure = failure
     clock.seconds += 91  # 9 of 100 seconds are left
     assert [provider.get() for _ in range(3)] == [first] * 3
     assert client.logins == 2
@@ -404,11 +406,25 @@ def test_a_valid_credential_is_used_while_the_service_is_unavailable(clock, clie
     assert provider.get_cached() is first
     clock.seconds += 1
     assert provider.get_cached() is None
-    with pytest.raises(UnavailableError):
+    with pytest.raises(type(failure)):
         provider.get()
     assert client.logins == 3
     client.failure = None
     assert provider.get().value == "made-up-one-4"
+
+
+def test_a_valid_credential_is_used_while_the_connection_cannot_be_read(clock, client, monkeypatch):
+    """A secrets backend may be down."""
+    provider = provider_of(client)
+    first = provider.get()
+    monkeypatch.setattr(client, "settings", Mock(side_effect=LoanAuthError("made-up")))
+    clock.seconds += 91
+    assert provider.get() is first
+    with pytest.raises(LoanAuthError):
+        provider.refresh(first)
+    clock.seconds += 9
+    with pytest.raises(LoanAuthError):
+        provider.get()
 
 
 def test_after_the_grace_period_the_next_refresh_is_tried(clock):
@@ -426,8 +442,8 @@ def test_after_the_grace_period_the_next_refresh_is_tried(clock):
     assert provider.get() is not first
 
 
-@pytest.mark.parametrize("failure", [RejectedError("made-up"), SettingsError("made-up"), ResponseError("made-up")])
-def test_any_other_failure_is_raised_at_once(clock, client, failure):
+@pytest.mark.parametrize("failure", [RejectedError("made-up"), ResponseError("made-up")])
+def test_an_answer_of_the_service_is_raised_at_once(clock, client, failure):
     provider = provider_of(client)
     provider.get()
     client.failure = failure
@@ -505,17 +521,20 @@ def _get_in_child(provider, client, results):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_forked_process_makes_its_own_refresh(clock, client):
+def test_other_threads_use_a_valid_credential_while_one_refreshes_it_and_a_forked_process_does_not(clock, client):
     """A lock that another thread holds at the fork is never released in the child."""
     provider = provider_of(client)
-    provider.get()
-    clock.seconds += 105
+    first = provider.get()
+    clock.seconds += 95
     client.gate.clear()
     refreshing = threading.Thread(target=provider.get)
     refreshing.start()
     while client.running == 0:
         time.sleep(0.01)
+    assert provider.get_cached() is first
     result = in_forked_child(provider, client)
+    clock.seconds += 10
+    assert provider.get_cached() is None
     client.gate.set()
     refreshing.join(60)
     assert result == "made-up-one-3"

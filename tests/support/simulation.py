@@ -386,7 +386,7 @@ class Simulation:
             for name in ("read", "write", "delete"):
                 patch.setattr(login_variables, f"{name}_variable", getattr(self.store, name))
             # The masker compiles all its patterns again for each new value.
-            patch.setattr(refresh_policy, "mask", lambda _: None)
+            patch.setattr(credential_source, "mask", lambda _: None)
             yield
 
     def run(self, processes=None, work=None):
