@@ -82,10 +82,9 @@ Login: TypeAlias = PasswordLogin | ApiKeyLogin
 
 @dataclass(frozen=True, kw_only=True)
 class AuthMethod:
-    """One authentication method."""
+    """One authentication method: what it sends, from which fields of the Connection, and what it returns."""
 
     name: Method
-    #: The class of what it sends.
     login: type[Login]
     #: The required fields of the Connection, by attribute of ``login``; and its boolean fields, off by default.
     fields: Mapping[str, str]
@@ -104,21 +103,21 @@ _USER = {"username": "login", "password": "password", "origin": "origin"}
 METHODS: dict[str, AuthMethod] = {
     "jwt": AuthMethod(
         name="jwt",
-        fields=_USER | {"client_id": "client_id", "client_secret": "client_secret"},
         login=PasswordLogin,
+        fields=_USER | {"client_id": "client_id", "client_secret": "client_secret"},
         credential_type=AccessToken,
     ),
     "los": AuthMethod(
         name="los",
-        fields=_USER | {"client_id": "los_client_id", "client_secret": "los_client_secret"},
         login=PasswordLogin,
+        fields=_USER | {"client_id": "los_client_id", "client_secret": "los_client_secret"},
         credential_type=AccessToken,
     ),
     "ppe": AuthMethod(
         name="ppe",
+        login=ApiKeyLogin,
         fields={"api_key": "api_key", "user_id": "user_id"},
         switches={"in_headers": "api_key_in_headers"},
-        login=ApiKeyLogin,
         credential_type=ApiSecret,
     ),
 }

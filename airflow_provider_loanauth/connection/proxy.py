@@ -17,20 +17,17 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-# A name whose labels are not too long, or an IPv6 address, which urlsplit has checked.
-_HOST = re.compile(r"([A-Za-z0-9_\-]{1,63}\.)*[A-Za-z0-9_\-]{1,63}\.?|[0-9A-Fa-f:.]+")
+# A name, or an IPv6 address, which urlsplit has checked.
+_HOST = re.compile(r"[A-Za-z0-9_.\-]+|[0-9A-Fa-f:.]+")
 
 
 @dataclass(frozen=True)
 class Proxy(NotForXCom):
-    """
-    A proxy that tunnels https requests (``CONNECT``, RFC 9110 §9.3.6).
+    """A proxy that tunnels https requests (``CONNECT``, RFC 9110 §9.3.6)."""
 
-    HTTP libraries show the URL of a proxy in exceptions and logs, so ``url`` never contains user information:
-    percent-encoded user and password, with a colon between them (RFC 3986 §3.2.1).
-    """
-
+    # HTTP libraries show the URL of a proxy in exceptions and logs, so it has no user and password.
     url: str
+    #: Percent-encoded user and password, with a colon between them (RFC 3986 §3.2.1).
     user_information: SecretStr | None = None
 
     @classmethod
@@ -58,10 +55,7 @@ class Proxy(NotForXCom):
             if wrong:
                 raise AddressError(sentence)
         authority = f"[{name}]" if ":" in name else name
-        return cls(
-            url=f"{parts.scheme}://{authority}:{port}",
-            user_information=SecretStr(user_information) if user_information else None,
-        )
+        return cls(f"{parts.scheme}://{authority}:{port}", SecretStr(user_information) if user_information else None)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -76,12 +70,9 @@ class Proxy(NotForXCom):
         """Every value to mask in logs: the password, or the user if there is no password, alone and in a pair."""
         if self.user_information is None:
             return ()
-        # Some proxies take an API key as the user.
-        found = []
-        for pair in (self._user_and_password, self.user_information):
-            user, _, password = pair.partition(":")
-            found += [pair, password or user]
-        return tuple(SecretStr(text) for text in found if text)
+        # Some proxies take an API key as the user. The pair is for its Base64.
+        user, _, password = self.user_information.partition(":")
+        return (self._user_and_password, *(SecretStr(text) for text in (unquote(password or user), password or user)))
 
     @property
     def _user_and_password(self) -> SecretStr:

@@ -1,6 +1,5 @@
 """
-The checked settings of a Connection: what each field must contain, and what is said of a field that is missing or
-wrong. All problems are reported in one error.
+The checked settings of a Connection: what each field must contain, and what is said of one that is missing or wrong.
 
 Messages do not repeat values, because a wrong field may contain a secret.
 """
@@ -25,8 +24,6 @@ from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, CONN_TYPE, 
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow_provider_loanauth.connection.methods import AuthMethod, Login, Method
 
 DEFAULT_METHOD = "jwt"
@@ -47,22 +44,20 @@ _FALSE = frozenset({"false", "0", "no", "n", "off"})
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(NotForXCom):
-    """
-    The checked settings of a Connection. They are the key of what a process remembers of its logins, so after a change
-    of the Connection nothing of the old ones is found.
-
-    ``auth_url`` has no slash at its end. ``company_id`` is for pricing requests with an API secret. ``timeout`` is in
-    seconds, as ``docs/connection.md`` says. ``verify`` may be the path of a CA bundle. Without a ``proxy``, the proxy
-    settings of the environment apply. ``share_logins``: with all tasks of this Airflow.
-    """
+    """The checked settings of a Connection. They are the key of what a process remembers of its logins."""
 
     conn_id: str
     method: Method
+    #: Without a slash at its end.
     auth_url: str
     login: Login
+    #: For pricing requests with an API secret.
     company_id: str | None
+    #: Seconds.
     timeout: float
+    #: Whether to check TLS certificates, or the path of a CA bundle.
     verify: bool | str
+    #: None: the proxy settings of the environment apply.
     proxy: Proxy | None = None
     share_logins: bool = True
     warnings: tuple[str, ...] = field(default=(), compare=False)
@@ -103,31 +98,27 @@ def is_secret(name: str) -> bool:
 
 
 class _FieldReader:
-    """Reads one Connection, field by field, and collects every problem and warning, each with the field's label."""
+    """Reads one Connection, and collects every problem and warning, each with the field's label."""
 
     def __init__(self, conn: Any) -> None:
         self._conn = conn
         self.problems: list[str] = []
         self.warnings: list[str] = []
-        self._extra = self._read_extra()
-
-    def _read_extra(self) -> Mapping[str, Any]:
         try:
-            extra = json.loads(self._conn.extra or "{}")
-        except (ValueError, RecursionError):
-            extra = None
-        if not isinstance(extra, dict):
+            self._extra = json.loads(conn.extra or "{}")
+        except ValueError:
+            self._extra = None
+        if not isinstance(self._extra, dict):
             self.problems.append("Extra is not a JSON object: correct it.")
-            return {}
+            self._extra = {}
         # The Test button of Airflow 2.11 sends each field twice, once with a prefix.
-        unknown = len([name for name in extra if name.removeprefix(f"extra__{CONN_TYPE}__") not in CONN_FIELDS])
+        unknown = {name.removeprefix(f"extra__{CONN_TYPE}__") for name in self._extra} - CONN_FIELDS.keys()
         if unknown:
             # In a URI that is not percent-encoded, the pieces of a secret become names.
             self.warnings.append(
-                f"Extra contains unknown fields ({unknown}), which are ignored. Their names are not shown, because "
-                "they may be parts of a secret."
+                f"Extra contains unknown fields ({len(unknown)}), which are ignored. Their names are not shown, "
+                "because they may be parts of a secret."
             )
-        return extra
 
     def _raw(self, name: str) -> Any:
         """Return the value of a field, or None if it is unset: missing, null or blank."""
@@ -141,31 +132,18 @@ class _FieldReader:
             if required_by:
                 self.problems.append(f"{label} is missing: {required_by} requires it.")
             return None
-        if type(value) is int:
-            value = str(value)
-        if not isinstance(value, str):
-            self.problems.append(f"{label} is not a string: put the value in quotes.")
+        text = str(value) if type(value) is int else value
+        if problem := _problem_of_text(text):
+            self.problems.append(f"{label} {problem}")
             return None
-        if value == UNCHANGED_SECRET:
-            self.problems.append(
-                f"{label} was not entered: the Airflow 2.11 form does not send stored secrets to a test. Enter it "
-                "again to test it. If you save the form without entering it, the stored value is kept."
+        if text != text.strip() and name not in ("host", "proxy"):
+            self.warnings.append(
+                f"{label} begins or ends with white space, which is sent too: remove it if that is a mistake."
             )
-        elif value == "***":
-            self.problems.append(f"{label} is literally '***', which a form or an export put there: enter it again.")
-        elif _INVALID.search(value):
-            self.problems.append(
-                f"{label} contains an invalid character, such as a line break or a tab: enter the value again."
-            )
-        else:
-            if value != value.strip() and name not in ("host", "proxy"):
-                self.warnings.append(
-                    f"{label} begins or ends with white space, which is sent too: remove it if that is a mistake."
-                )
-            if is_secret(name):
-                self._check_maskable(label, value)
-            return SecretStr(value) if is_secret(name) else value
-        return None
+        if not is_secret(name):
+            return str(text)
+        self._check_maskable(label, text)
+        return SecretStr(text)
 
     def _check_maskable(self, label: str, value: str) -> None:
         """Warn of a secret that Airflow's masker does not mask."""
@@ -178,7 +156,7 @@ class _FieldReader:
             self.warnings.append(f"{label} is a word that Airflow never masks in logs: use a different value.")
 
     def boolean(self, name: str, *, default: bool) -> bool:
-        """Return a boolean field; forms and URIs may store it as a string."""
+        # Forms and URIs may store it as a string.
         value = self._raw(name)
         word = str(default if value is None else value).strip().lower()
         if word not in _TRUE | _FALSE:
@@ -205,17 +183,15 @@ class _FieldReader:
         return login
 
     def company_id(self, method: AuthMethod) -> str | None:
-        """Return the company id, which is sent in a header with an API secret."""
         company_id = self._text("company_id") if method.credential_type is ApiSecret else None
         if company_id and not fits_in_header(company_id):
             self.problems.append(f"{LABELS['company_id']} {NOT_A_HEADER_VALUE}: correct it.")
         return company_id
 
     def timeout(self) -> float:
-        """Return the timeout in seconds; the default if it is unset."""
         value = self._raw("timeout")
         seconds = math.nan
-        with suppress(TypeError, ValueError, OverflowError):
+        with suppress(TypeError, ValueError):
             seconds = DEFAULT_TIMEOUT if value is None else float(value)
         if isinstance(value, bool) or not 0 < seconds <= MAX_TIMEOUT:
             self.problems.append(
@@ -224,7 +200,6 @@ class _FieldReader:
         return seconds
 
     def verify(self) -> bool | str:
-        """Return True to check TLS certificates, False to not check them, or the path of the CA bundle to use."""
         value = self._raw("verify")
         word = "true" if value is None else str(value).strip()
         if word.lower() in _FALSE:
@@ -264,3 +239,19 @@ class _FieldReader:
             )
             return None
         return proxy
+
+
+def _problem_of_text(value: Any) -> str | None:
+    """Return what is wrong with a text, as the rest of a sentence that begins with the field's label."""
+    if not isinstance(value, str):
+        return "is not a string: put the value in quotes."
+    if value == UNCHANGED_SECRET:
+        return (
+            "was not entered: the Airflow 2.11 form does not send stored secrets to a test. Enter it again to test it. "
+            "If you save the form without entering it, the stored value is kept."
+        )
+    if value == "***":
+        return "is literally '***', which a form or an export put there: enter it again."
+    if _INVALID.search(value):
+        return "contains an invalid character, such as a line break or a tab: enter the value again."
+    return None
