@@ -63,7 +63,7 @@ def test_the_key_of_a_shared_login_is_the_same_in_each_process(fernet):
 #: A deferred task: its trigger, the keyword arguments of the method that resumes it, and the events.
 TRIGGER = json.loads(
     '["airflow_provider_loanauth.triggers.loanauth.ServiceReadyTrigger", {"address": "https://lender.pricing.examp'
-    'le/tenant1", "poke_interval": 30.0, "deadline": 1767323045.5, "max_interval": 300.0, "proxy": null}]'
+    'le/tenant1", "poke_interval": 30.0, "deadline": 1767323045.5, "proxy": null}]'
 )
 NEXT_METHOD = "execute_complete"
 EVENTS = ("ready", "timeout")
@@ -101,9 +101,7 @@ def test_a_deferred_task_keeps_its_deadline_when_it_defers_again(sensor, sandbox
         sensor.resume_execution(NEXT_METHOD, {"deadline": deadline, "event": "ready"}, {})
     assert raised.value.method_name == NEXT_METHOD
     assert raised.value.kwargs == {"deadline": deadline}
-    assert raised.value.trigger.serialize()[1] == {**TRIGGER[1], "address": sandbox.url, "deadline": deadline} | {
-        "max_interval": None
-    }
+    assert raised.value.trigger.serialize()[1] == {**TRIGGER[1], "address": sandbox.url, "deadline": deadline}
 
 
 def test_a_deferred_task_times_out_when_the_service_is_still_unavailable(sensor, sandbox):

@@ -26,7 +26,7 @@ from airflow_provider_loanauth._compat import (
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet
-from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
+from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
@@ -54,9 +54,8 @@ class LoanAuthSensor(BaseSensorOperator):
 
     Rejected credentials fail the task at once, whatever ``retries``, ``soft_fail`` or ``silent_fail`` are, so that a
     wrong password is sent only once and no skip hides it. With ``deferrable``, waiting occupies no worker, and all
-    tasks of a triggerer that wait for the same service share one request per interval. When the service is available
-    again, these tasks resume in random order, about 20 per second, each at most one ``poke_interval`` later. A single
-    task resumes at once.
+    tasks of a triggerer that wait for the same service share one request per interval
+    (:class:`~airflow_provider_loanauth.triggers.loanauth.ServiceReadyTrigger`), without ``exponential_backoff``.
 
     Takes every parameter of Airflow's sensors in addition to these:
 
@@ -71,9 +70,6 @@ class LoanAuthSensor(BaseSensorOperator):
 
     template_fields: Sequence[str] = ("loanauth_conn_id", "method")
     ui_color = "#d9e8f5"
-
-    #: Connection id and method, once they are known to exist.
-    _labels: tuple[str | None, str | None] = (None, None)
 
     def __init__(
         self,
@@ -91,6 +87,8 @@ class LoanAuthSensor(BaseSensorOperator):
         self.seal = seal
         self.reuse = reuse
         self.deferrable = deferrable
+        # Connection id and method, once they are known to exist.
+        self._labels: tuple[str | None, str | None] = (None, None)
 
     @cached_property
     def hook(self) -> LoanAuthHook:
@@ -107,20 +105,22 @@ class LoanAuthSensor(BaseSensorOperator):
         Try once to authenticate.
 
         :return: whether the sensor is done, and the credential if it is; it is not done while the service is
-            unavailable
+            unavailable, and with ``silent_fail`` after any error that is no :class:`AirflowFailException`
         :raises SealError: Airflow has no usable Fernet key; no request was sent
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`; but no :class:`UnavailableError`
         """
-        if self.seal:
-            require_fernet()  # before any request
-        settings = self.hook.client.settings()
-        self._labels = settings.conn_id, settings.method
         try:
+            if self.seal:
+                require_fernet()  # before any request
+            settings = self.hook.client.settings()
+            self._labels = settings.conn_id, settings.method
             if self.seal:
                 credential: Any = self.hook.get_credential(reuse=self._may_reuse(settings))
             else:
                 credential = self.hook.get_plaintext()
-        except UnavailableError as error:
+        except LoanAuthError as error:
+            if isinstance(error, AirflowFailException) or not (error.retryable or self.silent_fail):
+                raise
             self.log.info("The service is not available yet: %s", error)
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=credential)
@@ -150,7 +150,7 @@ class LoanAuthSensor(BaseSensorOperator):
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
         started = time.time()
-        with self._fail_policy(), self._recorded(context, started):
+        with self._ending(context, started):
             if self.deferrable:
                 return self._poke_or_defer(context, deadline=started + self.timeout)
             return super().execute(context)  # type: ignore[no-any-return]
@@ -158,87 +158,41 @@ class LoanAuthSensor(BaseSensorOperator):
     @sanitize_exceptions
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after the trigger (Airflow calls it). Errors fail or skip the task as in the other modes."""
-        with self._fail_policy():
-            if next_method == TRIGGER_FAIL_REPR and (next_kwargs or {}).get("error") in TRIGGER_TIMEOUTS:
+        # A failed trigger and ``airflow dags test`` (2.11 to 3.3) do not pass the deadline.
+        arguments = {"deadline": time.time() + self.timeout} | (next_kwargs or {})
+        with self._ending(context, arguments["deadline"] - self.timeout):
+            if next_method == TRIGGER_FAIL_REPR and arguments.get("error") in TRIGGER_TIMEOUTS:
                 self._time_out()
             # Skip the method of Airflow's sensor: with soft_fail, it turns any error into a skip. If the trigger timed
             # out, its error differs between versions of Airflow.
-            return super(BaseSensorOperator, self).resume_execution(next_method, next_kwargs, context)
+            return super(BaseSensorOperator, self).resume_execution(next_method, arguments, context)
 
     @sanitize_exceptions
     def execute_complete(
-        self, context: Context, event: Any = None, *, deadline: float | None = None
+        self, context: Context, event: Any = None, *, deadline: float
     ) -> AccessToken | ApiSecret | str:
         """
         Resume when the trigger has fired: authenticate, or wait again.
 
         Airflow stores the names of this method and of its keyword argument, so neither may change.
         """
-        from airflow_provider_loanauth.triggers.loanauth import READY, TIMEOUT
+        from airflow_provider_loanauth.triggers.loanauth import TIMEOUT
 
-        if deadline is None:  # ``airflow dags test`` (2.11 to 3.3) passes only the event
-            deadline = time.time() + self.timeout
-        with self._recorded(context, deadline - self.timeout):
-            if event not in (READY, TIMEOUT):
-                raise LoanAuthError(
-                    "The trigger sent an unknown event. Workers and triggerers must run the same release of this "
-                    "provider: upgrade and restart them, then clear the task.",
-                    conn_id=self.loanauth_conn_id,
-                )
-            # A probe may use a different network route than a login, so this pokes once more also after the deadline.
-            return self._poke_or_defer(context, deadline=deadline if event == READY else 0.0)
-
-    @contextmanager
-    def _recorded(self, context: Context, started: float) -> Iterator[None]:
-        """Record a wait in metrics and spans, unless it goes on in another process."""
-        from airflow_provider_loanauth.service.telemetry import Labels, record_wait
-
-        def get_start() -> float:
-            first = None if self.deferrable or not self.reschedule else first_reschedule(context)
-            return started if first is None else first.timestamp()
-
-        try:
-            yield
-        except AirflowRescheduleException:
-            raise
-        except Exception as error:
-            # Without a method, the connection id may be one that does not exist.
-            if isinstance(error, LoanAuthError) and error.method is not None:
-                self._labels = error.conn_id, error.method
-            record_wait(Labels(*self._labels), get_start, error)
-            raise
-        record_wait(Labels(*self._labels), get_start)
+        # A probe may use a different network route than a login, so this pokes once more also after the deadline.
+        return self._poke_or_defer(context, deadline=0.0 if event == TIMEOUT else deadline)
 
     def _poke_or_defer(self, context: Context, *, deadline: float) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
         """Poke once; if the service is unavailable, leave the worker and wait in the triggerer."""
         from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 
-        try:
-            if poked := self.poke(context):
-                return poked.xcom_value  # type: ignore[return-value]
-        except AirflowFailException:
-            raise
-        except LoanAuthError as error:
-            # Do what Airflow does in the other modes: log the error, and poke again.
-            if not self.silent_fail:
-                raise
-            self.log.error("Sensor poke failed: %s", error)  # noqa: TRY400 - the message is enough
+        if poked := self.poke(context):
+            return poked.xcom_value  # type: ignore[return-value]
         left = deadline - time.time()
         if left <= 0:
             self._time_out()
-        interval, max_interval = self.poke_interval, None
-        if self.exponential_backoff:
-            max_interval = self.max_wait.total_seconds() if self.max_wait else self.timeout
-            # Continue the back-off. If intervals double, their sum is the next interval minus the first one.
-            interval = min(interval + self.timeout - left, max(interval, max_interval))
         settings = self.hook.client.settings()
-        trigger = ServiceReadyTrigger(
-            address=settings.auth_url,
-            poke_interval=interval,
-            deadline=deadline,
-            max_interval=max_interval,
-            proxy=settings.proxy.url if settings.proxy else None,
-        )
+        proxy = settings.proxy.url if settings.proxy else None
+        trigger = ServiceReadyTrigger(settings.auth_url, self.poke_interval, deadline, proxy)
         # The trigger sends its event at the deadline. Airflow times it out only if no triggerer runs it.
         timeout = timedelta(seconds=left + _TRIGGER_MARGIN)
         self.defer(trigger=trigger, method_name="execute_complete", kwargs={"deadline": deadline}, timeout=timeout)
@@ -248,15 +202,28 @@ class LoanAuthSensor(BaseSensorOperator):
         raise error(f"The service was not available within {self.timeout:.0f} s.")
 
     @contextmanager
-    def _fail_policy(self) -> Iterator[None]:
-        """Turn an error into a skip: a timeout with ``soft_fail``, any error with ``never_fail``; and nothing else."""
+    def _ending(self, context: Context, started: float) -> Iterator[None]:
+        """Skip the task instead of failing it where a parameter says so; record the wait in metrics and spans."""
+        from airflow_provider_loanauth.service.telemetry import Labels, record_wait
+
+        def get_start() -> float:
+            first = None if self.deferrable or not self.reschedule else first_reschedule(context)
+            return started if first is None else first.timestamp()
+
         try:
             yield
-        except AirflowSkipException as error:
-            if isinstance(error.__cause__, LoanAuthError) and not self.never_fail:
-                raise error.__cause__ from None
+        except AirflowRescheduleException:  # the wait goes on in another process
             raise
-        except AirflowException as error:
-            if self.never_fail and self.deferrable:  # in the other modes Airflow does it
-                raise AirflowSkipException(f"Skipped because never_fail is set: {error}") from None
-            raise
+        except Exception as raised:  # noqa: BLE001 - raised again
+            error: Any = raised
+            if isinstance(raised, AirflowSkipException) and isinstance(raised.__cause__, LoanAuthError):
+                # Airflow's loop made a skip of it. With soft_fail, only a timeout is skipped.
+                error = raised.__cause__
+            # Without a method, the connection id may be one that does not exist.
+            if isinstance(error, LoanAuthError) and error.method is not None:
+                self._labels = error.conn_id, error.method
+            if self.never_fail and isinstance(error, AirflowException) and not isinstance(error, AirflowSkipException):
+                error = AirflowSkipException(f"Skipped because never_fail is set: {error}")
+            record_wait(Labels(*self._labels), get_start, error)
+            raise error from None
+        record_wait(Labels(*self._labels), get_start)

@@ -42,7 +42,6 @@ class ServiceReadyTrigger(BaseTrigger):
     :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests
     :param deadline: when to give up, in seconds since the epoch (UTC); None: never
-    :param max_interval: the interval doubles after each request, up to this many seconds; None: it does not change
     :param proxy: scheme, host and port of a proxy for an https address; None: the proxy settings of the environment
         apply. It has no user information, because Airflow may show the arguments. A proxy that requires authentication
         counts as a response
@@ -54,7 +53,6 @@ class ServiceReadyTrigger(BaseTrigger):
         address: str,
         poke_interval: float = 60.0,
         deadline: float | None = None,
-        max_interval: float | None = None,
         proxy: str | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -67,12 +65,11 @@ class ServiceReadyTrigger(BaseTrigger):
         self.address = address
         self.poke_interval = poke_interval
         self.deadline = deadline
-        self.max_interval = max_interval
         self.proxy = proxy
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and the arguments, which Airflow stores to create this trigger again."""
-        names = ("address", "poke_interval", "deadline", "max_interval", "proxy")
+        names = ("address", "poke_interval", "deadline", "proxy")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -84,7 +81,7 @@ class ServiceReadyTrigger(BaseTrigger):
         interval = max(self.poke_interval, MIN_INTERVAL)
         # Random, so that a thousand triggers do not write their logs at the same moment.
         pause = interval * random.uniform(1, 2)  # noqa: S311 - not for cryptography
-        with shared_probe(self.address, self.proxy, Waiter(interval, self.max_interval or 0.0, began)) as probe:
+        with shared_probe(self.address, self.proxy, Waiter(interval, began)) as probe:
             await asyncio.wait([probe.task], timeout=min(pause, ends - now()))
             while not probe.task.done() and now() < ends:
                 self.log.info("Still waiting for %s: %s.", self.address, probe.reason)

@@ -21,17 +21,14 @@ REQUEST_TIMEOUT = 10.0
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Waiter:
-    """A trigger that waits: its intervals in seconds, and when it began, by the event loop's clock."""
+    """A trigger that waits: its interval in seconds, and when it began, by the event loop's clock."""
 
     interval: float
-    max_interval: float
     began: float
 
     def next_request(self, last: float) -> float:
         """Return when this trigger needs a request after the last one. None comes within its first interval."""
-        # If intervals double, their sum is the next interval minus the first one.
-        backed_off = min(self.interval + max(last - self.began, 0.0), self.max_interval)
-        return max(last, self.began) + max(self.interval, backed_off)
+        return max(last, self.began) + self.interval
 
 
 class Probe:

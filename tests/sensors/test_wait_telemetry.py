@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from datetime import datetime, timezone
+from functools import partial
 
 import pytest
 
@@ -55,7 +56,8 @@ def wait(monkeypatch, world):
                     monkeypatch.setattr("airflow.sensors.base._orig_start_date", lambda **_: began)
             except TaskDeferred as deferred:
                 arguments = stored(deferred, "ready")
-                action = lambda: sensor(mode, **parameters).execute_complete(context, **arguments)  # noqa: B023, E731
+                resume = partial(sensor(mode, **parameters).resume_execution, deferred.method_name)
+                action = partial(resume, arguments, context)
             start_new_process()
             sleep(WAITED)
 

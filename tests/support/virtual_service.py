@@ -31,7 +31,6 @@ class Sensor:
     joins: float = 0.0
     interval: float = 60.0
     time_left: float | None = None
-    max_interval: float | None = None
     leaves: float | None = None
     address: str = ADDRESS
     proxy: str | None = None
@@ -93,7 +92,7 @@ def wait_for(service, sensors, *, seed=0):
         loop = asyncio.get_running_loop()
         await asyncio.sleep(sensor.joins)
         deadline = None if sensor.time_left is None else EPOCH + sensor.deadline
-        trigger = ServiceReadyTrigger(sensor.address, sensor.interval, deadline, sensor.max_interval, sensor.proxy)
+        trigger = ServiceReadyTrigger(sensor.address, sensor.interval, deadline, sensor.proxy)
         try:
             events = [(event.payload, loop.time()) async for event in trigger.run()]
         except asyncio.CancelledError:

@@ -132,26 +132,6 @@ def test_the_next_request_comes_when_any_trigger_needs_it(sensors, times):
     assert requests(*sensors) == times
 
 
-@pytest.mark.parametrize(
-    ("sensors", "times"),
-    [
-        ([{"interval": 10, "max_interval": 600}], [10, 30, 70, 150, 310]),
-        ([{"interval": 10, "max_interval": 100}], [10, 30, 70, 150, 250, 350, 450, 550]),
-        # It never becomes shorter than the interval.
-        ([{"interval": 200, "max_interval": 100}], [200, 400]),
-        # Whoever joins gets a request in time, and the back-off of the others continues.
-        (
-            [{"interval": 10, "max_interval": 600}, {"interval": 10, "joins": 200, "leaves": 215}],
-            [10, 30, 70, 150, 210, 430],
-        ),
-        # The back-off counts from the last request, whoever needed it.
-        ([{"interval": 100, "max_interval": 600}, {"interval": 10, "leaves": 45}], [10, 20, 30, 40, 180, 460]),
-    ],
-)
-def test_the_interval_doubles_up_to_max_interval(sensors, times):
-    assert requests(*sensors) == times
-
-
 @pytest.mark.parametrize("interval", [0, -1, 0.000001])
 def test_a_tiny_interval_is_raised_to_the_minimum(interval):
     assert requests({"interval": interval, "leaves": 0.26}) == pytest.approx([MIN_INTERVAL * n for n in range(1, 6)])

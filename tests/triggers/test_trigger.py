@@ -59,13 +59,12 @@ def test_it_is_restored_from_what_airflow_stores(proxy):
     """Address, proxy and seconds; as the scheduler writes it and the triggerer reads it; encrypted on 2.11."""
     from airflow.models.trigger import Trigger
 
-    trigger = ServiceReadyTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25, max_interval=600.0, proxy=proxy)
+    trigger = ServiceReadyTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25, proxy=proxy)
     path, arguments = trigger.serialize()
     assert arguments == {
         "address": ADDRESS,
         "poke_interval": 7.5,
         "deadline": 1_790_000_000.25,
-        "max_interval": 600.0,
         "proxy": proxy,
     }
     assert json.loads(json.dumps(arguments)) == arguments
@@ -165,13 +164,6 @@ def test_a_deadline_comes_before_the_spread(interval, left):
     events, _ = recover([Sensor()] + [Sensor(interval=interval, time_left=left)] * 1000)
     assert {event.payload for event in events} == {READY}
     assert all(60 <= event.at < left for event in events[1:])
-
-
-def test_the_spread_does_not_grow_with_the_back_off():
-    """The interval is ten minutes when the service recovers, but each event comes within the first interval."""
-    events, requests = recover([Sensor(interval=5, max_interval=600)] * 200, recovers=1000)
-    assert requests[-1] - requests[-2] == 600
-    assert 4 < max(event.at - requests[-1] for event in events) < 5
 
 
 def test_no_request_is_sent_during_the_spread_except_for_a_trigger_that_joins_then():

@@ -155,7 +155,7 @@ def sensor(method: Method) -> None:
 
 def trigger() -> None:
     waiting = ServiceReadyTrigger("https://auth.example")
-    ServiceReadyTrigger(address="https://auth.example", poke_interval=30, deadline=1e9, max_interval=300)
+    ServiceReadyTrigger(address="https://auth.example", poke_interval=30, deadline=1e9)
     ServiceReadyTrigger("https://auth.example", proxy="http://proxy.example:3128")
     assert_type(waiting.serialize(), tuple[str, dict[str, Any]])
     events: AsyncIterator[TriggerEvent] = waiting.run()
