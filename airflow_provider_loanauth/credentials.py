@@ -70,7 +70,6 @@ class Credential:
     :param issued_at: when it was requested (UTC)
     :param sealed: the sealed document, as made by :meth:`seal`
     :param expires_at: when it expires (UTC); None if the service did not state it
-
     """
 
     __version__: ClassVar[int] = 1
@@ -126,24 +125,21 @@ class Credential:
 
     def _open(self) -> SecretStr:
         document = decrypt(self._sealed)
-        if document is None:
-            raise SealError(
-                f"The {self.label} cannot be opened: this process has a different Fernet key than the task that sealed "
-                "it, or the value is damaged. Set the same [core] fernet_key on every component (during key rotation: "
-                "the new and the old key, separated by a comma), then clear the authenticating task.",
-                conn_id=self.conn_id,
-                method=self.method,
-            )
         with suppress(ValueError, TypeError):
-            metadata, value = json.loads(document)
+            metadata, value = json.loads(document or "")
             if metadata == self._metadata():
                 return SecretStr(value)
-        raise SealError(
-            f"The {self.label} was sealed with different metadata, such as connection, method or expiry, so the stored "
-            "value was altered. Clear the authenticating task.",
-            conn_id=self.conn_id,
-            method=self.method,
+        problem = (
+            "was sealed with different metadata, such as connection, method or expiry, so the stored value was "
+            "altered. Clear the authenticating task."
         )
+        if document is None:
+            problem = (
+                "cannot be opened: this process has a different Fernet key than the task that sealed it, or the value "
+                "is damaged. Set the same [core] fernet_key on every component (during key rotation: the new and the "
+                "old key, separated by a comma), then clear the authenticating task."
+            )
+        raise SealError(f"The {self.label} {problem}", conn_id=self.conn_id, method=self.method)
 
     @property
     @sanitize_exceptions

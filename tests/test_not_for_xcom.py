@@ -40,7 +40,7 @@ VALUES = (
     PasswordLogin(username="pat", password="CANARY-password", origin="o", client_id="c", client_secret="CANARY-client"),
     SETTINGS,
     Proxy.from_url("http://pat:CANARY-password@proxy.example"),
-    AuthenticationResult.from_response(SETTINGS, FULL_TOKEN, requested_at=NOW),
+    AuthenticationResult(settings=SETTINGS, response=FULL_TOKEN, requested_at=NOW),
 )
 
 

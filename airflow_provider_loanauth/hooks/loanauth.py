@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -42,13 +41,8 @@ _WORKER_HINT = (
 )
 
 
-class _NotGiven(Enum):
-    """Default of a parameter that may be left out but must not be None."""
-
-    NOT_GIVEN = "not given"
-
-    def __repr__(self) -> str:
-        return f"<{self.value}>"
+#: Default of a parameter that may be left out, but must not be None.
+_NOT_GIVEN: Any = object()
 
 
 class LoanAuthHook(BaseHook):
@@ -96,17 +90,13 @@ class LoanAuthHook(BaseHook):
     @property
     def client(self) -> Client:
         """A client with the connection, method and attempts that this hook has now."""
-        return self._client(self.max_attempts)
-
-    def _client(self, max_attempts: int, logins: Logins = LOGINS) -> Client:
         return Client(
             self.loanauth_conn_id,
             self.method,
-            max_attempts=max_attempts,
+            max_attempts=self.max_attempts,
             get_connection=self.get_connection,
             log=self.log,
             logged_warnings=self._logged_warnings,
-            logins=logins,
             show_id=self._show_id,
         )
 
@@ -201,7 +191,7 @@ class LoanAuthHook(BaseHook):
         return self.authenticate(method).credential
 
     @sanitize_exceptions
-    def get_conn(self, credential: AccessToken | ApiSecret | _NotGiven = _NotGiven.NOT_GIVEN) -> PricingSession:
+    def get_conn(self, credential: AccessToken | ApiSecret = _NOT_GIVEN) -> PricingSession:
         """
         Return a session for pricing requests. It authenticates each request with ``LoanAuth``, keeps connections alive,
         and uses the TLS settings, the timeout and the proxy of the Connection.
@@ -217,8 +207,8 @@ class LoanAuthHook(BaseHook):
         """
         from airflow_provider_loanauth.auth.session import PricingSession
 
-        client, given = self.client, None
-        if credential is not _NotGiven.NOT_GIVEN:
+        client = self.client
+        if credential is not _NOT_GIVEN:
             # Reject None too: xcom_pull returns it when there is no credential.
             check_credential(credential, "get_conn")
             if credential.conn_id != self.loanauth_conn_id:
@@ -226,9 +216,9 @@ class LoanAuthHook(BaseHook):
                     f"get_conn was given a credential of connection {credential.conn_id!r}, which is not the "
                     "connection of this hook: use a hook with the credential's connection id."
                 )
-            client.method, given = credential.method, credential
+            client = replace(client, method=credential.method)
         settings = client.settings()
-        auth = LoanAuth.from_client(client, given)
+        auth = LoanAuth.from_client(client, None if credential is _NOT_GIVEN else credential)
         return PricingSession(auth=auth, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
 
     @sanitize_exceptions
@@ -243,7 +233,7 @@ class LoanAuthHook(BaseHook):
         :return: whether it succeeded, and a message: the user, the method and the expiry; or what is wrong
         """
         hint = ""
-        client = self._client(max_attempts=1, logins=Logins())
+        client = replace(self.client, max_attempts=1, logins=Logins())
         try:
             settings = client.settings()
             hint = _WORKER_HINT.format(host=socket.gethostname())

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import pendulum
 
 from airflow_provider_loanauth._compat import BaseHook
 from airflow_provider_loanauth.connection.lookup import read_connection
@@ -25,7 +24,6 @@ from airflow_provider_loanauth.service.telemetry import Labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
     from typing import TypeAlias
 
     from airflow_provider_loanauth.connection.settings import Settings
@@ -50,18 +48,6 @@ class AuthenticationResult(NotForXCom):
     #: Seconds from the issue to the expiry.
     lifetime: float | None = None
 
-    @classmethod
-    def from_response(
-        cls, settings: Settings, response: TokenResponse | ApiSecretResponse, *, requested_at: datetime
-    ) -> AuthenticationResult:
-        """Make a result from a response. It reads the expiry once, because parsing a long token takes time."""
-        expires_at, lifetime = None, None
-        if isinstance(response, TokenResponse):
-            expires_at, lifetime = read_expiry(response, requested_at=requested_at)
-        return cls(
-            settings=settings, response=response, requested_at=requested_at, expires_at=expires_at, lifetime=lifetime
-        )
-
     def summary(self) -> str:
         """Return a sentence for the log: who was authenticated, with which method, and when the credential expires."""
         method = METHODS[self.settings.method]
@@ -72,37 +58,28 @@ class AuthenticationResult(NotForXCom):
         return f"{authenticated}; the {label} expires at {self.expires_at:%Y-%m-%d %H:%M:%S} UTC."
 
 
+# Without a repr: the connection id may be a token that was passed in its place.
+@dataclass(eq=False, repr=False)
 class Client:
     """Authenticates with one Airflow Connection. It logs no warning that is in ``logged_warnings``."""
 
-    def __init__(
-        self,
-        conn_id: str,
-        method: str | None = None,
-        *,
-        max_attempts: int = MAX_ATTEMPTS,
-        get_connection: Callable[[str], Any] | None = None,
-        log: Any = _log,
-        logged_warnings: set[str] | None = None,
-        logins: Logins = LOGINS,
-        show_id: bool = False,
-    ) -> None:
-        self.conn_id = conn_id
-        self.method = method
-        self.max_attempts = max_attempts
-        self._get_connection = get_connection
-        self._log = log
-        self._logged_warnings = set() if logged_warnings is None else logged_warnings
-        self._logins = logins
-        # Whether the error of an unknown connection id shows it whole; else it may be a token.
-        self._show_id = show_id
+    conn_id: str
+    method: str | None = None
+    _: KW_ONLY
+    max_attempts: int = MAX_ATTEMPTS
+    get_connection: Callable[[str], Any] | None = None
+    log: Any = _log
+    logged_warnings: set[str] = field(default_factory=set)
+    logins: Logins = LOGINS
+    #: Whether the error of an unknown connection id shows it whole; else it may be a token.
+    show_id: bool = False
 
     # This and authenticate() have secrets in variables. A time-out that interrupts the sanitizing of one function is
     # caught by that of its caller.
     @sanitize_exceptions
     def settings(self, method: str | None = None) -> Settings:
         """Read the Connection as it is now, check it, and mask its secrets in this task's logs."""
-        conn = read_connection(self._get_connection or BaseHook.get_connection, self.conn_id, show_id=self._show_id)
+        conn = read_connection(self.get_connection or BaseHook.get_connection, self.conn_id, show_id=self.show_id)
         settings = load(conn, method or self.method)
         mask(settings.secrets)
         for warning in settings.warnings:
@@ -117,26 +94,21 @@ class Client:
         sleep: Callable[[float], None] = time.sleep,
         on_response: ResponseObserver | None = None,
     ) -> AuthenticationResult:
-        """
-        Authenticate (``service-interface.md`` §4), with the errors of :meth:`LoanAuthHook.authen_jwt`.
-
-        ``sleep`` waits before the next attempt. ``on_response`` is called with each request, its response before that
-        is parsed, and when the request was sent.
-        """
+        """Authenticate, with the errors of :meth:`LoanAuthHook.authen_jwt`; ``on_response`` gets each response."""
         # The new credential is not masked in logs. A caller that reveals the plaintext must mask it: Airflow's masker
         # compiles all its patterns again for each new value, which costs more than the authentication.
         settings = settings or self.settings()
-        with self._logins.one_at_a_time(settings) as failure:
+        with self.logins.one_at_a_time(settings) as failure:
             if failure is not None:
                 raise failure
             result = call_with_retries(
                 partial(self._attempt, settings, on_response),
-                check=partial(self._logins.check, settings),
+                check=partial(self.logins.check, settings),
                 max_attempts=self.max_attempts,
-                log_retry=self._log.warning,
+                log_retry=self.log.warning,
                 sleep=sleep,
             )
-        self._log.info("%s", result.summary())
+        self.log.info("%s", result.summary())
         self._log_differences(result.response)
         return result
 
@@ -148,9 +120,9 @@ class Client:
             try:
                 result = self._send(settings, on_response)
             except LoanAuthError as error:
-                self._logins.record(settings, error)
+                self.logins.record(settings, error)
                 raise
-            self._logins.forget(settings)
+            self.logins.forget(settings)
         telemetry.set_expiry(labels, result.lifetime)
         return result
 
@@ -164,10 +136,14 @@ class Client:
         if on_response is not None:
             on_response(request, received, requested_at)
         response = protocol.parse_response(request, received, now=_now())
-        return AuthenticationResult.from_response(settings, response, requested_at=requested_at)
+        # Once, because parsing a long token takes time.
+        expires_at, lifetime = read_expiry(response, requested_at=requested_at)
+        return AuthenticationResult(
+            settings=settings, response=response, requested_at=requested_at, expires_at=expires_at, lifetime=lifetime
+        )
 
     def _log_differences(self, response: TokenResponse | ApiSecretResponse) -> None:
-        """Log once in which fields the response differs from the interface: their names, never a value."""
+        """Log in which fields the response differs from the interface: their names, never a value."""
         found = zip(("missing", "null or of another type"), differences(response), strict=True)
         if parts := [f"{what}: {', '.join(names)}" for what, names in found if names]:
             self._warn_once(
@@ -177,10 +153,10 @@ class Client:
             self._warn_once('The response contains "resetPasswordRequired": true.')
 
     def _warn_once(self, warning: str) -> None:
-        if warning not in self._logged_warnings:
-            self._log.warning("%s (connection id %r)", warning, self.conn_id)
-            self._logged_warnings.add(warning)
+        if warning not in self.logged_warnings:
+            self.log.warning("%s (connection id %r)", warning, self.conn_id)
+            self.logged_warnings.add(warning)
 
 
 def _now() -> datetime:
-    return pendulum.now(pendulum.UTC)
+    return datetime.now(timezone.utc)

@@ -3,8 +3,8 @@ When an access token expires, and how long it lives.
 
 The ``exp`` claim of the token is used if it is a time: seconds since the epoch (RFC 7519 §4.1.4). Otherwise
 ``expires_in`` is added to the time of the request; it is read as seconds (RFC 6749 §5.1), because the interface states
-no unit. If the token has an ``iat`` claim (RFC 7519 §4.1.6), the lifetime is ``exp`` minus ``iat``. Both come from the
-service's clock, so that a wrong clock on this machine does not matter.
+no unit. If the token has an ``iat`` claim (RFC 7519 §4.1.6), the lifetime is ``exp`` minus ``iat``, or ``expires_in``
+if that is less. They come from the service's clock, so that a wrong clock on this machine does not matter.
 """
 
 from __future__ import annotations
@@ -12,27 +12,31 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_loanauth.models import TokenResponse
 
-
-def read_expiry(response: TokenResponse, *, requested_at: datetime) -> tuple[datetime | None, float | None]:
-    """Return when an access token expires (UTC), and its lifetime in seconds; each is None if it is not known."""
+def read_expiry(
+    response: TokenResponse | ApiSecretResponse, *, requested_at: datetime
+) -> tuple[datetime | None, float | None]:
+    """Return when a credential expires (UTC), and its lifetime in seconds; each is None if it is not known."""
+    if isinstance(response, ApiSecretResponse):
+        return None, None
     claims = unverified_claims(response.access_token)
+    given = _instant(response.expires_in, since=requested_at.timestamp())
     expires_at, start = _instant(claims.get("exp")), _instant(claims.get("iat")) or requested_at
     if expires_at is None:
-        expires_at, start = _instant(response.expires_in, since=requested_at.timestamp()), requested_at
+        expires_at, start = given, requested_at
     if expires_at is None:
         return None, None
-    seconds = expires_at.timestamp() - start.timestamp()
-    given = _instant(response.expires_in)
-    if given is not None and given.timestamp() > 0:
+    lifetime = expires_at - start
+    if given is not None and given > requested_at:
         # Less than the claims say, if the service has returned a token that it issued earlier.
-        seconds = min(seconds, given.timestamp())
+        lifetime = min(lifetime, given - requested_at)
     # Expired when it was received: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
-    return expires_at, seconds if seconds > 0 else None
+    return expires_at, max(0.0, lifetime.total_seconds()) or None
 
 
 def unverified_claims(token: str) -> Mapping[str, Any]:

@@ -88,8 +88,7 @@ class LoginState:
                 "may have counted a failed login."
             )
         error.args = (f"{str(error.args[0]).removesuffix('.')}. Nothing was sent this time: {reason}",)
-        failure: LoanAuthError = error
-        return failure
+        return error  # type: ignore[no-any-return]
 
 
 class Logins:

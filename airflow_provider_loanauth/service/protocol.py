@@ -142,19 +142,14 @@ def _check_credential(response: TokenResponse | ApiSecretResponse) -> None:
             f"The credential in the response is longer than {MAX_CREDENTIAL_BYTES // 1024} KiB, which is more than "
             "common servers accept in a header: check Auth URL in the Connection."
         )
+    name, allowed, where = "access_token", _B64TOKEN, "a bearer token cannot have (RFC 6750 §2.1)"
     if isinstance(response, ApiSecretResponse):
-        if not _HEADER_TEXT.fullmatch(response.secret):
-            raise ResponseError(
-                "The field secret of the response is empty or contains characters that a header cannot carry."
-            )
-        return
-    if not _B64TOKEN.fullmatch(response.access_token):
-        raise ResponseError(
-            "The field access_token of the response is empty or contains characters that a bearer token cannot have "
-            "(RFC 6750 §2.1)."
-        )
+        name, allowed, where = "secret", _HEADER_TEXT, "a header cannot carry"
+    if not allowed.fullmatch(response.credential):
+        raise ResponseError(f"The field {name} of the response is empty or contains characters that {where}.")
     # RFC 6749 §7.1 forbids to use a token of a type that is not understood. The model has None if it is not a string.
-    if response.token_type is not None and response.token_type.lower() != "bearer":
+    token_type = getattr(response, "token_type", None)
+    if token_type is not None and token_type.lower() != "bearer":
         raise ResponseError(
             "The field token_type of the response is not bearer, so the token cannot be used (RFC 6749 §7.1)."
         )

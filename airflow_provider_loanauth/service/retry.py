@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_loanauth.exceptions import UnavailableError
@@ -26,8 +27,8 @@ def call_with_retries(
     sleep: Callable[[float], None] = time.sleep,
 ) -> R:
     """Call a function again while it, or the check before it, which sends nothing, raises an ``UnavailableError``."""
-    started, sent, number = time.monotonic(), 0, 1
-    while True:
+    started, sent = time.monotonic(), 0
+    for number in count(1):
         try:
             check()
             sent += 1
@@ -40,20 +41,16 @@ def call_with_retries(
             # A little longer than requested, so that not all clients retry at the same moment.
             wait = failure.retry_after + random.uniform(0, 1)  # noqa: S311
         if number == max_attempts or time.monotonic() - started + wait >= MAX_SECONDS:
-            raise _given_up(failure, sent, max_attempts)
+            break
         log_retry("Attempt %d of %d failed: %s Retrying in %.1f s.", number, max_attempts, _as_sentence(failure), wait)
         sleep(wait)
-        number += 1
-
-
-def _given_up(failure: UnavailableError, sent: int, max_attempts: int) -> UnavailableError:
     message, retry_after = _as_sentence(failure), failure.retry_after
     # A sensor has one attempt per poke, and does not give up.
     if sent and max_attempts > 1:
         message += f" Gave up after {sent} attempt{'s' if sent > 1 else ''}."
     if sent and retry_after is not None:
         message += f" The service asked to wait {retry_after:.0f} s."
-    return UnavailableError(message, status=failure.status, retry_after=retry_after)
+    raise UnavailableError(message, status=failure.status, retry_after=retry_after)
 
 
 def _as_sentence(failure: UnavailableError) -> str:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MAX_TAG_LENGTH = 100
 #: Airflow drops a StatsD metric with any other character.
 _NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9_.-]")
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 # A child of Airflow's logger, so that its lines reach the log of the task.
 _log = logging.getLogger(f"airflow.task.hooks.{__name__}")
@@ -42,14 +41,12 @@ class Labels(NamedTuple):
     @property
     def tags(self) -> dict[str, str]:
         """The tags of a metric."""
-        values = {"method": self.method, "conn_id": self.conn_id}
-        return {name: _NOT_IN_TAGS.sub("_", value)[:MAX_TAG_LENGTH] for name, value in values.items() if value}
+        return {name: _NOT_IN_TAGS.sub("_", text)[:MAX_TAG_LENGTH] for name, text in self._asdict().items() if text}
 
     @property
     def attributes(self) -> dict[str, str | int]:
         """The attributes of a span."""
-        values = {"loanauth.conn_id": self.conn_id, "loanauth.method": self.method}
-        return {name: value for name, value in values.items() if value}
+        return {f"loanauth.{name}": text for name, text in self._asdict().items() if text}
 
 
 @contextmanager
@@ -68,8 +65,10 @@ def _errors_logged() -> Iterator[None]:
 @contextmanager
 def login(labels: Labels, url: str) -> Iterator[None]:
     """Record the login that the block sends to this URL: a span, and whether and how it failed."""
-    started = time.monotonic()
-    with _span("loanauth.login", labels, kind="CLIENT", url=url):
+    started, parts = time.monotonic(), urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    server: dict[str, str | int] = {"server.address": parts.hostname or "", "server.port": port}
+    with _span("loanauth.login", labels.attributes | server, kind="CLIENT"):
         try:
             yield
         except (RejectedError, UnavailableError) as error:
@@ -82,7 +81,7 @@ def login(labels: Labels, url: str) -> Iterator[None]:
 
 def refresh(labels: Labels) -> AbstractContextManager[None]:
     """Record a span of the block, which refreshes a credential."""
-    return _span("loanauth.refresh", labels)
+    return _span("loanauth.refresh", labels.attributes)
 
 
 def count_refresh(labels: Labels, *, shared: bool) -> None:
@@ -113,17 +112,12 @@ def _send(kind: str, name: str, labels: Labels, *value: float) -> None:
 
 
 @contextmanager
-def _span(name: str, labels: Labels, *, kind: str = "INTERNAL", url: str | None = None) -> Iterator[None]:
-    """Record a span of the block, with host and port of a URL, whose path may contain a secret."""
+def _span(name: str, attributes: dict[str, str | int], *, kind: str = "INTERNAL") -> Iterator[None]:
+    """Record a span of the block."""
     span = None
     with ExitStack() as scope:
         with _errors_logged():
             if tracer := _tracer():
-                attributes = labels.attributes
-                if url is not None:
-                    parts = urlsplit(url)
-                    port = parts.port or _DEFAULT_PORTS[parts.scheme]
-                    attributes |= {"server.address": parts.hostname or "", "server.port": port}
                 trace = sys.modules["opentelemetry.trace"]
                 span = tracer.start_span(name, kind=trace.SpanKind[kind], attributes=attributes)
                 # If the span cannot be ended below, it must not get the message and the traceback of an error.

@@ -158,12 +158,9 @@ def proxy_url(url: str, proxy: Proxy | None) -> str | None:
 
 
 def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> WireResponse:
-    """
-    Send a request once, and return the response if its head could be read, also for an error status.
-
-    The connection may take ``timeout`` seconds, and so may each wait for data; everything together may take twice as
-    long. Only the lookup of a host name is not limited, and each address of a host may take ``timeout`` seconds.
-    """
+    """Send a request once, and return the response if its head could be read, also for an error status."""
+    # The connection may take the timeout, and so may each wait for data; everything together may take twice as long.
+    # Only the lookup of a host name is not limited, and each address of a host may take the timeout.
     with (
         not_traced(),
         secrets_hidden(request.secrets),

@@ -50,22 +50,25 @@ _UNREACHABLE = (
     "The service could not be reached: it is down, its host name does not resolve, or a firewall blocks the connection"
 )
 _WRONG_HEADER = f"A value cannot be sent in a header: check {LABELS['origin']} and {LABELS['api_key']}"
-_WRONG_PROXY = "The proxy address in this machine's environment is invalid: check HTTPS_PROXY and HTTP_PROXY"
+_WRONG_PROXY = (
+    "The proxy address in this machine's environment is invalid, or uses SOCKS, which requires pip install "
+    "'requests[socks]': check HTTPS_PROXY and HTTP_PROXY"
+)
 
 #: Exceptions of libraries, exception of this package, sentence; most specific first.
 _MEANINGS: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
-    ((rq.InvalidProxyURL, u3.ProxySchemeUnknown), SettingsError, _WRONG_PROXY),
+    # The scheme of the service is known to be http or https.
+    ((rq.InvalidProxyURL, rq.InvalidSchema, u3.ProxySchemeUnknown), SettingsError, _WRONG_PROXY),
     ((rq.InvalidHeader,), SettingsError, _WRONG_HEADER),
-    ((rq.MissingSchema, rq.InvalidSchema, rq.InvalidURL, rq.URLRequired), SettingsError, _ADDRESS),
     ((rq.SSLError, ssl.SSLError), UnavailableError, _NO_TLS),
     ((rq.ConnectTimeout,), UnavailableError, _NOT_ACCEPTED),
     ((rq.Timeout,), UnavailableError, _TIMED_OUT),
     ((rq.ChunkedEncodingError, rq.ContentDecodingError, rq.StreamConsumedError), UnavailableError, _BROKEN),
     ((rq.ConnectionError,), UnavailableError, _UNREACHABLE),
+    ((ValueError,), SettingsError, _ADDRESS),
     ((rq.RequestException,), UnavailableError, "The request failed"),
     # requests raises a plain OSError if the CA bundle is missing.
     ((OSError,), SettingsError, _NO_BUNDLE),
-    ((ValueError,), SettingsError, _ADDRESS),
     ((Exception,), UnavailableError, _BROKEN),
 )
 # Reasons that OpenSSL states for a file that is not a CA bundle.
@@ -118,11 +121,6 @@ def _meaning(  # noqa: PLR0911 - one return for each kind of exception
     if type(error) is rq.ConnectionError and (ended := _cause_of(error, u3.ProtocolError)):
         # Sending may end at the timeout of the socket.
         return UnavailableError, _TIMED_OUT if _cause_of(ended, TimeoutError) else _BROKEN
-    if isinstance(error, rq.InvalidSchema) and "dependencies for SOCKS" in str(error):
-        return SettingsError, (
-            "The proxy in this machine's environment uses SOCKS, which requires a library that is not installed: run "
-            "pip install 'requests[socks]'"
-        )
     return next((make, sentence) for types, make, sentence in _MEANINGS if isinstance(error, types))
 
 

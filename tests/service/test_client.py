@@ -15,10 +15,10 @@ import pytest
 
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
+from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service import client as client_module
 from airflow_provider_loanauth.service import protocol, retry, transport
-from airflow_provider_loanauth.service.client import AuthenticationResult, Client
+from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.expiry import read_expiry, unverified_claims
 from tests.support.backends import LOGIN, spans, stats, statsd  # noqa: F401 - fixtures
 from tests.support.leaks import leaks, messages
@@ -226,56 +226,23 @@ def test_a_success_is_one_line_in_the_log(loopback, caplog):
 
 # --- the result
 
-TOKEN = TokenResponse(access_token="CANARY-token", expires_in=3600)
 
-RESULTS = {
-    "token": (
-        "jwt",
-        TOKEN,
-        ("CANARY-token",),
-        3600.0,
-        "with Authen JWT; the access token expires at 2026-11-21 10:00:00 UTC.",
-    ),
-    "token with a refresh token": (
-        "los",
-        TokenResponse(access_token="CANARY-token", refresh_token="CANARY-refresh"),
-        ("CANARY-token", "CANARY-refresh"),
-        None,
-        "with Authen LOS; the service does not state when the access token expires.",
-    ),
-    "API secret": (
-        "ppe",
-        ApiSecretResponse(valid=1, secret="CANARY-secret"),
-        ("CANARY-secret",),
-        None,
-        "with PPE API secret; the service does not state when the API secret expires.",
-    ),
-}
-
-
-@pytest.mark.parametrize(("method", "response", "secrets", "seconds", "summary"), RESULTS.values(), ids=RESULTS)
-def test_a_result_from_a_response(method, response, secrets, seconds, summary):
-    settings = settings_of(method)
-    result = AuthenticationResult.from_response(settings, response, requested_at=REQUESTED_AT)
-    assert result.response is response
-    assert result.requested_at == REQUESTED_AT
-    assert response.secrets == secrets
-    assert response.credential == secrets[0]
-    assert result.lifetime == seconds
-    assert result.summary() == f"Authenticated {settings.login.identity!r} {summary}"
-    assert "CANARY" not in repr(result)
-    assert "CANARY" not in result.summary()
-
-
-def test_a_token_is_parsed_once(monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        client_module, "read_expiry", lambda *args, **kwargs: calls.append(1) or read_expiry(*args, **kwargs)
-    )
-    result = AuthenticationResult.from_response(settings_of("jwt"), TOKEN, requested_at=REQUESTED_AT)
-    assert result.summary()
-    assert result.expires_at == datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
-    assert len(calls) == 1
+@pytest.mark.parametrize(
+    ("method", "body", "lifetime", "summary"),
+    [
+        ("jwt", {"access_token": "CANARY", "expires_in": 3600}, 3600.0, "Authen JWT; the access token expires at "),
+        ("los", {"access_token": "CANARY"}, None, "Authen LOS; the service does not state when the access token"),
+        ("ppe", {"valid": 1, "secret": "CANARY"}, None, "PPE API secret; the service does not state when the API"),
+    ],
+)
+def test_a_result(method, body, lifetime, summary, loopback):
+    loopback.responses = [json_response(json.dumps(body).encode())]
+    result = authenticate(method, loopback.url)
+    assert (result.requested_at, result.lifetime) == (REQUESTED_AT, lifetime)
+    assert result.expires_at == (lifetime and datetime(2026, 11, 21, 10, tzinfo=timezone.utc))
+    assert result.summary().startswith(f"Authenticated {result.settings.login.identity!r} with {summary}")
+    assert not lifetime or result.summary().endswith(" 2026-11-21 10:00:00 UTC.")
+    assert "CANARY" not in repr(result) + result.summary()
 
 
 # --- when an access token expires

@@ -41,12 +41,13 @@ OF_REQUESTS = {
     rq.Timeout: (UnavailableError, NO_RESPONSE),
     rq.ConnectTimeout: (UnavailableError, "did not accept a connection within the time set in Timeout"),
     rq.ReadTimeout: (UnavailableError, NO_RESPONSE),
-    rq.URLRequired: (SettingsError, ADDRESS),
     rq.MissingSchema: (SettingsError, ADDRESS),
-    rq.InvalidSchema: (SettingsError, ADDRESS),
+    # The scheme of a proxy in the environment; settings have checked that of the service.
+    rq.InvalidSchema: (SettingsError, "or uses SOCKS, which requires pip install 'requests[socks]': check HTTPS_PROXY"),
     rq.InvalidURL: (SettingsError, ADDRESS),
+    rq.JSONDecodeError: (SettingsError, ADDRESS),
     rq.InvalidHeader: (SettingsError, "A value cannot be sent in a header: check Origin and API key"),
-    rq.InvalidProxyURL: (SettingsError, "check HTTPS_PROXY and HTTP_PROXY"),
+    rq.InvalidProxyURL: (SettingsError, "environment is invalid, or uses SOCKS"),
     rq.ChunkedEncodingError: (UnavailableError, BROKEN),
     rq.ContentDecodingError: (UnavailableError, BROKEN),
     rq.StreamConsumedError: (UnavailableError, BROKEN),
@@ -55,11 +56,11 @@ OF_REQUESTS = {
     [
         rq.RequestException,
         rq.HTTPError,
+        rq.URLRequired,
         rq.TooManyRedirects,
         rq.RetryError,
         rq.UnrewindableBodyError,
         rq.InvalidJSONError,
-        rq.JSONDecodeError,
     ],
     (UnavailableError, "The request failed"),
 )
@@ -136,8 +137,6 @@ def test_a_subclass_comes_before_its_base_class():
         (u3.ProxySchemeUnknown("ftp"), SettingsError, "HTTPS_PROXY"),
         (OSError("x"), SettingsError, "The CA bundle cannot be read"),
         (UnicodeError("x"), SettingsError, ADDRESS),
-        (rq.InvalidSchema("Missing dependencies for SOCKS support."), SettingsError, "pip install 'requests[socks]'"),
-        (rq.InvalidSchema("No connection adapters were found for 'SOCKS:x'"), SettingsError, ADDRESS),
         *(
             (
                 ssl_error(reason),
