@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cached_property
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth.auth.origin import COMPANY_HEADER, SECRET_HEADER, OriginGuard
@@ -24,28 +26,25 @@ BODY_NOT_REPLAYABLE = (
     "because its body is a stream that cannot be rewound. Send the request again, or use bytes or a seekable file so "
     "that it is retried automatically."
 )
-STILL_UNAUTHORIZED = (
-    "The service responded with 401 to a request to %s, although the credential is new, so its expiry is not the "
-    "reason: check the URL, and whether the service permits this user the request."
-)
-#: Why the HTTP operator fails with ``deferrable=True``, which asks an ``auth_type`` for its ``__qualname__``.
-NOT_DEFERRABLE = (
-    "LoanAuth cannot be the auth_type of an HTTP operator with deferrable=True, because the triggerer must not get a "
-    "credential: set deferrable=False, or send the request in a @task with LoanAuthHook.get_conn."
-)
+
+_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
 
-class BaseLoanAuth:
-    """
-    The constructors and the pickling of both ``LoanAuth`` classes.
+class AuthType:
+    """What can be the ``auth_type`` of Airflow's HTTP hook and operator."""
 
-    :param credential: a credential pulled from XCom
-    :param min_ttl: refresh when fewer seconds than this are left, or a tenth of the lifetime if that is less
-    :param secret_header: name of the header for an API secret
-    :param company_header: name of the header for the company id, which is sent with an API secret
-    :raises TypeError: ``credential`` is not a credential, or ``min_ttl`` is not a number
-    :raises ValueError: ``min_ttl`` is negative
-    """
+    def __getattr__(self, name: str) -> Any:
+        # With deferrable=True, the HTTP operator asks for this name.
+        if name == "__qualname__":
+            raise AttributeError(
+                "LoanAuth cannot be the auth_type of an HTTP operator with deferrable=True, because the triggerer must "
+                "not get a credential: set deferrable=False, or send the request in a @task with LoanAuthHook.get_conn."
+            )
+        raise AttributeError(name)
+
+
+class BaseLoanAuth(AuthType):
+    """The constructors and the pickling of both ``LoanAuth`` classes."""
 
     _client: Client | None = None
 
@@ -118,9 +117,6 @@ class BaseLoanAuth:
 
         return CredentialProvider(*self._source, client=self._client)
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(NOT_DEFERRABLE if name == "__qualname__" else name)
-
     def __reduce__(self) -> tuple[Any, ...]:
         # Locks cannot be pickled, but the arguments can. A credential among them stays sealed.
         return type(self)._make, self._arguments
@@ -147,3 +143,13 @@ def check_credential(credential: Any, receiver: str) -> None:
         "task id right in xcom_pull? A task in a group has the id group.task. As auth_type of an HTTP hook or "
         'operator, use LoanAuth.from_task("task id").'
     )
+
+
+def log_if_unauthorized(status: int, host: str | None) -> None:
+    """Say that the expiry of a credential is not the reason, if the last response to a request is a 401."""
+    if status == HTTPStatus.UNAUTHORIZED:
+        _log.warning(
+            "The service responded with 401 to a request to %s, although the credential is new, so its expiry is not "
+            "the reason: check the URL, and whether the service permits this user the request.",
+            host,
+        )

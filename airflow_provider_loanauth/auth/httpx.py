@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import httpx
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, STILL_UNAUTHORIZED, BaseLoanAuth
+from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth, log_if_unauthorized
 from airflow_provider_loanauth.auth.refresh_policy import MAX_RETRIES
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 
 __all__ = ["LoanAuth"]
-
-_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
 
 class LoanAuth(BaseLoanAuth, httpx.Auth):
@@ -77,7 +73,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             rewind()
             response = yield self._apply(request, credential)
             retries += 1
-        _log_if_unauthorized(response)
+        log_if_unauthorized(response.status_code, request.url.host)
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Do the same as :meth:`sync_auth_flow` without blocking the event loop; parameters and errors are the same."""
@@ -93,7 +89,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             rewind()
             response = yield self._apply(request, credential)
             retries += 1
-        _log_if_unauthorized(response)
+        log_if_unauthorized(response.status_code, request.url.host)
 
     async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
         """
@@ -176,11 +172,6 @@ def _ignore(event: str, info: Mapping[str, Any]) -> None:
 
 async def _aignore(event: str, info: Mapping[str, Any]) -> None:
     """Trace nothing."""
-
-
-def _log_if_unauthorized(response: httpx.Response) -> None:
-    if response.status_code == HTTPStatus.UNAUTHORIZED:
-        _log.warning(STILL_UNAUTHORIZED, response.url.host)
 
 
 def _rewinder(stream: Any) -> Callable[[], Any]:

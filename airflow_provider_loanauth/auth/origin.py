@@ -72,41 +72,34 @@ class OriginGuard:
                 "service."
             )
 
-    def is_bound_to(self, url: str) -> bool:
-        """Return whether a URL has the origin that this guard is bound to."""
+    def is_bound_to(self, url: str, location: str = "") -> bool:
+        """Return whether a URL, or the target of a redirect from there, has the origin that this guard is bound to."""
         try:
-            return origin_of(url) == self._origin
+            return origin_of(urljoin(url, location)) == self._origin
         except ValueError:
             return False
 
-    def is_cross_origin(self, url: str, location: str) -> bool:
-        """Return whether a redirect leads to a different origin; ``url`` is that of the response."""
-        try:
-            return not self.is_bound_to(urljoin(url, location))
-        except ValueError:
-            return True
-
+    @sanitize_exceptions
     def apply(self, headers: MutableMapping[str, str], credential: ActiveCredential) -> None:
         """Add a credential to the headers of a request."""
+        headers.update(self._headers_of(credential))
+
+    def carries(self, headers: Mapping[str, str], credential: ActiveCredential) -> bool:
+        """Return whether a request was sent with this credential, so that a 401 may be about the credential."""
+        return all(headers.get(name) == value for name, value in self._headers_of(credential).items())
+
+    def strip(self, headers: MutableMapping[str, str]) -> None:
+        """Remove every credential from the headers of a request."""
+        for name in ("Authorization", self.secret_header, self.company_header):
+            headers.pop(name, None)
+
+    def _headers_of(self, credential: ActiveCredential) -> dict[str, str]:
         if credential.credential_type is not ApiSecret:
-            headers["Authorization"] = SecretStr(f"Bearer {credential.value}")
-            return
+            return {"Authorization": SecretStr(f"Bearer {credential.value}")}
         if credential.company_id is None:
             raise SettingsError(
                 f"{LABELS['company_id']} is missing: pricing requests with an API secret require it.",
                 conn_id=credential.conn_id,
                 method=credential.method,
             )
-        headers[self.secret_header] = SecretStr(credential.value)
-        headers[self.company_header] = credential.company_id
-
-    def carries(self, headers: Mapping[str, str], credential: ActiveCredential) -> bool:
-        """Return whether a request was sent with this credential, so that a 401 may be about the credential."""
-        if credential.credential_type is not ApiSecret:
-            return headers.get("Authorization") == f"Bearer {credential.value}"
-        return headers.get(self.secret_header) == credential.value
-
-    def strip(self, headers: MutableMapping[str, str]) -> None:
-        """Remove every credential from the headers of a request."""
-        for name in ("Authorization", self.secret_header, self.company_header):
-            headers.pop(name, None)
+        return {self.secret_header: SecretStr(credential.value), self.company_header: credential.company_id}

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth._compat import get_current_context
 from airflow_provider_loanauth.auth.base import (
     BODY_NOT_REPLAYABLE,
-    NOT_DEFERRABLE,
-    STILL_UNAUTHORIZED,
+    AuthType,
     BaseLoanAuth,
     check_credential,
+    log_if_unauthorized,
 )
 from airflow_provider_loanauth.auth.refresh_policy import MAX_RETRIES
 from airflow_provider_loanauth.credentials import Credential
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from requests import PreparedRequest, Response
+    from requests.adapters import BaseAdapter
     from typing_extensions import Self
 
     from airflow_provider_loanauth.auth.credential_source import CredentialProvider
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 
 __all__ = ["LoanAuth"]
-
-_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
 
 class LoanAuth(BaseLoanAuth):
@@ -123,16 +120,15 @@ class _ResponseHook:
     def __call__(self, response: Response, **send_kwargs: Any) -> Response:
         """Return the response, or that of the retried request (the protocol of response hooks in ``requests``)."""
         request = response.request
-        final = response
         if self._guard.is_bound_to(request.url or "") and self._guard.carries(request.headers, self._credential):
-            final = self._retry_unauthorized(response, send_kwargs)
-        if final.is_redirect and self._guard.is_cross_origin(final.url, final.headers["location"]):
+            response = self._retry_unauthorized(response, send_kwargs)
+        if response.is_redirect and not self._guard.is_bound_to(response.url, response.headers["location"]):
             # requests copies the headers of this request to the next one, and removes only Authorization.
             self._guard.strip(request.headers)
-        return final
+        return response
 
     def _retry_unauthorized(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
-        retries = 0
+        request, retries = response.request, 0
         while self._credential.should_refresh_on(response.status_code) and retries < MAX_RETRIES:
             try:
                 rejected, self._credential = self._credential, self._provider.refresh(self._credential)
@@ -141,20 +137,19 @@ class _ResponseHook:
                 raise
             if self._credential is rejected:
                 break
-            response = self._retry(response, send_kwargs)
-            retries += 1
-        if response.status_code == HTTPStatus.UNAUTHORIZED:
-            _log.warning(STILL_UNAUTHORIZED, urlsplit(response.url).hostname)
+            response.close()
+            retried = self._retry(request, response.connection, send_kwargs)
+            retried.history = [*response.history, response]
+            response, retries = retried, retries + 1
+        log_if_unauthorized(response.status_code, urlsplit(response.url).hostname)
         return response
 
-    def _retry(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
-        """Send the request of a response again, with the refreshed credential."""
+    def _retry(self, request: PreparedRequest, connection: BaseAdapter, send_kwargs: dict[str, Any]) -> Response:
+        """Send a request again, with the refreshed credential."""
         from requests.exceptions import UnrewindableBodyError
         from requests.utils import rewind_body
 
-        response.close()
-        request = response.request
-        # Change the headers of the original request, because requests copies them if it follows a redirect.
+        # Change the headers of the request itself, because requests copies them if it follows a redirect.
         self._guard.apply(request.headers, self._credential)
         body: Any = request.body
         if not isinstance(body, (bytes, bytearray, str, type(None))):
@@ -163,9 +158,7 @@ class _ResponseHook:
             except UnrewindableBodyError:
                 raise LoanAuthError(BODY_NOT_REPLAYABLE) from None
         # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
-        retried: Response = response.connection.send(request.copy(), **send_kwargs)
-        retried.history = [*response.history, response]
-        return retried
+        return connection.send(request.copy(), **send_kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A response is copied and pickled together with its request, which does not need this hook any more.
@@ -176,7 +169,7 @@ def _unchanged(response: Response, **_: Any) -> Response:
     return response
 
 
-class _FromTask:
+class _FromTask(AuthType):
     """An ``auth_type``. Airflow calls it without arguments, or with login and password, which it ignores."""
 
     def __init__(self, task_id: str, map_indexes: int | None, kwargs: dict[str, Any]) -> None:
@@ -198,9 +191,6 @@ class _FromTask:
             pulled = instance.xcom_pull(task_ids=self.task_id)
         check_credential(pulled, f"LoanAuth.from_task({self.task_id!r})")
         return LoanAuth(pulled, **self.kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(NOT_DEFERRABLE if name == "__qualname__" else name)
 
     def __repr__(self) -> str:
         return f"LoanAuth.from_task({self.task_id!r})"
