@@ -54,7 +54,9 @@ class PricingSession(requests.Session):
         # Pass it as a parameter: a CA bundle of the environment would override the attribute of the session.
         kwargs.setdefault("verify", self.verify)
         kwargs.setdefault("proxies", proxies_of(self._proxy))
-        return super().request(method, url, *args, **kwargs)
+        # On a failure, requests has the proxy of the environment, perhaps with its password, in a variable.
+        with clear_locals():
+            return super().request(method, url, *args, **kwargs)
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a prepared request; parameters and errors are those of ``requests.Session.send``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from datetime import datetime, timezone
 
 import pendulum
@@ -111,6 +112,9 @@ def test_other_errors_do_not_change_what_the_status_means(document):
     "unsafe",
     [
         *(f"Bad credentials for {form}" for form in encoded_forms(PASSWORD)),
+        # A service that writes HTML.
+        f"Bad credentials for {html.escape(PASSWORD)}",
+        "Bad credentials for CANARY&#32;&#x3C;pass&gt;/&uuml;",
         "x" * (MAX_TEXT_LENGTH + 1),
         "two\nlines",
         "an escape \x1b[31m",

@@ -230,7 +230,7 @@ def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connect
     assert fire(trigger, 60).payload == "ready"
     assert service.counters().probe == 0
     tunnels = len(proxy.tunnels)
-    sensor.execute_complete({}, "ready")
+    sensor.resume_execution("execute_complete", {"event": "ready"}, {})
     assert proxy.tunnels[tunnels:] == [target_of(service)]
 
 
@@ -305,9 +305,13 @@ def test_an_error_names_the_field_and_shows_no_password(case, proxy, connection,
     assert service.counters().connections_accepted == 0
 
 
+@pytest.mark.parametrize("where", ["Connection", "environment"])
 @pytest.mark.parametrize("case", ["a wrong password", "down", "an unknown host"])
-def test_an_error_of_a_pricing_request_shows_no_password(case, proxy, connection, service, logs):
-    connection(wrong_urls(proxy)[case][0])
+def test_an_error_of_a_pricing_request_shows_no_password(case, where, proxy, connection, service, logs, monkeypatch):
+    url = wrong_urls(proxy)[case][0]
+    connection(url if where == "Connection" else "")
+    if where == "environment":
+        monkeypatch.setenv("HTTPS_PROXY", url)
     with LoanAuthHook().get_conn() as session:
         session.auth = None
         error = failure_of(lambda: session.get(service.url), requests.exceptions.ProxyError)
