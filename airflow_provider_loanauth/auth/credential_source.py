@@ -45,14 +45,13 @@ class _Sharing:
     """Whether this process can use Variables."""
 
     def __init__(self) -> None:
-        self.paused_until = float("-inf")
-        self.is_logged = False
+        self.paused_until: float | None = None
 
     def use(self, call: Callable[[SharedLogin], R], client: Client, settings: Settings, **how: Any) -> R | None:
         """Call a method of the shared login; return None if this process must log in on its own."""
         if not settings.share_logins:
             return None
-        if time.monotonic() >= self.paused_until:
+        if self.paused_until is None or time.monotonic() >= self.paused_until:
             try:
                 return call(SharedLogin(settings, lambda sleep: client.authenticate(settings, sleep=sleep), **how))
             except NotSharedError as error:
@@ -64,12 +63,11 @@ class _Sharing:
         return None
 
     def _pause(self, error: NotSharedError) -> None:
-        self.paused_until = time.monotonic() + NOT_SHARED_SECONDS
-        if not self.is_logged:
+        if self.paused_until is None:
             # Outside of a task, nothing is wrong.
             level = logging.INFO if current_task() is None else logging.WARNING
             _log.log(level, "Logins cannot be shared with other tasks (%s): each process logs in on its own.", error)
-            self.is_logged = True
+        self.paused_until = time.monotonic() + NOT_SHARED_SECONDS
 
 
 SHARING = _Sharing()
