@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping  # noqa: TC003 - _schema() looks the annotations up
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from airflow_provider_loanauth.exceptions import ResponseError
@@ -29,7 +29,7 @@ M = TypeVar("M")
 
 def wire_field(name: str | None = None, *, required: bool = False, nullable: bool = False, secret: bool = False) -> Any:
     """Declare a field of a model, with its name on the wire if that is not the name of the attribute."""
-    metadata = {"wire": name, "required": required, "nullable": nullable, "secret": secret}
+    metadata = {"wire": name, "nullable": nullable}
     return field(default=MISSING if required else None, repr=not secret, metadata=metadata)
 
 
@@ -40,11 +40,7 @@ def _extra_fields() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class LoanAppSessionPolicy:
-    """
-    Limits of loan application sessions (§2.1, ``loanAppSessionPolicy``).
-
-    A field is None if the response does not contain it. ``extra_fields`` has unknown fields, by their wire names.
-    """
+    """Limits of loan application sessions (§2.1, ``loanAppSessionPolicy``); see :class:`TokenResponse`."""
 
     limit_one_loan_app_per_session: bool | None = wire_field("limitOneLoanAppPerSession")
     limit_one_session_per_loan_app: bool | None = wire_field("limitOneSessionPerLoanApp")
@@ -53,12 +49,7 @@ class LoanAppSessionPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """
-    The name of the user (§2.1, ``person``).
-
-    A field is None if the response does not contain it; ``middlename`` is also None if it is null on the wire.
-    ``extra_fields`` has unknown fields, by their wire names.
-    """
+    """The name of the user (§2.1, ``person``); see :class:`TokenResponse`. ``middlename`` may be null."""
 
     firstname: str | None = wire_field()
     middlename: str | None = wire_field(nullable=True)
@@ -72,9 +63,9 @@ class TokenResponse(NotForXCom):
     Response of Authen JWT and Authen LOS (§2.1, which describes the fields).
 
     Only ``access_token`` is always present. Any other field is None if it is missing, null or of a different type.
-    ``expires_in`` is the lifetime of the access token; the interface states no unit. ``extra_fields`` contains, by
-    their wire names, fields that the interface does not name, and the raw values of fields that are null or of a
-    different type.
+    ``expires_in`` is the lifetime of the access token; the interface states no unit. ``extra_fields``, here and in the
+    objects inside, contains by their wire names fields that the interface does not name, and the raw values of fields
+    that are null or of a different type.
     """
 
     access_token: str = wire_field(required=True, secret=True)
@@ -109,8 +100,8 @@ class TokenResponse(NotForXCom):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every value that must not be shown, with unknown fields whose names say that they are secrets."""
-        inner = [part.extra_fields for part in (self.person, self.loan_app_session_policy) if part is not None]
-        unknown = _unknown_secrets({**self.extra_fields, "inner": inner})
+        parts = (self, self.person, self.loan_app_session_policy)
+        unknown = _unknown_secrets([part.extra_fields for part in parts if part is not None])
         return (*filter(None, (self.access_token, self.refresh_token)), *unknown)
 
 
@@ -138,10 +129,10 @@ class ApiSecretResponse(NotForXCom):
         return (self.secret, *_unknown_secrets(self.extra_fields))
 
 
-def _unknown_secrets(extra_fields: Mapping[str, Any]) -> list[SecretStr]:
+def _unknown_secrets(unknown: Any) -> list[SecretStr]:
     """Return the texts among unknown fields, at any depth, whose names say that they are secrets."""
-    found = []
-    pending: list[tuple[str, Any]] = [*extra_fields.items()]
+    found: list[SecretStr] = []
+    pending = [("", unknown)]
     while pending:
         name, value = pending.pop()
         if isinstance(value, dict):
@@ -153,29 +144,23 @@ def _unknown_secrets(extra_fields: Mapping[str, Any]) -> list[SecretStr]:
     return found[:_MAX_UNKNOWN_SECRETS]
 
 
-def _schema(cls: Any) -> dict[str, tuple[str, type[Any], Mapping[str, Any]]]:
+def _schema(cls: Any) -> dict[str, tuple[Field[Any], type[Any]]]:
+    """Return each field of a model, and its type on the wire, by its name on the wire."""
     hints = get_type_hints(cls)
-    return {
-        # The annotation is "X | None" or X; X is the type on the wire.
-        one.metadata["wire"] or one.name: (one.name, (*get_args(hints[one.name]), hints[one.name])[0], one.metadata)
-        for one in fields(cls)
-        if one.metadata
-    }
+    # The annotation is "X | None" or X.
+    types = {name: (*get_args(hint), hint)[0] for name, hint in hints.items()}
+    return {one.metadata["wire"] or one.name: (one, types[one.name]) for one in fields(cls) if one.metadata}
 
 
-#: Attribute, type and declaration of each field of a model, by its name on the wire.
-_SCHEMAS: dict[Any, dict[str, tuple[str, type[Any], Mapping[str, Any]]]] = {
+_SCHEMAS: dict[Any, dict[str, tuple[Field[Any], type[Any]]]] = {
     model: _schema(model) for model in (LoanAppSessionPolicy, Person, TokenResponse, ApiSecretResponse)
 }
 
 
 def interface_fields(cls: type[Any]) -> set[str]:
     """Return the fields of a response in the interface (§2) by their paths, such as person.lastname."""
-    found = {*_SCHEMAS[cls]}
-    for name, (_, kind, _) in _SCHEMAS[cls].items():
-        if is_dataclass(kind):
-            found |= {f"{name}.{inner}" for inner in _SCHEMAS[kind]}
-    return found
+    inner = {(name, kind) for name, (_, kind) in _SCHEMAS[cls].items() if is_dataclass(kind)}
+    return {*_SCHEMAS[cls]} | {f"{outer}.{name}" for outer, kind in inner for name in _SCHEMAS[kind]}
 
 
 def from_json(cls: type[M], document: Mapping[str, Any]) -> M:
@@ -183,15 +168,15 @@ def from_json(cls: type[M], document: Mapping[str, Any]) -> M:
     schema = _SCHEMAS[cls]
     extra_fields = {name: value for name, value in document.items() if name not in schema}
     values: dict[str, Any] = {}
-    for name, (attribute, kind, declared) in schema.items():
+    for name, (declared, kind) in schema.items():
         raw = document.get(name)
         value = _convert(kind, raw)
-        if value is None and declared["required"]:
+        if value is None and declared.default is MISSING:
             problem = "of the response is not a string" if name in document else "is missing from the response"
             raise ResponseError(f"The field {name} {problem}.")
-        if value is None and name in document and not (raw is None and declared["nullable"]):
+        if value is None and name in document and not (raw is None and declared.metadata["nullable"]):
             extra_fields[name] = raw
-        values[attribute] = SecretStr(value) if value and declared["secret"] else value
+        values[declared.name] = value if declared.repr or value is None else SecretStr(value)
     return cls(**values | {"extra_fields": extra_fields})
 
 
@@ -209,11 +194,11 @@ def differences(response: Any, *, prefix: str = "") -> tuple[list[str], list[str
     """Return the wire names of fields that are missing from a response, and of those that are null or unusable."""
     missing: list[str] = []
     unusable: list[str] = []
-    for name, (attribute, _, declared) in _SCHEMAS[type(response)].items():
-        value = getattr(response, attribute)
+    for name, (declared, _) in _SCHEMAS[type(response)].items():
+        value = getattr(response, declared.name)
         if name in response.extra_fields:
             unusable.append(prefix + name)
-        elif value is None and not declared["nullable"]:
+        elif value is None and not declared.metadata["nullable"]:
             missing.append(prefix + name)
         elif is_dataclass(value):
             inner = differences(value, prefix=f"{prefix}{name}.")

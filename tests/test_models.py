@@ -210,6 +210,9 @@ def test_responses_are_frozen():
         ("oldPASSWORD", "CANARY", {"CANARY"}),
         ("sessionToken", {"value": "made-up", "KEY": "CANARY-1"}, {"CANARY-1"}),
         ("client-secret", [["CANARY-1"], {"deep": [{"oldPassword": "CANARY-2"}]}], {"CANARY-1", "CANARY-2"}),
+        # Unknown fields inside of known ones.
+        ("person", {"firstname": "Pat", "ssnKey": "CANARY-1"}, {"CANARY-1"}),
+        ("loanAppSessionPolicy", {"sessions": [{"token": "CANARY-1"}]}, {"CANARY-1"}),
         ("hasPassword", "false", set()),
         ("tokenFormat", "made-up-format", set()),
         ("token", "CANARY" * 1000, set()),
