@@ -1,7 +1,4 @@
-"""
-Protection of secrets: strings with a masked ``repr``, the encoded forms in which a secret may appear, masking in
-Airflow's logs, a base class for objects that must not be stored in XCom, and exceptions without secrets.
-"""
+"""Protection of secrets: in ``repr``, in Airflow's logs, in XCom, and in exceptions."""
 
 from __future__ import annotations
 
@@ -23,7 +20,6 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-#: Longer secrets, such as access tokens, are not masked in Base64; see :func:`encoded_forms`.
 MAX_BASE64_OCTETS = 512
 
 # A child of Airflow's logger, so that its lines reach the log of the task.
@@ -65,13 +61,9 @@ class NotForXCom:
 
 
 def encoded_forms(secret: str) -> list[str]:
-    """
-    Return a secret, then the forms in which it may be sent or logged: Base64, percent-encoded, and escaped as in JSON
-    and in Python's ``repr``.
-
-    The list is short on purpose: for each value that Airflow's masker gets, it compiles all characters of all known
-    ones again. A token is long, and is never sent in Base64.
-    """
+    """Return a secret, then the forms in which it may be sent or logged: Base64, percent-encoded, JSON, ``repr``."""
+    # The list is short, because Airflow's masker compiles all characters of all known values again for each value. A
+    # token is long, and is never sent in Base64.
     octets = secret.encode("utf-8", "surrogatepass")
     forms = [secret]
     if len(octets) <= MAX_BASE64_OCTETS:
@@ -84,9 +76,8 @@ def encoded_forms(secret: str) -> list[str]:
         forms += [escaped, quote(octets), quote_plus(octets), lower_case]
         forms += [json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
         # repr() escapes "'" only in text that also contains '"', and a secret is a part of some text.
-        for literal in (repr(f"{secret}'\""), ascii(f"{secret}'\""), repr(octets + b"'\"")[1:]):
-            inner = literal.removesuffix("\\'\"'")[1:]
-            forms += [inner, inner.replace("\\'", "'")]
+        for literal in (repr(f'"{secret}')[2:-1], ascii(f'"{secret}')[2:-1], repr(b'"' + octets)[3:-1]):
+            forms += [literal, literal.replace("\\'", "'")]
     return list(dict.fromkeys(forms))
 
 
@@ -102,9 +93,8 @@ def sanitize_exceptions(function: F) -> F:
     Decorate a function or a coroutine function, so that the exceptions that leave it contain no secret.
 
     Error trackers such as Sentry show the local variables of each frame, and the texts of inner exceptions, which
-    contain URLs. So the variables of all frames below are cleared, and inner exceptions removed, also for the time-out
-    of a task, which a signal handler raises. Frames of callers, and an exception that a caller is handling, stay as
-    they are. The traceback of a :class:`LoanAuthError` is cut off here, and logged at DEBUG.
+    contain URLs. Frames of callers, and an exception that a caller is handling, stay as they are. The traceback of a
+    :class:`LoanAuthError` is cut off here, and logged at DEBUG.
     """
     if inspect.iscoroutinefunction(function):
 
@@ -141,14 +131,13 @@ def clear_locals() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        _clear_locals(_chain(error, handled))
+        _clear_locals(error, handled)
         raise
 
 
 def _sanitize(error: BaseException, handled: BaseException | None, name: str) -> None:
     """Remove local variables and inner exceptions, except for ``handled``, which the caller is handling."""
-    chain = _chain(error, handled)
-    _clear_locals(chain)
+    chain = _clear_locals(error, handled)
     # The first frame is that of the caller of this function, and "raise" adds it again.
     below = error.__traceback__ and error.__traceback__.tb_next
     if isinstance(error, LoanAuthError):
@@ -163,23 +152,19 @@ def _sanitize(error: BaseException, handled: BaseException | None, name: str) ->
     error.__traceback__ = below
 
 
-def _chain(error: BaseException, handled: BaseException | None) -> list[BaseException]:
-    """Return an exception and its inner exceptions, except for the one that was handled before, and its own."""
-    chain: dict[int, BaseException] = {}
+def _clear_locals(error: BaseException, handled: BaseException | None) -> list[BaseException]:
+    """Clear the frames of an exception and its inner exceptions, except for ``handled``; return the exceptions."""
+    chain: list[BaseException] = []
     pending: list[Any] = [error]
     while pending:
         one = pending.pop()
-        if isinstance(one, BaseException) and one is not handled and id(one) not in chain:
-            chain[id(one)] = one
+        if isinstance(one, BaseException) and one is not handled and one not in chain:
+            chain.append(one)
+            # Frames that are still running, which are those above, stay as they are.
+            traceback.clear_frames(one.__traceback__)
             # requests and urllib3 pass the cause as an argument or attribute, an exception group its exceptions as a
             # sequence. No property is read: it may raise an error.
             pending += [one.__cause__, one.__context__, vars(one).get("reason")]
             for argument in one.args:
                 pending += argument if isinstance(argument, (list, tuple)) else [argument]
-    return [*chain.values()]
-
-
-def _clear_locals(chain: list[BaseException]) -> None:
-    for one in chain:
-        # Frames that are still running, which are those above, stay as they are.
-        traceback.clear_frames(one.__traceback__)
+    return chain
