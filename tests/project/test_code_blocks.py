@@ -230,14 +230,11 @@ def test_json_is_valid_and_a_connection_can_be_used(define):
             assert LoanAuthHook().client.settings().warnings == (), block
 
 
-def test_yaml_and_toml_are_valid():
+def test_yaml_toml_and_ini_are_valid():
     for block in of("yaml", "toml"):
         documents = [tomllib.loads(block.text)] if block.language == "toml" else yaml.safe_load_all(block.text)
         assert all(documents), block
-
-
-def test_ini_is_valid():
-    """Environment variables, or a part of airflow.cfg. Another test checks the names."""
+    # Environment variables, or a part of airflow.cfg. Another test checks the names.
     for block in of("ini"):
         parser = configparser.ConfigParser(interpolation=None)
         parser.read_string(block.text if block.text.startswith("[") else f"[environment]\n{block.text}")
@@ -282,112 +279,67 @@ def test_every_setting_is_an_option_of_airflow():
 
 # --- shell
 
-#: Programs that this project does not install; only the syntax of their commands is checked.
-FOREIGN = {
-    **dict.fromkeys(("diff", "git", "grep", "sha256sum", "stat", "tar"), "part of every system"),
-    "curl": "the text around it explains the request",
-    "helm": "for a cluster; test_deploying checks the values",
-    "kubectl": "for a cluster; test_deploying checks the names of the objects",
-}
+#: Programs of the system, of Kubernetes and of pip; only the syntax of their commands is checked.
+FOREIGN = {"curl", "diff", "git", "grep", "helm", "kubectl", "pip", "sha256sum", "stat", "tar"}
 BUILTIN = {"echo", "export", "cd", "set"}
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-EXTRAS = set(metadata.metadata("airflow-provider-loanauth").get_all("Provides-Extra"))
+
+
+def options(words):
+    return {word.partition("=")[0] for word in words if word.startswith("-")}
 
 
 def check_make(*words):
     assert {word for word in words if "=" not in word and not word.startswith("-")} <= TARGETS
 
 
-def check_airflow(*words):
-    command = ALL_COMMANDS_DICT[words[0]]
-    words = words[1:]
+def check_airflow(name, *words):
+    command = ALL_COMMANDS_DICT[name]
     if hasattr(command, "subcommands"):
         command = {one.name: one for one in command.subcommands}[words[0]]
-        words = words[1:]
-    known = {flag for argument in command.args for flag in argument.flags}
-    assert {word for word in words if word.startswith("-")} <= known
+    assert options(words) <= {flag for argument in command.args for flag in argument.flags}
 
 
-def check_sandbox(*words):
-    known = {option for action in cli.parser()._actions for option in action.option_strings}
-    assert {word for word in words if word.startswith("-")} <= known
+def check_program(main, *words):
+    """Check that the help of a program lists the options. Words before the first option may name a subcommand."""
+    subcommand = itertools.takewhile(lambda word: not word.startswith("-"), words)
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
+        main([*subcommand, "--help"])
+    assert options(words) <= set(re.findall(r"(?<![\w-])--?[\w-]+", printed.getvalue()))
 
 
-def check_python(*words):
-    kind, what, *options = words
-    if kind == "-c":
-        assert options == []
-        compile(what, "-c", "exec")
-    else:
-        assert kind == "-m"
-        found = find_spec(what)
-        assert found
-        assert found.submodule_search_locations is None or find_spec(f"{what}.__main__")
-        check_options(what, options)
-
-
-def check_options(name, words):
-    """Check that the help of a module lists the options. Words before the first option may name a subcommand."""
-    options = {word.partition("=")[0] for word in words if word.startswith("-")}
-    if not options:
-        return
-    assert options <= options_of(name, *itertools.takewhile(lambda word: not word.startswith("-"), words))
-
-
-#: Starting these programs would load Airflow.
 MAINS = {"airflow_provider_loanauth": check_cli.main, "loanauth_sandbox": cli.main}
 
 
-@functools.cache
-def options_of(name, *words):
-    """Return the options in the help of a module."""
-    if name in MAINS:
-        with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
-            MAINS[name]([*words, "--help"])
-        text = printed.getvalue()
+def check_python(kind, what, *words):
+    if kind == "-c":
+        compile(what, "-c", "exec")
+    elif what in MAINS:
+        check_program(MAINS[what], *words)
     else:
-        command = [sys.executable, "-m", name, *words, "--help"]
-        text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300).stdout
-    return set(re.findall(r"(?<![\w-])--?[\w-]+", text))
-
-
-def check_pip(*words):
-    assert words[0] == "install"
-    for word in words[1:]:
-        if local := re.fullmatch(r"(\.[/\w-]*)(?:\[([\w,-]+)\])?", word):
-            assert (ROOT / local[1] / "pyproject.toml").exists()
-            assert set((local[2] or "").split(",")) - {""} <= EXTRAS
+        assert kind == "-m"
+        assert find_spec(what)
 
 
 CHECKS = {
     "airflow": check_airflow,
-    "loanauth-sandbox": check_sandbox,
+    "loanauth-sandbox": functools.partial(check_program, cli.main),
     "make": check_make,
-    "pip": check_pip,
     "python": check_python,
 }
-
-
-def check_command(words):
-    program = words[0].removeprefix(".venv/bin/")
-    if program in FOREIGN:
-        if "--" in words:
-            check_command(words[words.index("--") + 1 :])
-    elif program in CHECKS:
-        CHECKS[program](*words[1:])
-    elif program != words[0]:
-        assert (Path(sysconfig.get_path("scripts")) / program).exists()
-    else:
-        assert program in BUILTIN, f"{program} is not a known program: add it to CHECKS or FOREIGN"
 
 
 def check_shell(text):
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False, timeout=60)
     assert not done.stderr
-    found = commands(text)
-    assert found
-    for words in found:
-        check_command(words)
+    for program, *words in commands(text):
+        name = program.removeprefix(".venv/bin/")
+        if name in CHECKS:
+            CHECKS[name](*words)
+        elif name != program:
+            assert (Path(sysconfig.get_path("scripts")) / name).exists()
+        else:
+            assert name in FOREIGN | BUILTIN, f"{name} is not a known program: add it to CHECKS or FOREIGN"
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in of("shell", "bash", "sh")}))
@@ -399,10 +351,9 @@ def test_the_commands_of_a_page_exist(page):
 
 def test_the_instructions_of_a_dockerfile():
     for block in of("dockerfile"):
-        instructions = [line.partition(" ") for line in block.text.splitlines()]
-        assert instructions[0][0] == "FROM"
-        assert {name for name, *_ in instructions} <= {"FROM", "COPY", "RUN", "ENV", "USER"}
-        for name, _, arguments in instructions:
+        instructions = [line.split(maxsplit=1) for line in block.text.splitlines()]
+        assert {name for name, _ in instructions} <= {"FROM", "COPY", "RUN", "ENV", "USER"}
+        for name, arguments in instructions:
             if name == "RUN":
                 check_shell(arguments)
 

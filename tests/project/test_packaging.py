@@ -1,4 +1,4 @@
-"""The released distributions: their contents, the declared dependencies, the pins, the version."""
+"""The released distributions: bytes from the sdist alone, the declared dependencies, the pins, the version."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ import os
 import re
 import subprocess
 import sys
-import zipfile
-from dataclasses import replace
-from importlib import import_module
 
 import pytest
 from packaging.requirements import Requirement
 
 import airflow_provider_loanauth
 from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME, get_provider_info
-from scripts import check_dist
-from scripts.check_dist import PROVIDER, SANDBOX
 from scripts.reproducible import differences
 from tests.support.paths import PACKAGE, ROOT
 
@@ -27,67 +22,23 @@ def normalised(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@pytest.fixture(scope="module", params=(PROVIDER, SANDBOX), ids=lambda distribution: distribution.name)
-def distribution(request):
-    return request.param
-
-
-def build(project, directory, **variables):
+def build(project, directory, time):
     """Build the wheel and the sdist of a project."""
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(project)]
-    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=os.environ | {"SOURCE_DATE_EPOCH": str(time)}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.fixture(scope="module")
-def dist(distribution, tmp_path_factory):
-    """Return a directory with the wheel and the sdist of a distribution."""
-    directory = tmp_path_factory.mktemp("dist")
-    build(distribution.project, directory, SOURCE_DATE_EPOCH="1767323045")
-    return directory
-
-
-@pytest.fixture(scope="module")
-def wheel(distribution, dist):
-    return distribution.built(dist, "*.whl")
-
-
-def metadata(wheel):
-    """Return the name and the text of the metadata in a wheel."""
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        return name, archive.read(name).decode()
-
-
-def test_the_wheel_contains_the_whole_package_and_nothing_else(distribution, wheel):
-    version = import_module(distribution.package).__version__
-    assert check_dist.check_wheel(distribution, wheel) == version
-
-
-def test_the_description_is_the_readme_with_the_text_of_its_links(distribution, wheel):
-    description = metadata(wheel)[1].partition("\n\n")[2]
-    readme = (distribution.project / "README.md").read_text(encoding="utf-8")
-    assert description.count("\n#") == readme.count("\n#")
-    for text, address in re.findall(r"!?\[([^\]]+)\]\(([^)]+)\)", readme):
-        assert text in description
-        assert address.startswith("https://") or f"]({address})" not in description
-
-
-def test_the_sdist_contains_the_files_that_its_tests_need(distribution, dist):
-    sdist = distribution.built(dist, "*.tar.gz")
-    check_dist.check_sdist(distribution, sdist)
-    more = replace(distribution, sdist=(*distribution.sdist, "no-such-file"))
-    with pytest.raises(check_dist.DistError, match="lacks no-such-file"):
-        check_dist.check_sdist(more, sdist)
-
-
-def test_the_sdist_alone_builds_the_same_bytes_again(distribution, dist, tmp_path):
-    sdist = distribution.built(dist, "*.tar.gz")
+def test_the_sdist_alone_builds_the_same_bytes_again(tmp_path):
+    """`make release` checks what the distributions contain, and that the repository builds the same bytes again."""
+    build(ROOT, tmp_path / "dist", 1767323045)
+    (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
     subprocess.run(["tar", "--extract", f"--file={sdist}", f"--directory={tmp_path}"], check=True)
     sources = tmp_path / sdist.name.removesuffix(".tar.gz")
-    time = int((sources / "pyproject.toml").stat().st_mtime)
-    build(sources, tmp_path / "rebuilt", SOURCE_DATE_EPOCH=str(time))
-    assert differences(dist, tmp_path / "rebuilt") == []
+    build(sources, tmp_path / "rebuilt", int((sources / "pyproject.toml").stat().st_mtime))
+    assert differences(tmp_path / "dist", tmp_path / "rebuilt") == []
 
 
 def test_one_version_everywhere():

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import re
 import tarfile
 import zipfile
 
 import pytest
 
 from scripts.check_dist import DistError
-from scripts.reproducible import build_twice, differences, export
+from scripts.reproducible import build_twice, export
 from tests.support.git_repository import GitRepository
 
 pytestmark = pytest.mark.processes
@@ -76,48 +74,3 @@ def test_only_the_commit_is_built(repository, tmp_path):
     (repository.root / "b.txt").write_text("untracked")
     export(repository.root, commit, tmp_path / "sources")
     assert {path.name: path.read_text() for path in (tmp_path / "sources").iterdir()} == {"a.txt": "committed"}
-
-
-def wheel(*members, compression=zipfile.ZIP_STORED):
-    """Return the bytes of a wheel with members ``(name, content, mode)``."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", compression) as archive:
-        for name, content, mode in members:
-            info = zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0))
-            info.external_attr = mode << 16
-            archive.writestr(info, content, compression)
-    return data.getvalue()
-
-
-def sdist(**attributes):
-    """Return the bytes of an sdist with one member, which has these attributes."""
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as archive:
-        info = tarfile.TarInfo("c")
-        for key, value in attributes.items():
-            setattr(info, key, value)
-        archive.addfile(info)
-    return data.getvalue()
-
-
-A, B = ("a", b"1" * 99, 0o644), ("b", b"2" * 99, 0o644)
-
-
-@pytest.mark.parametrize(
-    ("name", "second", "expected"),
-    [
-        ("x.whl", wheel(A, B), None),
-        ("x.whl", wheel(A, ("b", b"3", 0o600)), "b has a different content and mode"),
-        ("x.whl", wheel(A, B, compression=zipfile.ZIP_DEFLATED), "the bytes around them differ"),
-        ("x.tar.gz", sdist(mtime=5, uname="pat"), "c has a different time and owner"),
-    ],
-    ids=["same", "content", "compression", "sdist"],
-)
-def test_the_member_that_differs_is_named(tmp_path, name, second, expected):
-    firsts = {"x.whl": wheel(A, B), "x.tar.gz": sdist()}
-    for directory, data in (("first", firsts[name]), ("second", second)):
-        (tmp_path / directory).mkdir()
-        (tmp_path / directory / name).write_bytes(data)
-    found = differences(tmp_path / "first", tmp_path / "second")
-    assert len(found) == (expected is not None)
-    assert all(re.search(expected, line) for line in found)

@@ -1,4 +1,4 @@
-"""The SBOM of a release: what it contains, its schema, and the same bytes each time."""
+"""The SBOM of a release: what it contains, and the same bytes each time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from scripts.check_dist import DistError
 from scripts.sbom import write_sbom
 
 pytestmark = pytest.mark.processes
@@ -49,7 +48,8 @@ def write(tmp_path_factory, python):
     project = tmp_path_factory.mktemp("project")
     (project / "pyproject.toml").write_text(PYPROJECT)
 
-    def write_sbom_with(sbom=project / "example.cdx.json", **changes):
+    def write_sbom_with(**changes):
+        sbom = project / "example.cdx.json"
         arguments = {"version": "1.2.3", "time": "1767323045", "facts": {"commit": "abc"}} | changes
         write_sbom(sbom, project=project, python=python, files=FILES, **arguments)
         return sbom.read_text(encoding="utf-8")
@@ -57,13 +57,9 @@ def write(tmp_path_factory, python):
     return write_sbom_with
 
 
-@pytest.fixture(scope="module")
-def text(write):
-    return write()
-
-
-def test_the_distribution_is_the_subject(text):
-    metadata = json.loads(text)["metadata"]
+def test_the_distribution_is_the_subject_and_dependencies_have_version_licence_and_graph(write):
+    document = json.loads(write())
+    metadata = document["metadata"]
     assert metadata["timestamp"] == "2026-01-02T03:04:05+00:00"
     assert {"name": "loanauth:commit", "value": "abc"} in metadata["properties"]
     component = metadata["component"]
@@ -72,29 +68,19 @@ def test_the_distribution_is_the_subject(text):
     assert {one["url"]: one["hashes"] for one in component["externalReferences"]} == {
         name: [{"alg": "SHA-256", "content": digest}] for name, digest in FILES.items()
     }
-
-
-def test_the_dependencies_have_version_licence_and_graph(text):
-    document = json.loads(text)
     (needed,) = document["components"]
     assert (needed["name"], needed["version"], needed["purl"]) == ("needed", "1.2.3", "pkg:pypi/needed@1.2.3")
     assert needed["licenses"][0]["license"]["id"] == "MIT"
     assert "externalReferences" not in needed
-    root = document["metadata"]["component"]["bom-ref"]
     assert {entry["ref"]: entry.get("dependsOn") for entry in document["dependencies"]} == {
-        root: [needed["bom-ref"]],
+        component["bom-ref"]: [needed["bom-ref"]],
         needed["bom-ref"]: None,
     }
 
 
-def test_the_same_build_has_the_same_bytes_and_no_path_of_this_machine(text, write, python):
+def test_the_same_build_has_the_same_bytes_and_no_path_of_this_machine(write, python):
+    text = write()
     assert write() == text
     assert not [one for one in (str(python.parent.parent), "file:") if one in text]
     serial_numbers = {json.loads(one)["serialNumber"] for one in (text, write(time="1767323046"), write(facts={}))}
     assert len(serial_numbers) == 3
-
-
-def test_an_sbom_that_breaks_the_schema_is_not_written(write, tmp_path):
-    with pytest.raises(DistError, match="schema of CycloneDX"):
-        write(tmp_path / "example.cdx.json", facts={"commit": 1})
-    assert not list(tmp_path.iterdir())
