@@ -699,10 +699,9 @@ def through_proxy(address):
 def test_the_origin_of_each_request_that_is_about_to_be_sent(method, url, is_sent, pulled):
     auth = LoanAuth(pulled())
     auth._guard.bind("https://pricing.example/loans")
-    check = auth._check_origin
-    info = {"request": httpcore.Request(method, url)}
+    about_to_send = lambda *_: None, "http11.send_request_headers.started", {"request": httpcore.Request(method, url)}
     if is_sent:
-        check("http11.send_request_headers.started", info)
+        auth._trace(*about_to_send)
     else:
         with pytest.raises(LoanAuthError, match="different origin"):
-            check("http11.send_request_headers.started", info)
+            auth._trace(*about_to_send)
