@@ -7,7 +7,7 @@ import json
 
 import pytest
 import requests
-from raw_http import COMPANY, SECRETS, TOKEN, USER, connect, get_token, price_request, send, token_request
+from raw_http import COMPANY, SECRETS, TOKEN, USER, get_token, price_request, send, token_request
 
 from loanauth_sandbox.accounts import default_accounts
 from loanauth_sandbox.faults import KINDS
@@ -76,14 +76,6 @@ def test_accounts(sandbox, control):
     sandbox.set_accounts(default_accounts())
 
 
-def test_listening(sandbox, control):
-    assert control("PUT", "/fault", {"kind": "refuse"}).status_code == 200
-    with pytest.raises(ConnectionRefusedError):
-        connect(sandbox)
-    assert control("DELETE", "/fault").status_code == 200
-    assert send(sandbox, TOKEN).status == 200
-
-
 def test_no_route_shows_a_credential_and_revoke_ends_all(sandbox, control):
     token = get_token(sandbox)["access_token"]
     for path in ("/counters", "/requests", "/fault", "/settings", "/kinds"):
@@ -91,8 +83,3 @@ def test_no_route_shows_a_credential_and_revoke_ends_all(sandbox, control):
         assert not [one for one in (*SECRETS, token) if one in shown]
     assert control("POST", "/revoke").status_code == 200
     assert send(sandbox, price_request({"Authorization": f"Bearer {token}"})).status == 401
-
-
-def test_other_paths_and_methods(control):
-    assert control("GET", "/nothing").status_code == 404
-    assert control("DELETE", "/counters").status_code == 405

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jwt
 import pytest
 import raw_http
-from raw_http import COMPANY, OTHER_COMPANY, TOKEN, USER, price_request, request, secret_request, send
+from raw_http import COMPANY, OTHER_COMPANY, USER, price_request, request, secret_request, send
 
 from loanauth_sandbox.pricing import LoanError, price_loan
 from loanauth_sandbox.server import running_sandbox
@@ -96,14 +96,3 @@ def test_the_probe_takes_no_credential_and_no_body(sandbox, method):
     assert (sandbox.counters().probe, sandbox.counters().authentications.succeeded) == (1, 0)
     for path, headers, body in (("/", {"Authorization": "Basic YTpi"}, ""), ("/?x=y", {}, ""), ("/", {}, "body")):
         assert send(sandbox, request(method, path, {"Host": "h", **headers}, body)).status == 400
-
-
-def test_keep_alive_and_close(sandbox):
-    with raw_http.connect(sandbox) as connection:
-        for _ in range(3):
-            connection.sendall(TOKEN)
-            assert raw_http.read(connection).status == 200
-        connection.sendall(TOKEN.replace(b"Host: 127.0.0.1", b"Host: h\r\nConnection: close"))
-        raw = raw_http.ended(connection)
-    assert raw.partition(b"\r\n\r\n")[0].lower().count(b"connection: close") == 1
-    assert (sandbox.counters().connections_accepted, sandbox.counters().token) == (1, 4)

@@ -1,16 +1,17 @@
-"""`faults.py` and `broken.py`: each fault as a client sees it on its socket, and how faults are switched."""
+"""
+`faults.py` and `broken.py`: faults as a client sees them on its socket, and how faults are switched.
+
+`tests/integration/test_faults.py` has each of them, as the provider sees it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import http.client
 import json
 import logging
 import re
 import time
 import zlib
-from email.utils import parsedate_to_datetime
 from typing import get_args
 
 import jwt
@@ -22,7 +23,6 @@ from loanauth_sandbox.faults import Endless, FaultError, load_faults
 
 MAX_WAIT = 30.0  # seconds
 PARTS = get_args(Endless.model_fields["part"].annotation)
-both_requests = pytest.mark.parametrize(("raw", "name"), [(TOKEN, "access_token"), (SECRET, "secret")], ids=str)
 each_status = pytest.mark.parametrize("status", [None, 401, 503])
 
 
@@ -54,28 +54,6 @@ def test_hang(either):
     assert received(either) == b""
 
 
-# --- A correct response that is changed ---
-
-
-@both_requests
-def test_a_member_that_is_missing_or_of_another_type_or_long(sandbox, raw, name):
-    sandbox.set_fault("wrong-shape", shape="list")
-    assert send(sandbox, raw).json() == [1, 2]
-    sandbox.set_fault("wrong-shape", shape="missing")
-    rest = send(sandbox, raw).json()
-    assert rest.keys() & {"access_token", "secret"} == set()
-    assert rest
-    sandbox.set_fault("wrong-shape", shape="wrong-type")
-    assert send(sandbox, raw).json()[name] == 12345
-    sandbox.set_fault("long-credential", length=20_000)
-    assert send(sandbox, raw).json()[name] == "x" * 20_000
-    sandbox.set_fault("wrong-content-type")
-    response = send(sandbox, raw)
-    assert response.headers.get_all("Content-Type") == ["text/plain"]
-    body = zlib.decompress(response.body, 31) if response.headers["Content-Encoding"] else response.body
-    assert name in json.loads(body)
-
-
 def claims(token):
     return jwt.decode(token["access_token"], options={"verify_signature": False})
 
@@ -96,89 +74,7 @@ def test_an_unusual_lifetime(sandbox):
     assert "expires_in" not in raw_http.get_token(sandbox)
 
 
-# --- Another response ---
-
-
-@pytest.mark.parametrize(
-    ("kind", "status", "content_type", "part"),
-    [
-        ("html-200", 200, "text/html", b"<form"),
-        ("invalid-json", 200, "application/json", b'{"access_token": "half a'),
-    ],
-)
-def test_a_body_that_is_not_that_of_the_interface(either, kind, status, content_type, part):
-    either.set_fault(kind)
-    response = send(either, TOKEN)
-    assert (response.status, response.headers.get_content_type()) == (status, content_type)
-    assert part in response.body
-
-
-def test_redirect(sandbox):
-    sandbox.set_fault("redirect", status=308, location="http://127.0.0.1:9/elsewhere")
-    response = send(sandbox, TOKEN)
-    assert (response.status, response.headers["Location"]) == (308, "http://127.0.0.1:9/elsewhere")
-
-
-@pytest.mark.parametrize("status", [200, 401, 599])
-def test_the_shapes_of_a_status(sandbox, status):
-    responses = []
-    for shape in ("spring", "oauth", "html", "empty"):
-        sandbox.set_fault("status", status=status, shape=shape)
-        responses.append(send(sandbox, TOKEN))
-    assert {(response.status, response.headers["Retry-After"]) for response in responses} == {(status, None)}
-    spring, oauth, html, empty = responses
-    assert spring.json()["status"] == status
-    assert oauth.json() == {"error": "invalid_grant", "error_description": "Bad credentials"}
-    assert (b"<h1>" in html.body, empty.body) == (True, b"")
-
-
-def test_retry_after(sandbox):
-    for given, sent in ((3, "3"), (0, "0"), ("soon", "soon")):
-        sandbox.set_fault("status", status=429, retry_after=given)
-        assert send(sandbox, TOKEN).headers["Retry-After"] == sent
-    sandbox.set_fault("status", retry_at=60)
-    date = parsedate_to_datetime(send(sandbox, TOKEN).headers["Retry-After"])
-    assert 50 < date.timestamp() - time.time() < 70
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-def test_gzip_bomb(sandbox, layers):
-    sandbox.set_fault("gzip-bomb", size=5_000_000, layers=layers)
-    response = send(sandbox, SECRET)
-    assert response.headers["Content-Encoding"] == ", ".join(["gzip"] * layers)
-    body = response.body
-    assert len(body) < 10_000
-    for _ in range(layers):
-        body = zlib.decompress(body, 31)
-    assert body == bytes(5_000_000)
-
-
-# --- Broken bodies and heads ---
-
-
-def test_a_body_that_is_cut_off(either):
-    either.set_fault("broken-body", body="cut")
-    with pytest.raises(http.client.IncompleteRead):
-        send(either, TOKEN)
-
-
-@pytest.mark.parametrize(
-    ("kind", "params", "is_reset"),
-    [
-        ("broken-body", {"body": "reset"}, True),
-        ("broken-head", {"head": "half-headers", "end": "reset"}, True),
-        ("broken-head", {"head": "bad-header"}, False),
-    ],
-)
-def test_a_reset_in_the_middle(sandbox, kind, params, is_reset):
-    sandbox.set_fault(kind, **params)
-    with raw_http.connect(sandbox) as connection:
-        connection.sendall(TOKEN)
-        raw = connection.recv(65_536)
-        with pytest.raises(ConnectionResetError) if is_reset else contextlib.nullcontext():
-            list(iter(lambda: connection.recv(65_536), b""))
-    assert raw.startswith(b"HTTP/1.1 20")
-    assert sandbox.counters().authentications.succeeded == 1
+# --- Broken heads ---
 
 
 @each_status

@@ -39,17 +39,10 @@ def test_a_taken_port():
                 pass
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        *[({"host": host}, r"loopback|does not appear") for host in ("0.0.0.0", "192.0.2.1", "example.com")],
-        *[({"path_prefix": prefix}, "path prefix") for prefix in ("tenant", "/tenant/", "/{tenant}", "//tenant")],
-        ({"token_lifetime": -1}, "token_lifetime: Input should be greater than or equal to 0"),
-    ],
-)
-def test_a_wrong_option(options, message):
-    with pytest.raises(ValueError, match=message), running_sandbox(**options):
-        pass
+def test_a_wrong_option():
+    for message, option in (("loopback", {"host": "192.0.2.1"}), ("path prefix", {"path_prefix": "/tenant/"})):
+        with pytest.raises(ValueError, match=message), running_sandbox(**option):
+            pass
 
 
 def test_the_other_loopback():

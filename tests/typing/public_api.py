@@ -14,7 +14,6 @@ import httpx
 import requests
 from typing_extensions import assert_type
 
-from airflow_provider_loanauth import auth
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth import httpx as auth_httpx
 from airflow_provider_loanauth.check import check_connection
@@ -40,37 +39,27 @@ if TYPE_CHECKING:
 
 
 def hook_constructor(method: Method, name: str) -> None:
-    LoanAuthHook()
-    LoanAuthHook("conn")
     LoanAuthHook("conn", "ppe", max_attempts=1)
     LoanAuthHook(loanauth_conn_id="conn", method=method)
-    LoanAuthHook("conn", "JWT")  # type: ignore[arg-type]
     LoanAuthHook("conn", name)  # type: ignore[arg-type]
     LoanAuthHook("conn", None, 3)  # type: ignore[call-arg]
 
 
 def hook_methods(hook: LoanAuthHook, method: Method, optional: Method | None) -> None:
     assert_type(hook.authen_jwt(), TokenResponse)
-    assert_type(hook.authen_los(), TokenResponse)
     assert_type(hook.ppe_api_secret(), ApiSecretResponse)
-    assert_type(hook.authenticate("jwt"), TokenResponse)
     assert_type(hook.authenticate("los"), TokenResponse)
     assert_type(hook.authenticate("ppe"), ApiSecretResponse)
-    assert_type(hook.authenticate(), TokenResponse | ApiSecretResponse)
-    assert_type(hook.authenticate(None), TokenResponse | ApiSecretResponse)
-    assert_type(hook.authenticate(method), TokenResponse | ApiSecretResponse)
     assert_type(hook.authenticate(optional), TokenResponse | ApiSecretResponse)
     hook.authenticate("JWT")  # type: ignore[call-overload]
     assert_type(hook.get_credential(), AccessToken | ApiSecret)
     assert_type(hook.get_credential("ppe"), AccessToken | ApiSecret)
-    hook.get_credential("JWT")  # type: ignore[arg-type]
     assert_type(hook.get_plaintext("jwt"), str)
     assert_type(hook.test_connection(), tuple[bool, str])
 
 
 async def hook_coroutine(hook: LoanAuthHook) -> None:
     assert_type(await hook.aget_credential(), AccessToken | ApiSecret)
-    assert_type(await hook.aget_credential("los"), AccessToken | ApiSecret)
     await hook.aget_credential("JWT")  # type: ignore[arg-type]
 
 
@@ -78,7 +67,6 @@ def hook_session(hook: LoanAuthHook, token: AccessToken, secret: ApiSecret) -> N
     sessions: list[requests.Session] = [hook.get_conn(), hook.get_conn(token), hook.get_conn(credential=secret)]
     with sessions[0] as session:
         assert_type(session.post("https://pricing.example", json={}), requests.Response)
-    hook.get_conn(None)  # type: ignore[arg-type]
     hook.get_conn("plaintext")  # type: ignore[arg-type]
 
 
@@ -87,19 +75,14 @@ def hook_session(hook: LoanAuthHook, token: AccessToken, secret: ApiSecret) -> N
 
 def loan_auth_for_requests(token: AccessToken, secret: ApiSecret, method: Method, name: str) -> None:
     assert_type(LoanAuth(token), LoanAuth)
-    assert_type(auth.LoanAuth(secret), LoanAuth)
-    LoanAuth(token, 30)
     LoanAuth(credential=secret, min_ttl=0.5, secret_header="X-Secret", company_header="X-Company")
     LoanAuth("plaintext or connection id")  # type: ignore[arg-type]
-    LoanAuth(None)  # type: ignore[arg-type]
     LoanAuth(token, method="jwt")  # type: ignore[call-arg]
 
     assert_type(LoanAuth.from_connection(), LoanAuth)
     assert_type(LoanAuth.from_connection("conn", method), LoanAuth)
     LoanAuth.from_connection("conn", "ppe", 30, secret_header="X-Secret", company_header="X-Company")
-    LoanAuth.from_connection("conn", "JWT")  # type: ignore[arg-type]
     LoanAuth.from_connection("conn", name)  # type: ignore[arg-type]
-    LoanAuth.from_connection(None)  # type: ignore[arg-type]
 
     assert_type(LoanAuth.from_task("authenticate"), Callable[..., LoanAuth])
     assert_type(LoanAuth.from_task("authenticate", min_ttl=30)(), LoanAuth)
@@ -114,7 +97,6 @@ def loan_auth_for_httpx(token: AccessToken, secret: ApiSecret, method: Method) -
     auth_httpx.LoanAuth(secret, 30, secret_header="X-Secret", company_header="X-Company")
     assert_type(auth_httpx.LoanAuth.from_connection("conn", method), auth_httpx.LoanAuth)
     auth_httpx.LoanAuth("plaintext or connection id")  # type: ignore[arg-type]
-    auth_httpx.LoanAuth.from_connection("conn", "JWT")  # type: ignore[arg-type]
 
     authenticates: httpx.Auth = auth_httpx.LoanAuth(token)
     httpx.Client(auth=authenticates)
@@ -130,9 +112,6 @@ def operators(method: Method) -> None:
     LoanAuthOperator(task_id="authenticate", loanauth_conn_id="conn", method=method, seal=False, retries=2)
     assert_type(operator.hook, LoanAuthHook)
     assert_type(operator.execute({}), AccessToken | ApiSecret | str)
-    assert_type(operator.loanauth_conn_id, str)
-    assert_type(operator.method, Method | str | None)
-    assert_type(operator.seal, bool)
     # A template is a str.
     LoanAuthOperator(task_id="authenticate", method="{{ params.method }}")
     LoanAuthOperator(task_id="authenticate", method=1)  # type: ignore[arg-type]
@@ -149,14 +128,11 @@ def sensor(method: Method) -> None:
     )
     assert_type(waiting.hook, LoanAuthHook)
     assert_type(waiting.execute({}), AccessToken | ApiSecret | str)
-    LoanAuthSensor(task_id="authenticate", method="{{ params.method }}")
-    LoanAuthSensor(task_id="authenticate", method=1)  # type: ignore[arg-type]
 
 
 def trigger() -> None:
     waiting = ServiceReadyTrigger("https://auth.example")
     ServiceReadyTrigger(address="https://auth.example", poke_interval=30, deadline=1e9)
-    ServiceReadyTrigger("https://auth.example", proxy="http://proxy.example:3128")
     assert_type(waiting.serialize(), tuple[str, dict[str, Any]])
     events: AsyncIterator[TriggerEvent] = waiting.run()
     del events
@@ -167,63 +143,24 @@ def trigger() -> None:
 
 def access_token(token: AccessToken) -> None:
     assert_type(token.value, str)
-    assert_type(token.method, str)
-    assert_type(token.conn_id, str)
     moments: tuple[datetime, datetime | None] = (token.issued_at, token.expires_at)
     del moments
-    assert_type(token.serialize(), dict[str, Any])
-    assert_type(AccessToken.deserialize(token.serialize(), 1), AccessToken)
     now = datetime.now(timezone.utc)
     assert_type(AccessToken.seal("token", method="jwt", conn_id="conn", issued_at=now, expires_at=None), AccessToken)
-
-
-def api_secret(secret: ApiSecret) -> None:
-    assert_type(secret.value, str)
-    assert_type(ApiSecret.deserialize(secret.serialize(), 1), ApiSecret)
-    now = datetime.now(timezone.utc)
-    assert_type(ApiSecret.seal("secret", method="ppe", conn_id="conn", issued_at=now), ApiSecret)
 
 
 # --- models ---
 
 
-def token_response(response: TokenResponse) -> None:
+def models(response: TokenResponse, secret: ApiSecretResponse) -> None:
     assert_type(response.access_token, str)
-    assert_type(response.token_type, str | None)
-    assert_type(response.refresh_token, str | None)
     assert_type(response.expires_in, int | None)
-    assert_type(response.scope, str | None)
-    assert_type(response.temporary, bool | None)
-    assert_type(response.from_lp, bool | None)
-    assert_type(response.loan_officer_nmls_id, str | None)
-    assert_type(response.user_id, str | None)
-    assert_type(response.device_id, str | None)
     assert_type(response.loan_app_session_policy, LoanAppSessionPolicy | None)
-    assert_type(response.enabled, bool | None)
-    assert_type(response.company_user_type, str | None)
-    assert_type(response.company_id, str | None)
-    assert_type(response.registration_incomplete, bool | None)
-    assert_type(response.employee_loan_eligible, bool | None)
     assert_type(response.person, Person | None)
-    assert_type(response.user_type, str | None)
-    assert_type(response.email, str | None)
-    assert_type(response.company_nmls_id, str | None)
-    assert_type(response.reset_password_required, bool | None)
-    assert_type(response.jti, str | None)
     assert_type(response.extra_fields, Mapping[str, Any])
+    assert_type(secret.valid, int | None)
+    assert_type(secret.secret, str)
     response.access_token = "changed"  # type: ignore[misc]
-
-
-def other_models(response: ApiSecretResponse, person: Person, policy: LoanAppSessionPolicy) -> None:
-    assert_type(response.valid, int | None)
-    assert_type(response.secret, str)
-    assert_type(person.firstname, str | None)
-    assert_type(person.middlename, str | None)
-    assert_type(person.lastname, str | None)
-    assert_type(policy.limit_one_loan_app_per_session, bool | None)
-    assert_type(policy.limit_one_session_per_loan_app, bool | None)
-    for extra_fields in (response.extra_fields, person.extra_fields, policy.extra_fields):
-        assert_type(extra_fields, Mapping[str, Any])
 
 
 # --- check ---
