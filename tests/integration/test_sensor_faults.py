@@ -43,7 +43,7 @@ def test_sensor_that_pokes(scenario, monkeypatch, logs, memory_clock):
         memory_clock.pass_time(seconds)
         scenario.check_requests(math.ceil(len(slept) / pokes_per_request))
         if len(slept) == 2:
-            scenario.end_fault()
+            scenario.sandbox.clear_faults()
 
     monkeypatch.setattr(time, "sleep", sleep)
     sensor = scenario.sensor()
@@ -68,7 +68,7 @@ def test_sensor_that_is_rescheduled(scenario, monkeypatch):
             scenario.sensor(mode="reschedule").execute(context)
         assert 25 < raised.value.reschedule_date.timestamp() - time.time() <= 30
         scenario.check_requests(poke)
-    scenario.end_fault()
+    scenario.sandbox.clear_faults()
     start_new_process()
     scenario.credential(scenario.sensor(mode="reschedule").execute(context))
 
@@ -104,7 +104,7 @@ def test_sensor_that_is_deferred(scenario, logs):
         deferred = again.value
         scenario.check_requests(2)
     requests_before = scenario.requests()
-    scenario.end_fault()
+    scenario.sandbox.clear_faults()
     event = fire(deferred.trigger, MAX_WAIT)
     assert event.payload == "ready"
     scenario.credential(poke(deferred, event))
