@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
-import threading
 import warnings
 from datetime import datetime, timezone
 from http import HTTPStatus
@@ -61,31 +60,26 @@ class Way:
         self.error: Exception | None = None
         self.result: WireResponse | LoanAuthError | None = None
         if self.host is not None:
-            # In a thread, because nothing ends a lookup that takes too long. What follows it has a deadline.
-            thread = threading.Thread(target=self._connect, daemon=True)
-            thread.start()
-            thread.join(settings.timeout)
-            if thread.is_alive():
-                self.error = TimeoutError()
+            # Of the network; of a host name that is not valid; of a certificate that cannot be parsed.
+            try:
+                self._connect(self.host)
+            except Exception as error:  # noqa: BLE001
+                self.error = error
 
-    def _connect(self) -> None:
+    def _connect(self, host: str) -> None:
         timeout = self.settings.timeout
-        try:
-            addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-            self.addresses = [str(address[4][0]) for address in addresses]
-            with (
-                Deadline(timeout) as deadline,
-                # An address that does not respond leaves time for the others.
-                socket.create_connection((str(self.host), self.port), timeout / len(addresses)) as sock,
-            ):
-                self.peer = str(sock.getpeername()[0])
-                sock.settimeout(timeout)
-                deadline.watch(sock)
-                if self.service.scheme == "https" and self.can_look and self._is_open(sock, deadline):
-                    self.certificate = self._certificate(sock, deadline)
-        # Of the network; of a host name that is not valid; of a certificate that cannot be parsed.
-        except Exception as error:  # noqa: BLE001
-            self.error = error
+        found = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM)
+        self.addresses = [str(address[4][0]) for address in found]
+        with (
+            # An address that does not respond leaves time for the others.
+            socket.create_connection((host, self.port), timeout / len(found)) as sock,
+            Deadline(timeout) as deadline,
+        ):
+            self.peer = str(sock.getpeername()[0])
+            sock.settimeout(timeout)
+            deadline.watch(sock)
+            if self.service.scheme == "https" and self.can_look and self._is_open(sock, deadline):
+                self.certificate = self._certificate(sock)
 
     def _is_open(self, sock: socket.socket, deadline: Deadline) -> bool:
         """Ask the proxy, if there is one, for a tunnel to the service (``CONNECT``, RFC 9110 §9.3.6)."""
@@ -97,15 +91,13 @@ class Way:
         with http.client.HTTPResponse(sock, method="CONNECT") as response:
             response.begin()
             # http.client takes the end of the connection for the end of the response.
-            self.tunnel_status = None if deadline.expired else response.status
+            if not deadline.expired:
+                self.tunnel_status = response.status
         return self.tunnel_status == HTTPStatus.OK
 
-    def _certificate(self, sock: socket.socket, deadline: Deadline) -> dict[str, Any]:
+    def _certificate(self, sock: socket.socket) -> dict[str, Any]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        if deadline.expired:
-            # If the connection has been shut down, ssl leaves the socket open.
-            raise TimeoutError
         with context.wrap_socket(sock, server_hostname=self.service.hostname) as tls:
             parsed = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
             issuer = ", ".join(f"{one.rfc4514_attribute_name}={one.value!s}" for one in parsed.issuer)
@@ -117,17 +109,15 @@ class Way:
             }
 
     def host_name(self) -> Step:
-        """Return the addresses of the service, or of the proxy."""
         details = {"host": self.host, "port": self.port, "addresses": self.addresses}
         if self.addresses:
             return Step("host_name", "ok", f"{self.target}: {', '.join(self.addresses)}.", details)
-        is_temporary = isinstance(self.error, TimeoutError) or getattr(self.error, "errno", 0) == socket.EAI_AGAIN
+        is_temporary = getattr(self.error, "errno", 0) == socket.EAI_AGAIN
         problem = "was not resolved: the name servers did not respond" if is_temporary else "does not resolve"
         advice = f"Check the host name in {self.source}, and the DNS settings of this machine."
         return Step("host_name", "failed", f"{self.target} {problem}. {advice}", details, temporary=is_temporary)
 
     def tcp(self) -> Step:
-        """Return whether that host accepts a connection."""
         details = {"host": self.host, "port": self.port, "address": self.peer}
         if self.peer is not None:
             return Step("tcp", "ok", f"Connected to {self.peer}, port {self.port}.", details)
@@ -138,7 +128,6 @@ class Way:
         return Step("tcp", "failed", f"{problem} {advice}", details, temporary=True)
 
     def proxy(self) -> Step:
-        """Return which proxy is used, and whether it opened a tunnel, if the connection asked for one."""
         if self.proxy_url is None:
             return Step("proxy", "ok", "None is used.", {"url": None})
         which, status = f"{self.proxy_url}, from {self.source}.", self.tunnel_status
@@ -169,7 +158,6 @@ class Way:
         return Step("tls", "ok", shown + unchecked, details)
 
     def response(self) -> Step:
-        """Return the status of the request without credentials."""
         result: Any = self.result
         if isinstance(result, LoanAuthError):
             return Step("response", "failed", message_of(result), temporary=result.retryable)

@@ -32,12 +32,11 @@ TITLES = {
     "allow_list": "Allow-list",
     "login": "Login",
 }
-EXIT_CODES: dict[Status, int] = {"usable": 0, "not_usable": 1, "unknown": 2}
-#: The last lines of the text.
-SUMMARIES: dict[Status, str] = {
-    "usable": "Usable.",
-    "not_usable": "Not usable: correct what the lines with ✗ say, and check again.",
-    "unknown": "Cannot tell: see the lines with ✗ and ?, and check again later or in another place.",
+#: Exit code, and the last line of the text.
+STATUSES: dict[Status, tuple[int, str]] = {
+    "usable": (0, "Usable."),
+    "not_usable": (1, "Not usable: correct what the lines with ✗ say, and check again."),
+    "unknown": (2, "Cannot tell: see the lines with ✗ and ?, and check again later or in another place."),
 }
 #: Marks in front of the lines of the text.
 MARKS = {"ok": "✓", "failed": "✗", "unknown": "?", "not_checked": "–"}  # noqa: RUF001 - a dash
@@ -99,7 +98,7 @@ class Report:
     @property
     def exit_code(self) -> int:
         """The exit code of the command."""
-        return EXIT_CODES[self.status]
+        return STATUSES[self.status][0]
 
     def __str__(self) -> str:
         """Return the report as lines of text, without a line end after the last one."""
@@ -112,7 +111,7 @@ class Report:
         for step in self.steps:
             lines.append(_wrapped(f"{MARKS[step.outcome]} {TITLES[step.name]:11} ", step.message))
             lines += [_wrapped(_INDENT, f"Warning: {warning}") for warning in step.warnings]
-        summary = SUMMARIES[self.status]
+        summary = STATUSES[self.status][1]
         if self.status == "usable" and not any(step.name == "login" and step.outcome == "ok" for step in self.steps):
             summary = "Usable, as far as it can be checked without a login."
         return "\n".join([*lines, "", summary])

@@ -47,10 +47,10 @@ def describe(request: WireRequest, response: WireResponse, requested_at: datetim
     headers = {name: len(response.headers[name]) for name in _HEADERS.split() if name in response.headers}
     header, claims = _decoded(fields.get("access_token"))
     try:
-        parsed = from_json(request.response_model, fields)
-        missing, unusable = differences(parsed)
+        parsed: Any = from_json(request.response_model, fields)
     except ResponseError:  # there is no credential
-        parsed, missing, unusable = None, [], []
+        parsed = None
+    differing = parsed and zip(("missing", "null_or_of_another_type"), differences(parsed), strict=True)
     requested, valid = int(requested_at.timestamp()), getattr(parsed, "valid", None)
     return {
         "status": response.status,
@@ -73,7 +73,7 @@ def describe(request: WireRequest, response: WireResponse, requested_at: datetim
             "valid - request, if in seconds": _duration(requested, valid),
             "valid - request, if in milliseconds": _duration(requested, valid and valid // 1000),
         },
-        "differences": {"missing": missing, "null_or_of_another_type": unusable} if parsed else None,
+        "differences": differing and dict(differing),
     }
 
 
