@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import inspect
 import json
 import logging
 import re
@@ -90,26 +89,12 @@ def mask(secrets: Iterable[str]) -> None:
 
 def sanitize_exceptions(function: F) -> F:
     """
-    Decorate a function or a coroutine function, so that the exceptions that leave it contain no secret.
+    Decorate a function, so that the exceptions that leave it contain no secret.
 
     Error trackers such as Sentry show the local variables of each frame, and the texts of inner exceptions, which
     contain URLs. Frames of callers, and an exception that a caller is handling, stay as they are. The traceback of a
     :class:`LoanAuthError` is cut off here, and logged at DEBUG.
     """
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def sanitized_coroutine(*args: Any, **kwargs: Any) -> Any:
-            handled = sys.exc_info()[1]
-            try:
-                return await function(*args, **kwargs)
-            except BaseException as error:
-                # This frame stays in the traceback, and an argument may be a plaintext token.
-                del args, kwargs
-                _sanitize(error, handled, function.__qualname__)
-                raise error
-
-        return cast("F", sanitized_coroutine)
 
     @functools.wraps(function)
     def sanitized(*args: Any, **kwargs: Any) -> Any:
@@ -117,6 +102,7 @@ def sanitize_exceptions(function: F) -> F:
         try:
             return function(*args, **kwargs)
         except BaseException as error:
+            # This frame stays in the traceback, and an argument may be a plaintext token.
             del args, kwargs
             _sanitize(error, handled, function.__qualname__)
             raise error

@@ -171,13 +171,13 @@ class LoanAuthHook(BaseHook):
         client = self.client
         return credential_source.get_credential(client, client.settings(method), reuse=reuse).seal()
 
-    @sanitize_exceptions
     async def aget_credential(self, method: Method | None = None, reuse: bool = True) -> AccessToken | ApiSecret:
         """
         Do the same as :meth:`get_credential` without blocking the event loop.
 
         Parameters, result and errors are those of :meth:`get_credential`.
         """
+        # Nothing is sanitized here: get_credential() does it in the thread, and no secret comes back from there.
         return await run_in_thread(partial(self.get_credential, method, reuse))
 
     @sanitize_exceptions
