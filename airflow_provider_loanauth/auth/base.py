@@ -101,13 +101,12 @@ class BaseLoanAuth(AuthType):
         self._set_up(*arguments)
         return self
 
-    def _set_up(self, *arguments: Any) -> None:
-        conn_id, method, credential, min_ttl, *headers = arguments
+    def _set_up(self, conn_id: str, method: str | None, credential: Any, min_ttl: Any, *headers: str) -> None:
         if isinstance(min_ttl, bool) or not isinstance(min_ttl, (int, float)):
             raise TypeError("min_ttl must be a number of seconds, 0 or greater.")
         if not min_ttl >= 0:
             raise ValueError("min_ttl must be a number of seconds, 0 or greater.")
-        self._arguments, self._source = arguments, (conn_id, method, credential, min_ttl)
+        self._source = conn_id, method, credential, min_ttl
         self._guard = OriginGuard(*headers)
 
     @cached_property
@@ -119,7 +118,7 @@ class BaseLoanAuth(AuthType):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Locks cannot be pickled, but the arguments can. A credential among them stays sealed.
-        return type(self)._make, self._arguments
+        return type(self)._make, (*self._source, self._guard.secret_header, self._guard.company_header)
 
 
 def check_credential(credential: Any, receiver: str) -> None:

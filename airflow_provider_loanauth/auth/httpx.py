@@ -43,11 +43,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
     """
 
     def __call__(self, *_: Any) -> NoReturn:
-        """
-        Raise an error, because ``requests`` calls its ``auth`` and ``httpx`` does not.
-
-        :raises TypeError: always
-        """
+        """Raise a ``TypeError``, because ``requests`` calls its ``auth`` and ``httpx`` does not."""
         raise TypeError(
             "This LoanAuth is for httpx. For requests, import LoanAuth from airflow_provider_loanauth.auth."
         )

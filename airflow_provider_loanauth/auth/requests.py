@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from requests import PreparedRequest, Response
-    from requests.adapters import BaseAdapter
     from typing_extensions import Self
 
     from airflow_provider_loanauth.auth.credential_source import CredentialProvider
@@ -120,7 +119,7 @@ class _ResponseHook:
     def __call__(self, response: Response, **send_kwargs: Any) -> Response:
         """Return the response, or that of the retried request (the protocol of response hooks in ``requests``)."""
         request = response.request
-        if self._guard.is_bound_to(request.url or "") and self._guard.carries(request.headers, self._credential):
+        if self._guard.carries(request.headers, self._credential):
             response = self._retry_unauthorized(response, send_kwargs)
         if response.is_redirect and not self._guard.is_bound_to(response.url, response.headers["location"]):
             # requests copies the headers of this request to the next one, and removes only Authorization.
@@ -130,39 +129,40 @@ class _ResponseHook:
     def _retry_unauthorized(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
         request, retries = response.request, 0
         while self._credential.should_refresh_on(response.status_code) and retries < MAX_RETRIES:
+            rejected = self._credential
             try:
-                rejected, self._credential = self._credential, self._provider.refresh(self._credential)
+                self._credential = self._provider.refresh(rejected)
             except BaseException:
                 response.close()
                 raise
             if self._credential is rejected:
                 break
             response.close()
-            retried = self._retry(request, response.connection, send_kwargs)
+            # Change the headers of the request itself, because requests copies them if it follows a redirect.
+            self._guard.apply(request.headers, self._credential)
+            _rewind(request)
+            # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
+            retried = response.connection.send(request.copy(), **send_kwargs)
             retried.history = [*response.history, response]
             response, retries = retried, retries + 1
         log_if_unauthorized(response.status_code, urlsplit(response.url).hostname)
         return response
 
-    def _retry(self, request: PreparedRequest, connection: BaseAdapter, send_kwargs: dict[str, Any]) -> Response:
-        """Send a request again, with the refreshed credential."""
-        from requests.exceptions import UnrewindableBodyError
-        from requests.utils import rewind_body
-
-        # Change the headers of the request itself, because requests copies them if it follows a redirect.
-        self._guard.apply(request.headers, self._credential)
-        body: Any = request.body
-        if not isinstance(body, (bytes, bytearray, str, type(None))):
-            try:
-                rewind_body(request)
-            except UnrewindableBodyError:
-                raise LoanAuthError(BODY_NOT_REPLAYABLE) from None
-        # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
-        return connection.send(request.copy(), **send_kwargs)
-
     def __reduce__(self) -> tuple[Any, ...]:
         # A response is copied and pickled together with its request, which does not need this hook any more.
         return partial, (_unchanged,)
+
+
+def _rewind(request: PreparedRequest) -> None:
+    from requests.exceptions import UnrewindableBodyError
+    from requests.utils import rewind_body
+
+    body: Any = request.body
+    if not isinstance(body, (bytes, bytearray, str, type(None))):
+        try:
+            rewind_body(request)
+        except UnrewindableBodyError:
+            raise LoanAuthError(BODY_NOT_REPLAYABLE) from None
 
 
 def _unchanged(response: Response, **_: Any) -> Response:

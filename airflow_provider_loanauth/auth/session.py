@@ -68,14 +68,7 @@ class PricingSession(requests.Session):
             return super().send(request, **kwargs)
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """
-        Remove ``Authorization`` from a redirect to a different origin.
-
-        Unlike the base class, never replace it with a ``.netrc`` entry.
-
-        :param prepared_request: the request that follows the redirect
-        :param response: the redirect
-        """
+        """Do the same as ``requests.Session``, but never use a ``.netrc`` entry in place of ``Authorization``."""
         source, target = str(response.request.url), str(prepared_request.url)
         if self.should_strip_auth(source, target):  # type: ignore[no-untyped-call]
             prepared_request.headers.pop("Authorization", None)
