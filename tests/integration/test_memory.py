@@ -1,4 +1,8 @@
-"""Everything in a process that authenticates shares one memory of failures: each way, against the sandbox."""
+"""
+Everything in a process that authenticates shares one memory of failures: each way, against the sandbox.
+
+``service/test_logins.py`` has threads, other settings, and what is remembered for how long.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.service.logins import RESPONSE_ERROR_SECONDS
-from tests.support.pricing_fixtures import in_threads, loan
+from tests.support.pricing_fixtures import loan
 from tests.support.secret_accounts import with_wrong_password
 
 CONN_ID = "loanauth_jwt"
@@ -92,54 +96,6 @@ def test_each_way_remembers_its_failure(world, first):
         with pytest.raises(RejectedError):
             WAYS[way](world)
     assert world.credential_requests == 1
-
-
-def test_hooks_in_threads_send_one_request(world, failing):
-    error, _ = failing
-
-    def ten_calls(_):
-        one = hook()
-        for _ in range(10):
-            with pytest.raises(error):
-                one.get_credential()
-        return "done"
-
-    assert in_threads(10, ten_calls) == ["done"] * 10
-    assert world.credential_requests == 1
-
-
-def test_loans_in_coroutines_send_one_request(world, failing):
-    error, _ = failing
-
-    async def price_all():
-        async with httpx.AsyncClient(auth=HttpxLoanAuth.from_connection(CONN_ID), verify=False) as client:
-            return await asyncio.gather(
-                *(client.post(world.url, json=loan()) for _ in range(30)), return_exceptions=True
-            )
-
-    assert {type(result) for result in asyncio.run(price_all())} == {error}
-    assert world.credential_requests == 1
-
-
-def test_a_changed_connection_is_sent(world, failing, define):
-    error, _ = failing
-    for _ in range(2):
-        with pytest.raises(error):
-            hook().get_credential()
-    world.sandbox.clear_faults()
-    corrected = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-    define(CONN_ID, corrected | {"extra": corrected["extra"] | {"timeout": 29}})
-    assert hook().get_credential()
-    assert world.credential_requests == 2
-
-
-def test_other_connections_and_methods_are_sent(world, failing):
-    error, _ = failing
-    with pytest.raises(error):
-        hook().get_credential()
-    world.sandbox.clear_faults()
-    assert LoanAuthHook("loanauth_los").get_credential()
-    assert LoanAuthHook("loanauth_ppe").get_credential()
 
 
 def test_a_valid_credential_goes_on_being_used(world):

@@ -8,7 +8,6 @@ files of whole DAGs, and ``make e2e`` real installations.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import pickle
@@ -49,9 +48,6 @@ from tests.support.secret_accounts import (
     without,
 )
 from tests.support.sentry import sentry  # noqa: F401 - a fixture
-
-METHODS = ("jwt", "los", "ppe")
-each_method = pytest.mark.parametrize("method", METHODS)
 
 #: What goes wrong: a fault of the sandbox or a change of the Connection, and the error of the hook.
 OUTCOMES = {
@@ -187,17 +183,6 @@ def test_a_pricing_request_that_fails_shows_nothing(marked, records):
     assert leaks(text, [*SECRETS.values(), credential.value]) == []
 
 
-@each_method
-def test_no_representation_shows_a_secret(method, marked):
-    marked(method)
-    hook = LoanAuthHook("marked")
-    credential = hook.get_credential()
-    settings = hook.client.settings()
-    shown = [repr(hook), repr(vars(hook)), repr(settings), repr(credential), str(vars(credential))]
-    shown += [repr(credential.serialize()), pickle.dumps(credential).decode("latin-1")]
-    assert leaks("\n".join(shown), [*SECRETS.values(), credential.value]) == []
-
-
 def test_a_credential_that_does_not_open_shows_nothing(marked, fernet, records):
     marked("jwt")
     credential = LoanAuthHook("marked").get_credential()
@@ -217,9 +202,8 @@ ECHOES = {
 }
 
 
-@each_method
-@pytest.mark.parametrize("status", [200, 307, 400, 503])
-@pytest.mark.parametrize("echo", ECHOES)
+@pytest.mark.parametrize("method", ["jwt", "los", "ppe"])
+@pytest.mark.parametrize(("status", "echo"), [(200, "field"), (307, "message"), (400, "description"), (503, "message")])
 def test_a_service_that_repeats_what_it_was_sent(echo, status, method, define, loopback, logs, capfd):
     """The whole request, and each line and word of it alone, as a validation error might repeat it."""
     define("marked", secret_connections(loopback.url)[method])
@@ -242,28 +226,6 @@ def test_a_service_that_repeats_what_it_was_sent(echo, status, method, define, l
         _, error, seen = observe(hook.authenticate)
         assert error is None or leaks(seen.lower(), [secret.lower() for secret in SECRETS.values()]) == [], piece
     assert leaks(logs.text + "".join(capfd.readouterr()) + repr(vars(hook)), SECRETS.values()) == []
-
-
-@each_method
-@pytest.mark.parametrize("status", [200, 400])
-def test_a_response_with_malformed_headers(status, method, define, loopback, caplog):
-    """urllib3 logs all headers then, with a traceback, at WARNING. They may contain any secret."""
-    define("marked", secret_connections(loopback.url)[method])
-    secrets = list(SECRETS.values())
-    token = "eyJhbGciOiJub25lIn0.eyJjIjoiQ0FOQVJZIn0.CANARYissued"
-    echo = "".join(f"X-Echo: {secret}\r\n" for secret in (*secrets, token) if secret.isascii()).encode()
-    body = json.dumps({"access_token": token, "secret": token, "valid": 1}).encode()
-    loopback.responses = [
-        b"HTTP/1.1 %d Echo\r\nContent-Length: %d\r\nConnection: close\r\nno colon here\r\n%s\r\n%s"
-        % (status, len(body), echo, body)
-    ]
-    with caplog.at_level("DEBUG"), contextlib.suppress(LoanAuthError):
-        LoanAuthHook("marked", max_attempts=1).get_credential()
-    from_urllib3 = [record for record in caplog.records if "has malformed headers" in record.getMessage()]
-    assert from_urllib3
-    for record in from_urllib3:
-        assert (record.exc_info, record.exc_text, record.args) == (None, None, ())
-    assert leaks(caplog.text, [*secrets, token]) == []
 
 
 def test_error_trackers_and_tracing_record_other_requests(marked, pricing, sentry, spans):  # noqa: F811
