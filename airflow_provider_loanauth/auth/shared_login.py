@@ -162,16 +162,15 @@ class SharedLogin(NotForXCom):
         if not stored or (stored["type"] == RejectedError.__name__ and not self._obeys(stored, result["age"])):
             self._known.shared_error = (None, -math.inf)
             return
+        left, by, at = stored["seconds"] - result["age"], result["public"]["by"], result["public"]["at"]
+        reason = f"{by} has got this error, and tasks that share the login wait for another {math.ceil(left)} s."
+        if stored["type"] == RejectedError.__name__:
+            reason = f"{by} has sent the same values at {at}. {self._advice}"
+        message = f"{stored['message'].removesuffix('.')}. Nothing was sent this time, because {reason}"
         error: LoanAuthError = getattr(exceptions, stored["type"])(
-            stored["message"], conn_id=self.settings.conn_id, method=self.settings.method
+            message, conn_id=self.settings.conn_id, method=self.settings.method
         )
         vars(error).update(stored["attributes"])
-        left, by, at = stored["seconds"] - result["age"], result["public"]["by"], result["public"]["at"]
-        if isinstance(error, RejectedError):
-            reasons = [f"sent the same values at {at}.", self._advice]
-        else:
-            reasons = [f"got this error, and tasks that share the login wait for another {math.ceil(left)} s."]
-        self._add(error, f"Nothing was sent this time, because {by} has", *reasons)
         if isinstance(error, UnavailableError):
             error.retry_after = left
         self._known.shared_error = copy.copy(error), time.monotonic() + min(left, ERROR_SECONDS)
@@ -190,10 +189,6 @@ class SharedLogin(NotForXCom):
             "If the cause was in the Connection, correct it there. If it was corrected at the service, delete the "
             f"Variable {self._variables.keys['login']!r}."
         )
-
-    @staticmethod
-    def _add(error: LoanAuthError, *sentences: str) -> None:
-        error.args = (" ".join([f"{str(error.args[0]).removesuffix('.')}.", *sentences]),)
 
     # --- logging in
 
@@ -242,7 +237,7 @@ class SharedLogin(NotForXCom):
         except LoanAuthError as error:
             self._share_error(error)
             if isinstance(error, RejectedError):
-                self._add(error, self._advice)
+                error.args = (f"{str(error.args[0]).removesuffix('.')}. {self._advice}",)
             raise
         credential = ActiveCredential.issued(result, self.old if self.is_rejected else None)
         self._write_result(credential.as_stored(), None)
