@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 
-import pytest
-
 from airflow_provider_loanauth import _compat
 from airflow_provider_loanauth._compat import ForkSafeLock
-from tests.support.paths import PACKAGE
-
-#: Modules that may use the locks of ``threading``, with the reason.
-MAY_USE_LOCKS = {
-    "_compat/__init__.py": "defines ForkSafeLock",
-    "service/transport.py": "the event of one request, which no other request waits for",
-}
-LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Event", "Barrier"}
 
 IN_CHILD = """
 import os, signal, sys, threading, time
@@ -81,19 +70,12 @@ auth = LoanAuth(sealed)
 import requests
 request = requests.Request("GET", "https://made-up.example/").prepare()
 """
-#: What a child does → how its parent prepares it, and the call in the child.
-USES = {
-    "masks a secret": (
-        "from airflow_provider_loanauth.redaction import mask",
-        "mask(['made-up-secret'])",
-    ),
-    "authenticates": (CLIENT, "authenticate()"),
-    "opens a credential and adds it to a request": (PROVIDER, "auth(request)"),
-}
 
 
-@pytest.mark.parametrize(("setup", "use"), USES.values(), ids=USES)
-def test_a_child_waits_for_no_lock_of_its_parent(setup, use):
+def test_a_child_waits_for_no_lock_of_its_parent():
+    """It masks a secret, authenticates, opens a credential and adds it to a request."""
+    setup = f"from airflow_provider_loanauth.redaction import mask\n{CLIENT}{PROVIDER}"
+    use = "mask(['made-up-secret']), authenticate(), auth(request)"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", IN_CHILD.format(setup=setup, use=use)],
         capture_output=True,
@@ -113,17 +95,3 @@ def test_a_process_that_forks_in_a_with_statement_releases_the_lock_it_acquired(
     # Both can be acquired again, also by another thread.
     assert before.acquire(blocking=False)
     assert lock.current.acquire(blocking=False)
-
-
-def used_locks(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        match node:
-            case ast.Attribute(value=ast.Name(id="threading"), attr=name) if name in LOCKS:
-                yield name
-            case ast.ImportFrom(module="threading", names=names):
-                yield from (alias.name for alias in names if alias.name in LOCKS)
-
-
-def test_each_lock_of_the_package_is_fork_safe():
-    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if any(used_locks(path))}
-    assert found == set(MAY_USE_LOCKS)

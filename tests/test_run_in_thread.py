@@ -11,32 +11,17 @@ import pytest
 from airflow_provider_loanauth._compat import run_in_thread
 
 
-def test_the_thread_is_not_one_of_the_loops_pool():
-    async def main():
-        loop = asyncio.get_running_loop()
-        thread = await run_in_thread(threading.current_thread)
-        assert thread is not threading.current_thread()
-        assert thread.name == "loanauth"
-        assert thread.daemon
-        assert loop._default_executor is None
-
-    asyncio.run(main())
-
-
-def test_an_error_is_raised_where_the_result_is_awaited():
-    async def main():
-        with pytest.raises(KeyError, match="made-up"):
-            await run_in_thread(lambda: {}["made-up"])
-
-    asyncio.run(main())
-
-
-def test_the_function_sees_the_context_variables_of_the_coroutine():
+def test_the_thread_is_not_one_of_the_loops_pool_and_has_the_context_of_the_coroutine():
     variable = contextvars.ContextVar("made_up")
 
     async def main():
         variable.set("here")
         assert await run_in_thread(variable.get) == "here"
+        thread = await run_in_thread(threading.current_thread)
+        assert (thread.name, thread.daemon) == ("loanauth", True)
+        assert asyncio.get_running_loop()._default_executor is None
+        with pytest.raises(KeyError, match="made-up"):
+            await run_in_thread(lambda: {}["made-up"])
 
     asyncio.run(main())
 

@@ -5,7 +5,6 @@ with the installed Airflow. If a row fails, the docs must change.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import os
@@ -23,7 +22,8 @@ from urllib.parse import urlencode
 import pytest
 
 from scripts.matrix import ONE_PYTHON, PAIRS
-from tests.support.paths import PACKAGE, ROOT
+from tests.project.test_architecture import PACKAGE, PUBLIC
+from tests.support.paths import ROOT
 
 CONSTRAINTS = ROOT / "constraints"
 
@@ -217,26 +217,12 @@ def test_the_docs_list_the_versions_that_the_matrix_runs():
     assert {python for pythons in PAIRS.values() for python in pythons} == set(ONE_PYTHON.values())
 
 
-def public_names():
-    """Return the names that each module lists in `__all__`."""
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                found[module] = ast.literal_eval(node.value)
-    return found
-
-
-#: Modules with `__all__` that are for Airflow or for other modules.
-NOT_PUBLIC = {"auth.requests", "get_provider_info", "plugin"}
-
-
 def test_the_docs_list_every_public_name():
     documented = {
         module.strip("`"): re.findall(r"`(\w+)`", cells["Names"]) for module, cells in table("Public interface").items()
     }
-    public = public_names()
-    for module in NOT_PUBLIC:
-        del public[f"{PACKAGE.name}.{module}"]
+    public = {f"{PACKAGE}.{module}": names.split() for module, names in PUBLIC.items()}
+    # They are for Airflow or for other modules.
+    for module in ("auth.requests", "get_provider_info", "plugin"):
+        del public[f"{PACKAGE}.{module}"]
     assert documented == public

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -51,11 +50,6 @@ for name in sys.argv[1:]:
 """
 
 
-def loans():
-    with (EXAMPLE_DAGS / "data" / "loans.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.fixture(scope="module")
 def parsed():
     """Every example, parsed in one process: by the name of the file."""
@@ -69,10 +63,6 @@ def parsed():
     assert done.returncode == 0, done.stderr
     found = [json.loads(line.partition("parsed:")[2]) for line in done.stdout.splitlines() if "parsed:" in line]
     return dict(zip([file.stem for file in FILES], found, strict=True))
-
-
-def test_forty_loans_that_differ():
-    assert len({loan["loan_id"] for loan in loans()}) == len(loans()) == 40
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
