@@ -7,7 +7,7 @@ import re
 from datetime import datetime, timezone
 
 from airflow_provider_loanauth.check.cli import ARGUMENTS
-from airflow_provider_loanauth.check.report import EXIT_CODES, FORMAT, MARKS, TITLES, Report, Step
+from airflow_provider_loanauth.check.report import FORMAT, MARKS, STATUSES, TITLES, Report, Step
 from airflow_provider_loanauth.check.response import describe
 from airflow_provider_loanauth.service.protocol import WireResponse
 from tests.support.paths import ROOT
@@ -33,7 +33,7 @@ def test_each_line_is_described():
 
 def test_each_exit_code_is_described():
     described = {name: int(code) for code, name, _ in rows("Exit codes")[2:]}
-    assert described == EXIT_CODES
+    assert described == {status: exit_code for status, (exit_code, _) in STATUSES.items()}
 
 
 def test_each_member_of_the_document_is_described():
@@ -54,7 +54,7 @@ def test_each_member_of_the_document_is_described():
     described = [name for cells in rows("The response")[2:] for name in re.findall(r"\w+", cells[0])]
     assert {*described} == {*document["response"]}
     assert f"| `format` | integer | {FORMAT};" in PAGE
-    for value in [*MARKS, *EXIT_CODES]:
+    for value in [*MARKS, *STATUSES]:
         assert f"`{value}`" in PAGE
 
 
