@@ -18,7 +18,7 @@ from requests.utils import select_proxy
 from airflow_provider_loanauth.exceptions import ResponseError
 from airflow_provider_loanauth.get_provider_info import LABELS, USER_AGENT
 from airflow_provider_loanauth.redaction import SecretStr
-from airflow_provider_loanauth.service.log_filter import not_traced, secrets_hidden
+from airflow_provider_loanauth.service.log_filter import unrecorded
 from airflow_provider_loanauth.service.protocol import WireResponse
 from airflow_provider_loanauth.service.proxy import ProxyAdapter, proxies_of
 from airflow_provider_loanauth.service.transport_errors import (
@@ -161,12 +161,7 @@ def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Pro
     """Send a request once, and return the response if its head could be read, also for an error status."""
     # The connection may take the timeout, and so may each wait for data; everything together may take twice as long.
     # Only the lookup of a host name is not limited, and each address of a host may take the timeout.
-    with (
-        not_traced(),
-        secrets_hidden(request.secrets),
-        Deadline(2 * timeout) as deadline,
-        _Session(request.url) as session,
-    ):
+    with unrecorded(), Deadline(2 * timeout) as deadline, _Session(request.url) as session:
         for scheme in ("https://", "http://"):
             session.mount(scheme, _Adapter(proxy, deadline))
         # Pass octets: requests would encode strings as Latin-1, but RFC 7617 §2.1 specifies UTF-8.

@@ -21,14 +21,10 @@ REQUEST_TIMEOUT = 10.0
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Waiter:
-    """A trigger that waits: its interval in seconds, and when it began, by the event loop's clock."""
+    """A trigger that waits: its interval in seconds, and when it began. No request comes within its first interval."""
 
     interval: float
     began: float
-
-    def next_request(self, last: float) -> float:
-        """Return when this trigger needs a request after the last one. None comes within its first interval."""
-        return max(last, self.began) + self.interval
 
 
 class Probe:
@@ -49,7 +45,7 @@ class Probe:
         last = -math.inf
         while self.waiters:
             self.joined = loop.create_future()
-            pause = min(waiter.next_request(last) for waiter in self.waiters) - loop.time()
+            pause = min(max(last, waiter.began) + waiter.interval for waiter in self.waiters) - loop.time()
             if pause > 0:
                 # Triggers may join or leave meanwhile.
                 await asyncio.wait([self.joined], timeout=pause)
