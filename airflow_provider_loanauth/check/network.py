@@ -143,7 +143,7 @@ class Way:
 
     def tls(self) -> Step:
         """Send the request, and return whether the certificate is trusted, and who issued it."""
-        self.result = result = self._request(verify=self.settings.verify)
+        self.result = result = self._request()
         if self.service.scheme == "http":
             return Step("tls", "ok", f"Not used: {LABELS['host']} begins with http.", {"version": None})
         details, is_checked = self.certificate, self.settings.verify is not False
@@ -169,19 +169,13 @@ class Way:
 
     def clock(self) -> Step:
         """Compare the clock of this machine with the ``Date`` of the response (RFC 9110 §6.6.1)."""
-        result, is_verified = self.result, self.settings.verify is not False
-        if isinstance(result, SettingsError) and self.can_look:
-            # The time helps to understand a certificate that is not valid now.
-            result, is_verified = self._request(verify=False), False
-        headers: Mapping[str, str] = getattr(result, "headers", {})
+        headers: Mapping[str, str] = getattr(self.result, "headers", {})
         served = parse_http_date(headers.get("date", ""))
         if served is None or "age" in headers:
             return Step("clock", "not_checked", "Not checked: no response has a valid Date, or it is from a cache.")
         seconds = round((datetime.now(timezone.utc) - served).total_seconds())
         direction, limit = "behind" if seconds < 0 else "ahead of", MAX_CLOCK_DIFFERENCE
         message = f"It is {abs(seconds)} s {direction} that of the service, at most {limit} s are allowed."
-        if not is_verified:
-            message += " The certificate was not checked, so somebody else may have sent the time."
         if abs(seconds) <= limit:
             return Step("clock", "ok", message, {"difference": seconds})
         message += " Set it, for example with NTP: expiry times and certificates depend on it."
@@ -201,20 +195,21 @@ class Way:
         message += " A login was rejected with 403 too: ask the service whether it accepts the address of this machine."
         return Step("allow_list", "failed", message)
 
-    def _request(self, *, verify: bool | str) -> WireResponse | LoanAuthError:
+    def _request(self) -> WireResponse | LoanAuthError:
+        settings = self.settings
         request = WireRequest(
             http_method="GET",
-            url=self.settings.auth_url,
-            redacted_url=self.settings.auth_url,
+            url=settings.auth_url,
+            redacted_url=settings.auth_url,
             headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
             response_model=TokenResponse,
-            secrets=self.settings.secrets,
+            secrets=settings.secrets,
         )
         with warnings.catch_warnings():
             # urllib3 warns if a certificate is not verified. The report says so.
             warnings.simplefilter("ignore")
             try:
-                return send(request, timeout=self.settings.timeout, verify=verify, proxy=self.settings.proxy)
+                return send(request, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
             except LoanAuthError as error:
                 return error
 

@@ -100,9 +100,7 @@ def _decoded(token: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 
 
 def _registered(value: Any, registered: Collection[str]) -> str | None:
-    if value is None:
-        return None
-    return value if isinstance(value, str) and value in registered else "another value"
+    return value if value is None or (isinstance(value, str) and value in registered) else "another value"
 
 
 def _duration(start: Any, end: Any) -> int | None:
