@@ -1,8 +1,4 @@
-"""
-How a Connection is found in Airflow, and what is said if it is not found or cannot be read.
-
-Messages do not repeat values, because a wrong one may contain a secret.
-"""
+"""How a Connection is found in Airflow, and what is said, without a value of it, if it cannot be read."""
 
 from __future__ import annotations
 
@@ -31,12 +27,7 @@ MAX_ID_START = 4
 
 
 def read_connection(get: Callable[[str], Any], conn_id: str, *, show_id: bool = False) -> Any:
-    """
-    Return the Connection that ``get``, the ``get_connection`` of a hook, finds under an id.
-
-    An id that Airflow does not know is shown in part, because it may be a token that was passed in its place, unless
-    ``show_id`` says that it cannot be one.
-    """
+    """Return the Connection of an id, as ``get``, the ``get_connection`` of a hook, finds it."""
     try:
         with supervisor_lock():
             conn = get(conn_id)
@@ -49,6 +40,7 @@ def read_connection(get: Callable[[str], Any], conn_id: str, *, show_id: bool = 
         raise LoanAuthError(
             "Airflow did not find a connection with this id: define it in the UI, in AIRFLOW_CONN_..., or in a secrets "
             "backend. If it is defined, its secrets backend or Airflow's API server may be unavailable: try again.",
+            # A token may have been passed in place of the id, unless ``show_id`` says that it cannot be one.
             conn_id=conn_id if show_id or conn_id == DEFAULT_CONN_ID else _abbreviated(conn_id),
         ) from None
     except (AirflowException, ValueError, InvalidToken) as error:
@@ -62,10 +54,7 @@ def read_connection(get: Callable[[str], Any], conn_id: str, *, show_id: bool = 
 
 
 def get_from_task_or_database(conn_id: str) -> Any:
-    """
-    Return a Connection, as a task gets it; outside of a task, also from Airflow's database, which
-    ``BaseHook.get_connection`` does not read there from Airflow 3.1 on.
-    """
+    """Return a Connection; outside of a task, also from the database, where ``BaseHook`` of 3.1 does not look."""
     try:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
@@ -87,15 +76,12 @@ def _problem_of_variable(conn_id: str) -> str | None:
     content = os.environ.get(variable, "").strip()
     if not content:
         return None
-    try:
-        misplaced = sorted(json.loads(content).keys() & CONN_FIELDS.keys()) if content[0] == "{" else None
-    except json.JSONDecodeError as error:
-        problem = f"its content is not valid JSON from line {error.lineno}, column {error.colno} on"
-    else:
-        if misplaced is None:
-            problem = "its content is not a URI: percent-encode user, password and every value, or write it as JSON"
-        elif misplaced:
-            problem = f'{", ".join(misplaced)} must stand inside of "extra", not beside it'
-        else:
-            problem = "it has a name that no Connection has, or a value of the wrong type"
+    problem = "its content is not a URI: percent-encode user, password and every value, or write it as JSON"
+    if content.startswith("{"):
+        problem = "it has a name that no Connection has, or a value of the wrong type"
+        try:
+            if misplaced := sorted(json.loads(content).keys() & CONN_FIELDS.keys()):
+                problem = f'{", ".join(misplaced)} must stand inside of "extra", not beside it'
+        except json.JSONDecodeError as error:
+            problem = f"its content is not valid JSON from line {error.lineno}, column {error.colno} on"
     return f"The environment variable {variable} is set, but Airflow cannot read it: {problem}."

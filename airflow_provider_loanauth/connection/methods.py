@@ -60,8 +60,6 @@ class ApiKeyLogin(NotForXCom):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield each attribute that cannot be sent, and what is wrong."""
         for attribute, value in (("api_key", self.api_key), ("user_id", self.user_id)):
-            if value in (".", ".."):
-                yield attribute, "is '.' or '..', which cannot be sent as a path segment: correct it."
             if self.in_headers and not fits_in_header(value):
                 yield attribute, f"{NOT_A_HEADER_VALUE}: correct it, or set {LABELS['api_key_in_headers']} to false."
 

@@ -249,12 +249,9 @@ def test_only_the_fields_of_the_method_are_checked():
 
 @pytest.mark.parametrize("name", ["api_key", "user_id"])
 def test_the_fields_of_ppe(name):
-    for dots in (".", ".."):
-        assert f"{LABELS[name]} is '.' or '..'" in problems(conn({name: dots}), "ppe")
     in_headers = {name: "ü-abc", "api_key_in_headers": True}
     assert f"{LABELS[name]} has a leading or trailing space" in problems(conn(in_headers), "ppe")
-    for value in ("...", "ü-abc"):
-        load(conn({name: value}), "ppe")
+    load(conn({name: "ü-abc"}), "ppe")
     assert "Company ID has a leading or trailing space" in problems(conn({"company_id": "ü"}), "ppe")
 
 
