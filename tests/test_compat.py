@@ -103,12 +103,6 @@ def test_trigger_timeouts_are_those_of_this_airflow():
 FIRST = dt.datetime(2026, 11, 22, 9, 0, tzinfo=dt.timezone.utc)
 
 
-def test_the_first_poke_of_a_rescheduled_sensor():
-    """On 3.x, the task instance knows it."""
-    instance = SimpleNamespace(get_first_reschedule_date=lambda context: FIRST)
-    assert _compat.first_reschedule({"ti": instance}) is FIRST
-
-
 @pytest.mark.parametrize(("max_tries", "retries", "tried"), [(0, 0, 1), (2, 2, 1), (5, 2, 4), (None, None, 1)])
 def test_the_first_poke_of_a_rescheduled_sensor_on_2_11(max_tries, retries, tried, monkeypatch):
     """On 2.11, it is in the database. A task that was cleared begins again."""
@@ -118,6 +112,8 @@ def test_the_first_poke_of_a_rescheduled_sensor_on_2_11(max_tries, retries, trie
     names = {"dag_id": "nightly", "task_id": "wait", "run_id": "manual__1", "map_index": -1}
     instance = SimpleNamespace(**names, max_tries=max_tries, task=SimpleNamespace(retries=retries))
     assert _compat.first_reschedule({"ti": instance}) == FIRST
+    # On 3.x, the task instance knows it.
+    assert _compat.first_reschedule({"ti": SimpleNamespace(get_first_reschedule_date=lambda _: FIRST)}) == FIRST
     assert requested == [{**names, "try_number": tried}]
 
 
@@ -136,12 +132,9 @@ def test_the_first_try_after_a_person_has_cleared_the_task(max_tries, retries, t
     assert _compat.is_cleared_by_person() is cleared
 
 
-def test_outside_of_a_task():
+def test_the_team_is_that_of_the_dag_bundle(monkeypatch):
     assert _compat.current_task() is None
     assert _compat.is_cleared_by_person() is False
-
-
-def test_the_team_is_that_of_the_dag_bundle(monkeypatch):
     assert _compat.current_team() is None
     monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
     with pytest.raises(AttributeError):

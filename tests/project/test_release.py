@@ -46,19 +46,15 @@ def tag(repository, *options):
     repository.git("tag", *(options or ("--annotate",)), "v1.2.3", *(() if options else ("--message", "Version 1.2.3")))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sandbox": "1.2.4"}, "loanauth has 1.2.3, loanauth-sandbox has 1.2.4, CHANGELOG.md has 1.2.3"),
-        ({"heading": "[Unreleased]"}, "CHANGELOG.md has Unreleased"),
-        ({"provider": "1.2", "sandbox": "1.2", "heading": "[1.2]"}, "the version 1.2 is not of the form X.Y.Z"),
-    ],
-)
-def test_versions_that_differ_or_have_another_form_are_rejected(repository, changes, message):
+def test_versions_that_differ_or_have_another_form_are_rejected(repository):
     assert release.read_version(repository.root) == "1.2.3"
-    repository.commit(sources(**changes))
-    with pytest.raises(DistError, match=re.escape(message)):
-        release.read_version(repository.root)
+    for changes, message in (
+        ({"sandbox": "1.2.4"}, "loanauth has 1.2.3, loanauth-sandbox has 1.2.4, CHANGELOG.md has 1.2.3"),
+        ({"provider": "1.2", "sandbox": "1.2", "heading": "[1.2]"}, "the version 1.2 is not of the form X.Y.Z"),
+    ):
+        repository.commit(sources(**changes))
+        with pytest.raises(DistError, match=re.escape(message)):
+            release.read_version(repository.root)
 
 
 def unmet(repository):

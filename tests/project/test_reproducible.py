@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from scripts.check_dist import DistError
-from scripts.reproducible import build_twice, export
+from scripts.reproducible import build_twice
 from tests.support.git_repository import GitRepository
 
 pytestmark = pytest.mark.processes
@@ -51,12 +51,14 @@ def commit_project(repository, expression):
     return repository.commit({"pyproject.toml": PYPROJECT, "example/__init__.py": "", "hatch_build.py": hook})
 
 
-def test_the_files_have_the_time_of_the_commit(repository, tmp_path):
+def test_the_files_are_those_of_the_commit_and_have_its_time(repository, tmp_path):
     commit = commit_project(repository, "os.environ['SOURCE_DATE_EPOCH']")
+    (repository.root / "example" / "untracked.py").touch()
     dist = build_twice(repository.root, commit, (".",), tmp_path / "work")
     assert {file.name for file in dist.iterdir()} == {SDIST, WHEEL}
     with zipfile.ZipFile(dist / WHEEL) as built:
         assert {info.date_time for info in built.infolist()} == {(2026, 1, 2, 3, 4, 4)}  # zip has even seconds
+        assert "example/untracked.py" not in built.namelist()
         assert json.loads(built.read("example/built.json")) == "1767323045"
     with tarfile.open(dist / SDIST) as built:
         assert {info.mtime for info in built} == {1767323045}
@@ -66,11 +68,3 @@ def test_a_build_that_depends_on_its_surroundings_is_rejected(repository, tmp_pa
     commit = commit_project(repository, "self.root")
     with pytest.raises(DistError, match=rf"differ: {WHEEL}: example/built\.json has a different content; {SDIST}: "):
         build_twice(repository.root, commit, (".",), tmp_path / "work")
-
-
-def test_only_the_commit_is_built(repository, tmp_path):
-    commit = repository.commit({"a.txt": "committed"})
-    (repository.root / "a.txt").write_text("changed")
-    (repository.root / "b.txt").write_text("untracked")
-    export(repository.root, commit, tmp_path / "sources")
-    assert {path.name: path.read_text() for path in (tmp_path / "sources").iterdir()} == {"a.txt": "committed"}
