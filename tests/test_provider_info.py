@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import jsonschema
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR, get_provider_info
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from tests.support.paths import ROOT
 
 
 def test_entry_point():
@@ -64,3 +66,9 @@ def test_no_default_values():
     """With a default, the form overwrites values that were set as JSON (apache/airflow #67054)."""
     assert not [name for name, declared in CONN_FIELDS.items() if "default" in declared["schema"]]
     assert all("null" in declared["schema"]["type"] for declared in CONN_FIELDS.values())
+
+
+def test_the_page_names_every_field_of_the_connection():
+    text = (ROOT / "docs" / "connection.md").read_text(encoding="utf-8")
+    for name, label in LABELS.items():
+        assert re.search(rf"^\| {label} \| (extra )?`{name}` \|", text, re.MULTILINE), label

@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import re
 import time
 import zlib
@@ -115,46 +113,6 @@ def wait_for(condition):
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.001)
     assert condition()
-
-
-@pytest.fixture
-def finished(caplog):
-    """Return how many responses have ended, which is when the sandbox logs them."""
-    caplog.set_level(logging.DEBUG, "loanauth_sandbox")
-    return lambda: sum("fault endless" in record.getMessage() for record in caplog.records)
-
-
-@pytest.mark.parametrize("interval", [0.0, 3600.0])
-@pytest.mark.parametrize("end", ["the client leaves", "cleared", "replaced"])
-def test_a_response_without_end_ends(either, finished, end, interval):
-    either.set_fault("endless", interval=interval)
-    with raw_http.connect(either) as connection:
-        connection.sendall(TOKEN)
-        assert connection.recv(1)
-        assert finished() == 0
-        if end == "cleared":
-            either.clear_faults()
-        elif end == "replaced":
-            either.set_fault("status")
-        if end != "the client leaves":
-            wait_for(finished)
-    wait_for(finished)
-
-
-async def buffered():
-    """Return how many octets wait in the memory of this event loop to be sent."""
-    transports = asyncio.get_running_loop()._transports.values()
-    return sum(transport.get_write_buffer_size() for transport in list(transports))
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_a_storm_uses_little_memory_and_lets_others_through(sandbox, part):
-    sandbox.set_fault("endless", part=part, where="token")
-    with raw_http.connect(sandbox) as idle:
-        idle.sendall(TOKEN)
-        for _ in range(10):
-            assert send(sandbox, PROBE).status == 200
-            assert sandbox.run(buffered()) < 1_000_000
 
 
 # --- How faults are described and switched ---

@@ -91,6 +91,10 @@ def ran(metadata_template, tmp_path_factory):
         }
 
 
+def test_each_example_runs():
+    assert {file.stem for file in EXAMPLE_DAGS.glob("*.py")} <= {*STEPS}
+
+
 def test_check_connection_authenticates_once_and_returns_nothing(ran):
     outcome, counters = ran["check_connection"].outcome, ran["check_connection"].counters
     assert outcome.states("check_connection") == {"check": "success"}

@@ -1,9 +1,7 @@
-"""The code blocks of the docs, and the commands of those in shell."""
+"""The code blocks of the docs."""
 
 from __future__ import annotations
 
-import re
-import shlex
 from dataclasses import dataclass
 
 from markdown_it import MarkdownIt
@@ -17,10 +15,7 @@ PAGES = {
     for path in sorted((ROOT / folder).glob("*.md"))
 }
 
-OPERATORS = set(";&|()")
 KEY_LENGTH = 40
-#: Words before a command, and those of a loop's head, which is not a command.
-KEYWORDS = {"do", "done", "else", "fi", "if", "then", "while", "!"}
 
 
 @dataclass(frozen=True)
@@ -58,32 +53,3 @@ def blocks_of(page, text):
 
 
 BLOCKS = [block for page, text in PAGES.items() for block in blocks_of(page, text)]
-
-
-def commands(code):
-    """
-    Return the commands of shell code as lists of words, without assignments and redirections.
-
-    :param code: code of which each quoted string is on one line
-    """
-    found = []
-    for line in code.replace("\\\n", " ").splitlines():
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-        lexer.whitespace_split = True
-        words = []
-        for word in [*lexer, ";"]:
-            if not OPERATORS.issuperset(word):
-                words.append(word)
-                continue
-            if command := _command(words):
-                found.append(command)
-            words = []
-    return found
-
-
-def _command(words):
-    while words and (words[0] in KEYWORDS or re.match(r"\w+=", words[0])):
-        words = words[1:]
-    if words[:1] == ["for"]:
-        return []
-    return [word for word, before in zip(words, ["", *words], strict=False) if not {word, before} & {"<", ">", ">>"}]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import selectors
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -17,7 +18,50 @@ import pytest
 
 from airflow_provider_loanauth.triggers import loanauth, probe
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
-from tests.support import virtual_time
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """
+    An event loop with a clock that starts at 0 and goes to the next timer as soon as nothing else is left to do.
+
+    Work in other threads takes no time of this clock, so a test must replace it.
+    """
+
+    def __init__(self):
+        self._now = 0.0
+        super().__init__(_VirtualTimeSelector(self))
+
+    def time(self):
+        return self._now
+
+    def pass_time(self, seconds):
+        self._now += seconds
+
+
+class _VirtualTimeSelector(selectors.DefaultSelector):
+    """Does not block until the next timer, but moves the clock forward."""
+
+    def __init__(self, loop):
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout=None):
+        if not timeout:  # None: there is no timer
+            return super().select(timeout)
+        events = super().select(0)
+        if not events:
+            self._loop.pass_time(timeout)
+        return events
+
+
+def run(main):
+    """Run a coroutine on a new loop with virtual time; return its result."""
+    loop = VirtualTimeLoop()
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        loop.close()
+
 
 ADDRESS = "http://lender.invalid"
 #: The system time when the loop starts.
@@ -117,4 +161,4 @@ def wait_for(service, sensors, *, seed=0):
         patch.setattr(loanauth, "random", random.Random(seed))
         patch.setattr(probe, "why_unavailable", service.why_unavailable)
         patch.setattr(loanauth, "time", SimpleNamespace(time=lambda: EPOCH + asyncio.get_running_loop().time()))
-        return virtual_time.run(main())
+        return run(main())

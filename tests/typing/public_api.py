@@ -21,9 +21,6 @@ from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
     RejectedError,
-    ResponseError,
-    SealError,
-    SettingsError,
     UnavailableError,
 )
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook, Method
@@ -163,35 +160,18 @@ def models(response: TokenResponse, secret: ApiSecretResponse) -> None:
     response.access_token = "changed"  # type: ignore[misc]
 
 
-# --- check ---
+# --- check and exceptions ---
 
 
-def check(method: Method | None) -> str:
+def check(method: Method | None) -> None:
     report = check_connection("loanauth_default", method, login=True)
     assert_type(report.exit_code, int)
     assert_type(report.to_json(), str)
     assert_type([step.name for step in report.steps], list[str])
-    if report.status != "usable":
-        raise ValueError(str(report))
-    return str(report)
 
 
-# --- exceptions ---
-
-
-def exceptions(
-    rejected: RejectedError,
-    unavailable: UnavailableError,
-    response: ResponseError,
-    settings: SettingsError,
-    seal: SealError,
-) -> None:
-    for error in (rejected, unavailable, response, settings, seal):
-        base: LoanAuthError = error
-        assert_type(base.retryable, bool)
-        assert_type(base.conn_id, str | None)
-        assert_type(base.method, str | None)
-    assert_type(rejected.status, int | None)
-    assert_type(unavailable.status, int | None)
+def exceptions(error: LoanAuthError, unavailable: UnavailableError, rejected: RejectedError) -> None:
+    assert_type(error.retryable, bool)
+    assert_type(error.conn_id, str | None)
     assert_type(unavailable.retry_after, float | None)
-    assert_type(response.status, int | None)
+    assert_type(rejected.status, int | None)
