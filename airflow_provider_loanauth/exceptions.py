@@ -26,7 +26,7 @@ __all__ = ["LoanAuthError", "RejectedError", "ResponseError", "SealError", "Sett
 
 class LoanAuthError(AirflowException):
     """
-    Base class of all errors of this provider. Each parameter except ``message`` is also an attribute.
+    Base class of all errors of this provider, and their parameters. Each except ``message`` is also an attribute.
 
     :param message: sentences that say what is wrong, where, and what to do; never contains a secret
     :param status: HTTP status of the response, or None if there was none or it is not known
@@ -56,17 +56,12 @@ class SettingsError(LoanAuthError, AirflowFailException):
     """
     The Connection is incomplete or wrong; the message names each field by its label in the form.
 
-    Parameters are those of :class:`LoanAuthError`. ``status`` is 407 if a proxy rejected its user or password (RFC 9110
-    §15.5.8).
+    ``status`` is 407 if a proxy rejected its user or password (RFC 9110 §15.5.8).
     """
 
 
 class RejectedError(LoanAuthError, AirflowFailException):
-    """
-    The service rejected these credentials. They are not sent again.
-
-    Parameters are those of :class:`LoanAuthError`.
-    """
+    """The service rejected these credentials. They are not sent again."""
 
     #: Error code of the response, such as ``invalid_grant``, if RFC 6749 §5.2 defines it; else None.
     code: str | None = None
@@ -75,8 +70,6 @@ class RejectedError(LoanAuthError, AirflowFailException):
 class UnavailableError(LoanAuthError):
     """
     The service could not be reached, or is temporarily unable to respond. The same request may succeed later.
-
-    Other parameters are those of :class:`LoanAuthError`.
 
     :param retry_after: seconds to wait, from the ``Retry-After`` header (RFC 9110 §10.2.3); None if there was none
     """
@@ -97,16 +90,8 @@ class UnavailableError(LoanAuthError):
 
 
 class ResponseError(LoanAuthError):
-    """
-    The service responded, but without a usable credential. The message may name the wrong field, never its value.
-
-    Parameters are those of :class:`LoanAuthError`.
-    """
+    """The service responded, but without a usable credential. The message may name the wrong field, never its value."""
 
 
 class SealError(LoanAuthError):
-    """
-    A credential cannot be sealed or opened: no Fernet key, a different Fernet key, or a damaged or altered value.
-
-    Parameters are those of :class:`LoanAuthError`.
-    """
+    """A credential cannot be sealed or opened: no Fernet key, a different Fernet key, or a damaged or altered value."""

@@ -1,7 +1,6 @@
 """
-A description of the response to a login, for the maintainers: it shows no value of the response.
-
-Names are constants of the interface and of RFC 7519. The rest are JSON types, lengths, counts and durations.
+A description of the response to a login, for the maintainers. It shows no value of the response, but names of the
+interface and of RFC 7519, JSON types, lengths, counts and durations.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _HEADERS = """
     content-encoding content-type date pragma transfer-encoding vary x-content-type-options x-frame-options
     x-xss-protection
 """
-#: Registered claims (RFC 7519 §4.1), and types of a token (RFC 7519 §5.1, RFC 9068 §2.1).
+# Registered claims (RFC 7519 §4.1), and types of a token (RFC 7519 §5.1, RFC 9068 §2.1).
 CLAIMS = ("iss", "sub", "aud", "exp", "nbf", "iat", "jti")
 TOKEN_TYPES = ("JWT", "at+jwt")
-#: Seconds of a day. A longer duration is rounded to whole days, so that no long number of the service is shown.
+# Seconds. A longer duration is rounded to whole days, so that no long number of the service is shown. One over 400 days
+# is not shown, because it is probably a time or something else.
 DAY = 86_400
-#: Seconds; a longer duration is not shown, because it is probably a time or something else.
 MAX_DURATION = 400 * DAY
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
 

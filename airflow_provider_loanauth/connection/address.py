@@ -19,11 +19,8 @@ class AddressError(ValueError):
 
 
 def base_address(host: str, *, schema: Any = None, port: int | None = None) -> str:
-    """
-    Return scheme, host, port and path prefix, without a slash at its end.
-
-    The ``schema`` of a Connection is ``http`` or ``https``, or the path of a Connection given as a URI.
-    """
+    """Return scheme, host, port and path prefix, without a slash at its end."""
+    # The schema of a Connection is "http" or "https", or the path of a Connection given as a URI.
     schema = str(schema or "").strip("/ ")
     is_scheme = schema.lower() in ("http", "https")
     if "://" not in host:

@@ -1,8 +1,6 @@
 """
-The connection form for Airflow 2.11 to 3.1, which gets it from the hook. The form is made from the declaration in
-``get_provider_info.py``. Later versions of Airflow read that declaration themselves.
-
-``wtforms`` is imported only when Airflow needs the form.
+The connection form for Airflow 2.11 to 3.1, which gets it from the hook, made from ``get_provider_info.py``. Later
+versions of Airflow read that declaration themselves.
 """
 
 from __future__ import annotations

@@ -32,8 +32,6 @@ DEFAULT_TIMEOUT = 30.0
 MAX_TIMEOUT = 86_400
 #: Airflow 3 masks no value shorter than this many characters, unless ``[logging] min_length_masked_secret`` is set.
 MIN_MASKABLE_LENGTH = 5
-#: The word that Airflow 3 never masks, in upper or lower case (``SECRETS_TO_SKIP_MASKING``).
-NEVER_MASKED = "airflow"
 
 # Unicode categories Cc (control) and Cs (surrogate).
 _INVALID = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -152,8 +150,6 @@ class _FieldReader:
             self.warnings.append(
                 f"{label} is shorter than {minimum} characters, so Airflow cannot mask it in logs: use a longer value."
             )
-        elif value.lower() == NEVER_MASKED:
-            self.warnings.append(f"{label} is a word that Airflow never masks in logs: use a different value.")
 
     def boolean(self, name: str, *, default: bool) -> bool:
         # Forms and URIs may store it as a string.

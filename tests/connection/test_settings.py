@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyLogin, PasswordLogin
-from airflow_provider_loanauth.connection.settings import NEVER_MASKED, load
+from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, METHOD_NAMES
-from airflow_provider_loanauth.redaction import mask
-from tests.support.masking import redact
 
 EXTRA = {
     "origin": "https://lender.example",
@@ -264,18 +261,7 @@ SECRET_FIELDS = {"password": "jwt", "client_secret": "jwt", "los_client_secret":
 def test_a_secret_that_airflow_does_not_mask_is_a_warning(name, method):
     short = f"{LABELS[name]} is shorter than 5 characters, so Airflow cannot mask it in logs: use a longer value."
     assert warnings(with_field(name, "abcd"), method) == (short,)
-    word = f"{LABELS[name]} is a word that Airflow never masks in logs: use a different value."
-    assert warnings(with_field(name, "Airflow"), method) == (word,)
-    for value in ("abcde", "airflow1"):
-        assert warnings(with_field(name, value), method) == ()
-
-
-def test_the_word_that_airflow_never_masks():
-    """A masker of this Airflow skips no other word, outside of its own tests."""
-    skipped = [vars(module).get("SECRETS_TO_SKIP_MASKING", set()) for module in [*sys.modules.values()] if module]
-    assert set().union(*skipped) <= {NEVER_MASKED}
-    mask([NEVER_MASKED])
-    assert (redact(f"a {NEVER_MASKED} b") == f"a {NEVER_MASKED} b") is any(skipped)
+    assert warnings(with_field(name, "abcde"), method) == ()
 
 
 def test_the_minimum_length_that_airflow_is_configured_with(monkeypatch):
