@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import enum
 import json
 import pickle
 from datetime import datetime, timedelta, timezone
@@ -14,7 +13,7 @@ import pytest
 from airflow_provider_loanauth import credentials
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, decrypt, encrypt, require_fernet
 from airflow_provider_loanauth.exceptions import SealError
-from airflow_provider_loanauth.redaction import SecretStr, encoded_forms
+from airflow_provider_loanauth.redaction import encoded_forms
 from tests.support.airflow_names import serde
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import locals_of
@@ -146,16 +145,6 @@ def test_a_different_key(make, fernet):
     assert other.value.startswith("CANARY")
 
 
-@both
-def test_without_a_key_nothing_is_sealed_or_opened(make, fernet):
-    credential = make()
-    fernet("")
-    for use in (lambda: make(SecretStr("CANARY-value")), lambda: credential.value):
-        with pytest.raises(SealError, match=r"cannot be sealed for XCom.*AIRFLOW__CORE__FERNET_KEY") as caught:
-            use()
-        assert "CANARY" not in locals_of(caught.value)
-
-
 @pytest.mark.parametrize("sealed", ["", "x", "gAAAAA" + "A" * 80, "ü"])
 def test_a_damaged_seal(sealed):
     damaged = AccessToken.deserialize(access_token().serialize() | {"sealed": sealed}, 1)
@@ -198,11 +187,6 @@ def test_a_sealed_text_that_is_not_a_credential(text):
         AccessToken.deserialize(stored, 1).value  # noqa: B018
 
 
-@pytest.mark.parametrize("value", ["CANARY\nsecond\n\nlast\n", '"],"x', ""])
-def test_any_text_comes_back_whole(value):
-    assert through_xcom(access_token(value)).value == value
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -215,20 +199,14 @@ def test_any_text_comes_back_whole(value):
         {"method": None},
         {"conn_id": 7},
         {"sealed": {"a": 1}},
+        *({name: ...} for name in ("method", "conn_id", "issued_at", "expires_at", "sealed")),
     ],
     ids=str,
 )
-def test_damaged_metadata(damage):
+def test_damaged_or_missing_metadata(damage):
+    stored = {name: value for name, value in (access_token().serialize() | damage).items() if value is not ...}
     with pytest.raises(SealError, match="in XCom is damaged: clear the authenticating task"):
-        AccessToken.deserialize(access_token().serialize() | damage, 1)
-
-
-def test_missing_metadata():
-    for name in ("method", "conn_id", "issued_at", "expires_at", "sealed"):
-        stored = access_token().serialize()
-        del stored[name]
-        with pytest.raises(SealError, match="is damaged"):
-            AccessToken.deserialize(stored, 1)
+        AccessToken.deserialize(stored, 1)
 
 
 def test_a_newer_format():
@@ -252,15 +230,6 @@ def test_no_configuration_is_needed_to_deserialize_both():
     assert not conf.get("core", "allowed_deserialization_classes_regexp")
     for make in (access_token, api_secret):
         assert through_xcom({"deep": [make()]})["deep"][0].value.startswith("CANARY")
-
-
-class ConnIds(str, enum.Enum):
-    TENANT = "tenant_a"
-
-
-def test_a_string_enum_counts_as_its_value():
-    """XCom returns it as its value."""
-    assert through_xcom(access_token(conn_id=ConnIds.TENANT)).value == "CANARY-token"
 
 
 def test_a_value_that_cannot_be_masked_is_not_returned(monkeypatch):
@@ -293,15 +262,12 @@ def test_encryption(fernet):
     assert decrypt(sealed) is None
 
 
-@pytest.mark.parametrize("damage", ["", "x", "not Fernet", "ü", "\0", "gAAAAA" + "A" * 100])
-def test_damaged_text_is_not_decrypted(damage):
-    assert decrypt(damage) is None
-
-
 @pytest.mark.parametrize("key", ["", "too-short", "*" * 44])
 def test_no_usable_key(fernet, key):
     fernet(key)
-    for use in (require_fernet, lambda: encrypt(CONTENT), lambda: decrypt("gAAAA")):
+    for use in (require_fernet, lambda: encrypt(CONTENT), lambda: decrypt("gAAAA"), lambda: api_secret(CONTENT)):
         with pytest.raises(SealError, match=r"AIRFLOW__CORE__FERNET_KEY.* seal=False") as caught:
             use()
         assert not key or key not in str(caught.value)
+    # The last one is public.
+    assert "CANARY" not in locals_of(caught.value)

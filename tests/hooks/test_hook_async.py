@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.exceptions import SealError, SettingsError
+from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 
@@ -24,13 +24,6 @@ def test_the_method_is_that_of_the_call_or_the_hook(world, of_hook):
     hook = LoanAuthHook("loanauth_jwt", of_hook)
     with pytest.raises(SettingsError, match="LOS client ID"):
         asyncio.run(hook.aget_credential(None if of_hook else "los"))
-
-
-def test_without_a_fernet_key_no_request_is_sent(world, fernet):
-    fernet("")
-    with pytest.raises(SealError):
-        asyncio.run(LoanAuthHook("loanauth_jwt").aget_credential())
-    assert world.credential_requests == 0
 
 
 def test_the_loop_runs_during_a_login(world):

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from airflow_provider_loanauth.credentials import AccessToken
-from airflow_provider_loanauth.exceptions import RejectedError, SealError
+from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 
@@ -61,14 +61,6 @@ def test_without_sealing_it_returns_the_plaintext(connection, sandbox):
     value = operator(seal=False).execute({})
     assert value.count(".") == 2
     assert sandbox.counters().authentications.succeeded == 1
-
-
-def test_without_a_fernet_key_it_returns_only_plaintext(connection, sandbox, fernet):
-    fernet("")
-    with pytest.raises(SealError):
-        operator().execute({})
-    assert sandbox.requests() == []
-    assert operator(seal=False).execute({})
 
 
 def test_a_rejection_is_raised_unchanged(connection, sandbox):

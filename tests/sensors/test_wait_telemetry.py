@@ -79,14 +79,6 @@ def test_a_sensor_measures_from_its_first_poke(mode, wait, world, statsd, spans)
 
 
 @each_mode
-def test_a_sensor_that_does_not_wait(mode, wait, world, statsd):  # noqa: F811
-    wait(mode)
-    assert statsd.counts == LOGIN | {"wait_duration": 1}
-    [waited] = [metric for metric in statsd.metrics if metric.name == "wait_duration"]
-    assert waited.value < WAITED * 1000
-
-
-@each_mode
 def test_a_sensor_that_times_out_has_only_a_span(mode, wait, world, statsd, spans):  # noqa: F811
     world.sandbox.set_fault("status", status=503, where="token")
     with pytest.raises(AirflowSensorTimeout):
@@ -125,9 +117,3 @@ def test_a_sensor_that_is_skipped_instead(wait, world, define, spans):  # noqa: 
     with pytest.raises(AirflowSkipException):
         wait("poke", never_fail=True)
     assert dict(spans.named["loanauth.wait"].attributes) == ATTRIBUTES | {"error.type": "AirflowSkipException"}
-
-
-def test_a_sensor_without_sealing(wait, world, statsd):  # noqa: F811
-    wait("poke", seal=False)
-    [waited] = [metric for metric in statsd.metrics if metric.name == "wait_duration"]
-    assert waited.tags == {"conn_id": CONN_ID, "method": "jwt"}

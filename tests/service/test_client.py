@@ -10,7 +10,6 @@ from itertools import count
 from types import SimpleNamespace
 
 import jwt
-import pendulum
 import pytest
 
 from airflow_provider_loanauth.connection.settings import load
@@ -166,64 +165,6 @@ def test_each_attempt_has_its_own_time(loopback, monkeypatch):
     assert result.expires_at == result.requested_at.replace(minute=1)
 
 
-@pytest.mark.parametrize(
-    ("of_the_client", "argument", "expected"),
-    [(None, None, "jwt"), ("ppe", None, "ppe"), (None, "ppe", "ppe"), ("los", "ppe", "ppe")],
-)
-def test_the_method_of_a_call_comes_before_that_of_the_client(of_the_client, argument, expected):
-    every_field = {}
-    for method in ("jwt", "los", "ppe"):
-        every_field |= secret_connections("https://auth.example")[method]["extra"]
-    connection = connection_of("jwt")
-    connection.extra = json.dumps(every_field | {"method": "jwt"})
-    client = Client("made-up", of_the_client, get_connection=lambda _: connection)
-    assert client.settings(argument).method == expected
-
-
-def test_a_risky_value_is_logged_once_for_all_clients_that_share_what_they_logged():
-    log, logged = Log(), set()
-    for _ in range(2):
-        Client(
-            "made-up",
-            get_connection=lambda _: connection_of("jwt", verify="false"),
-            log=log,
-            logged_warnings=logged,
-        ).settings()
-    (warning,) = log.warnings
-    assert warning == f"{settings_of('jwt', verify='false').warnings[0]} (connection id 'made-up')"
-
-
-def test_the_caller_chooses_how_to_wait(loopback):
-    loopback.responses = [None, json_response(b'{"access_token": "made-up"}')]
-    waits = []
-    client = Client("made-up", get_connection=lambda _: connection_of("jwt", loopback.url), log=Log())
-    client.authenticate(sleep=waits.append)
-    assert len(waits) == 1
-
-
-def test_the_time_of_a_request_is_utc(loopback):
-    loopback.responses = [json_response(b'{"access_token": "made-up"}')]
-    client = Client("made-up", get_connection=lambda _: connection_of("jwt", loopback.url), log=Log())
-    with pendulum.test_local_timezone(pendulum.timezone("Asia/Tokyo")):
-        assert client.authenticate().requested_at.utcoffset() == timedelta(0)
-
-
-def test_a_retry_after_that_is_a_date_counts_from_the_clock_of_the_client(loopback):
-    date = b"Retry-After: Sat, 21 Nov 2026 09:02:00 GMT"
-    loopback.responses = [b"HTTP/1.1 503 X\r\n%s\r\nContent-Length: 0\r\n\r\n" % date]
-    with pytest.raises(UnavailableError) as caught:
-        authenticate("jwt", loopback.url)
-    assert caught.value.retry_after == 120
-
-
-def test_a_success_is_one_line_in_the_log(loopback, caplog):
-    loopback.responses = [json_response(b'{"access_token": "made-up"}')]
-    with caplog.at_level("INFO", logger="tests"):
-        result = authenticate("jwt", loopback.url)
-    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
-    assert line == result.summary()
-
-
 # --- the result
 
 
@@ -296,21 +237,6 @@ def test_expiry_is_not_checked_here():
 def test_text_that_is_not_a_json_web_token(text):
     assert unverified_claims(text) == {}
     assert expiry_of(text, 60) == (REQUESTED_AT + timedelta(seconds=60), 60)
-
-
-# --- a response that stalls
-
-
-def test_a_password_is_posted_once_if_the_response_stalls_after_the_error_code(loopback):
-    def stall(connection, stopped):
-        connection.sendall(b'HTTP/1.1 503 X\r\nContent-Length: 999\r\n\r\n{"error":"invalid_grant"')
-        stopped.wait(60)
-
-    loopback.responses = [stall] * 3
-    connection = connection_of("jwt", loopback.url, timeout=0.2)
-    with pytest.raises(RejectedError, match="invalid_grant"):
-        Client("made-up", max_attempts=3, get_connection=lambda _: connection).authenticate()
-    assert len(loopback.requests) == 1
 
 
 # --- differences from the interface

@@ -21,10 +21,6 @@ def with_fixed_boundary(raw):
     return raw.replace(boundary, BOUNDARY) if boundary else raw
 
 
-def as_octets(text):
-    return text if isinstance(text, bytes) else text.encode()
-
-
 @pytest.fixture
 def rerouted(monkeypatch, loopback):
     """Connect to the loopback server instead of the address in the table; return the requested addresses."""
@@ -67,36 +63,6 @@ def test_the_octets_of_the_request(case, is_named, define, loopback, rerouted):
     assert [pair for pair in headers if pair[0] not in VARYING_HEADERS] == table_headers
     assert dict(headers)[b"user-agent"] == f"airflow-provider-loanauth/{__version__}".encode()
     assert body == table_body
-
-
-@each_case
-def test_through_requests_mock(case, define, requests_mock):
-    """With the mock library that users have: the prepared request is already that of the table."""
-    define("wire", case.connection)
-    line, table_headers, table_body = split_message(case.request)
-    http_method, target, _ = line.decode().split(" ")
-    url = "http://{}:{}".format(*case.target) + target
-    _, response_headers, _ = split_message(case.response)
-    model = case.expected
-    body = {"access_token": model.access_token} if case.method != "ppe" else {"valid": 1, "secret": model.secret}
-    requests_mock.register_uri(
-        http_method, url, json=body, headers={"Content-Type": dict(response_headers)[b"content-type"].decode()}
-    )
-
-    LoanAuthHook("wire").authenticate()
-
-    [sent] = requests_mock.request_history
-    assert (sent.method, sent.url) == (http_method, url)
-    boundary = sent.headers.get("Content-Type", "").partition("boundary=")[2].encode()
-    assert (sent.body or b"").replace(boundary or b"\0", BOUNDARY) == table_body
-    octets = {as_octets(name).lower(): as_octets(value) for name, value in sent.headers.items()}
-    if boundary:
-        octets[b"content-type"] = octets[b"content-type"].replace(boundary, BOUNDARY)
-    for name in VARYING_HEADERS:
-        octets.pop(name)
-    assert sorted(octets.items()) == [pair for pair in table_headers if pair[0] != b"host"]
-    assert sent.verify is True
-    assert sent.timeout == 30.0
 
 
 def test_the_table_is_complete():

@@ -66,13 +66,6 @@ def test_a_response_that_is_broken_counts_as_unavailable(data, loopback):
     assert reason(loopback.url) == "no response (RemoteProtocolError)"
 
 
-@pytest.mark.parametrize(("status", "expected"), [(200, True), (503, False)])
-def test_an_interim_response_is_not_the_final_one(status, expected, loopback):
-    interim = b"".join(b"HTTP/1.1 %d made up\r\nLink: </>\r\n\r\n" % code for code in (100, 102, 103, 199))
-    loopback.responses.append(interim + response(status))
-    assert is_reachable(loopback.url, TIMEOUT) is expected
-
-
 def test_no_response_is_unavailable():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))

@@ -17,7 +17,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_loanauth.triggers.loanauth import READY, TIMEOUT, ServiceReadyTrigger
-from tests.support.proxy import TunnelProxy
 from tests.support.virtual_service import Event, Sensor, Service, wait_for
 from tests.support.waiting import fire, restored
 
@@ -77,13 +76,6 @@ def test_the_event_is_a_word(sandbox):
     assert event.payload == READY == "ready"
     assert repr(event) == "TriggerEvent<'ready'>"
     assert sandbox.counters().probe == 1
-
-
-def test_it_waits_through_its_proxy():
-    with TunnelProxy("made-up:made-up") as proxy:
-        # The proxy rejects the request, which counts as a response.
-        assert fire(ServiceReadyTrigger("https://lender.example", 0.1, proxy=proxy.url()), LIMIT).payload == READY
-        assert proxy.requests[0].startswith(b"CONNECT lender.example:443 ")
 
 
 # --- when the event is sent
