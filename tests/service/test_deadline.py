@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import signal
-import ssl
 import threading
 import time
 import tracemalloc
@@ -14,13 +13,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-import trustme
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.service.protocol import parse_response
 from airflow_provider_loanauth.service.transport import send
 from tests.support.leaks import leaks, messages
-from tests.support.loopback import Loopback, json_response
+from tests.support.loopback import Loopback, endless, json_response, stalled
 from tests.support.secret_accounts import SECRETS
 from tests.support.wire_requests import secret_request, token_request
 
@@ -54,33 +52,6 @@ def outcomes(requests, *, timeout=TIMEOUT):
 
 def outcome(request, **options):
     return outcomes([request], **options)[0]
-
-
-def endless(start, repeated, pace):
-    """Return a response that begins with ``start`` and never ends."""
-
-    def respond(connection, stopped):
-        connection.sendall(start)
-        octets = repeated if pace else repeated * (65536 // len(repeated))
-        while not stopped.wait(pace):
-            connection.sendall(octets)
-
-    return respond
-
-
-def silent(connection, stopped):
-    stopped.wait(LIMIT)
-
-
-@pytest.fixture
-def tls(tmp_path, monkeypatch):
-    """Return a function that makes a server use TLS; clients trust its certificate."""
-    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    bundle = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(bundle))
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
-    return lambda connection, stopped: context.wrap_socket(connection, server_side=True)
 
 
 CHUNKED = b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -151,7 +122,7 @@ def test_with_tls(tls):
 
 
 def test_no_response(loopback):
-    loopback.responses = [silent]
+    loopback.responses = [stalled(b"")]
     error = outcome(token_request(loopback.url))
     assert type(error) is UnavailableError
     assert "did not respond within the time set in Timeout" in str(error)
@@ -171,14 +142,8 @@ def test_a_service_that_does_not_read():
 
 @pytest.mark.parametrize("octet", [b"", b"\0"], ids=["nothing", "octet by octet"])
 def test_a_tls_handshake_without_end(octet):
-    def accept(connection, stopped):
-        # The header of a record of 16 KiB.
-        connection.sendall(octet and b"\x16\x03\x03\x40\x00")
-        while not stopped.wait(SLOW):
-            connection.sendall(octet)
-        return connection
-
-    with Loopback(accept) as server:
+    # The header of a record of 16 KiB.
+    with Loopback(endless(octet and b"\x16\x03\x03\x40\x00", octet, SLOW)) as server:
         error = outcome(token_request(server.url.replace("http:", "https:")))
     assert type(error) is UnavailableError
     assert "did not respond within the time set in Timeout" in str(error)

@@ -93,3 +93,26 @@ def json_response(body, status="200 OK", headers=b""):
     """Return a response with a JSON body and its length."""
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n".encode()
     return head + headers + b"Connection: close\r\n\r\n" + body
+
+
+def endless(start, repeated, pace):
+    """Return a response that begins with ``start`` and never ends; ``pace``: seconds between two repetitions."""
+
+    def respond(connection, stopped):
+        connection.sendall(start)
+        octets = repeated if pace else repeated * (65536 // len(repeated))
+        while not stopped.wait(pace):
+            connection.sendall(octets)
+        return connection
+
+    return respond
+
+
+def stalled(octets):
+    """Return a response that ends in the middle, on a connection that stays open."""
+
+    def respond(connection, stopped):
+        connection.sendall(octets)
+        stopped.wait(TIMEOUT)
+
+    return respond

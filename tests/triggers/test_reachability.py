@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth.triggers import reachability
 from loanauth_sandbox.server import running_sandbox
-from tests.support.loopback import Loopback
+from tests.support.loopback import Loopback, endless
 from tests.support.waiting import is_reachable
 
 TIMEOUT = 15.0
@@ -114,18 +114,6 @@ def test_certificates_are_not_checked_and_no_ca_bundle_is_loaded(certificate, mo
 # --- every request ends
 
 
-def endless(start, repeated, pause=0.02):
-    """Return a function of a server that sends ``start``, and then ``repeated`` without end."""
-
-    def send(connection, stopped):
-        connection.sendall(start)
-        while not stopped.wait(pause):
-            connection.sendall(repeated if pause else repeated * (65536 // len(repeated)))
-        return connection
-
-    return send
-
-
 #: What comes first, and what is repeated without end.
 HEADS = {
     "a status line": (b"", b"H"),
@@ -144,7 +132,7 @@ def test_an_endless_head_counts_as_unavailable(pause, case, loopback):
 
 
 def test_an_endless_head_of_a_tunnel_is_not_that_of_the_service(loopback):
-    loopback.responses.append(endless(*HEADS["headers"]))
+    loopback.responses.append(endless(*HEADS["headers"], 0.02))
     assert reason(SERVICE, SHORT_TIMEOUT, loopback.url) == "no response within 0.3 s"
 
 
@@ -154,7 +142,7 @@ HELLO_REQUEST = b"\x16\x03\x03\x00\x04\x00\x00\x00\x00"
 
 @pytest.mark.parametrize("repeated", [HELLO_REQUEST, b"\x16", b""], ids=["messages", "octets", "silence"])
 def test_an_endless_handshake_counts_as_unavailable(repeated):
-    with Loopback(endless(b"", repeated)) as server:
+    with Loopback(endless(b"", repeated, 0.02)) as server:
         assert is_reachable(server.url.replace("http:", "https:"), SHORT_TIMEOUT) is False
 
 
@@ -163,7 +151,7 @@ def test_an_endless_handshake_counts_as_unavailable(repeated):
     [b"Content-Length: 1000000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n", b"Content-Encoding: gzip\r\n\r\n"],
 )
 def test_a_body_is_not_read(body, loopback):
-    loopback.responses.append(endless(b"HTTP/1.1 200 made up\r\n" + body, b"y"))
+    loopback.responses.append(endless(b"HTTP/1.1 200 made up\r\n" + body, b"y", 0.02))
     assert is_reachable(loopback.url, LONG_TIMEOUT) is True
 
 
