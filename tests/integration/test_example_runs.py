@@ -24,17 +24,24 @@ pytestmark = pytest.mark.xdist_group("dags")
 #: The DAG of the demo for each method.
 BY_METHOD = {method: next(EXAMPLE_DAGS.glob(f"*_{method}.py")).stem for method in METHODS}
 #: The examples, the one for a check with a wrong password, and the DAG of the README.
-STEPS = [*BY_METHOD.values(), "nightly_batch", "price_async", "price_when_open", "check_sharing", "check_connection"]
+STEPS = [
+    *BY_METHOD.values(),
+    "login_schedules_pricing",
+    "nightly_batch",
+    "price_async",
+    "price_when_open",
+    "check_sharing",
+    "check_connection",
+]
 STEPS += ["rejected", "readme"]
 
 
 def with_named_dag(home, name):
-    """Copy an example so that its DAG is a variable of the module; the example itself only registers it."""
+    """Copy an example so that its DAGs are variables of the module; the example itself only registers them."""
     # An interval of a minute is too long for a test.
     text = (EXAMPLE_DAGS / f"{name}.py").read_text().replace("poke_interval=60,", "poke_interval=0.3,")
-    assert text.endswith(f"\n\n\n{name}()\n")
     path = home / f"{name}.py"
-    path.write_text(text.removesuffix(f"{name}()\n") + f"made = {name}()\n")
+    path.write_text(re.sub(r"^(\w+)\(\)$", r"made_\1 = \1()", text, flags=re.MULTILINE))
     return path
 
 
@@ -93,6 +100,13 @@ def ran(metadata_template, tmp_path_factory):
 
 def test_each_example_runs():
     assert {file.stem for file in EXAMPLE_DAGS.glob("*.py")} <= {*STEPS}
+
+
+def test_a_dag_that_a_login_schedules_uses_that_login(ran):
+    outcome, counters = ran["login_schedules_pricing"].outcome, ran["login_schedules_pricing"].counters
+    for dag_id in ("login_schedules_pricing", "price_after_login"):
+        assert set(outcome.states(dag_id).values()) == {"success"}
+    assert (counters.authentications.succeeded, counters.prices.succeeded) == (1, 2)
 
 
 def test_check_connection_authenticates_once_and_returns_nothing(ran):
