@@ -48,11 +48,7 @@ class NotForXCom:
     __slots__ = ()
 
     def serialize(self) -> NoReturn:
-        """
-        Raise an error when Airflow stores the object in XCom, where the secret would be in plaintext.
-
-        :raises SealError: always
-        """
+        """Raise an error when Airflow stores the object in XCom, where the secret would be in plaintext."""
         raise SealError(
             f"{type(self).__name__} contains a plaintext secret and personal data, so it is not stored in XCom. Return "
             "LoanAuthHook.get_credential() from the task instead: it is sealed."

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider_loanauth.connection.address import AddressError
-from airflow_provider_loanauth.credentials import decrypt, encrypt
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
@@ -80,16 +79,7 @@ class Proxy(NotForXCom):
         return SecretStr(f"{unquote(user)}:{unquote(password)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Seal user and password in a pickle, so that a pickled session contains no plaintext."""
-        return _restored, (self.url, self.user_information and encrypt(self.user_information))
-
-
-def _restored(url: str, sealed: str | None) -> Proxy:
-    if sealed is None:
-        return Proxy(url)
-    if (user_information := decrypt(sealed)) is None:
-        raise SealError(
-            "The password of the proxy cannot be opened: this process has a different Fernet key than the one that "
-            "pickled the session. Set the same [core] fernet_key on every component."
-        )
-    return Proxy(url, SecretStr(user_information))
+        """Refuse to be pickled with a password, for example with a session."""
+        if self.user_information is not None:
+            raise SealError("A session that has the password of a proxy cannot be pickled: make a new one.")
+        return Proxy, (self.url,)
