@@ -200,7 +200,7 @@ class Way:
         request = WireRequest(
             http_method="GET",
             url=settings.auth_url,
-            redacted_url=settings.auth_url,
+            target=f"GET {settings.auth_url}",
             headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
             response_model=TokenResponse,
             secrets=settings.secrets,

@@ -39,8 +39,6 @@ _WORKER_HINT = (
     " This test ran on {host}. Tasks run on the workers, where the result may differ: the service accepts only "
     "addresses on its allow-list, and each machine has its own network, proxy and CA bundle."
 )
-
-
 #: Default of a parameter that may be left out, but must not be None.
 _NOT_GIVEN: Any = object()
 

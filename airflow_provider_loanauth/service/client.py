@@ -24,11 +24,8 @@ from airflow_provider_loanauth.service.telemetry import Labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeAlias
 
     from airflow_provider_loanauth.connection.settings import Settings
-
-    ResponseObserver: TypeAlias = Callable[[protocol.WireRequest, protocol.WireResponse, datetime], None]
 
 #: Default maximum of requests per authentication while the service is unavailable.
 MAX_ATTEMPTS = 3
@@ -92,7 +89,7 @@ class Client:
         settings: Settings | None = None,
         *,
         sleep: Callable[[float], None] = time.sleep,
-        on_response: ResponseObserver | None = None,
+        on_response: Callable[..., None] | None = None,
     ) -> AuthenticationResult:
         """Authenticate, with the errors of :meth:`LoanAuthHook.authen_jwt`; ``on_response`` gets each response."""
         # The new credential is not masked in logs. A caller that reveals the plaintext must mask it: Airflow's masker
@@ -112,7 +109,7 @@ class Client:
         self._log_differences(result.response)
         return result
 
-    def _attempt(self, settings: Settings, on_response: ResponseObserver | None) -> AuthenticationResult:
+    def _attempt(self, settings: Settings, on_response: Callable[..., None] | None) -> AuthenticationResult:
         """Send one request, and record whether it failed."""
         labels = Labels(settings.conn_id, settings.method)
         with telemetry.login(labels, settings.auth_url):
@@ -126,7 +123,7 @@ class Client:
         telemetry.set_expiry(labels, result.lifetime)
         return result
 
-    def _send(self, settings: Settings, on_response: ResponseObserver | None) -> AuthenticationResult:
+    def _send(self, settings: Settings, on_response: Callable[..., None] | None) -> AuthenticationResult:
         from airflow_provider_loanauth.service import transport
 
         # A proxy may repeat its own password in a response.

@@ -39,8 +39,8 @@ class WireRequest(NotForXCom):
 
     http_method: str
     url: str
-    #: The URL without API key and user id, for messages.
-    redacted_url: str
+    #: Method and URL without API key and user id, for messages.
+    target: str
     headers: Mapping[str, str]
     response_model: type[TokenResponse | ApiSecretResponse]
     #: Names and values of the multipart form, in order.
@@ -49,11 +49,6 @@ class WireRequest(NotForXCom):
     basic: tuple[str, str] | None = None
     #: Every value of the request that must not be shown.
     secrets: tuple[str, ...] = ()
-
-    @property
-    def target(self) -> str:
-        """Method and URL, for messages."""
-        return f"{self.http_method} {self.redacted_url}"
 
     def __repr__(self) -> str:
         return f"<{self.target}>"
@@ -83,7 +78,7 @@ def build_request(auth_url: str, login: Login) -> WireRequest:
         return WireRequest(
             http_method="GET",
             url=SecretStr(f"{auth_url}/encodeAES128/{path}"),
-            redacted_url=f"{auth_url}/encodeAES128/***/***",
+            target=f"GET {auth_url}/encodeAES128/***/***",
             headers=_COMMON_HEADERS | headers,
             response_model=ApiSecretResponse,
             secrets=login.secrets,
@@ -92,7 +87,7 @@ def build_request(auth_url: str, login: Login) -> WireRequest:
     return WireRequest(
         http_method="POST",
         url=f"{auth_url}/oauth/token",
-        redacted_url=f"{auth_url}/oauth/token",
+        target=f"POST {auth_url}/oauth/token",
         headers=_COMMON_HEADERS | {"Origin": login.origin},
         response_model=TokenResponse,
         form=(

@@ -33,6 +33,7 @@ class BrokenHeadError(http.client.HTTPException):
 
 _IF_SLOW = f"check the service and the network, or set a longer {LABELS['timeout']} in the Connection"
 _PROXIES = "the proxies between this machine and the service"
+_WAY = f"{LABELS['host']} and {LABELS['timeout']} in the Connection, and {_PROXIES}"
 _ADDRESS = f"{LABELS['host']} is not a valid address: correct it"
 _BROKEN = f"The response of the service was cut off or cannot be decoded: if this persists, check {_PROXIES}"
 _NO_BUNDLE = (
@@ -98,11 +99,7 @@ def _meaning(  # noqa: PLR0911 - one return for each kind of exception
         # Not an UnavailableError: the service may have counted a failed login, and the hook would send it again.
         is_late = expired or _cause_of(error, TimeoutError)
         cause = f"did not arrive within the time set in {LABELS['timeout']}" if is_late else "cannot be read"
-        fields = f"{LABELS['host']} and {LABELS['timeout']}" if is_late else LABELS["host"]
-        return ResponseError, (
-            f"The service responded, but the head of its response {cause}: check {fields} in the Connection, and "
-            f"{_PROXIES}"
-        )
+        return ResponseError, f"The service responded, but the head of its response {cause}: check {_WAY}"
     certificate = _cause_of(error, ssl.SSLCertVerificationError)
     if isinstance(error, rq.ProxyError):
         return _meaning_of_proxy_error(error, certificate, has_proxy=has_proxy)

@@ -83,7 +83,7 @@ def test_a_caller_gets_each_response_as_it_was_received(loopback, response, expe
         return
     [(request, received, requested_at)] = observed
     assert requested_at == REQUESTED_AT
-    assert request.redacted_url == f"{loopback.url}/oauth/token"
+    assert request.target == f"POST {loopback.url}/oauth/token"
     assert received.status == status
     assert response.endswith(received.body)
 

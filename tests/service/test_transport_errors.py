@@ -151,8 +151,8 @@ def test_a_subclass_comes_before_its_base_class():
             rq.InvalidHeader(u3.InvalidHeader("x")),
             ResponseError,
             (
-                "The service responded, but the head of its response cannot be read: check Auth URL in the Connection, "
-                f"and {PROXIES}"
+                "The service responded, but the head of its response cannot be read: check Auth URL and Timeout in the "
+                f"Connection, and {PROXIES}"
             ),
         ),
         (
