@@ -25,7 +25,6 @@ from airflow_provider_loanauth.get_provider_info import (
     CONN_TYPE,
     LABELS,
     METHOD_NAMES,
-    PACKAGE_NAME,
     RELABELING,
     UI_FIELD_BEHAVIOUR,
 )
@@ -86,22 +85,6 @@ def test_airflow_masks_the_secret_fields_by_their_names():
     assert should_hide_value_for_key("proxy") is MASKS_PROXY
 
 
-def test_the_help_of_each_field_names_its_methods():
-    for name, *needed in (
-        ("origin", "jwt", "los"),
-        ("client_id", "jwt"),
-        ("client_secret", "jwt"),
-        ("los_client_id", "los"),
-        ("los_client_secret", "los"),
-        ("api_key", "ppe"),
-        ("user_id", "ppe"),
-        ("company_id", "ppe"),
-        ("api_key_in_headers", "ppe"),
-    ):
-        help_text = CONN_FIELDS[name]["description"]
-        assert [method for method, title in METHOD_NAMES.items() if title in help_text] == needed, name
-
-
 # --- discovery by Airflow
 
 
@@ -137,17 +120,6 @@ def test_the_hook_draws_the_form_only_where_airflow_does_not_read_the_metadata(m
     assert bool(called) is not READS_METADATA
 
 
-def test_the_command_line_lists_the_provider(capsys, manager):
-    from airflow.cli.cli_parser import get_parser
-
-    for command in (["list"], ["get", PACKAGE_NAME], ["hooks"], ["behaviours"], ["widgets"], ["triggers"]):
-        arguments = get_parser().parse_args(["providers", *command, "--output", "json"])
-        arguments.func(arguments)
-        output = capsys.readouterr()
-        assert PACKAGE_NAME in output.out or CONN_TYPE in output.out
-        assert "warn" not in output.err.lower()
-
-
 # --- the fields of `wtforms`, from which Airflow 2.11 draws the form
 
 
@@ -166,12 +138,9 @@ def drawn(submitted=None, **stored):
     return cls(None if submitted is None else SubmittedForm(submitted), data=stored)
 
 
-def test_labels_and_help():
+def test_an_empty_form_is_valid_and_has_labels_and_help():
     for name, field in drawn()._fields.items():
         assert (field.label.text, field.description) == (CONN_FIELDS[name]["label"], CONN_FIELDS[name]["description"])
-
-
-def test_an_empty_form_is_valid():
     assert drawn({}).validate()
     assert drawn(dict.fromkeys(CONN_FIELDS, "")).validate()
 
@@ -184,14 +153,14 @@ def test_a_field_with_choices_accepts_no_other_word():
         assert page.errors == {name: [f"Invalid value, must be one of: {', '.join(choices)}."]}
 
 
-@pytest.mark.parametrize("name", sorted(SECRET_FIELDS - {"password"}))
-def test_a_stored_secret_is_not_drawn_and_is_kept_if_the_field_is_empty(name):
-    shown = str(drawn(**{name: "made-up-stored-secret"})[name]())
-    assert 'type="password"' in shown
-    assert "made-up-stored-secret" not in shown
-    assert UNCHANGED_SECRET not in shown
-    assert drawn({name: ""})[name].data == UNCHANGED_SECRET
-    assert drawn({name: "entered-again"})[name].data == "entered-again"
+def test_a_stored_secret_is_not_drawn_and_is_kept_if_the_field_is_empty():
+    for name in SECRET_FIELDS - {"password"}:
+        shown = str(drawn(**{name: "made-up-stored-secret"})[name]())
+        assert 'type="password"' in shown
+        assert "made-up-stored-secret" not in shown
+        assert UNCHANGED_SECRET not in shown
+        assert drawn({name: ""})[name].data == UNCHANGED_SECRET
+        assert drawn({name: "entered-again"})[name].data == "entered-again"
 
 
 def test_text_number_and_switch():
@@ -343,14 +312,12 @@ CONNECTION = {
 
 # Airflow 3.3 warns of a call of its own command line.
 @pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
-@pytest.mark.parametrize("how", ["json", "uri", "parts", "export"])
+@pytest.mark.parametrize("how", ["uri", "parts", "export"])
 @pytest.mark.processes
 def test_the_hook_reads_what_the_command_line_has_added(how, database, define, monkeypatch, tmp_path, capfd):
     define("expected", CONNECTION)
     expected = LoanAuthHook("expected").client.settings()
-    if how == "json":
-        airflow("add", "given", "--conn-json", json.dumps(CONNECTION))
-    elif how == "uri":
+    if how == "uri":
         airflow("add", "given", "--conn-uri", LoanAuthHook.get_connection("expected").get_uri())
     elif how == "parts":
         parts = [part for name in ("host", "login", "password") for part in (f"--conn-{name}", CONNECTION[name])]
