@@ -214,7 +214,7 @@ def test_the_search_finds_a_plaintext_value(plaintext):
 
 def test_debug_records_of_every_part_were_searched(sealed):
     for part in (
-        b'"POST /oauth/token HTTP/1.1" 200',
+        b'"POST /sandbox/price HTTP/1.1" 200',
         b"sealed: use LoanAuth or .value",
         b"Authenticated 'pat@canary.example' with Authen JWT",
     ):

@@ -40,6 +40,8 @@ def with_named_dag(home, name):
     """Copy an example so that its DAGs are variables of the module; the example itself only registers them."""
     # An interval of a minute is too long for a test.
     text = (EXAMPLE_DAGS / f"{name}.py").read_text().replace("poke_interval=60,", "poke_interval=0.3,")
+    # On 3.0, `DAG.test` fails a task that has an asset, because no scheduler has activated the asset.
+    text = text.replace(", outlets=[LOGIN]", "")
     path = home / f"{name}.py"
     path.write_text(re.sub(r"^(\w+)\(\)$", r"made_\1 = \1()", text, flags=re.MULTILINE))
     return path
