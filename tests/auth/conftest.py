@@ -1,10 +1,79 @@
-"""Fixtures that several files of this folder use."""
+"""Fixtures of this folder: one interface to requests and to both clients of httpx, and set-ups of several tests."""
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+from types import SimpleNamespace
 
+import httpx
+import pytest
+import requests
+
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.auth import requests as auth_module
+from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
 from airflow_provider_loanauth.service.client import Client
+
+#: Each kind of client, with the Connection whose credential the fixture ``auth`` has. On a redirect, both libraries
+#: remove only ``Authorization`` themselves, and not the headers of an API secret.
+KINDS = {"requests": "loanauth_ppe", "httpx": "loanauth_jwt", "httpx async": "loanauth_ppe"}
+
+
+class Caller:
+    """Sends requests with ``requests`` or a client of ``httpx``."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.LoanAuth = LoanAuth if kind == "requests" else HttpxLoanAuth
+
+    def __call__(self, url, auth, *, method="POST", times=1, follow_redirects=True, **body):
+        """Send a request so many times, one after the other, with one client; return the last response."""
+        if self.kind == "requests":
+            body["data"] = body.pop("content", body.get("data"))
+            with requests.Session() as session:
+                for _ in range(times):
+                    response = session.request(
+                        method, url, auth=auth, timeout=60, allow_redirects=follow_redirects, **body
+                    )
+                return response
+        # There is no TLS here, and loading the CA bundle would take most of the time of a test.
+        options = {"auth": auth, "follow_redirects": follow_redirects, "timeout": 60, "verify": False}
+        if self.kind == "httpx":
+            with httpx.Client(**options) as client:
+                for _ in range(times):
+                    response = client.request(method, url, **body)
+                return response
+
+        async def call():
+            async with httpx.AsyncClient(**options) as client:
+                for _ in range(times):
+                    response = await client.request(method, url, **body)
+                return response
+
+        return asyncio.run(call())
+
+
+@pytest.fixture(params=KINDS)
+def call(request):
+    return Caller(request.param)
+
+
+@pytest.fixture
+def auth(call, pulled):
+    """A ``LoanAuth`` for the client: with a token, or with an API secret."""
+    return call.LoanAuth(pulled(KINDS[call.kind]))
+
+
+@pytest.fixture
+def wrong_password(world, define):
+    """Give the Connection ``loanauth_jwt`` a wrong password; call the result to correct it."""
+
+    def make():
+        connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+        define("loanauth_jwt", connection | {"password": "made-up-wrong-password"})
+        return lambda: define("loanauth_jwt", connection)
+
+    return make
 
 
 @pytest.fixture
@@ -14,3 +83,21 @@ def single_attempt(monkeypatch):
     monkeypatch.setattr(
         Client, "__init__", lambda self, *args, **kwargs: really(self, *args, **(kwargs | {"max_attempts": 1}))
     )
+
+
+@pytest.fixture
+def in_task(monkeypatch):
+    """Run in a task that pulls these values, by map index; return the arguments of each pull."""
+
+    def set_up(values, map_index=-1):
+        pulls = []
+
+        def xcom_pull(task_ids, map_indexes=None):
+            pulls.append((task_ids, map_indexes))
+            return values.get(map_indexes)
+
+        ti = SimpleNamespace(map_index=map_index, xcom_pull=xcom_pull)
+        monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": ti})
+        return pulls
+
+    return set_up

@@ -11,51 +11,29 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
-from airflow_provider_loanauth.auth import requests as auth_module
 from loanauth_sandbox.server import running_sandbox
 from tests.support.airflow_scratch import conn_variable
 from tests.support.dag_runs import run
-from tests.support.leaks import leaks, locals_of, messages
+from tests.support.leaks import leaks
 from tests.support.paths import DAG_FILES
+from tests.support.pricing_fixtures import loan
 
 pytestmark = pytest.mark.xdist_group("dags")
 
 DAGS = DAG_FILES / "http_dags.py"
 
 
-@pytest.fixture
-def from_task(monkeypatch):
-    """Make an ``auth_type`` in a task, with the XCom value that the test gives."""
-
-    def make(value, **kwargs):
-        pulled_task_ids = []
-        ti = SimpleNamespace(
-            dag_id="d",
-            run_id="r",
-            task_id="t",
-            map_index=-1,
-            try_number=1,
-            xcom_pull=lambda task_ids: pulled_task_ids.append(task_ids) or value,
-        )
-        monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": ti})
-        return LoanAuth.from_task("authenticate", **kwargs), pulled_task_ids
-
-    return make
-
-
 @pytest.mark.parametrize("arguments", [(), ("made-up-login", "made-up-password")])
-def test_it_is_called_as_the_http_hook_calls_it(world, pulled, from_task, arguments):
+def test_it_is_called_as_the_http_hook_calls_it(world, pulled, in_task, arguments):
     """Without arguments, or with the login and password of the HTTP Connection."""
-    import requests
-
-    auth_type, pulled_task_ids = from_task(pulled())
-    auth = auth_type(*arguments)
+    pulls = in_task({None: pulled()})
+    auth = LoanAuth.from_task("authenticate")(*arguments)
     assert isinstance(auth, LoanAuth)
-    assert pulled_task_ids == ["authenticate"]
-    loan = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
-    assert requests.post(world.url, json=loan, auth=auth, timeout=5).status_code == 200
+    assert pulls == [("authenticate", None)]
+    assert requests.post(world.url, json=loan(), auth=auth, timeout=5).status_code == 200
 
 
 def test_a_loanauth_of_a_connection_is_an_auth_type(world):
@@ -64,63 +42,39 @@ def test_a_loanauth_of_a_connection_is_an_auth_type(world):
     assert auth() is auth("made-up-login", "made-up-password") is auth
 
 
-def test_the_class_itself_is_no_auth_type():
-    for arguments in ((), ("made-up-login", "made-up-password")):
-        with pytest.raises(TypeError, match=r"LoanAuth\.from_task\(\"task id\"\)") as caught:
-            LoanAuth(*arguments)
-        assert "made-up" not in messages(caught.value)
-
-
 @pytest.mark.parametrize("auth_type", [LoanAuth.from_task("authenticate"), LoanAuth.from_connection("made-up")])
 def test_it_cannot_be_deferred(auth_type):
     """The deferred HTTP operator asks for this name."""
     with pytest.raises(AttributeError, match="deferrable=True, because the triggerer must not get a credential"):
         _ = auth_type.__qualname__
+    with pytest.raises(AttributeError, match=r"^made_up$"):
+        _ = auth_type.made_up
 
 
-def test_in_a_mapped_task_group_it_pulls_the_value_of_its_own_index(pulled, monkeypatch):
-    tokens = {None: ["made-up", "list"], 1: pulled(), 3: pulled("loanauth_los")}
-    ti = SimpleNamespace(map_index=1, xcom_pull=lambda task_ids, map_indexes=None: tokens[map_indexes])
-    monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": ti})
-    assert LoanAuth.from_task("group.authenticate")()._source[2] is tokens[1]
+def test_in_a_mapped_task_group_it_pulls_the_value_of_its_own_index(pulled, in_task):
+    tokens = {None: ["made-up", "list"], 0: pulled(), 3: pulled("loanauth_los")}
+    in_task(tokens, map_index=0)
+    assert LoanAuth.from_task("group.authenticate")()._source[2] is tokens[0]
     assert LoanAuth.from_task("group.authenticate", map_indexes=3)()._source[2] is tokens[3]
-    tokens[1] = None
+    in_task(tokens, map_index=1)
     with pytest.raises(TypeError, match=r"LoanAuth\.from_task\('authenticate'\) was given list .* with map_indexes"):
         LoanAuth.from_task("authenticate")()
+    in_task({None: tokens[3]}, map_index=1)
+    assert LoanAuth.from_task("authenticate")()._source[2] is tokens[3]
 
 
-def test_parameters_are_passed_on(pulled, from_task):
-    auth_type, _ = from_task(pulled("loanauth_ppe"), secret_header="X-Made-Up")
-    assert auth_type()._guard.secret_header == "X-Made-Up"
-
-
-def test_a_task_that_returned_no_credential_is_an_error(from_task):
-    auth_type, _ = from_task(None)
-    with pytest.raises(TypeError, match="did the authenticating task run"):
-        auth_type()
-
-
-def test_a_task_that_returned_plaintext_is_an_error_that_does_not_repeat_it(from_task):
-    auth_type, _ = from_task("made-up-plaintext")
-    with pytest.raises(TypeError, match="a str instead of a credential") as caught:
-        auth_type()
-    assert "made-up-plaintext" not in messages(caught.value) + locals_of(caught.value)
-
-
-def test_a_wrong_parameter_is_an_error_when_it_is_called(pulled, from_task):
-    auth_type, _ = from_task(pulled(), min_ttl=-1)
+def test_parameters_are_passed_on_when_it_is_called(pulled, in_task):
+    in_task({None: pulled("loanauth_ppe")})
+    assert LoanAuth.from_task("authenticate", secret_header="X-Made-Up")()._guard.secret_header == "X-Made-Up"
+    auth_type = LoanAuth.from_task("authenticate", min_ttl=-1)
     with pytest.raises(ValueError, match="min_ttl must be"):
         auth_type()
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
-def test_it_can_be_copied_and_pickled_with_its_operator(copied):
-    assert repr(copied(LoanAuth.from_task("authenticate"))) == "LoanAuth.from_task('authenticate')"
-
-
-def test_its_representation_is_the_same_at_each_parse():
+def test_its_representation_is_the_same_at_each_parse_and_in_copies(copied):
     """Airflow serializes the parameters of a mapped operator with ``repr``: a change would be a new DAG version."""
-    assert repr(LoanAuth.from_task("a")) == repr(LoanAuth.from_task("a")) == "LoanAuth.from_task('a')"
+    assert repr(copied(LoanAuth.from_task("authenticate"))) == "LoanAuth.from_task('authenticate')"
 
 
 def test_the_dags_serialize_the_same_at_each_parse():

@@ -5,8 +5,6 @@ could choose the Connection that a task logs in with.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import requests
 from airflow.providers.http.hooks.http import HttpHook
@@ -14,9 +12,9 @@ from airflow.providers.http.hooks.http import HttpHook
 from airflow_provider_loanauth._compat import BaseHook
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth import httpx as httpx_auth
-from airflow_provider_loanauth.auth import requests as requests_auth
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.redaction import SecretStr
 from tests.support.leaks import locals_of, messages
 
 #: The id of a Connection that a task could log in with.
@@ -37,16 +35,9 @@ def read_ids(world, monkeypatch):
     return ids
 
 
-@pytest.fixture
-def from_task(monkeypatch):
-    """Call an ``auth_type`` in a task that pulls a value."""
-
-    def call(value, *arguments):
-        ti = SimpleNamespace(xcom_pull=lambda task_ids: value)
-        monkeypatch.setattr(requests_auth, "get_current_context", lambda: {"ti": ti})
-        return LoanAuth.from_task("authenticate")(*arguments)
-
-    return call
+def from_task(value, in_task, *arguments):
+    in_task({None: value})
+    return LoanAuth.from_task("authenticate")(*arguments)
 
 
 PLACES = {
@@ -55,25 +46,33 @@ PLACES = {
     "LoanAuth for httpx": lambda value, _: httpx_auth.LoanAuth(value),
     "get_conn": lambda value, _: LoanAuthHook("loanauth_jwt").get_conn(value),
     "get_conn by name": lambda value, _: LoanAuthHook("loanauth_jwt").get_conn(credential=value),
-    "from_task": lambda value, from_task: from_task(value),
-    "from_task, called with login and password": lambda value, from_task: from_task(
-        value, "made-up-login", "made-up-password"
-    ),
+    "from_task": from_task,
+    "from_task, called with login and password": lambda value, in_task: from_task(value, in_task, "login", "password"),
+}
+TEXT = r"a str instead of a credential.*LoanAuth\.from_connection\(.*LoanAuth\.from_task\("
+MAPPED = "{} instead of a credential.*pull one with map_indexes"
+NOTHING = "{} instead of a credential: did the authenticating task run"
+VALUES = {
+    TEXT: ["", OTHER, SecretStr("made-up " * 8), "eyJhbGciOiJub25lIn0.bWFkZS11cA.c2ln", "0123456789abcdef" * 4],
+    MAPPED: [[OTHER], [], (OTHER,)],
+    NOTHING: [None, {"conn_id": OTHER}, {}, b"loanauth_los", 7, True],
 }
 
 
 @pytest.mark.parametrize(
-    "value",
-    [OTHER, {"conn_id": OTHER}, {}, [OTHER], [], (OTHER,), None, b"loanauth_los", 7, True, ""],
-    ids=lambda value: f"{type(value).__name__} {value!r}",
+    ("place", "value", "hint"),
+    [
+        *(("LoanAuth", value, hint) for hint, values in VALUES.items() for value in values),
+        *((place, value, hint) for place in PLACES for value, hint in ((OTHER, TEXT), (None, NOTHING))),
+    ],
 )
-@pytest.mark.parametrize("place", PLACES)
-def test_a_value_that_is_no_credential(place, value, world, read_ids, from_task):
-    with pytest.raises(TypeError, match=f"given (a )?{type(value).__name__} instead of a credential") as caught:
-        PLACES[place](value, from_task)
+def test_a_value_that_is_no_credential(place, value, hint, world, read_ids, in_task, logs):
+    with pytest.raises(TypeError, match=f"was given {hint.format(type(value).__name__)}") as caught:
+        PLACES[place](value, in_task)
     assert read_ids == []
     assert world.credential_requests == 0
-    assert OTHER not in messages(caught.value) + locals_of(caught.value)
+    for text in (OTHER, str(value)):
+        assert len(text) < 10 or text not in messages(caught.value) + locals_of(caught.value) + logs.text
 
 
 def test_the_class_itself_as_the_auth_type_of_the_http_hook(world, read_ids, define):
@@ -111,18 +110,18 @@ USES = {
     "get_credential": lambda text: LoanAuthHook(text).get_credential(),
     "authenticate": lambda text: LoanAuthHook(text, "ppe").authenticate(),
 }
+TOKEN = "TOKN-eyJhbGciOiJub25lIn0.eyJqdGkiOiJDQU5BUlkifQ.c2ln"
 
 
-@pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("use", "text", "shown"),
     [
-        ("TOKN-eyJhbGciOiJub25lIn0.eyJqdGkiOiJDQU5BUlkifQ.c2ln", "'TOKN… (52 characters)'"),
-        ("loanauth_defualt", "'loan… (16 characters)'"),
-        ("CANARY-12", "'CA… (9 characters)'"),
-        ("CANA\nRY\x1b[31m\n", "'CAN… (13 characters)'"),
-        ("abc", "'… (3 characters)'"),
-        ("loanauth_default", "'loanauth_default'"),
+        *((use, TOKEN, "'TOKN… (52 characters)'") for use in USES),
+        ("get_credential", "loanauth_defualt", "'loan… (16 characters)'"),
+        ("get_credential", "CANARY-12", "'CA… (9 characters)'"),
+        ("get_credential", "CANA\nRY\x1b[31m\n", "'CAN… (13 characters)'"),
+        ("get_credential", "abc", "'… (3 characters)'"),
+        ("get_credential", "loanauth_default", "'loanauth_default'"),
     ],
 )
 def test_an_id_that_is_not_found_is_not_repeated(text, shown, use, world, logs):

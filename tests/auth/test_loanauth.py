@@ -1,0 +1,425 @@
+"""What both ``LoanAuth`` classes promise: with requests, and with both clients of httpx, against the sandbox."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
+from airflow_provider_loanauth.service.logins import LOGINS
+from tests.auth.conftest import KINDS, Caller
+from tests.support.leaks import leaks, locals_of, messages
+from tests.support.pricing_fixtures import loan
+
+#: The 401 of a request that was retried.
+WARNING = "The service responded with 401 to a request to 127.0.0.1, although the credential is new"
+CROSS_ORIGIN = "A redirect leads to a different origin"
+
+
+def respond_in_turn(server, *responses):
+    server.respond = lambda request: responses[min(len(server.seen), len(responses)) - 1]
+
+
+def reject_first(server):
+    respond_in_turn(server, (401, {}, b"rejected"), (200, {}, b""))
+
+
+# --- use ---
+
+
+@pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_los", "loanauth_ppe"])
+def test_it_prices(world, pulled, call, conn_id):
+    assert call(world.url, call.LoanAuth(pulled(conn_id)), json=loan(), times=3).json()["loan_id"] == "L-1"
+    assert world.logins == 0
+    assert call(world.url, call.LoanAuth.from_connection(conn_id), json=loan(), times=3).status_code == 200
+    assert (world.logins, world.prices.succeeded) == (1, 6)
+
+
+def test_the_headers(world, pricing, pulled, call):
+    token, secret = pulled(), pulled("loanauth_ppe")
+    company = world.sandbox.state.accounts[0].company_id
+    call(pricing.url, call.LoanAuth(token), headers={"Authorization": "Basic bWFkZTp1cA=="})
+    call(pricing.url, call.LoanAuth(secret))
+    call(pricing.url, call.LoanAuth(secret, secret_header="X-Made-Up", company_header="X-Company"))
+    assert pricing.credentials == [
+        {"authorization": f"Bearer {token.value}"},
+        {"secret": secret.value, "companyid": company},
+        {},
+    ]
+    named = pricing.seen[2].headers
+    assert (named["x-made-up"], named["x-company"]) == (secret.value, company)
+
+
+def test_an_api_secret_without_a_company_id_is_an_error(world, define, pulled, call):
+    secret = pulled("loanauth_ppe")
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_PPE"]
+    del connection["extra"]["company_id"]
+    define("loanauth_ppe", connection)
+    with pytest.raises(SettingsError, match=r"Company ID is missing.*loanauth_ppe"):
+        call(world.url, call.LoanAuth(secret), json=loan())
+    assert world.prices.rejected == world.prices.succeeded == 0
+
+
+# --- refresh ---
+
+
+def test_an_expired_credential_is_refreshed_before_it_is_sent(world, auth, call):
+    world.pass_time(90_000)
+    assert call(world.url, auth, json=loan(), times=2).status_code == 200
+    # Nobody knows when an API secret expires.
+    assert (world.logins, world.prices.rejected) == (1, int(KINDS[call.kind] == "loanauth_ppe"))
+
+
+def test_a_revoked_credential_is_refreshed_once(world, auth, call, logs):
+    call(world.url, auth, json=loan())
+    world.sandbox.revoke()
+    assert call(world.url, auth, json=loan(), times=3).status_code == 200
+    assert (world.logins, world.prices.rejected) == (1, 1)
+    assert WARNING not in logs.text
+
+
+def test_rejected_requests_cost_one_refresh(world, auth, call, logs):
+    """The service rejects every credential: one login per request would get the user locked."""
+    world.sandbox.set_fault("status", where="price", status=401)
+    assert call(world.url, auth, json=loan(), times=20).status_code == 401
+    assert world.logins == 1
+    assert logs.text.count(WARNING) == 20
+
+
+def test_requests_that_are_rejected_among_others_cost_one_refresh(world, pricing, auth, call):
+    """The 401 is about the loan: the service accepts the credential for the next one."""
+    pricing.respond = lambda request: (401 if b"odd" in request.body else 200, {}, b"")
+    statuses = [call(pricing.url, auth, content=body).status_code for body in (b"even", b"odd") * 5]
+    assert statuses == [200, 401] * 5
+    assert world.logins == 1
+    world.pass_time(61)
+    call(pricing.url, auth, content=b"odd")
+    assert world.logins == 2
+
+
+def test_a_credential_that_another_object_requested_gets_a_second_retry(world, pulled, call):
+    token = pulled()
+    call(world.url, call.LoanAuth.from_connection("loanauth_jwt"), json=loan())
+    world.pass_time(61)
+    world.sandbox.revoke()
+    assert call(world.url, call.LoanAuth(token), json=loan()).status_code == 200
+    assert (world.logins, world.prices.rejected) == (2, 2)
+
+
+def test_a_rejected_refresh_is_not_repeated_until_the_connection_is_corrected(world, pulled, call, wrong_password):
+    token = pulled()
+    world.pass_time(4000)
+    correct = wrong_password()
+    auth = call.LoanAuth(token)
+    for one in (auth, auth, call.LoanAuth(token)):
+        with pytest.raises(RejectedError, match="loanauth_jwt"):
+            call(world.url, one, json=loan())
+    assert world.rejected_logins == 1
+    correct()
+    assert call(world.url, auth, json=loan()).status_code == 200
+
+
+def test_a_refresh_that_fails_is_the_error_of_the_request(world, auth, call, monkeypatch):
+    def no_connection(*_, **__):
+        raise UnavailableError("made-up trouble")
+
+    monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", no_connection)
+    world.sandbox.revoke()
+    # An API secret needs the Connection at once, for the Company ID.
+    with pytest.raises(UnavailableError, match="made-up"):
+        call(world.url, auth, json=loan())
+
+
+# --- origins and redirects ---
+
+
+def test_another_origin_is_an_error(pricing, elsewhere, auth, call):
+    with pytest.raises(LoanAuthError, match=r"pricing.example begins with http.*use https"):
+        call("http://pricing.example/price", auth)
+    # An address that is an error does not bind. What the path and the query contain does not matter.
+    assert call(f"{pricing.url}/p/https://made-up?callback=https://made-up.example", auth).status_code == 200
+    for url in (elsewhere.url, f"http://localhost:{pricing.port}", f"https://127.0.0.1:{pricing.port}"):
+        with pytest.raises(LoanAuthError, match=f"port {pricing.port}, and sends its credential to no other origin"):
+            call(url, auth)
+    assert (len(pricing.seen), elsewhere.seen) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("status", "location"),
+    [
+        *((status, "/there") for status in (301, 302, 303, 307, 308)),
+        *((302, location) for location in ("{url}/there", "//127.0.0.1:{port}/there", "there?loan=1#part")),
+    ],
+)
+def test_a_redirect_within_the_origin_carries_the_credential(pricing, auth, call, status, location):
+    location = location.format(url=pricing.url, port=pricing.port)
+    respond_in_turn(pricing, (status, {"Location": location}, b""), (200, {}, b""))
+    assert call(pricing.url, auth, json=loan()).status_code == 200
+    assert [one.path.split("?")[0] for one in pricing.seen] == ["/", "/there"]
+    first, second = pricing.credentials
+    assert first == second != {}
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_to_another_origin_does_not_carry_it(world, pricing, elsewhere, auth, call, status):
+    """A 401 from there is no reason to refresh. ``httpx`` sends nothing there."""
+    pricing.respond = lambda request: (status, {"Location": f"{elsewhere.url}/there"}, b"")
+    elsewhere.respond = lambda request: (401, {"WWW-Authenticate": "Bearer"}, b"")
+    if call.kind == "requests":
+        assert call(pricing.url, auth, json=loan()).status_code == 401
+        assert elsewhere.credentials == [{}]
+    else:
+        with pytest.raises(LoanAuthError, match=CROSS_ORIGIN):
+            call(pricing.url, auth, json=loan())
+        assert elsewhere.seen == []
+    assert pricing.credentials[0]
+    assert world.logins == 0
+    # It does not change the origin either.
+    with pytest.raises(LoanAuthError, match="no other origin"):
+        call(elsewhere.url, auth)
+    assert call(pricing.url, auth, follow_redirects=False).status_code == status
+
+
+@pytest.mark.parametrize("target", ["same origin", "another origin"])
+def test_a_redirect_of_the_retried_request(world, pricing, elsewhere, auth, call, target):
+    """A 401, then a redirect: requests copies the first request, which carried the old credential."""
+    to = f"{(elsewhere if target == 'another origin' else pricing).url}/there"
+    respond_in_turn(pricing, (401, {}, b""), (307, {"Location": to}, b""), (200, {}, b""))
+    if target == "same origin":
+        assert call(pricing.url, auth, json=loan()).status_code == 200
+        old, new, after = pricing.credentials
+        assert old != new == after
+    elif call.kind == "requests":
+        assert call(pricing.url, auth, json=loan()).status_code == 200
+        assert elsewhere.credentials == [{}]
+    else:
+        with pytest.raises(LoanAuthError, match=CROSS_ORIGIN):
+            call(pricing.url, auth)
+        assert elsewhere.seen == []
+    assert world.logins == 1
+
+
+def test_a_401_after_a_redirect_within_the_origin_is_retried(world, pricing, auth, call):
+    there = iter([401, 200])
+    pricing.respond = lambda request: (
+        (307, {"Location": "/there"}, b"") if request.path == "/" else (next(there), {}, b"")
+    )
+    assert call(pricing.url, auth, content=b"loan").status_code == 200
+    assert pricing.seen[-1].path == "/there"
+    assert {one.body for one in pricing.seen} == {b"loan"}
+    assert world.logins == 1
+
+
+# --- bodies ---
+
+
+@pytest.mark.parametrize(
+    ("sent", "body"),
+    [
+        ({"json": loan()}, None),
+        ({"data": {"loan": "L-1"}}, b"loan=L-1"),
+        ({"content": b"loans in octets"}, b"loans in octets"),
+        ({"content": "loans in words: \u00e9"}, "loans in words: \u00e9".encode()),
+        ({}, b""),
+        ({"files": {"loans": b"loans in octets"}}, None),
+        ({"data": {"batch": "1"}, "files": {"loans": io.BytesIO(b"loans in memory")}}, None),
+    ],
+)
+def test_a_retried_request_has_the_same_body(world, pricing, auth, call, sent, body):
+    reject_first(pricing)
+    assert call(pricing.url, auth, **sent).status_code == 200
+    first, second = (one.body for one in pricing.seen)
+    assert first == second
+    assert bool(first) == bool(sent)
+    assert body is None or first == body
+    old, new = pricing.credentials
+    assert old != new
+    assert world.logins == 1
+
+
+@pytest.mark.parametrize(("kind", "begin"), [("requests", 0), ("requests", 6), ("httpx", 0)])
+def test_a_file_is_rewound_to_where_it_began(world, pricing, pulled, tmp_path, kind, begin):
+    content, call = b"head, loans in a file", Caller(kind)
+    (tmp_path / "loans").write_bytes(content)
+    auth = call.LoanAuth(pulled())
+    with (tmp_path / "loans").open("rb") as file:
+        for body in (file, io.BytesIO(content)):
+            pricing.seen.clear()
+            reject_first(pricing)
+            body.seek(begin)
+            assert call(pricing.url, auth, content=body).status_code == 200
+            assert [one.body for one in pricing.seen] == [content[begin:]] * 2
+            world.pass_time(100)
+
+
+class StreamThatCannotSeek(io.BytesIO):
+    """A stream that tells its position and whose ``seek`` fails."""
+
+    def seekable(self):
+        return False
+
+    def seek(self, *_):
+        raise io.UnsupportedOperation("made-up: not seekable")
+
+
+def parts(content):
+    yield from (content[:8], content[8:])
+
+
+async def async_parts(content):
+    for part in parts(content):
+        yield part
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "body"),
+    [
+        *((kind, "content", body) for kind in ("requests", "httpx") for body in (parts, StreamThatCannotSeek)),
+        ("httpx", "files", StreamThatCannotSeek),
+        ("httpx async", "files", StreamThatCannotSeek),
+        ("httpx async", "content", async_parts),
+    ],
+)
+def test_a_body_that_cannot_be_rewound_is_one_error(world, pricing, pulled, kind, field, body):
+    reject_first(pricing)
+    call = Caller(kind)
+    auth = call.LoanAuth(pulled())
+
+    def send():
+        content = body(b"made-up loans")
+        return call(pricing.url, auth, **{field: {"loans": content} if field == "files" else content})
+
+    message = r"\(401\)\. The credential was refreshed, but .* Send the request again"
+    with pytest.raises(LoanAuthError, match=message) as caught:
+        send()
+    assert not leaks(messages(caught.value), [auth._provider.get_cached().value])
+    # The error is right: the credential was refreshed. What is accepted need not be rewound.
+    assert send().status_code == 200
+    assert len(pricing.seen) == 2
+    assert all(b"made-up loans" in one.body for one in pricing.seen)
+    assert world.logins == 1
+
+
+# --- constructors ---
+
+
+@pytest.fixture(params=[LoanAuth, HttpxLoanAuth], ids=["requests", "httpx"])
+def both(request):
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("min_ttl", "error"),
+    [(-1, ValueError), (float("nan"), ValueError), ("60", TypeError), (None, TypeError), (True, TypeError)],
+)
+def test_a_wrong_min_ttl(pulled, both, min_ttl, error):
+    for make in (lambda: both(pulled(), min_ttl=min_ttl), lambda: both.from_connection("made-up", min_ttl=min_ttl)):
+        with pytest.raises(error, match="min_ttl must be a number of seconds, 0 or greater"):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (None, TypeError, "NoneType instead of a connection id"),
+        (b"made-up-octets", TypeError, "bytes instead of a connection id"),
+        (["made-up"], TypeError, "list instead of a connection id"),
+        ("", ValueError, "an empty connection id"),
+    ],
+)
+def test_a_wrong_connection_id_is_an_error_that_names_its_type(both, given, error, message):
+    with pytest.raises(error, match=f"from_connection was given {message}") as caught:
+        both.from_connection(given)
+    assert "made-up" not in messages(caught.value) + locals_of(caught.value)
+
+
+def test_a_credential_is_not_a_connection_id(pulled, both):
+    token = pulled()
+    with pytest.raises(TypeError, match="from_connection was given AccessToken") as caught:
+        both.from_connection(token)
+    assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
+
+
+@pytest.mark.parametrize("conn_id", ["team-a.loan_pricing:prod", "tenant/pricing", "a" * 30, "x_" * 100])
+def test_from_connection_reads_nothing_before_the_first_request(both, conn_id, monkeypatch):
+    """A DAG file may make the object."""
+    monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", None)
+    assert isinstance(both.from_connection(conn_id), both)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((), LoanAuthError, "loanauth_default"),
+        (("loanauth_missing",), LoanAuthError, r"connection id 'loan… \(16 characters\)'"),
+        (("loanauth_jwt", "made-up-method"), SettingsError, "must be one of jwt, los, ppe"),
+        (("loanauth_jwt", "los"), SettingsError, "LOS client ID"),
+    ],
+)
+def test_a_wrong_connection_is_an_error_of_the_first_request(world, call, arguments, error, message):
+    with pytest.raises(error, match=message):
+        call(world.url, call.LoanAuth.from_connection(*arguments), json=loan())
+
+
+def test_used_by_the_other_library_it_names_the_right_import(pricing, pulled, call):
+    token = pulled()
+    wrong, message = (
+        LoanAuth,
+        r"is for requests. For httpx, import LoanAuth from airflow_provider_loanauth\.auth\.httpx",
+    )
+    if call.kind == "requests":
+        wrong, message = (
+            HttpxLoanAuth,
+            r"is for httpx. For requests, import LoanAuth from airflow_provider_loanauth\.auth\.$",
+        )
+    with pytest.raises(TypeError, match=message) as caught:
+        call(pricing.url, wrong(token))
+    assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
+    assert pricing.seen == []
+
+
+# --- copies, secrets ---
+
+
+def test_a_copy_works_as_the_original(pricing, elsewhere, pulled, call):
+    secret = pulled("loanauth_ppe")
+    auth = call.LoanAuth(secret, secret_header="X-Made-Up")
+    call(pricing.url, auth)
+    pickled = pickle.dumps(auth)
+    assert secret.value.encode() not in pickled
+    for copied in (copy.copy(auth), copy.deepcopy(auth), pickle.loads(pickled)):
+        # It is not bound to an origin yet.
+        call(elsewhere.url, copied)
+    assert [one.headers["x-made-up"] for one in elsewhere.seen] == [secret.value] * 3
+
+
+def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, call, logs):
+    token, secret = pulled(), pulled("loanauth_ppe")
+    issued, shown = [token.value, secret.value], []
+    for auth in (call.LoanAuth(token), call.LoanAuth(secret)):
+        call(world.url, auth, json=loan())
+        world.sandbox.revoke()
+        call(world.url, auth, json=loan())
+        active = auth._provider.get_cached()
+        issued.append(active.value)
+        shown += [
+            str(auth),
+            *map(repr, (auth, vars(auth), active, vars(auth._guard), vars(LOGINS), vars(auth._provider))),
+        ]
+    world.pass_time(90_000)
+    world.sandbox.set_fault("status", where="any", status=401)
+    LOGINS.__init__()
+    for credential in (token, secret):
+        with pytest.raises(LoanAuthError) as caught:
+            call(world.url, call.LoanAuth(credential), json=loan())
+        shown += [messages(caught.value), locals_of(caught.value)]
+    company = world.sandbox.state.accounts[0]
+    secrets = [*issued, company.users[0].password, company.client_secret, company.api_key]
+    assert len(set(secrets)) == 7
+    assert logs.text
+    assert not leaks("\n".join([*shown, logs.text]), secrets)
