@@ -111,18 +111,13 @@ def heads(proxy):
 def test_a_login_goes_through_it(method, proxy, connection, service):
     connection(proxy.url(WRITTEN), method)
     LoanAuthHook().get_credential()
+    for form in (PASSWORD, CREDENTIALS, WRITTEN, quote(PASSWORD, safe="")):
+        assert leaks(str(masking.redact(f"made up: {form}")), SECRETS) == []
     assert proxy.tunnels == [target_of(service)]
     assert service.counters().authentications.succeeded == service.counters().connections_accepted == 1
     # The tunnel is opened with the credentials of the proxy and nothing else.
     assert service.state.accounts[0].client_secret not in heads(proxy)
     assert "Authorization: Basic" not in heads(proxy).replace("Proxy-Authorization", "")
-
-
-def test_the_test_button_uses_it(proxy, connection, service):
-    connection(proxy.url(WRITTEN))
-    succeeded, message = LoanAuthHook().test_connection()
-    assert succeeded, message
-    assert proxy.tunnels == [target_of(service)]
 
 
 def test_a_proxy_without_a_password(connection, service):
@@ -320,13 +315,6 @@ def test_nothing_that_is_logged_shows_the_password(proxy, connection, logs):
         assert session.post(url, json=loan()).status_code == 200
     assert "Starting new HTTPS connection" in logs.text
     assert leaks(logs.text, [*SECRETS, WRITTEN]) == []
-
-
-def test_the_password_is_masked_in_the_log_of_the_task(proxy, connection):
-    connection(proxy.url(WRITTEN))
-    LoanAuthHook().get_credential()
-    for form in (PASSWORD, CREDENTIALS, WRITTEN, quote(PASSWORD, safe="")):
-        assert leaks(str(masking.redact(f"made up: {form}")), SECRETS) == []
 
 
 def test_an_untrusted_certificate_of_an_https_proxy(authority, connection, service):
