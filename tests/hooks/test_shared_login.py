@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import httpx
 import pytest
@@ -183,12 +182,3 @@ def test_a_fresh_credential_uses_no_variable(world, variables):
     before = (variables.reads, variables.writes)
     assert {price(world.url, auth) for _ in range(5)} == {200}
     assert (variables.reads, variables.writes) == before
-
-
-def test_no_variable_has_a_secret_in_plaintext(world, variables):
-    credential = in_new_process(LoanAuthHook.get_credential)
-    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-    text = json.dumps(variables)
-    assert len(variables) == 3
-    for secret in (credential.value, connection["password"], connection["extra"]["client_secret"]):
-        assert secret not in text

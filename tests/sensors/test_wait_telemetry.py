@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from airflow_provider_loanauth._compat import AirflowSensorTimeout, AirflowSkipException
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
 from tests.support.backends import LOGIN, seconds_of, spans, stats, statsd  # noqa: F401 - fixtures
@@ -102,12 +102,20 @@ def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, mo
 
 
 @each_mode
-def test_a_sensor_with_rejected_credentials(mode, wait, world, define, statsd, spans):  # noqa: F811
-    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
-    with pytest.raises(RejectedError):
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("made-up-wrong", RejectedError, {"rejected": 1}, {"http.response.status_code": 400}),
+        (None, SettingsError, {}, {}),
+    ],
+)
+def test_a_sensor_that_fails(case, mode, wait, world, define, statsd, spans):  # noqa: F811
+    password, kind, counts, attributes = case
+    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": password})
+    with pytest.raises(kind):
         wait(mode)
-    assert statsd.counts == {"rejected": 1}
-    error = {"error.type": "RejectedError", "http.response.status_code": 400}
+    assert statsd.counts == counts
+    error = {"error.type": kind.__name__} | attributes
     assert dict(spans.named["loanauth.wait"].attributes) == ATTRIBUTES | error
 
 

@@ -128,6 +128,10 @@ def test_a_failure_names_the_connection_and_has_no_foreign_cause(method, loopbac
     assert leaks(messages(caught.value), SECRETS.values()) == []
 
 
+def test_no_repr_shows_a_connection_id_that_may_be_a_token():
+    assert "made-up" not in repr(Client("made-up"))
+
+
 class Log:
     """Collects warnings."""
 
