@@ -39,9 +39,9 @@ def test_it_is_optional():
     ],
 )
 def test_the_address(url, expected):
-    proxy = proxy_of(url)
-    assert proxy == Proxy(expected)
-    assert (proxy.headers, proxy.secrets) == ({}, ())
+    settings = load(conn({"proxy": url}))
+    assert settings.proxy == Proxy(expected)
+    assert (settings.proxy.headers, settings.proxy.secrets, settings.warnings) == ({}, (), ())
 
 
 @pytest.mark.parametrize(
