@@ -111,6 +111,13 @@ def test_a_credential_that_another_object_requested_gets_a_second_retry(world, p
     assert (world.logins, world.prices.rejected) == (2, 2)
 
 
+def test_a_credential_that_may_not_be_replaced_yet_is_not_sent_again(pricing, auth, call, monkeypatch):
+    pricing.respond = lambda request: (401, {}, b"")
+    monkeypatch.setattr(auth._provider, "refresh", lambda rejected: rejected)
+    assert call(pricing.url, auth).status_code == 401
+    assert len(pricing.seen) == 1
+
+
 def test_a_rejected_refresh_is_not_repeated_until_the_connection_is_corrected(world, pulled, call, wrong_password):
     token = pulled()
     world.pass_time(4000)
