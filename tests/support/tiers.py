@@ -31,12 +31,11 @@ ONCE = {
     "test_shared_processes",
     # a server of another library
     "test_oauth_server",
-    # requests over sockets; the rows keep those of the hook, the sensor, requests and real DAGs
+    # requests over sockets; the rows keep those of the hook, the sensor, `LoanAuth` and real DAGs
     "test_any_response",
     "test_deadline",
     "test_faults",
     "test_httpx",
-    "test_requests_retry",
 }
 #: The packages whose helpers are searched.
 OWN = ("tests", "test_", "scripts", "e2e", "benchmarks")
