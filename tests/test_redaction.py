@@ -80,7 +80,13 @@ LITERALS = {
     "bytes with both quotes": lambda text: repr(f'{text} isn\'t "it"'.encode()),
     "the error of a missing key": lambda text: str(KeyError(text)),
 }
-LITERAL_SECRETS = ['CANARY-it\'s-"quoted"', "CANARY-it's", "CANARY-\\'both", "CANARY-Zürich-✓-\U0001f511-\u00a0-\u200b"]
+LITERAL_SECRETS = [
+    'CANARY-it\'s-"quoted"',
+    "CANARY-it's",
+    "CANARY-\\'both",
+    "CANARY-Zürich's",
+    "CANARY-Zürich-✓-\U0001f511-\u00a0-\u200b",
+]
 
 
 @pytest.mark.parametrize("secret", LITERAL_SECRETS)

@@ -451,6 +451,20 @@ def test_a_proxy(check, sandbox, authority, scheme, is_trusted, expected, tunnel
         assert problem in step(report, "tls").message
 
 
+def test_an_https_proxy_gets_no_password_without_tls(check, sandbox):
+    received = []
+
+    def accept(connection, _):
+        received.append(connection.recv(1))
+        connection.close()
+        return connection
+
+    with Loopback(accept) as server:
+        check(connection_of(sandbox, proxy=f"https://{PROXY_WRITTEN}@127.0.0.1:{server.port}"))
+    # The first connection ends without an octet, the second one begins a TLS handshake.
+    assert received == [b"", b"\x16"]
+
+
 def test_a_proxy_that_rejects_its_password(check, sandbox):
     with TunnelProxy(PROXY_CREDENTIALS) as proxy:
         report = check(connection_of(sandbox, proxy=proxy.url(f"u:{WRONG_PROXY_PASSWORD}")), login=True)
