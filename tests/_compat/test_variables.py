@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+import sqlalchemy.orm
 
 from airflow_provider_loanauth import _compat
 from airflow_provider_loanauth._compat import variables
@@ -25,6 +26,9 @@ class Supervisor:
         kind, fields = message
         self.sent.append(kind)
         if kind == "PutVariable":
+            if self.error is not None:
+                raise self.error
+            assert fields["description"]
             self.values[fields["key"]] = fields["value"]
         elif kind == "DeleteVariable":
             self.values.pop(fields["key"], None)
@@ -46,7 +50,8 @@ def supervised(monkeypatch):
 
     def use(channel):
         monkeypatch.setitem(sys.modules, RUNNER, SimpleNamespace(SUPERVISOR_COMMS=channel))
-        monkeypatch.setattr(variables, "import_module", lambda _: Comms())
+        modules = {"airflow.sdk.execution_time.comms": Comms()}
+        monkeypatch.setattr(variables, "import_module", modules.__getitem__)
         return channel
 
     return use
@@ -69,6 +74,58 @@ def test_an_error_of_the_api_server_is_not_a_missing_variable(supervised):
         variables.read_variable("made.up")
 
 
+class SdkError(Exception):
+    """An error of Airflow's SDK with the status of the API server."""
+
+    def __init__(self, status):
+        super().__init__("made-up text")
+        self.error = SimpleNamespace(detail={"status_code": status})
+
+
+@pytest.mark.parametrize(("status", "is_conflict"), [(409, True), (500, True), (403, False)])
+def test_two_writers_of_one_variable_conflict_in_the_api_server(status, is_conflict, supervised):
+    """That of 3.0 deletes and inserts, and responds with 500 to one of two writers."""
+    supervised(Supervisor(error=SdkError(status)))
+    with pytest.raises(variables.VariableConflictError if is_conflict else SdkError):
+        variables.write_variable("made.up", "text", "A description.")
+
+
+@pytest.fixture
+def database(monkeypatch):
+    """The table of Variables in memory, with the model of this Airflow; return its sessions."""
+    model = variables.import_module("airflow.models.variable").Variable
+    engine = sqlalchemy.create_engine("sqlite://")
+    model.__table__.create(engine)
+
+    @contextmanager
+    def create_session():
+        with sqlalchemy.orm.Session(engine) as session:
+            yield session
+            session.commit()
+
+    modules = {
+        "airflow.utils.session": SimpleNamespace(create_session=create_session),
+        "airflow.models.variable": SimpleNamespace(Variable=model),
+    }
+    monkeypatch.setattr(variables, "import_module", modules.__getitem__)
+    yield create_session, model
+    engine.dispose()
+
+
+def test_outside_of_a_task_the_database_is_used(database):
+    """Also on Airflow 2.11, where ``Variable.get`` would ask the secrets backends."""
+    for key, text in (("made.up", "first"), ("made.up", "text"), ("made_up", "other")):
+        variables.write_variable(key, text, "A description.")
+    assert [variables.read_variable(key) for key in ("made.up", "made_up", "missing")] == ["text", "other", None]
+    sessions, model = database
+    with sessions() as session:
+        assert {row.description for row in session.query(model)} == {"A description."}
+    assert variables.list_variables("made_") == ["made_up"]
+    for _ in range(2):
+        variables.delete_variable("made.up")
+    assert [variables.read_variable(key) for key in ("made.up", "made_up")] == [None, "other"]
+
+
 class IntegrityError(Exception):
     """An error of SQLAlchemy with this name, whose text has the values."""
 
@@ -84,12 +141,8 @@ class IntegrityError(Exception):
 def test_two_writers_of_one_variable_conflict_in_the_database(error, raised, monkeypatch):
     @contextmanager
     def database():
-        query = SimpleNamespace(filter=lambda _: SimpleNamespace(one_or_none=lambda: None))
-        yield (
-            SimpleNamespace(query=lambda _: query, add=lambda _: None),
-            type("Variable", (), {"key": "", "__init__": lambda self, key: None}),
-        )
         raise error
+        yield
 
     monkeypatch.setattr(variables, "_database", database)
     with pytest.raises(raised) as caught:

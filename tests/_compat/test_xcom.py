@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider_loanauth._compat import xcom
 
+TASK = {"dag_id": "nightly", "run_id": "manual__1", "task_id": "authenticate"}
+NAMES = {"key": "return_value", **TASK}
+
 
 class StoredXComs:
     """XCom of Airflow 3 with the values of one task, by map index; on 3.0 a deletion loses its map index."""
 
     def __init__(self, values, *, loses_index=False):
-        self.values, self.loses_index, self.reads = dict(values), loses_index, 0
+        self.values, self.loses_index = dict(values), loses_index
 
-    def delete(self, *, map_index=None, **_):
+    def delete(self, *, map_index=None, **names):
+        assert names == NAMES
         self.values.pop(-1 if map_index is None or self.loses_index else map_index, None)
 
-    def set(self, key, value, *, map_index, **_):
-        # The request of Airflow's SDK has no body then.
-        assert value is not None
+    def set(self, key, value, *, map_index, **names):
+        # The request of Airflow's SDK has no body without a value.
+        assert (key, names, value) == ("return_value", TASK, {})
         self.values[map_index] = value
 
-    def get_one(self, *, map_index=None, **_):
-        self.reads += 1
-        return self.values.get(-1 if map_index is None else map_index)
+    def get_one(self, *, map_index, **names):
+        assert names == NAMES
+        return self.values.get(map_index)
 
-    def get_all(self, **_):
+    def get_all(self, **names):
+        assert names == NAMES
         return [*self.values.values()] or None
+
+
+def modules_of(monkeypatch, **modules):
+    """Let the code import only these modules of Airflow, whose dots are written as underscores."""
+
+    def import_module(name):
+        try:
+            return modules[name.replace(".", "_")]
+        except KeyError:
+            raise ImportError(name) from None
+
+    monkeypatch.setattr(xcom, "import_module", import_module)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +70,38 @@ class StoredXComs:
 )
 def test_delete_xcom_returns_how_many_values_are_left(values, loses_index, left, monkeypatch):
     stored = StoredXComs(values, loses_index=loses_index)
-    module = SimpleNamespace(XCom=stored, __version__="3.0.6" if loses_index else "3.3.2")
-    monkeypatch.setattr(xcom, "import_module", lambda _: module)
-    monkeypatch.setattr(xcom.conf, "getint", lambda *_, **__: 4)
-    number = xcom.delete_xcom(dag_id="nightly", run_id="manual__1", task_id="authenticate")
-    assert number == len(left)
+    modules_of(
+        monkeypatch,
+        airflow=SimpleNamespace(__version__="3.0.6" if loses_index else "3.3.2"),
+        airflow_sdk_execution_time_xcom=SimpleNamespace(XCom=stored),
+    )
+    monkeypatch.setattr(xcom.conf, "getint", lambda *option, **_: {("core", "max_map_length"): 4}[option])
+    assert xcom.delete_xcom(**TASK) == len(left)
     # On 3.0, an empty value replaces what cannot be deleted.
     assert [value for value in stored.values.values() if value] == left
+
+
+def test_airflow_2_reads_and_deletes_in_the_database(monkeypatch):
+    sent = []
+
+    class XCom:
+        value = "the column"
+        clear = staticmethod(lambda **names: sent.append(names))
+        deserialize_value = staticmethod(str.upper)
+
+        @staticmethod
+        def get_many(**names):
+            assert names == {
+                "key": "return_value",
+                "dag_ids": "nightly",
+                "run_id": "manual__1",
+                "task_ids": "authenticate",
+                "session": "made-up session",
+            }
+            return SimpleNamespace(with_entities={"the column": ["one", "two"]}.__getitem__)
+
+    session = SimpleNamespace(create_session=lambda: nullcontext("made-up session"))
+    modules_of(monkeypatch, airflow_models_xcom=SimpleNamespace(XCom=XCom), airflow_utils_session=session)
+    assert xcom.read_xcom(**TASK) == ["ONE", "TWO"]
+    assert xcom.delete_xcom(**TASK) == 0
+    assert sent == [TASK]
