@@ -134,7 +134,7 @@ def end_rejection(settings: Settings) -> None:
 def describe_login(settings: Settings) -> dict[str, str]:
     """Return who sent these values last, when, and the expiry or the error; empty if nobody has. No secret is in it."""
     variables = LoginVariables(settings)
-    public: dict[str, str] = variables.read("login").get("public", {})
+    public: dict[str, str] | None = variables.read("login").get("public")
     return {**public, "variable": variables.keys["login"]} if public else {}
 
 

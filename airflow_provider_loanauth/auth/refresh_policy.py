@@ -164,10 +164,9 @@ class ActiveCredential(NotForXCom):
 
     def can_be_taken_over(self) -> bool:
         """Return whether enough of its life is left for an authenticating task to hand it on."""
-        left = self.seconds_left
-        if left is None or self.lifetime is None:
+        if self.lifetime is None:
             return self.current_age < MAX_TAKEOVER_AGE
-        return left >= self.lifetime * MIN_TAKEOVER_FRACTION
+        return self.current_age <= self.lifetime * (1 - MIN_TAKEOVER_FRACTION)
 
     def start_grace_period(self) -> bool:
         """

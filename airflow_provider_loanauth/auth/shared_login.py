@@ -133,11 +133,7 @@ class SharedLogin(NotForXCom):
         poll, is_claimed = MIN_POLL, True
         while is_claimed:
             if self._seconds_to_wait <= 0:
-                raise UnavailableError(
-                    "Other processes are about to log in, but none has finished: try again.",
-                    conn_id=self.settings.conn_id,
-                    method=self.settings.method,
-                )
+                raise UnavailableError("Other processes are about to log in, but none has finished: try again.")
             self._seconds_to_wait -= _sleep(poll)
             poll = min(poll * POLL_FACTOR, MAX_POLL)
             is_claimed = self._is_claimed()
@@ -252,31 +248,30 @@ class SharedLogin(NotForXCom):
         # The proxy of the environment may be that of this host.
         if not seconds or (isinstance(error, SettingsError) and self.settings.proxy is None):
             return
-        with suppress(NotSharedError):
-            try:
-                last = self._read_result()
-            except NotSharedError:
-                last = {}
-            earlier = last.get("error") or {"hosts": [], "type": None}
-            if earlier["type"] == RejectedError.__name__ and not is_rejection:
-                # It holds longer. A cleared task, or another host, has just tried again in vain.
-                return
-            hosts = []
-            # A rejection that holds for all hosts stays one.
-            is_for_all = earlier["type"] == RejectedError.__name__ and not earlier["hosts"]
-            is_of_host = isinstance(error, RejectedError) and not error.code and error.status not in {None, 400, 401}
-            if is_of_host and not is_for_all:
-                hosts = sorted({*earlier["hosts"], socket.gethostname()})
-            stored = {
-                "type": type(error).__name__,
-                "message": str(error.args[0]),
-                "attributes": {name: value for name, value in vars(error).items() if name in ("status", "code")},
-                "seconds": seconds,
-                "hosts": hosts,
-                "is_cleared": self.is_cleared,
-            }
-            # The last credential stays: others may still use it.
-            self._write_result(last.get("credential"), stored)
+        try:
+            last = self._read_result()
+        except NotSharedError:
+            last = {}
+        earlier = last.get("error") or {"hosts": [], "type": None}
+        if earlier["type"] == RejectedError.__name__ and not is_rejection:
+            # It holds longer. A cleared task, or another host, has just tried again in vain.
+            return
+        hosts = []
+        # A rejection that holds for all hosts stays one.
+        is_for_all = earlier["type"] == RejectedError.__name__ and not earlier["hosts"]
+        is_of_host = isinstance(error, RejectedError) and not error.code and error.status not in {None, 400, 401}
+        if is_of_host and not is_for_all:
+            hosts = sorted({*earlier["hosts"], socket.gethostname()})
+        stored = {
+            "type": type(error).__name__,
+            "message": str(error.args[0]),
+            "attributes": {name: value for name, value in vars(error).items() if name in ("status", "code")},
+            "seconds": seconds,
+            "hosts": hosts,
+            "is_cleared": self.is_cleared,
+        }
+        # The last credential stays: others may still use it.
+        self._write_result(last.get("credential"), stored)
 
     def _write_result(self, credential: dict[str, Any] | None, error: dict[str, Any] | None) -> None:
         public = {}

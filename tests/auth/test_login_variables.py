@@ -293,12 +293,12 @@ def marked_settings():
     )
 
 
-def publish(settings, value="made-up-token", error=None):
+def publish(settings, value="made-up-token", error=None, *, expires=True):
     """Share a login, or a failure beside the last credential, as the processes do."""
     now = datetime.fromtimestamp(1e9, tz=timezone.utc)
     response = TokenResponse(access_token=value)
     result = AuthenticationResult(
-        settings=settings, response=response, requested_at=now, expires_at=now, lifetime=3600.0
+        settings=settings, response=response, requested_at=now, expires_at=now if expires else None, lifetime=3600.0
     )
 
     def send_login(_):
@@ -311,13 +311,18 @@ def publish(settings, value="made-up-token", error=None):
 
 
 def test_the_readable_variable_says_who_logged_in_and_what_failed(store, clock):
+    publish(OLD, expires=False)
+    assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "rows"}
     publish(OLD)
     assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "expires_at", "rows"}
     assert {*login_variables.describe_login(OLD)} == {"by", "at", "expires_at", "variable"}
     publish(OLD, error=UnavailableError("made-up outage.", status=503))
     assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "error", "until", "rows"}
     described = login_variables.describe_login(OLD)
+    assert "\n" in store["loanauth.jwt.made-up"]
+    assert "\n" in store[described["variable"]]
     assert ({*described}, described["error"]) == ({"by", "at", "error", "until", "variable"}, "UnavailableError")
+    assert described["until"] > described["at"]
     # Other values share nothing.
     assert login_variables.describe_login(NEW) == {}
 

@@ -401,6 +401,10 @@ def test_a_valid_credential_is_used_while_the_connection_cannot_be_read(clock, c
         provider.get()
 
 
+def test_a_credential_is_valid_until_its_last_moment(clock):
+    assert [active(100 - left).is_valid() for left in (0.5, 0, -0.5)] == [True, False, False]
+
+
 def test_after_the_grace_period_the_next_refresh_is_tried(clock):
     client = StubClient(lifetime=1000)
     provider = provider_of(client)

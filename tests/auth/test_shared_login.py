@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from datetime import timedelta
 from random import Random
 
 import pytest
@@ -22,7 +23,7 @@ from airflow_provider_loanauth.auth.shared_login import (
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.service.logins import MAX_RETRY_AFTER
-from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, NEW, OLD, Process, Simulation
+from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, NEW, OLD, Process, Simulation, StoreError
 
 #: Seconds in which a process waits for one that has died.
 DEAD = 2 * OLD.timeout + 15
@@ -60,6 +61,21 @@ def test_a_process_that_comes_later_reads_once():
     simulation = Simulation([Process(), Process(start=100)]).run()
     assert (posts(simulation), simulation.values) == (1, [TOKEN] * 2)
     assert simulation.processes[1].requests == 1
+
+
+def test_what_is_taken_over_is_as_what_was_requested():
+    settings = replace(OLD, company_id="made-up-company")
+    simulation = Simulation([Process(settings=settings), Process(settings=settings, start=100)]).run()
+    issued, taken = (process.results[0] for process in simulation.processes)
+    for name in ("value", "conn_id", "method", "company_id", "issued_at", "expires_at", "lifetime", "min_401_age"):
+        assert getattr(taken, name) == getattr(issued, name), name
+    assert issued.expires_at == issued.issued_at + timedelta(seconds=LIFETIME)
+    assert (issued.company_id, issued.min_401_age) == ("made-up-company", 0)
+    assert (issued.issued_here, taken.issued_here) == (True, False)
+
+
+def test_a_login_at_the_expiry_may_be_replaced_at_once_after_a_401():
+    assert Simulation([Process(needs="expired")]).run().processes[0].results[0].min_401_age == 0
 
 
 def test_each_expiry_needs_one_login():
@@ -179,14 +195,17 @@ def test_an_error_is_shared_and_ends(outcome, error, holds):
     first, second = (process.results[0] for process in processes[:2])
     assert simulation.values == [error, error, error, TOKEN]
     assert posts(simulation) == 2
+    assert str(first).startswith("made-up ")
     assert "Nothing was sent" not in str(first)
     assert re.match(r"made-up \w+\. Nothing was sent this time, because host 0 has", str(second))
-    assert (second.status, second.conn_id, second.method) == (first.status, "made-up", "jwt")
+    for one in (first, second):
+        assert (one.status, one.conn_id, one.method) == (first.status, "made-up", "jwt")
     if error is UnavailableError:
         assert holds - 5 < second.retry_after < holds
     if error is RejectedError:
         for message in (str(first), str(second)):
             assert "correct it there. If it was corrected at the service, delete the Variable 'loanauth.l" in message
+            assert ".." not in message
 
 
 @pytest.mark.parametrize("proxy", [None, Proxy(url="http://proxy.example:3128")])
@@ -203,13 +222,25 @@ def test_only_the_407_of_a_proxy_of_the_connection_is_shared(proxy):
 
 def test_403_is_tried_once_by_each_host_and_by_three_in_ten_minutes():
     hosts = ["a", "a", "b", "c", "d", "a", "d", "d"]
+    sends = [True, False, True, True, False, False, False, True]
     starts = [*range(0, 60, 10), HOSTS_SECONDS - 10, HOSTS_SECONDS + 60]
     processes = [Process(host=host, start=start) for host, start in zip(hosts, starts, strict=True)]
     simulation = Simulation(processes, outcomes=["forbidden"]).run()
     assert {*simulation.values} == {RejectedError}
-    sent = [process.host for process in processes if "Nothing was sent" not in str(process.results[0])]
-    assert sent == ["a", "b", "c", "d"]
+    assert ["Nothing was sent" not in str(process.results[0]) for process in processes] == sends
     assert MAX_HOSTS == 3
+
+
+@pytest.mark.parametrize("outcome", ["rejected", "unauthorized"])
+def test_400_and_401_hold_for_all_hosts(outcome):
+    simulation = Simulation([Process(), Process(start=10)], outcomes=[outcome]).run()
+    assert (posts(simulation), simulation.values) == (1, [RejectedError] * 2)
+
+
+def test_the_error_code_is_shared():
+    simulation = Simulation([Process(), Process(start=10)], outcomes=["coded"]).run()
+    assert [process.results[0].code for process in simulation.processes] == ["invalid_grant"] * 2
+    assert posts(simulation) == 1
 
 
 def test_the_success_of_another_host_is_shared_after_a_403():
@@ -372,11 +403,11 @@ def test_a_rejection_holds_whatever_the_clocks_say(skew):
 # --- errors of the store ---
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(5))
 def test_a_write_that_fails_is_no_error_of_the_login(number, logs):
-    simulation = Simulation([Process()], writes={number: "error"}).run()
+    simulation = Simulation([Process()], writes={number: "error"}, outcomes=["unavailable", "ok"]).run()
     assert simulation.values == [TOKEN]
-    assert posts(simulation) == 1
+    assert posts(simulation) == 2
     assert "made-up-secret" not in logs.text
 
 
@@ -387,11 +418,12 @@ def test_a_store_that_does_not_respond_is_not_used(logs):
     assert "(StoreError): each process logs in on its own" in logs.text
 
 
-def test_variables_that_cannot_be_written_are_not_used():
+def test_variables_that_cannot_be_written_are_not_used(logs):
     """Its API server responds with 500, as that of Airflow 3.0 does after a conflict."""
     simulation = Simulation([Process()], writes=dict.fromkeys(range(1000), "conflict")).run()
     assert simulation.values == [TOKEN]
     assert waits(simulation)[0] < 10
+    assert "(no Variable can be written)" in logs.text
 
 
 def test_a_rejection_holds_while_the_store_does_not_respond():
@@ -406,6 +438,21 @@ def test_a_rejection_holds_while_the_store_does_not_respond():
 
     assert {*simulation.run(work=work).values} == {RejectedError}
     assert posts(simulation) == 1
+
+
+def test_a_rejection_is_shared_although_the_last_result_cannot_be_read():
+    simulation, failed = Simulation([Process(), Process(start=20)], outcomes=["rejected"]), []
+    read = simulation.store.read
+
+    def fails_after_the_post(key):
+        if simulation.service.posts and not failed:
+            failed.append(key)
+            raise StoreError
+        return read(key)
+
+    simulation.store.read = fails_after_the_post
+    assert simulation.run().values == [RejectedError] * 2
+    assert (posts(simulation), len(failed)) == (1, 1)
 
 
 def test_a_process_that_cannot_claim_does_not_end_the_claim_of_another_one():
@@ -430,6 +477,27 @@ def test_a_result_is_written_again_after_a_conflict(conflicts, shared, logs):
 
 
 # --- logins without a claim ---
+
+
+def test_a_login_without_a_claim_returns_a_response_and_waits_between_attempts():
+    simulation = Simulation([Process()], outcomes=["unavailable", "ok"])
+    simulation.run(work=lambda process: process.results.append(simulation.authenticate(process).response.credential))
+    assert simulation.processes[0].results == [TOKEN]
+    assert simulation.time.now > 1
+
+
+def test_a_cleared_task_sends_a_login_without_a_claim_again():
+    processes = [Process(), Process(start=10), Process(start=20, cleared=True)]
+    simulation = Simulation(processes, outcomes=["rejected"])
+
+    def work(process):
+        with pytest.raises(RejectedError) as raised:
+            simulation.authenticate(process)
+        if process.start == 10:
+            assert (raised.value.conn_id, raised.value.method) == ("made-up", "jwt")
+
+    simulation.run(work=work)
+    assert posts(simulation) == 2
 
 
 @pytest.mark.parametrize(("outcome", "then"), [("ok", TOKEN), ("rejected", RejectedError)])

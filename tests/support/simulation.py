@@ -327,8 +327,16 @@ class SimulatedService:
         )
 
 
+def _coded():
+    error = RejectedError("made-up rejection.", status=403)
+    error.code = "invalid_grant"
+    return error
+
+
 ERRORS = {
+    "coded": _coded,
     "rejected": partial(RejectedError, "made-up rejection.", status=400),
+    "unauthorized": partial(RejectedError, "made-up rejection.", status=401),
     "forbidden": partial(RejectedError, "made-up rejection.", status=403),
     "response": partial(ResponseError, "made-up response.", status=200),
     "unavailable": partial(UnavailableError, "made-up outage.", status=503),
