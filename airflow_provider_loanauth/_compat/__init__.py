@@ -96,12 +96,9 @@ def allow_in_xcom(cls: type[Any]) -> None:
 
 
 class ForkSafeLock:
-    """
-    A reentrant lock that a forked child does not share with its parent: ``with lock.current: …``.
+    """A reentrant lock that a forked child does not share with its parent: ``with lock.current: …``."""
 
-    If another thread of the parent holds a lock at the fork, no thread of the child would ever release it.
-    """
-
+    # If another thread of the parent holds a lock at the fork, no thread of the child would ever release it.
     def __init__(self) -> None:
         self.recreate()
         _LOCKS.add(self)
@@ -151,13 +148,9 @@ def supervisor_lock() -> AbstractContextManager[Any]:
 
 
 async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") -> R:
-    """
-    Run a blocking function in a new daemon thread and wait for it without blocking the event loop.
-
-    The default thread pool of the event loop is not used: Airflow's triggerer shares it, and a call that hangs would
-    starve others. A secret can be masked in the thread; not every Airflow version allows that on an event loop. If the
-    coroutine is cancelled, the thread continues until the function returns, and the result is dropped.
-    """
+    """Run a blocking function in a new daemon thread, which continues if the coroutine that waits is cancelled."""
+    # Not in the thread pool of the event loop, which Airflow's triggerer shares: a call that hangs would starve others.
+    # A secret can be masked in the thread; not every Airflow version allows that on an event loop.
     result: concurrent.futures.Future[R] = concurrent.futures.Future()
     # From now on it cannot be cancelled, so that the thread can always set it.
     result.set_running_or_notify_cancel()
@@ -196,11 +189,8 @@ def _first_try(task: Any) -> int:
 
 
 def current_team() -> str | None:
-    """
-    Return what tells the teams of ``[core] multi_team`` (3.3) apart in a task: its DAG bundle. None: there is one team.
-
-    Raises an error if there are teams and the bundle is not known: keys of Variables are unique over all teams.
-    """
+    """Return what tells the teams of ``[core] multi_team`` (3.3) apart: the DAG bundle. None: there is one team."""
+    # An error if the bundle is not known, because keys of Variables are unique over all teams.
     if not conf.getboolean("core", "multi_team", fallback=False):
         return None
     return str(current_task().bundle_instance.name)

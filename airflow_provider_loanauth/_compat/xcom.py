@@ -23,13 +23,7 @@ def read_xcom(*, dag_id: str, run_id: str, task_id: str) -> list[Any]:
 
 
 def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> int:
-    """
-    Delete the return values of a task; return how many are still stored. Raises any error of Airflow.
-
-    Of a mapped task, only values with a map index below ``[core] max_map_length`` are deleted. Airflow 3.0 drops the
-    map index of a request to delete, so an empty value replaces each value there. Airflow 2.11 deletes all values of
-    the task, whatever their key is.
-    """
+    """Delete the return values of a task; return how many are still stored. Raises any error of Airflow."""
     names = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id}
     try:  # 3.0
         xcom = import_module("airflow.sdk.execution_time.xcom").XCom
@@ -43,7 +37,8 @@ def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> int:
     if stored():
         xcom.delete(key=KEY, **names)
     left = stored()
-    # Mapped instances that returned nothing leave gaps, so try each index until all values are deleted.
+    # Mapped instances that returned nothing leave gaps, so try each index until all values are deleted. Airflow 3.0
+    # drops the map index of a request to delete, so an empty value replaces each value there.
     for index in range(conf.getint("core", "max_map_length", fallback=1024)):
         if not left:
             break

@@ -35,13 +35,10 @@ MAX_CLOCK_DIFFERENCE = 60
 
 
 class Way:
-    """
-    The steps on the way to the service.
+    """The steps on the way to the service."""
 
-    One connection does lookup, TCP, proxy and TLS. It trusts every certificate, to show it, so nothing is sent to the
-    service over it. Then one request without credentials is sent as a login is; its error is the message for users.
-    """
-
+    # One connection does lookup, TCP, proxy and TLS. It trusts every certificate, to show it, so nothing is sent to the
+    # service over it. Then one request without credentials is sent as a login is; its error is the message for users.
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.service = urlsplit(settings.auth_url)

@@ -1,17 +1,8 @@
 """
 What this process knows of its logins, by settings: one lock, the last failure, and the last credential.
 
-Hook, operator, sensor and ``LoanAuth`` share it. After a Connection has changed, its settings differ, so nothing of the
-old ones is found. A forked child keeps what its parent knew.
-
-===================================  ================================================
-Error of a request                   The same credentials are not sent again
-===================================  ================================================
-``RejectedError``                    until the Connection changes
-``ResponseError``                    for ``RESPONSE_ERROR_SECONDS``
-``SettingsError``: 407 of a proxy    for ``RESPONSE_ERROR_SECONDS``
-``UnavailableError``                 until its ``Retry-After`` is over, if it has one
-===================================  ================================================
+Hook, operator, sensor and ``LoanAuth`` share it, and a forked child keeps it. After a Connection has changed, its
+settings differ, so nothing of the old ones is found. ``docs/refresh.md`` says what is remembered of a failure.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""
-Metrics through Airflow's ``Stats``, and spans through OpenTelemetry (``docs/monitoring.md``).
-
-Neither contains a secret: tags and attributes are the connection id, the method, host and port of the service, and the
-class and the HTTP status of an error. If a metric or a span cannot be recorded, the task continues.
-"""
+"""Metrics through Airflow's ``Stats``, and spans through OpenTelemetry, without secrets (``docs/monitoring.md``)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-Which exception of ``requests``, and of the libraries that it uses, becomes which exception of this package.
-
-A test checks that each class of ``requests.exceptions`` is mapped.
-"""
+"""Which exception of ``requests``, and of the libraries that it uses, becomes which exception of this package."""
 
 from __future__ import annotations
 
