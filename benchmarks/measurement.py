@@ -62,6 +62,8 @@ class Sandbox:
 
     def __enter__(self):
         for name, value in self.ready["connections"].items():
+            # Each authentication is a login, and this process does not open the database.
+            value["extra"]["share_logins"] = False
             if self.ca:
                 value["extra"]["verify"] = self.ca
             os.environ[name] = json.dumps(value)
