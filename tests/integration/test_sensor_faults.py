@@ -15,7 +15,6 @@ from tests.support.processes import start_new_process
 from tests.support.waiting import context_of_a_task, fire, stored
 
 INTERVAL = 0.06  # seconds between two probes
-# It ends between two probes: anyio may leave a socket open that was being connected at the moment.
 SHORT_WAIT = 3.5 * INTERVAL
 
 
