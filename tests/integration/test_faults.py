@@ -73,11 +73,6 @@ def test_every_fault_of_the_sandbox_is_in_the_table():
     assert {row.kind for row in ROWS} == set(KINDS)
 
 
-def test_every_row_has_a_unique_id():
-    assert len({row.id for row in ROWS}) == len(ROWS)
-    assert len({row.description for row in ROWS}) == len(ROWS)
-
-
 def test_the_document_is_generated_from_the_table():
     path = ROOT / "docs" / "faults.md"
     assert path.read_text(encoding="utf-8") == document(), "run: python -m tests.support.fault_table docs/faults.md"

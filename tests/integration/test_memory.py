@@ -14,13 +14,11 @@ import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
-from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from airflow_provider_loanauth.service.logins import RESPONSE_ERROR_SECONDS
 from tests.support.pricing_fixtures import loan
-from tests.support.secret_accounts import with_wrong_password
 
 CONN_ID = "loanauth_jwt"
 
@@ -52,49 +50,31 @@ WAYS = {
     "LoanAuth for httpx": price_with_httpx,
     "get_conn": price_with_get_conn,
 }
-#: How an authentication fails → the fault, the error, and the seconds until the credentials are sent again.
-FAILURES = {
-    "wrong password": (None, {}, RejectedError, None),
-    "401": ("status", {"status": 401}, RejectedError, None),
-    "a login page": ("html-200", {}, ResponseError, RESPONSE_ERROR_SECONDS),
-    "302 to a login page": ("redirect", {"status": 302}, ResponseError, RESPONSE_ERROR_SECONDS),
-    "503, Retry-After": ("status", {"status": 503, "retry_after": 3600}, UnavailableError, 3600),
-    "429, Retry-After": ("status", {"status": 429, "retry_after": 3600}, UnavailableError, 3600),
-}
 
 
-@pytest.fixture(params=FAILURES)
-def failing(request, world, define):
-    """Let each login fail; return the error and the seconds for which it is remembered."""
-    fault, params, error, seconds = FAILURES[request.param]
-    if fault:
-        world.sandbox.set_fault(fault, where="token", **params)
-    else:
-        define(CONN_ID, with_wrong_password(world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]))
-    return error, seconds
+@pytest.fixture
+def rejecting(world):
+    """Let the service reject each login."""
+    world.sandbox.set_fault("status", where="token", status=401)
 
 
-def test_all_ways_share_one_request(world, failing):
-    error, seconds = failing
-    with pytest.raises(error):
+@pytest.mark.usefixtures("rejecting")
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_remembers_its_failure_for_the_others(way, world):
+    with pytest.raises(RejectedError):
+        WAYS[way](world)
+    with pytest.raises(RejectedError, match="Nothing was sent this time: "):
+        hook().get_credential()
+    assert world.credential_requests == 1
+
+
+@pytest.mark.usefixtures("rejecting")
+def test_each_way_obeys_a_failure_of_another(world):
+    with pytest.raises(RejectedError):
         hook().get_credential()
     for way in WAYS.values():
-        with pytest.raises(error, match="Nothing was sent this time: "):
+        with pytest.raises(RejectedError, match="Nothing was sent this time: "):
             way(world)
-    assert world.credential_requests == 1
-    if seconds is not None:
-        world.pass_time(seconds)
-        with pytest.raises(error):
-            hook().get_credential()
-        assert world.credential_requests == 2
-
-
-@pytest.mark.parametrize("first", WAYS)
-def test_each_way_remembers_its_failure(world, first):
-    world.sandbox.set_fault("status", where="token", status=401)
-    for way in (first, "get_credential"):
-        with pytest.raises(RejectedError):
-            WAYS[way](world)
     assert world.credential_requests == 1
 
 
@@ -131,26 +111,16 @@ def test_a_sensor_that_pokes_sends_nothing_until_retry_after_is_over(world, monk
     assert len(lines) == 60
 
 
-# --- the Test button ---
-
-
-def test_the_test_button_always_sends(world, failing):
-    error, _ = failing
-    for _ in range(2):
-        with pytest.raises(error):
-            hook().get_credential()
+@pytest.mark.usefixtures("rejecting")
+def test_the_test_button_always_sends_and_its_success_ends_what_is_remembered(world):
+    """After the user was unlocked, a process that runs for long, such as a notebook, goes on."""
+    with pytest.raises(RejectedError):
+        hook().get_credential()
     for _ in range(2):
         worked, message = hook().test_connection()
         assert worked is False
         assert "Nothing was sent" not in message
     assert world.credential_requests == 3
-
-
-def test_a_test_that_succeeded_ends_what_is_remembered(world):
-    """After the user was unlocked, a process that runs for long, such as a notebook, goes on."""
-    world.sandbox.set_fault("status", where="token", status=401)
-    with pytest.raises(RejectedError):
-        hook().get_credential()
     world.sandbox.clear_faults()
     with pytest.raises(RejectedError, match=r"such as a notebook, call LoanAuthHook\.test_connection\(\)"):
         hook().get_credential()

@@ -35,14 +35,13 @@ from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.service import telemetry
 from tests.support.airflow_names import AirflowTaskTimeout
-from tests.support.backends import otel_metrics, spans, stats, statsd  # noqa: F401 - fixtures
+from tests.support.backends import spans, stats, statsd  # noqa: F401 - fixtures
 from tests.support.clock import replace_waits
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.secret_accounts import (
     COMPANY,
     SECRETS,
-    SENT_SECRETS,
     secret_connections,
     with_wrong_password,
     without,
@@ -195,39 +194,6 @@ def test_a_credential_that_does_not_open_shows_nothing(marked, fernet, records):
         assert leaks(records.text + seen, [*SECRETS.values(), value]) == []
 
 
-ECHOES = {
-    "description": lambda sent: {"error": "invalid_grant", "error_description": sent},
-    "message": lambda sent: {"status": 400, "error": sent, "message": sent, "path": sent},
-    "field": lambda sent: {"access_token": sent, "token_type": sent, "secret": sent, "valid": [sent]},
-}
-
-
-@pytest.mark.parametrize("method", ["jwt", "los", "ppe"])
-@pytest.mark.parametrize(("status", "echo"), [(200, "field"), (307, "message"), (400, "description"), (503, "message")])
-def test_a_service_that_repeats_what_it_was_sent(echo, status, method, define, loopback, logs, capfd):
-    """The whole request, and each line and word of it alone, as a validation error might repeat it."""
-    define("marked", secret_connections(loopback.url)[method])
-    hook = LoanAuthHook("marked", max_attempts=1)
-    loopback.responses = [b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n"]
-    with pytest.raises(RejectedError):
-        hook.authenticate()
-    sent = loopback.requests[0].decode()
-    pieces = [sent, *sent.splitlines(), *sent.split(), *(SECRETS[name] for name in SENT_SECRETS[method])]
-    secret_pieces = [piece for piece in dict.fromkeys(pieces) if leaks(piece, SECRETS.values())]
-    assert len(secret_pieces) >= 3
-    for piece in secret_pieces:
-        body = json.dumps(ECHOES[echo](piece)).encode()
-        where = piece.encode().split(b"\r")[0].split(b"\n")[0]
-        loopback.responses = [
-            b"HTTP/1.1 %d Echo\r\nLocation: https://%s/%s\r\nX-Echo: %s\r\nContent-Length: %d\r\n"
-            b"Connection: close\r\n\r\n%s" % (status, where, where, where, len(body), body)
-        ]
-        # An echo in the field of the credential is not an error: then the service has issued it.
-        _, error, seen = observe(hook.authenticate)
-        assert error is None or leaks(seen.lower(), [secret.lower() for secret in SECRETS.values()]) == [], piece
-    assert leaks(logs.text + "".join(capfd.readouterr()) + repr(vars(hook)), SECRETS.values()) == []
-
-
 def test_error_trackers_and_tracing_record_other_requests(marked, pricing, sentry, spans):  # noqa: F811
     """A login is neither a breadcrumb nor a span of requests, and the other requests are recorded as always."""
     marked("jwt")
@@ -248,14 +214,6 @@ def test_error_trackers_and_tracing_record_other_requests(marked, pricing, sentr
     for recorded in ([one for one in breadcrumbs if one["category"] == "httplib"], of_sentry):
         assert [one["data"]["url"] for one in recorded] == [f"{pricing.url}/recorded"]
     assert [span.name for span in spans.finished if not span.name.startswith("loanauth.")] == ["GET"]
-
-
-def test_no_secret_is_in_a_metric_of_opentelemetry(marked, otel_metrics, pricing):  # noqa: F811
-    marked("jwt")
-    for action in ENTRY_POINTS.values():
-        observe(action, pricing.url)
-    assert "loanauth.logins" in otel_metrics.text
-    assert leaks(otel_metrics.text, [*SECRETS.values(), COMPANY.users[0].username]) == []
 
 
 # --- controls: the search finds what is there
