@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import logging
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -17,13 +19,13 @@ import pytest
 from airflow_provider_loanauth.check import check_connection, cli
 from airflow_provider_loanauth.check.report import TITLES
 from airflow_provider_loanauth.get_provider_info import get_provider_info
+from tests.support.airflow_scratch import conn_variable
 from tests.support.leaks import leaks
 from tests.support.paths import ROOT
 from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
 
 CONN_ID = "checked"
 STEPS = [*TITLES]
-PROGRAM = ["airflow_provider_loanauth", "check"]
 SCHEMA = json.loads((Path(airflow.__path__[0]) / "provider_info.schema.json").read_text())
 #: Whether this Airflow lets providers add commands.
 HAS_COMMANDS = "cli" in SCHEMA["properties"]
@@ -133,16 +135,16 @@ def test_the_command_of_airflow(monkeypatch):
     assert raised.value.code == 2
 
 
-def program(home, *arguments):
-    """Run a module as a program in an Airflow of its own."""
-    environment = {
+def program(home, module, *arguments, **environment):
+    """Run a module as a program in an Airflow of its own; return its exit code and its JSON document."""
+    environment |= {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
         # The directory with the tests is not in the path of a user.
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "sandbox")]),
     }
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments, CONN_ID, "--json"],
         env=os.environ | environment,
         cwd=home,
         capture_output=True,
@@ -150,32 +152,30 @@ def program(home, *arguments):
         check=False,
         timeout=300,
     )
+    assert leaks(done.stdout + done.stderr, SECRETS.values()) == []
+    document = json.loads(done.stdout)
+    assert [one["name"] for one in document["steps"]] == STEPS
+    return done.returncode, document["status"], document["method"]
+
+
+@pytest.mark.smoke
+def test_the_program_needs_no_database(connection, sandbox, tmp_path):
+    defined = dict([conn_variable(CONN_ID, connection)])
+    assert program(tmp_path, "airflow_provider_loanauth", "check", "--login", **defined) == (0, "usable", "jwt")
+    assert sandbox.counters().authentications.succeeded == 1
 
 
 @pytest.mark.processes
-def test_programs(connection, tmp_path, metadata_template):
-    """Exit codes, and standard output that is one JSON document; with and without a database."""
-    empty, with_database = tmp_path / "empty", tmp_path / "with_database"
-    for home in (empty, with_database):
-        home.mkdir()
-    shutil.copy(metadata_template, with_database)
-    (with_database / "connections.json").write_text(json.dumps({CONN_ID: connection}))
-    imported = program(with_database, "airflow", "connections", "import", "connections.json")
-    assert imported.returncode == 0, imported.stderr
-    airflow_command = ["airflow", "loanauth", "check"]
-    for home, command, options, expected in (
-        (empty, PROGRAM, ["--login"], (2, "unknown", None)),
-        # A component with access to the database reads the Connection.
-        (with_database, PROGRAM, ["--login"], (0, "usable", "jwt")),
-        *([(with_database, airflow_command, ["--method", "los"], (0, "usable", "los"))] if HAS_COMMANDS else []),
-    ):
-        done = program(home, *command, CONN_ID, "--json", *options)
-        document = json.loads(done.stdout)
-        assert (done.returncode, document["status"], document["method"]) == expected
-        assert [one["name"] for one in document["steps"]] == STEPS
-        assert leaks(done.stdout + done.stderr, SECRETS.values()) == []
-    if not HAS_COMMANDS:
-        assert "invalid choice" in program(with_database, *airflow_command, CONN_ID).stderr
+def test_a_component_with_a_database_reads_the_connection_from_it(connection, tmp_path, metadata_template):
+    shutil.copy(metadata_template, tmp_path)
+    columns = connection | {"conn_id": CONN_ID, "extra": json.dumps(connection["extra"])}
+    columns |= {"is_encrypted": 0, "is_extra_encrypted": 0}
+    with contextlib.closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
+        places = ", ".join("?" * len(columns))
+        database.execute(f"INSERT INTO connection ({', '.join(columns)}) VALUES ({places})", [*columns.values()])
+        database.commit()
+    command = ["airflow", "loanauth", "check"] if HAS_COMMANDS else ["airflow_provider_loanauth", "check"]
+    assert program(tmp_path, *command, "--method", "los") == (0, "usable", "los")
 
 
 @pytest.mark.processes
