@@ -86,13 +86,15 @@ def known_leaks(version: str) -> list[tuple[str, str, str]]:
         for place in ("database: log.", "database file: ", "REST: /eventLogs")
     ]
     leaks += [(IN_CONF, place, "conf is not masked") for place in ("database: dag_run.conf", *stored)]
-    leaks.append((PRINTED, f"logs: airflow-{version}-dags-test.log", "the command prints what tasks print"))
+    dags_test = f"logs: airflow-{version}-dags-test.log"
+    leaks.append((PRINTED, dags_test, "the command prints what tasks print"))
     if version != "3.3":
         console = f"logs: airflow-{version}-connections-add.log"
         leaks.append(("secret given to --conn-uri", console, "the command prints the URI that it has added"))
     if version in ECHOES_TASK_OUTPUT:
         leaks.append((PRINTED, output, "the scheduler repeats the output of tasks"))
     if version == "3.0":
+        leaks += [(secret, dags_test, "the command prints the values to mask") for secret in ("password", "API key")]
         leaks += [
             (secret, place, "rendered fields are not masked")
             for secret in ("price_by_template: access", PRINTED, IN_CONF)
