@@ -5,6 +5,7 @@ service whose responses a test sets and whose requests it reads. conftest.py mak
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
@@ -213,3 +214,14 @@ def in_threads(number, work):
         thread.join(600)
     assert not any(thread.is_alive() for thread in threads)
     return results
+
+
+async def ticks_during(awaitable):
+    """Return how often an event loop, if nothing blocks it, runs a task that waits for 10 ms each time."""
+    work = asyncio.ensure_future(awaitable)
+    ticks = 0
+    while not work.done():
+        await asyncio.sleep(0.01)
+        ticks += 1
+    await work
+    return ticks
