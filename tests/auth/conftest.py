@@ -12,7 +12,6 @@ import requests
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth import requests as auth_module
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
-from airflow_provider_loanauth.service.client import Client
 
 #: Each kind of client, with the Connection whose credential the fixture ``auth`` has. On a redirect, both libraries
 #: remove only ``Authorization`` themselves, and not the headers of an API secret.
@@ -74,15 +73,6 @@ def wrong_password(world, define):
         return lambda: define("loanauth_jwt", connection)
 
     return make
-
-
-@pytest.fixture
-def single_attempt(monkeypatch):
-    """One request per login while the service is unavailable, for tests that are not about retries within a login."""
-    really = Client.__init__
-    monkeypatch.setattr(
-        Client, "__init__", lambda self, *args, **kwargs: really(self, *args, **(kwargs | {"max_attempts": 1}))
-    )
 
 
 @pytest.fixture

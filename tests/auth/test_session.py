@@ -70,14 +70,14 @@ def test_a_pulled_credential_is_refreshed_with_its_own_method(world, pulled, def
     assert world.sandbox.counters().by_method["los"].succeeded == 2
 
 
-def test_pickles_of_a_session_and_of_a_response_work(world, pulled):
+def test_a_pickle_of_a_session_works_and_has_no_credential(world, pulled):
     token = pulled()
     with LoanAuthHook("loanauth_jwt").get_conn(token) as session:
-        response = price(session, world.url)
+        price(session, world.url)
         pickled = pickle.dumps(session)
     assert leaks(pickled.decode("latin-1"), [token.value]) == []
     with pickle.loads(pickled) as session:
-        assert price(session, world.url).json() == pickle.loads(pickle.dumps(response)).json()
+        assert price(session, world.url).status_code == 200
     assert world.logins == 0
 
 
@@ -165,15 +165,6 @@ def test_a_given_client_authenticates(world):
     assert world.logins == 1
 
 
-def test_a_service_that_hangs_ends_in_a_timeout(world, pulled, jwt_connection):
-    token = pulled()
-    jwt_connection({"timeout": 0.3})
-    world.sandbox.set_fault("hang", where="price")
-    # With a credential, because a login may take longer.
-    with LoanAuthHook("loanauth_jwt").get_conn(token) as session, pytest.raises(requests.Timeout):
-        price(session, world.url)
-
-
 # --- TLS ---
 
 
@@ -222,15 +213,6 @@ def test_an_unknown_certificate_authority_is_an_error(secure, tls_sandbox):
     assert tls_sandbox.counters().authentications.succeeded == 0
 
 
-def test_it_prices_with_one_tls_connection(secure, tls_sandbox):
-    url = secure()
-    with LoanAuthHook("loanauth_jwt").get_conn() as session:
-        for number in range(10):
-            assert price(session, url, number).status_code == 200
-    # One for the login, one for the loans.
-    assert tls_sandbox.counters().connections_established == 2
-
-
 # --- secrets ---
 
 
@@ -250,15 +232,6 @@ def test_other_credentials_of_a_request_are_not_sent_to_another_origin(session, 
     assert session.get(pricing.url, auth=auth).url.startswith(elsewhere.url)
     assert pricing.credentials[0].get("authorization", "").startswith("Basic ") == isinstance(auth, tuple)
     assert elsewhere.credentials == [{}]
-
-
-def test_no_repr_or_log_of_a_session_shows_a_secret(world, session, logs):
-    price(session, world.url)
-    value = session.auth._provider.get_cached().value
-    shown = [*map(repr, (session, vars(session), session.auth, vars(session.auth)))]
-    company = world.sandbox.state.accounts[0]
-    assert not leaks("\n".join([*shown, logs.text]), [value, company.users[0].password, company.client_secret])
-    assert value
 
 
 def test_it_is_a_session_of_requests_with_one_pool_of_connections_for_both_schemes():
