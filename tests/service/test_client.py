@@ -22,7 +22,7 @@ from airflow_provider_loanauth.service.expiry import read_expiry, unverified_cla
 from tests.support.backends import LOGIN, spans, stats, statsd  # noqa: F401 - fixtures
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import json_response
-from tests.support.secret_accounts import SECRETS, secret_connections
+from tests.support.secret_accounts import SECRETS, SENT_SECRETS, secret_connections
 from tests.support.wire_cases import FULL_TOKEN_BODY
 
 REQUESTED_AT = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
@@ -106,9 +106,12 @@ def test_metrics_and_span_of_a_login(expires_in, loopback, statsd, spans):  # no
     }
 
 
-@pytest.mark.parametrize(("word", "is_shown"), [("Wrong", True), ("Egress-7Zq", False)])
-def test_a_response_that_repeats_the_password_of_the_proxy_is_not_shown(word, is_shown, monkeypatch):
-    """The proxy may have written the response."""
+@pytest.mark.parametrize(
+    ("word", "is_shown"),
+    [("Wrong", True), *((SECRETS[name], False) for name in SENT_SECRETS["jwt"]), ("Egress-7Zq", False)],
+)
+def test_a_response_that_repeats_a_secret_is_not_shown(word, is_shown, monkeypatch):
+    """The proxy may have written the response, with its own password."""
     document = {"error": "invalid_grant", "error_description": f"{word} user"}
     received = protocol.WireResponse(status=400, headers={}, body=json.dumps(document).encode())
     monkeypatch.setattr(transport, "send", lambda request, **_: received)
