@@ -8,13 +8,10 @@ how to use it (``service-interface.md`` §5). ``auth/refresh_policy.py`` says wh
 
 from __future__ import annotations
 
-import copy
-import logging
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import ForkSafeLock, current_task, is_cleared_by_person
-from airflow_provider_loanauth.auth.login_variables import NotSharedError
+from airflow_provider_loanauth._compat import ForkSafeLock, is_cleared_by_person
 from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 from airflow_provider_loanauth.auth.shared_login import SharedLogin
 from airflow_provider_loanauth.credentials import ApiSecret
@@ -26,51 +23,9 @@ from airflow_provider_loanauth.service.logins import LOGINS
 from airflow_provider_loanauth.service.telemetry import Labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.credentials import AccessToken
     from airflow_provider_loanauth.service.client import AuthenticationResult
-
-#: After Variables could not be used, seconds without another attempt. Airflow retries a request to its API server for
-#: up to 90 seconds, so without the pause each login could take that long.
-NOT_SHARED_SECONDS = 60.0
-
-_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
-
-R = TypeVar("R")
-
-
-class _Sharing:
-    """Whether this process can use Variables."""
-
-    def __init__(self) -> None:
-        self.paused_until: float | None = None
-
-    def use(self, call: Callable[[SharedLogin], R], client: Client, settings: Settings, **how: Any) -> R | None:
-        """Call a method of the shared login; return None if this process must log in on its own."""
-        if not settings.share_logins:
-            return None
-        if self.paused_until is None or time.monotonic() >= self.paused_until:
-            try:
-                return call(SharedLogin(settings, lambda sleep: client.authenticate(settings, sleep=sleep), **how))
-            except NotSharedError as error:
-                self._pause(error)
-        # What another process was told holds until it is read that it does not.
-        known, _ = LOGINS.of(settings).shared_error
-        if isinstance(known, RejectedError):
-            raise copy.copy(known)
-        return None
-
-    def _pause(self, error: NotSharedError) -> None:
-        if self.paused_until is None:
-            # Outside of a task, nothing is wrong.
-            level = logging.INFO if current_task() is None else logging.WARNING
-            _log.log(level, "Logins cannot be shared with other tasks (%s): each process logs in on its own.", error)
-        self.paused_until = time.monotonic() + NOT_SHARED_SECONDS
-
-
-SHARING = _Sharing()
 
 
 def get_credential(client: Client, settings: Settings, *, reuse: bool) -> ActiveCredential:
@@ -84,13 +39,12 @@ def get_credential(client: Client, settings: Settings, *, reuse: bool) -> Active
     with LOGINS.one_at_a_time(settings) as failure:
         if failure is not None:
             raise failure
-        return _log_in(client, settings, accepts=accepts, is_cleared=is_cleared_by_person())
+        return SharedLogin(client, settings, accepts, is_cleared=is_cleared_by_person()).get()
 
 
 def authenticate(client: Client, settings: Settings) -> AuthenticationResult:
     """Send one login, unless the service rejected it before; the other processes hear the result."""
-    shared = SHARING.use(SharedLogin.send_without_claim, client, settings, is_cleared=is_cleared_by_person())
-    return shared or client.authenticate(settings)
+    return SharedLogin(client, settings, is_cleared=is_cleared_by_person()).authenticate()
 
 
 def get_or_refresh(
@@ -133,13 +87,14 @@ def get_or_refresh(
 
 def _refresh(client: Client, settings: Settings, *, old: ActiveCredential | None, **how: Any) -> ActiveCredential:
     """Return another credential than the old one, for requests; record it in metrics and spans."""
+    login = SharedLogin(client, settings, old=old, **how)
     if old is None:
         # The first credential of a LoanAuth from a Connection replaces none.
-        credential = _log_in(client, settings, **how)
+        credential = login.get()
     else:
         labels = Labels(settings.conn_id, settings.method)
         with telemetry.refresh(labels):
-            credential = _log_in(client, settings, old=old, **how)
+            credential = login.get()
         if credential is old:
             return old
         telemetry.count_refresh(labels, shared=not credential.issued_here)
@@ -148,14 +103,6 @@ def _refresh(client: Client, settings: Settings, *, old: ActiveCredential | None
     # A request will reveal it. An authenticating task only seals its credential.
     mask([credential.value])
     return credential
-
-
-def _log_in(
-    client: Client, settings: Settings, *, old: ActiveCredential | None = None, is_rejected: bool = False, **how: Any
-) -> ActiveCredential:
-    """Return the credential of the shared login, or of one of this process alone."""
-    shared = SHARING.use(SharedLogin.get, client, settings, old=old, is_rejected=is_rejected, **how)
-    return shared or ActiveCredential.issued(client.authenticate(settings), old if is_rejected else None)
 
 
 class CredentialProvider:

@@ -17,9 +17,10 @@ import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_loanauth import exceptions
+from airflow_provider_loanauth._compat import current_task
 from airflow_provider_loanauth.auth.login_variables import DAY, LoginVariables, NotSharedError, as_utc
 from airflow_provider_loanauth.auth.refresh_policy import GRACE_PERIOD, ActiveCredential
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.service.client import AuthenticationResult
+    from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 
 #: Seconds after the end of the longest request (twice the timeout) until a process that has claimed is considered dead.
 CLAIM_MARGIN = 8.0
@@ -52,18 +53,23 @@ ERROR_SECONDS = 5.0
 MAX_HOSTS, HOSTS_SECONDS = 3, 600.0
 #: Seconds for which a cleared task obeys a rejection that another cleared task has met.
 CLEARED_SECONDS = 300.0
+#: After Variables could not be used, seconds without another attempt. Airflow retries a request to its API server for
+#: up to 90 seconds, so without the pause each login could take that long.
+NOT_SHARED_SECONDS = 60.0
 
 # A child of Airflow's logger, so that its lines reach the log of the task.
 _log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
 
+R = TypeVar("R")
+
+
 @dataclass(eq=False)
 class SharedLogin(NotForXCom):
-    """The login of one set of settings, shared with other processes. If they cannot share, it raises NotSharedError."""
+    """The login of one set of settings, shared with other processes; or of this process alone, if it cannot share."""
 
+    client: Client
     settings: Settings
-    #: Sends the login; its argument waits before the next attempt.
-    send_login: Callable[[Callable[[float], None]], AuthenticationResult]
     #: Whether a credential of another process will do.
     accepts: Callable[[ActiveCredential], bool] = lambda _: False
     #: What this process has, and whether it got a 401. If not, it is used while another process logs in.
@@ -73,7 +79,6 @@ class SharedLogin(NotForXCom):
     is_cleared: bool = False
 
     def __post_init__(self) -> None:
-        self._variables = LoginVariables(self.settings)
         self._known = LOGINS.of(self.settings)
         # Longer than any login takes. The time of reading does not count: Airflow limits it.
         self._seconds_to_wait = MAX_SECONDS + 2 * self.settings.timeout + CLAIM_MARGIN
@@ -83,12 +88,40 @@ class SharedLogin(NotForXCom):
         """
         Return a credential: one of another process, or a new one; or the old one, while another process logs in, or if
         it was rejected and may not be replaced yet.
-
-        Raises NotSharedError if nothing was sent, and any error of ``send_login``, in this process or another one.
         """
-        known, until = self._known.shared_error
-        if known is not None and time.monotonic() < until:
-            raise copy.copy(known)
+        return self._if_shared(self._take_over_or_log_in) or self._issued(self.client.authenticate(self.settings))
+
+    def authenticate(self) -> AuthenticationResult:
+        """Send a login, unless the error of another process holds, and tell the others the result."""
+        return self._if_shared(self._log_in_without_claim) or self.client.authenticate(self.settings)
+
+    def _if_shared(self, call: Callable[[], R]) -> R | None:
+        """Call a function that uses Variables; return None if this process must log in on its own."""
+        if not self.settings.share_logins:
+            return None
+        error, until = self._known.shared_error
+        if error is not None and time.monotonic() < until:
+            raise copy.copy(error)
+        if time.monotonic() >= self._known.not_shared_until:
+            try:
+                self._variables = LoginVariables(self.settings)
+                return call()
+            except NotSharedError as reason:
+                self._pause(reason)
+        # What another process was told holds until it is read that it does not.
+        error, _ = self._known.shared_error
+        if isinstance(error, RejectedError):
+            raise copy.copy(error)
+        return None
+
+    def _pause(self, reason: NotSharedError) -> None:
+        if self._known.not_shared_until == -math.inf:
+            # Outside of a task, nothing is wrong.
+            level = logging.INFO if current_task() is None else logging.WARNING
+            _log.log(level, "Logins cannot be shared with other tasks (%s): each process logs in on its own.", reason)
+        self._known.not_shared_until = time.monotonic() + NOT_SHARED_SECONDS
+
+    def _take_over_or_log_in(self) -> ActiveCredential:
         while True:
             began = time.monotonic()
             result = self._read_result()
@@ -101,10 +134,9 @@ class SharedLogin(NotForXCom):
                 return self.old
             self._wait_for_claim()
 
-    def send_without_claim(self) -> AuthenticationResult:
-        """Send a login, unless the error of another process holds, and tell the others the result."""
+    def _log_in_without_claim(self) -> AuthenticationResult:
         self._raise_shared_error(self._read_result())
-        return self._log_in(time.sleep)[0]
+        return self._log_in(time.sleep)
 
     # --- what is known
 
@@ -207,7 +239,7 @@ class SharedLogin(NotForXCom):
                 time.sleep(max(delay, CLAIM_DELAY_FACTOR * (time.monotonic() - wrote_at)))
                 is_mine = self._variables.read("claim").get("id") == claim
             if is_mine and self._read_result().get("id") == before.get("id"):
-                return self._log_in(self._wait_with_claim)[1]
+                return self._issued(self._log_in(self._wait_with_claim))
             return None
         finally:
             # Also if the task is interrupted. The others need not wait until the claim is old.
@@ -226,18 +258,20 @@ class SharedLogin(NotForXCom):
             self._write_claim(seconds)
         time.sleep(seconds)
 
-    def _log_in(self, sleep: Callable[[float], None]) -> tuple[AuthenticationResult, ActiveCredential]:
+    def _log_in(self, sleep: Callable[[float], None]) -> AuthenticationResult:
         """Send the login, and tell the other processes the result, whatever it is."""
         try:
-            result = self.send_login(sleep)
+            result = self.client.authenticate(self.settings, sleep=sleep)
         except LoanAuthError as error:
             self._share_error(error)
             if isinstance(error, RejectedError):
                 error.args = (f"{str(error.args[0]).removesuffix('.')}. {self._advice}",)
             raise
-        credential = ActiveCredential.issued(result, self.old if self.is_rejected else None)
-        self._write_result(credential.as_stored(), None)
-        return result, credential
+        self._write_result(self._issued(result).as_stored(), None)
+        return result
+
+    def _issued(self, result: AuthenticationResult) -> ActiveCredential:
+        return ActiveCredential.issued(result, self.old if self.is_rejected else None)
 
     def _share_error(self, error: LoanAuthError) -> None:
         """Tell the other processes that a login failed, if they must not send the same values for some time."""
@@ -248,20 +282,18 @@ class SharedLogin(NotForXCom):
         # The proxy of the environment may be that of this host.
         if not seconds or (isinstance(error, SettingsError) and self.settings.proxy is None):
             return
-        try:
+        last: dict[str, Any] = {}
+        with suppress(NotSharedError):
             last = self._read_result()
-        except NotSharedError:
-            last = {}
-        earlier = last.get("error") or {"hosts": [], "type": None}
-        if earlier["type"] == RejectedError.__name__ and not is_rejection:
-            # It holds longer. A cleared task, or another host, has just tried again in vain.
-            return
-        hosts = []
-        # A rejection that holds for all hosts stays one.
-        is_for_all = earlier["type"] == RejectedError.__name__ and not earlier["hosts"]
-        is_of_host = isinstance(error, RejectedError) and not error.code and error.status not in {None, 400, 401}
-        if is_of_host and not is_for_all:
-            hosts = sorted({*earlier["hosts"], socket.gethostname()})
+        names_credentials = not isinstance(error, RejectedError) or error.code or error.status in {None, 400, 401}
+        hosts = [] if names_credentials else [socket.gethostname()]
+        earlier = last.get("error")
+        if earlier and earlier["type"] == RejectedError.__name__:
+            if not is_rejection:
+                # The earlier one holds longer. A cleared task, or another host, has just tried again in vain.
+                return
+            # A rejection that holds for all hosts stays one.
+            hosts = sorted({*hosts, *earlier["hosts"]}) if hosts and earlier["hosts"] else []
         stored = {
             "type": type(error).__name__,
             "message": str(error.args[0]),

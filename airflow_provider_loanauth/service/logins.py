@@ -51,9 +51,10 @@ class LoginState:
     #: The last credential that this process requested or took over (``auth/credential_source.py``).
     credential: Any = None
     #: The claim of another process and when this one first saw it; the error of another process and until when it is
-    #: not read again (``auth/shared_login.py``).
+    #: not read again; until when Variables are not used, because they could not be (``auth/shared_login.py``).
     claim_seen: tuple[str, float] = ("", -math.inf)
     shared_error: tuple[LoanAuthError | None, float] = (None, -math.inf)
+    not_shared_until: float = -math.inf
 
     def repeated(self) -> LoanAuthError:
         """Return a copy of the failure, whose message says that nothing was sent this time, and why."""

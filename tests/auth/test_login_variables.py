@@ -301,13 +301,13 @@ def publish(settings, value="made-up-token", error=None, *, expires=True):
         settings=settings, response=response, requested_at=now, expires_at=now if expires else None, lifetime=3600.0
     )
 
-    def send_login(_):
+    def authenticate(settings, *, sleep):
         if error is not None:
             raise error
         return result
 
     with suppress(LoanAuthError):
-        SharedLogin(settings, send_login).send_without_claim()
+        SharedLogin(SimpleNamespace(authenticate=authenticate), settings).authenticate()
 
 
 def test_the_readable_variable_says_who_logged_in_and_what_failed(store, clock):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from airflow_provider_loanauth.auth.credential_source import SHARING
 from airflow_provider_loanauth.service.logins import LOGINS
 
 
 def start_new_process():
     """Continue as a new process: with no credential and no remembered failure."""
     LOGINS.__init__()
-    SHARING.__init__()

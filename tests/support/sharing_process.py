@@ -10,6 +10,7 @@ import sqlite3
 import time
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 
 from airflow_provider_loanauth._compat.variables import VariableConflictError
 from airflow_provider_loanauth.auth import login_variables, shared_login
@@ -81,7 +82,7 @@ def run(path, fault, is_new, start, results):
     for name in ("read", "write", "delete"):
         setattr(login_variables, f"{name}_variable", getattr(store, name))
 
-    def authenticate(_):
+    def authenticate(settings, *, sleep):
         before = store.count_post(settings)
         if fault == "killed" and before == 0:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -99,6 +100,7 @@ def run(path, fault, is_new, start, results):
 
     start.wait(300)
     try:
-        results.put(str(SharedLogin(settings, authenticate, accepts=ActiveCredential.can_be_taken_over).get().value))
+        login = SharedLogin(SimpleNamespace(authenticate=authenticate), settings, ActiveCredential.can_be_taken_over)
+        results.put(str(login.get().value))
     except LoanAuthError as error:
         results.put(type(error).__name__)

@@ -103,7 +103,6 @@ class Process:
     def __post_init__(self):
         self.turn = threading.Semaphore(0)
         self.logins = logins.Logins()
-        self.sharing = credential_source._Sharing()
 
     @property
     def died(self):
@@ -180,13 +179,13 @@ class Scheduler:
 
 
 class OfCurrent:
-    """What the process that is running knows: its ``logins`` or ``sharing``."""
+    """The ``logins`` of the process that is running."""
 
-    def __init__(self, time, what):
-        self._time, self._what = time, what
+    def __init__(self, time):
+        self._time = time
 
     def __getattr__(self, name):
-        return getattr(getattr(self._time.current, self._what), name)
+        return getattr(self._time.current.logins, name)
 
 
 class StoreError(Exception):
@@ -387,8 +386,7 @@ class Simulation:
                 patch.setattr(module, "socket", host)
             patch.setattr(shared_login, "random", self.random)
             for module in (credential_source, shared_login):
-                patch.setattr(module, "LOGINS", OfCurrent(self.time, "logins"))
-            patch.setattr(credential_source, "SHARING", OfCurrent(self.time, "sharing"))
+                patch.setattr(module, "LOGINS", OfCurrent(self.time))
             patch.setattr(credential_source, "is_cleared_by_person", lambda: self.time.current.cleared)
             patch.setattr(credential_source, "telemetry", NO_TELEMETRY)
             for name in ("read", "write", "delete"):
