@@ -90,7 +90,7 @@ def test_a_process_that_forks_in_a_with_statement_releases_the_lock_it_acquired(
     lock = ForkSafeLock()
     with lock.current:
         before = lock.current
-        _compat._recreate_locks()
+        _compat._after_fork()
         assert lock.current is not before
     # Both can be acquired again, also by another thread.
     assert before.acquire(blocking=False)

@@ -1,4 +1,5 @@
-# mypy: implicit-reexport
+# ruff: noqa: F401 - other modules import Airflow's names from here
+# mypy: implicit-reexport, disable-error-code="assignment, attr-defined, import-not-found, no-redef"
 """
 Differences between Airflow 2.11 and 3.3: names that moved, and the channel to the supervisor. Also threads and forks.
 
@@ -20,20 +21,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from datetime import datetime
-
-    from airflow.sdk import (
-        BaseHook,
-        BaseOperator,
-        BaseSensorOperator,
-        Context,
-        PokeReturnValue,
-        conf,
-        get_current_context,
-    )
+try:  # 3.2
+    from airflow.sdk import conf
     from airflow.sdk.crypto import get_fernet
     from airflow.sdk.exceptions import (
         AirflowException,
@@ -43,7 +32,36 @@ if TYPE_CHECKING:
         AirflowSensorTimeout,
         AirflowSkipException,
     )
+except ImportError:
+    from airflow.configuration import conf
+    from airflow.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowRescheduleException,
+        AirflowSensorTimeout,
+        AirflowSkipException,
+    )
+    from airflow.models.crypto import get_fernet
+try:  # 3.1
+    from airflow.sdk import BaseHook
+except ImportError:
+    from airflow.hooks.base import BaseHook
+try:  # 3.0
+    from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue, get_current_context
     from airflow.sdk.log import mask_secret
+except ImportError:
+    from airflow.models import BaseOperator
+    from airflow.operators.python import get_current_context
+    from airflow.sensors.base import BaseSensorOperator, PokeReturnValue
+    from airflow.utils.log.secrets_masker import mask_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+
+    from airflow.sdk import Context
 
 R = TypeVar("R")
 
@@ -55,28 +73,6 @@ def _newest(name: str, *modules: str) -> Any:
             return getattr(import_module(module), name)
     raise ImportError(name)
 
-
-if not TYPE_CHECKING:
-    BaseOperator = _newest("BaseOperator", "airflow.sdk", "airflow.models")
-    BaseSensorOperator = _newest("BaseSensorOperator", "airflow.sdk", "airflow.sensors.base")
-    PokeReturnValue = _newest("PokeReturnValue", "airflow.sdk", "airflow.sensors.base")
-    get_current_context = _newest("get_current_context", "airflow.sdk", "airflow.operators.python")
-    BaseHook = _newest("BaseHook", "airflow.sdk", "airflow.hooks.base")
-    conf = _newest("conf", "airflow.sdk", "airflow.configuration")
-    get_fernet = _newest("get_fernet", "airflow.sdk.crypto", "airflow.models.crypto")
-    mask_secret = _newest(
-        "mask_secret",
-        "airflow.sdk.log",
-        "airflow.sdk.execution_time.secrets_masker",
-        "airflow.utils.log.secrets_masker",
-    )
-    _EXCEPTIONS = ("airflow.sdk.exceptions", "airflow.exceptions")
-    AirflowException = _newest("AirflowException", *_EXCEPTIONS)
-    AirflowFailException = _newest("AirflowFailException", *_EXCEPTIONS)
-    AirflowNotFoundException = _newest("AirflowNotFoundException", *_EXCEPTIONS)
-    AirflowRescheduleException = _newest("AirflowRescheduleException", *_EXCEPTIONS)
-    AirflowSensorTimeout = _newest("AirflowSensorTimeout", *_EXCEPTIONS)
-    AirflowSkipException = _newest("AirflowSkipException", *_EXCEPTIONS)
 
 #: What Airflow stores for a task whose trigger failed, and one of these errors if it did not fire in time: on 3.0 and
 #: later, and on 2.11. A task that timed out on 2.11 may be resumed after an upgrade.
@@ -111,13 +107,6 @@ class ForkSafeLock:
 _LOCKS: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
 
 
-def _recreate_locks() -> None:
-    for lock in [*_LOCKS]:
-        lock.recreate()
-
-
-os.register_at_fork(after_in_child=_recreate_locks)
-
 _SUPERVISOR_LOCK = ForkSafeLock()
 #: The channel to the supervisor that a process shares with the task that it was forked from; None: there is none.
 _inherited_channel: Any = None
@@ -128,12 +117,14 @@ def get_supervisor_channel() -> Any:
     return getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
 
 
-def _remember_inherited_channel() -> None:
+def _after_fork() -> None:
     global _inherited_channel  # noqa: PLW0603 - one fact of this process
     _inherited_channel = get_supervisor_channel()
+    for lock in [*_LOCKS]:
+        lock.recreate()
 
 
-os.register_at_fork(after_in_child=_remember_inherited_channel)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def has_inherited_channel() -> bool:
