@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 RESPONSE_ERROR_SECONDS = 60.0
 #: Longest ``Retry-After`` that is obeyed, in seconds. A service may send any number.
 MAX_RETRY_AFTER = 3600.0
-#: Settings that a process remembers; the ones that it has not used for longest are forgotten first.
-MAX_LOGINS = 300
 
 
 @dataclass(eq=False)
@@ -87,17 +84,13 @@ class Logins:
     """The states of a process, by settings."""
 
     def __init__(self) -> None:
-        self._states: OrderedDict[Settings, LoginState] = OrderedDict()
+        self._states: dict[Settings, LoginState] = {}
         self._lock = ForkSafeLock()
 
     def of(self, settings: Settings) -> LoginState:
         """Return the state of these settings."""
         with self._lock.current:
-            state = self._states.setdefault(settings, LoginState())
-            self._states.move_to_end(settings)
-            while len(self._states) > MAX_LOGINS:
-                self._states.popitem(last=False)
-        return state
+            return self._states.setdefault(settings, LoginState())
 
     @contextmanager
     def one_at_a_time(self, settings: Settings) -> Iterator[LoanAuthError | None]:
