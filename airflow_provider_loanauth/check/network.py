@@ -195,12 +195,10 @@ class Way:
     def _request(self) -> WireResponse | LoanAuthError:
         settings = self.settings
         request = WireRequest(
-            http_method="GET",
             url=settings.auth_url,
             target=f"GET {settings.auth_url}",
             headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
             response_model=TokenResponse,
-            secrets=settings.secrets,
         )
         with warnings.catch_warnings():
             # urllib3 warns if a certificate is not verified. The report says so.

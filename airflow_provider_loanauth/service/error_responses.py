@@ -70,7 +70,7 @@ def raise_for_status(
     retry_after: float | None = None,
     secrets: Iterable[str] = (),
 ) -> None:
-    """Raise the exception for a status and the parsed body, or None; do nothing for 2xx without an error code."""
+    """Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code."""
     code = _code_of(document)
     if 200 <= status < 300 and code is None:  # noqa: PLR2004 - RFC 9110 §15.3
         return
@@ -82,23 +82,20 @@ def raise_for_status(
         # A rejection other than 400 names its cause by its status.
         if code is not None and (status == HTTPStatus.BAD_REQUEST or not is_rejection):
             cause = CAUSES_BY_CODE[code]
-        rejected = RejectedError(f"{responded} {cause}", status=status)
+        rejected = RejectedError(f"{responded} {cause}")
         rejected.code = code
         raise rejected
     if is_unavailable(status):
-        cause = _CAUSES_BY_STATUS.get(status, _SERVER_ERROR)
-        raise UnavailableError(f"{responded} {cause}", status=status, retry_after=retry_after)
+        raise UnavailableError(f"{responded} {_CAUSES_BY_STATUS.get(status, _SERVER_ERROR)}", retry_after=retry_after)
     if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110 §15.4
         target = f" to {_host_of(location, secrets)}" if location else ""
         raise ResponseError(
             f"The service responded with {status}, a redirect{target}. It was not followed, because that could send "
             "the credentials to a different server: check Auth URL in the Connection. If it leads to a login page, "
-            "also check Username and Password.",
-            status=status,
+            "also check Username and Password."
         )
     raise ResponseError(
-        f"The service responded with {status}, which is not a valid final status: check Auth URL in the Connection.",
-        status=status,
+        f"The service responded with {status}, which is not a valid final status: check Auth URL in the Connection."
     )
 
 

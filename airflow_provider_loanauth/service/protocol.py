@@ -37,7 +37,6 @@ _ERROR_CODE = re.compile(rf'"error"\s*:\s*"({"|".join(CAUSES_BY_CODE)})"'.encode
 class WireRequest(NotForXCom):
     """A request. It contains secrets, so its ``repr`` shows redacted parts only."""
 
-    http_method: str
     url: str
     #: Method and URL without API key and user id, for messages.
     target: str
@@ -76,7 +75,6 @@ def build_request(auth_url: str, login: Login) -> WireRequest:
         headers = {"apiKey": login.api_key, "userId": login.user_id} if login.in_headers else {}
         path = f"{quote(login.api_key, safe='')}/{quote(login.user_id, safe='')}"
         return WireRequest(
-            http_method="GET",
             url=SecretStr(f"{auth_url}/encodeAES128/{path}"),
             target=f"GET {auth_url}/encodeAES128/***/***",
             headers=_COMMON_HEADERS | headers,
@@ -85,7 +83,6 @@ def build_request(auth_url: str, login: Login) -> WireRequest:
         )
     # Authen JWT and Authen LOS differ only in their client credentials.
     return WireRequest(
-        http_method="POST",
         url=f"{auth_url}/oauth/token",
         target=f"POST {auth_url}/oauth/token",
         headers=_COMMON_HEADERS | {"Origin": login.origin},

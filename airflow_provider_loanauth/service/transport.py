@@ -168,7 +168,7 @@ def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Pro
         basic = request.basic and HTTPBasicAuth(*(part.encode() for part in request.basic))
         try:
             response = session.request(
-                request.http_method,
+                "POST" if request.form else "GET",
                 request.url,
                 headers=dict(request.headers),
                 # None means no file name, because these are text parts of a multipart form.
