@@ -17,7 +17,7 @@ The exceptions of this provider. The class shows where the fault is, and whether
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowFailException
 
@@ -71,21 +71,15 @@ class UnavailableError(LoanAuthError):
     """
     The service could not be reached, or is temporarily unable to respond. The same request may succeed later.
 
+    Other parameters are those of :class:`LoanAuthError`.
+
     :param retry_after: seconds to wait, from the ``Retry-After`` header (RFC 9110 §10.2.3); None if there was none
     """
 
     retryable = True
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        retry_after: float | None = None,
-        conn_id: str | None = None,
-        method: str | None = None,
-    ) -> None:
-        super().__init__(message, status=status, conn_id=conn_id, method=method)
+    def __init__(self, message: str, *, retry_after: float | None = None, **where: Any) -> None:
+        super().__init__(message, **where)
         self.retry_after = retry_after
 
 
