@@ -18,8 +18,6 @@ USER_AGENT = f"{PACKAGE_NAME}/{__version__}"
 CONN_TYPE = "loanauth"
 DEFAULT_CONN_ID = "loanauth_default"
 HOOK_NAME = "Loan Pricing Authentication"
-CLI_MODULE = "airflow_provider_loanauth.check.cli"
-HOOK_CLASS = "airflow_provider_loanauth.hooks.loanauth.LoanAuthHook"
 
 #: Names of the authentication methods in the interface (``service-interface.md`` §1), by parameter value.
 METHOD_NAMES = {"jwt": "Authen JWT", "los": "Authen LOS", "ppe": "PPE API secret"}
@@ -127,11 +125,11 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [{**integration, "tags": ["service"]}],
         **{kind: [{**integration, "python-modules": [f"airflow_provider_loanauth.{kind}.loanauth"]}] for kind in kinds},
         # Airflow before 3.2 ignores it.
-        "cli": [f"{CLI_MODULE}.get_cli_commands"],
+        "cli": ["airflow_provider_loanauth.check.cli.get_cli_commands"],
         "connection-types": [
             {
                 "connection-type": CONN_TYPE,
-                "hook-class-name": HOOK_CLASS,
+                "hook-class-name": "airflow_provider_loanauth.hooks.loanauth.LoanAuthHook",
                 "hook-name": HOOK_NAME,
                 "ui-field-behaviour": UI_FIELD_BEHAVIOUR,
                 "conn-fields": CONN_FIELDS,

@@ -1,7 +1,4 @@
-"""
-The connection form for Airflow 2.11 to 3.1, which gets it from the hook, made from ``get_provider_info.py``. Later
-versions of Airflow read that declaration themselves.
-"""
+"""The form for Airflow 2.11 to 3.1, made from ``get_provider_info.py``, which later versions read themselves."""
 
 from __future__ import annotations
 
@@ -37,11 +34,6 @@ def form_widgets(conn_fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
                 options["filters"] = [_keep_if_empty]
         widgets[name] = field(declared["label"], **options)
     return widgets
-
-
-def form_behaviour(ui_field_behaviour: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``ui-field-behaviour`` of the provider's metadata with the key names that hooks use."""
-    return {key.replace("-", "_"): value for key, value in ui_field_behaviour.items()}
 
 
 def _keep_if_empty(value: str | None) -> str:

@@ -12,7 +12,7 @@ from airflow_provider_loanauth.auth import credential_source  # noqa: TID253 - D
 from airflow_provider_loanauth.auth.base import check_credential
 from airflow_provider_loanauth.auth.login_variables import end_rejection
 from airflow_provider_loanauth.auth.requests import LoanAuth
-from airflow_provider_loanauth.connection.form_widgets import form_behaviour, form_widgets
+from airflow_provider_loanauth.connection.form_widgets import form_widgets
 from airflow_provider_loanauth.connection.methods import Method
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet
 from airflow_provider_loanauth.exceptions import LoanAuthError
@@ -83,7 +83,7 @@ class LoanAuthHook(BaseHook):
     @staticmethod
     def get_ui_field_behaviour() -> dict[str, Any]:
         """Return how the standard fields of the connection form behave, for Airflow before 3.2."""
-        return form_behaviour(UI_FIELD_BEHAVIOUR)
+        return {key.replace("-", "_"): value for key, value in UI_FIELD_BEHAVIOUR.items()}
 
     @property
     def client(self) -> Client:
