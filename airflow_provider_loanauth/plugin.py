@@ -1,7 +1,4 @@
-"""
-Registers the credential classes in every Airflow process (entry point ``airflow.plugins``), so that a DAG that never
-imports this package can pull them from XCom.
-"""
+"""Registers the credential classes in every Airflow process, so that each DAG can pull them from XCom."""
 
 from __future__ import annotations
 

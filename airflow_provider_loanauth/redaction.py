@@ -84,13 +84,9 @@ def mask(secrets: Iterable[str]) -> None:
 
 
 def sanitize_exceptions(function: F) -> F:
-    """
-    Decorate a function, so that the exceptions that leave it contain no secret.
-
-    Error trackers such as Sentry show the local variables of each frame, and the texts of inner exceptions, which
-    contain URLs. Frames of callers, and an exception that a caller is handling, stay as they are. The traceback of a
-    :class:`LoanAuthError` is cut off here, and logged at DEBUG.
-    """
+    """Decorate a function, so that the exceptions that leave it contain no secret."""
+    # Error trackers such as Sentry show the local variables of each frame, and the texts of inner exceptions, which
+    # contain URLs. Frames of callers, and an exception that a caller is handling, stay as they are.
 
     @functools.wraps(function)
     def sanitized(*args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,4 @@
-"""
-A description of the response to a login, for the maintainers. It shows no value of the response, but names of the
-interface and of RFC 7519, JSON types, lengths, counts and durations.
-"""
+"""A description of the response to a login: names of the interface, JSON types and lengths, and no value."""
 
 from __future__ import annotations
 

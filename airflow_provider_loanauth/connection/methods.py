@@ -1,7 +1,4 @@
-"""
-The authentication methods of the service (``service-interface.md`` §1, §4): which fields of a Connection each one
-needs, what it sends, and what it returns. ``service/protocol.py`` builds the requests.
-"""
+"""The authentication methods (``service-interface.md`` §1, §4): which fields each one needs, sends and returns."""
 
 from __future__ import annotations
 
