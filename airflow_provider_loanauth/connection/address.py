@@ -5,13 +5,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 # Letters and digits of any script (IDNA checks them later), underscores, dots and hyphens; or an IPv6 address.
 _HOST = re.compile(r"[\w.\-]+|[0-9A-Fa-f:.]+")
-# "%" is safe, so that a path which is already percent-encoded stays as it is (RFC 3986 §3.3).
-_PATH_SAFE = "/%:@!$&'()*+,;=-._~"
-_PORTS = range(1, 65536)
 
 
 class AddressError(ValueError):
@@ -43,7 +40,7 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
             "begins with http, which would send the password unencrypted: use https (http is for loopback only).",
         ),
         (own_port not in (None, port), "contains a different port than the field Port: remove one of the two."),
-        (port is not None and port not in _PORTS, "has a port that is not between 1 and 65535: correct it."),
+        (port is not None and port not in range(1, 65536), "has a port that is not between 1 and 65535: correct it."),
         (
             path.endswith("oauth/token") or "encodeAES128" in path,
             "contains the path of an endpoint: remove it, because the provider adds it.",
@@ -52,11 +49,8 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
         if wrong:
             raise AddressError(sentence)
     authority = f"[{name}]" if ":" in name else name
-    return (
-        f"{parts.scheme}://{authority}"
-        + (f":{port}" if port is not None else "")
-        + (f"/{quote(path, safe=_PATH_SAFE)}" if path else "")
-    )
+    # HTTP libraries percent-encode the path.
+    return f"{parts.scheme}://{authority}" + ("" if port is None else f":{port}") + (f"/{path}" if path else "")
 
 
 def is_loopback(host: str) -> bool:
