@@ -26,7 +26,7 @@ class Proxy(NotForXCom):
 
     # HTTP libraries show the URL of a proxy in exceptions and logs, so it has no user and password.
     url: str
-    #: Percent-encoded user and password, with a colon between them (RFC 3986 §3.2.1).
+    #: Percent-encoded user and password, with a colon between them also if one is empty (RFC 3986 §3.2.1).
     user_information: SecretStr | None = None
 
     @classmethod
@@ -54,14 +54,17 @@ class Proxy(NotForXCom):
             if wrong:
                 raise AddressError(sentence)
         authority = f"[{name}]" if ":" in name else name
-        return cls(f"{parts.scheme}://{authority}:{port}", SecretStr(user_information) if user_information else None)
+        address = f"{parts.scheme}://{authority}:{port}"
+        if not user_information:
+            return cls(address)
+        return cls(address, SecretStr(user_information + ("" if ":" in user_information else ":")))
 
     @property
     def headers(self) -> dict[str, str]:
         """The header that authenticates to the proxy (HTTP Basic over UTF-8, RFC 7617); empty if there is no user."""
         if self.user_information is None:
             return {}
-        encoded = base64.b64encode(self._user_and_password.encode()).decode()
+        encoded = base64.b64encode(unquote(self.user_information).encode()).decode()
         return {"Proxy-Authorization": SecretStr(f"Basic {encoded}")}
 
     @property
@@ -69,14 +72,10 @@ class Proxy(NotForXCom):
         """Every value to mask in logs: the password, or the user if there is no password, alone and in a pair."""
         if self.user_information is None:
             return ()
-        # Some proxies take an API key as the user. The pair is for its Base64.
         user, _, password = self.user_information.partition(":")
-        return (self._user_and_password, *(SecretStr(text) for text in (unquote(password or user), password or user)))
-
-    @property
-    def _user_and_password(self) -> SecretStr:
-        user, _, password = (self.user_information or "").partition(":")
-        return SecretStr(f"{unquote(user)}:{unquote(password)}")
+        # Some proxies take an API key as the user. The pair is for its Base64.
+        texts = (unquote(self.user_information), unquote(password or user), password or user)
+        return tuple(SecretStr(text) for text in texts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Refuse to be pickled with a password, for example with a session."""
