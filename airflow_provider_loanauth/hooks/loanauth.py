@@ -93,7 +93,6 @@ class LoanAuthHook(BaseHook):
             self.method,
             max_attempts=self.max_attempts,
             get_connection=self.get_connection,
-            log=self.log,
             logged_warnings=self._logged_warnings,
             show_id=self._show_id,
         )

@@ -65,7 +65,6 @@ class Client:
     _: KW_ONLY
     max_attempts: int = MAX_ATTEMPTS
     get_connection: Callable[[str], Any] | None = None
-    log: Any = _log
     logged_warnings: set[str] = field(default_factory=set)
     logins: Logins = LOGINS
     #: Whether the error of an unknown connection id shows it whole; else it may be a token.
@@ -102,10 +101,10 @@ class Client:
                 partial(self._attempt, settings, on_response),
                 check=partial(self.logins.check, settings),
                 max_attempts=self.max_attempts,
-                log_retry=self.log.warning,
+                log_retry=_log.warning,
                 sleep=sleep,
             )
-        self.log.info("%s", result.summary())
+        _log.info("%s", result.summary())
         self._log_differences(result.response)
         return result
 
@@ -151,7 +150,7 @@ class Client:
 
     def _warn_once(self, warning: str) -> None:
         if warning not in self.logged_warnings:
-            self.log.warning("%s (connection id %r)", warning, self.conn_id)
+            _log.warning("%s (connection id %r)", warning, self.conn_id)
             self.logged_warnings.add(warning)
 
 

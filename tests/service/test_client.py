@@ -8,6 +8,7 @@ import logging
 from datetime import datetime, timedelta, timezone
 from itertools import count
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import jwt
 import pytest
@@ -48,13 +49,9 @@ def settings_of(method, url="https://auth.example", **extra):
 
 
 def authenticate(method, url, *, max_attempts=1, log=None, **extra):
-    client = Client(
-        "made-up",
-        max_attempts=max_attempts,
-        get_connection=lambda _: connection_of(method, url, **extra),
-        log=log or logging.getLogger("tests"),
-    )
-    return client.authenticate()
+    client = Client("made-up", max_attempts=max_attempts, get_connection=lambda _: connection_of(method, url, **extra))
+    with patch.object(client_module, "_log", log or logging.getLogger("tests")):
+        return client.authenticate()
 
 
 @pytest.fixture(autouse=True)
@@ -251,10 +248,11 @@ def test_text_that_is_not_a_json_web_token(text):
 
 def warnings_for(document, loopback, times=1):
     log = Log()
-    client = Client("made-up", get_connection=lambda _: connection_of("jwt", loopback.url), log=log)
+    client = Client("made-up", get_connection=lambda _: connection_of("jwt", loopback.url))
     loopback.responses = [json_response(json.dumps(document).encode()) for _ in range(times)]
-    for _ in range(times):
-        assert client.authenticate().response.access_token == "made-up"
+    with patch.object(client_module, "_log", log):
+        for _ in range(times):
+            assert client.authenticate().response.access_token == "made-up"
     return log.warnings
 
 
