@@ -215,8 +215,6 @@ def _proxy_of(settings: Settings) -> tuple[str | None, Mapping[str, str], str]:
     if url is None:
         return None, {}, f"{LABELS['host']} in the Connection"
     source = f"{LABELS['proxy']} in the Connection" if settings.proxy else "the proxy settings of this machine"
-    # requests adds the scheme http to a proxy of the environment that has none.
-    url = url if "://" in url else f"http://{url}"
     try:
         return Proxy.from_url(url).url, ProxyAdapter(settings.proxy).proxy_headers(url), source
     except ValueError:

@@ -150,11 +150,14 @@ class _Session(requests.Session):
         """Ignore redirects: even with ``allow_redirects=False``, requests reads the whole body of one."""
 
 
-def proxy_url(url: str, proxy: Proxy | None) -> str | None:
+def proxy_url(url: str, proxy: Proxy | None = None) -> str | None:
     """Return the URL of the proxy that a request to this URL uses, which may contain a password; or None."""
     merged = _Session(url).merge_environment_settings(url, proxies_of(proxy), None, None, None)
     found = select_proxy(url, merged["proxies"])
-    return SecretStr(found) if found else None
+    if not found:
+        return None
+    # requests adds this scheme to a proxy of the environment that has none.
+    return SecretStr(found if "://" in found else f"http://{found}")
 
 
 def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> WireResponse:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import urllib.request
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -13,9 +12,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.connection.address import is_loopback
 from airflow_provider_loanauth.get_provider_info import USER_AGENT
 from airflow_provider_loanauth.service.error_responses import is_unavailable
+from airflow_provider_loanauth.service.transport import proxy_url
 
 #: Only a login can tell: the proxy requires authentication or is not plain http, or a name is invalid.
 UNKNOWN = "unknown"
@@ -25,7 +24,7 @@ _LOOKUPS: set[tuple[str, str | None]] = set()
 
 async def why_unavailable(address: str, timeout: float, proxy: str | None = None) -> str | None:
     """Return None if an address responds, ``UNKNOWN``, or why it is unavailable: 408, 429, 5xx, or no response."""
-    proxy = _proxy(address, proxy)
+    proxy = proxy or proxy_url(address)
     if proxy is not None and not proxy.lower().startswith("http://"):
         return UNKNOWN
     try:
@@ -69,14 +68,3 @@ def _look_up(address: str, proxy: str | None) -> None:
         socket.getaddrinfo(target.hostname, target.port)
     finally:
         _LOOKUPS.discard((address, proxy))
-
-
-def _proxy(address: str, proxy: str | None) -> str | None:
-    """Return the proxy that a login uses: this one, that of the environment, or none for plain http to loopback."""
-    parts = urlsplit(address)
-    if parts.scheme == "http" and is_loopback(parts.hostname or ""):
-        return None
-    if proxy is None and not urllib.request.proxy_bypass(parts.netloc):
-        proxies = urllib.request.getproxies()
-        proxy = proxies.get(parts.scheme) or proxies.get("all")
-    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
