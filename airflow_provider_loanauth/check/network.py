@@ -20,7 +20,7 @@ from airflow_provider_loanauth.get_provider_info import LABELS
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.error_responses import is_unavailable, parse_http_date, safe_text
-from airflow_provider_loanauth.service.protocol import WireRequest
+from airflow_provider_loanauth.service.protocol import COMMON_HEADERS, WireRequest
 from airflow_provider_loanauth.service.proxy import ProxyAdapter
 from airflow_provider_loanauth.service.transport import Deadline, proxy_url, send
 
@@ -197,7 +197,7 @@ class Way:
         request = WireRequest(
             url=settings.auth_url,
             target=f"GET {settings.auth_url}",
-            headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
+            headers=COMMON_HEADERS,
             response_model=TokenResponse,
         )
         with warnings.catch_warnings():

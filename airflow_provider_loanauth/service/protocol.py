@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.connection.methods import Login
 
-_COMMON_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
+COMMON_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
 # RFC 6750 §2.1: the syntax of a bearer token.
 _B64TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 # RFC 9110 §5.5: characters that every server accepts in a header. The API secret is later sent in one.
@@ -77,7 +77,7 @@ def build_request(auth_url: str, login: Login) -> WireRequest:
         return WireRequest(
             url=SecretStr(f"{auth_url}/encodeAES128/{path}"),
             target=f"GET {auth_url}/encodeAES128/***/***",
-            headers=_COMMON_HEADERS | headers,
+            headers=COMMON_HEADERS | headers,
             response_model=ApiSecretResponse,
             secrets=login.secrets,
         )
@@ -85,7 +85,7 @@ def build_request(auth_url: str, login: Login) -> WireRequest:
     return WireRequest(
         url=f"{auth_url}/oauth/token",
         target=f"POST {auth_url}/oauth/token",
-        headers=_COMMON_HEADERS | {"Origin": login.origin},
+        headers=COMMON_HEADERS | {"Origin": login.origin},
         response_model=TokenResponse,
         form=(
             ("username", login.username),
