@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from cryptography import x509
 
 from airflow_provider_loanauth.check.report import Step
+from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS
@@ -45,7 +46,7 @@ class Way:
         self.proxy_url, self.proxy_headers, self.source = _proxy_of(settings)
         address = urlsplit(self.proxy_url or settings.auth_url)
         # None for a proxy whose address is not shown.
-        self.host, self.port = address.hostname, address.port or (80 if address.scheme == "http" else 443)
+        self.host, self.port = address.hostname, address.port or DEFAULT_PORTS.get(address.scheme)
         self.target = f"{self.host} (the {'proxy' if self.proxy_url else 'service'})"
         # An https proxy must not receive its password over a connection that trusts every certificate.
         self.can_look = self.proxy_url is None or address.scheme == "http"

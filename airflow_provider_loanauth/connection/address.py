@@ -7,6 +7,7 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
+DEFAULT_PORTS = {"http": 80, "https": 443}
 # Letters and digits of any script (IDNA checks them later), underscores, dots and hyphens; or an IPv6 address.
 _HOST = re.compile(r"[\w.\-]+|[0-9A-Fa-f:.]+")
 

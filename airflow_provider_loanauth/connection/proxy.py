@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from airflow_provider_loanauth.connection.address import AddressError
+from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, AddressError
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 # A name, or an IPv6 address, which urlsplit has checked.
 _HOST = re.compile(r"[A-Za-z0-9_.\-]+|[0-9A-Fa-f:.]+")
 
@@ -34,7 +33,7 @@ class Proxy(NotForXCom):
         """Return the proxy of a URL, ``http[s]://[user:password@]host[:port]``, without control characters."""
         try:
             parts = urlsplit(url)
-            port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+            port = parts.port or DEFAULT_PORTS.get(parts.scheme)
             user_information = parts.netloc.rpartition("@")[0]
             unquote(user_information, errors="strict")  # raises an error unless it is UTF-8
         except ValueError:
@@ -44,7 +43,7 @@ class Proxy(NotForXCom):
             ) from None
         name = parts.hostname or ""
         for wrong, sentence in (
-            (parts.scheme not in _DEFAULT_PORTS, "does not begin with http:// or https://. SOCKS is not supported."),
+            (parts.scheme not in DEFAULT_PORTS, "does not begin with http:// or https://. SOCKS is not supported."),
             (
                 parts.path not in ("", "/") or "?" in url or "#" in url,
                 "contains a path, a query or a fragment: remove it; in a password, percent-encode '/', '?' and '#'.",

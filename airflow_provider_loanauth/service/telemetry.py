@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth._compat import get_stats
+from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
 from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Labels(NamedTuple):
         return {name: _NOT_IN_TAGS.sub("_", text)[:MAX_TAG_LENGTH] for name, text in self._asdict().items() if text}
 
     @property
-    def attributes(self) -> dict[str, str | int]:
+    def attributes(self) -> dict[str, Any]:
         """The attributes of a span."""
         return {f"loanauth.{name}": text for name, text in self._asdict().items() if text}
 
@@ -61,8 +62,7 @@ def _errors_logged() -> Iterator[None]:
 def login(labels: Labels, url: str) -> Iterator[None]:
     """Record the login that the block sends to this URL: a span, and whether and how it failed."""
     started, parts = time.monotonic(), urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    server: dict[str, str | int] = {"server.address": parts.hostname or "", "server.port": port}
+    server = {"server.address": parts.hostname or "", "server.port": parts.port or DEFAULT_PORTS[parts.scheme]}
     with _span("loanauth.login", labels.attributes | server, kind="CLIENT"):
         try:
             yield
@@ -107,7 +107,7 @@ def _send(kind: str, name: str, labels: Labels, *value: float) -> None:
 
 
 @contextmanager
-def _span(name: str, attributes: dict[str, str | int], *, kind: str = "INTERNAL") -> Iterator[None]:
+def _span(name: str, attributes: dict[str, Any], *, kind: str = "INTERNAL") -> Iterator[None]:
     """Record a span of the block."""
     span = None
     with ExitStack() as scope:
