@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth.exceptions import ResponseError
 from airflow_provider_loanauth.models import differences, from_json, interface_fields
+from airflow_provider_loanauth.service.expiry import read_token
 from airflow_provider_loanauth.service.protocol import MAX_CREDENTIAL_BYTES, parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
     from datetime import datetime
 
     from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
@@ -41,7 +42,10 @@ def describe(request: WireRequest, response: WireResponse, requested_at: datetim
     values = fields | {f"{name}.{inner}": objects[name][inner] for name in objects for inner in objects[name]}
     known = {path: _described(value) for path, value in values.items() if path in interface}
     headers = {name: len(response.headers[name]) for name in _HEADERS.split() if name in response.headers}
-    header, claims = _decoded(fields.get("access_token"))
+    token: Any = fields.get("access_token")
+    # Parsing a longer one takes seconds.
+    is_short = isinstance(token, str) and len(token) <= MAX_CREDENTIAL_BYTES
+    header, claims = read_token(token) if is_short else ({}, {})
     try:
         parsed: Any = from_json(request.response_model, fields)
     except ResponseError:  # there is no credential
@@ -79,20 +83,6 @@ def _described(value: Any) -> str:
     if kind == "integer":
         return f"integer, length {len(str(abs(value)))}"
     return f"{kind}, length {len(value)}" if isinstance(value, (str, dict, list)) else kind
-
-
-def _decoded(token: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return header and claims of a JSON web token without verifying them; empty if it is no such token."""
-    import jwt
-
-    # Parsing a longer one takes seconds.
-    if not isinstance(token, str) or len(token) > MAX_CREDENTIAL_BYTES:
-        return {}, {}
-    try:
-        decoded = jwt.decode_complete(token, options={"verify_signature": False})
-    except (jwt.PyJWTError, ValueError, RecursionError):
-        return {}, {}
-    return decoded["header"], decoded["payload"]
 
 
 def _registered(value: Any, registered: Collection[str]) -> str | None:

@@ -24,7 +24,7 @@ def read_expiry(
     """Return when a credential expires (UTC), and its lifetime in seconds; each is None if it is not known."""
     if isinstance(response, ApiSecretResponse):
         return None, None
-    claims = unverified_claims(response.access_token)
+    _, claims = read_token(response.access_token)
     given = _instant(response.expires_in, since=requested_at.timestamp())
     expires_at, start = _instant(claims.get("exp")), _instant(claims.get("iat")) or requested_at
     if expires_at is None:
@@ -39,15 +39,15 @@ def read_expiry(
     return expires_at, max(0.0, lifetime.total_seconds()) or None
 
 
-def unverified_claims(token: str) -> Mapping[str, Any]:
-    """Return the claims of a JSON web token without verifying them (RFC 7519); empty if it is no such token."""
+def read_token(token: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return header and claims of a JSON web token without verifying them (RFC 7519); empty if it is no such token."""
     import jwt
 
     try:
-        claims: Mapping[str, Any] = jwt.decode(token, options={"verify_signature": False})
+        decoded = jwt.decode_complete(token, options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError, RecursionError):
-        return {}
-    return claims
+        return {}, {}
+    return decoded["header"], decoded["payload"]
 
 
 def _instant(seconds: Any, *, since: float = 0.0) -> datetime | None:

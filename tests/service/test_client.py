@@ -19,7 +19,7 @@ from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service import client as client_module
 from airflow_provider_loanauth.service import protocol, retry, transport
 from airflow_provider_loanauth.service.client import Client
-from airflow_provider_loanauth.service.expiry import read_expiry, unverified_claims
+from airflow_provider_loanauth.service.expiry import read_expiry, read_token
 from tests.support.backends import LOGIN, spans, stats, statsd  # noqa: F401 - fixtures
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import json_response
@@ -234,12 +234,12 @@ def test_expiry(claims, expires_in, expires_at, seconds):
 
 def test_expiry_is_not_checked_here():
     """Parsing an expired token is not an error: the clock of this machine may be the one that is wrong."""
-    assert unverified_claims(token(exp=1, nbf=NOW * 2, aud="other"))["exp"] == 1
+    assert read_token(token(exp=1, nbf=NOW * 2, aud="other"))[1]["exp"] == 1
 
 
 @pytest.mark.parametrize("text", ["", "opaque", "a.b", "a.b.c", "eyJhbGciOiJub25lIn0.W10.", "..", "ü.ü.ü"])
 def test_text_that_is_not_a_json_web_token(text):
-    assert unverified_claims(text) == {}
+    assert read_token(text) == ({}, {})
     assert expiry_of(text, 60) == (REQUESTED_AT + timedelta(seconds=60), 60)
 
 
