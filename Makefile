@@ -60,10 +60,6 @@ test: $(READY) ## Run all tests except most of those that start programs, or som
 test-full: $(READY) ## Run all tests with coverage
 	@$(BIN)/python -m pytest -n auto --cov --cov-report=term --cov-fail-under=97 $(ARGS)
 
-.PHONY: test-triggerer
-test-triggerer: $(READY) ## Test 50 deferred sensors with a real scheduler and triggerer; takes minutes
-	@LOANAUTH_SLOW=1 $(BIN)/python -m pytest tests/integration/test_triggerer.py
-
 .PHONY: bench
 bench: $(READY) ## Compare LoanAuth with other providers (ARGS="--update-docs" updates the docs)
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .bench

@@ -1,14 +1,9 @@
-"""
-Fifty deferred sensors wait for one unavailable service, in a real Airflow with scheduler, workers and triggerer.
-
-The test takes minutes, so it runs only with ``make test-triggerer`` or ``LOANAUTH_SLOW=1``.
-"""
+"""Fifty deferred sensors wait for one unavailable service, in a real Airflow with scheduler, workers and triggerer."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import sqlite3
@@ -17,13 +12,11 @@ import time
 from collections import Counter
 from importlib.metadata import version
 
-import pytest
-
+from e2e.standalone import Airflow
 from loanauth_sandbox.accounts import default_accounts
+from scripts.programs import Programs
 from tests.support.leaks import leaks
 from tests.support.paths import DAG_FILES
-
-pytestmark = pytest.mark.skipif(not os.environ.get("LOANAUTH_SLOW"), reason="takes minutes: make test-triggerer")
 
 SENSORS = 50
 TIMEOUT = 1200.0
@@ -39,9 +32,6 @@ def states(database):
 
 
 def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox, capsys):
-    from e2e.standalone import Airflow
-    from scripts.programs import Programs
-
     home, logs = tmp_path / "home", tmp_path / "logs"
     logs.mkdir()
     (home / "dags").mkdir(parents=True)

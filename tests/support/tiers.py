@@ -1,7 +1,7 @@
 """
 Which tests start programs or run DAGs: those whose code, or that of their fixtures and helpers, names a starter.
 
-And which ones give the same result on every Airflow.
+And which ones the matrix runs on the newest Airflow only.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ ONCE = {
     "test_sbom",
     "test_troubleshooting",
     "test_python_has_the_right_types",
+    # a real scheduler and triggerer, for a minute
+    "test_triggerer",
     # shared logins with replaced Variables, and time-outs at each line
     "test_interruptions",
     "test_shared_interleavings",
