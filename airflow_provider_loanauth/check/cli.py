@@ -60,8 +60,7 @@ def run_and_exit(parsed: argparse.Namespace) -> NoReturn:
 
 def run(parsed: argparse.Namespace) -> int:
     """Check a Connection, print the report on standard output, and return the exit code."""
-    # No log lines: Airflow prints them on standard output, and some contain SQL.
-    disabled = logging.root.manager.disable
+    # No log lines until the program ends: Airflow prints them on standard output, and some contain SQL.
     logging.disable()
     try:
         # Whatever is printed all the same must not get into a JSON document.
@@ -74,7 +73,5 @@ def run(parsed: argparse.Namespace) -> int:
         )
         # As for a wrong command line.
         return 2
-    finally:
-        logging.disable(disabled)
     sys.stdout.write(f"{report.to_json() if parsed.json else report}\n")
     return report.exit_code
