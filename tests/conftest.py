@@ -46,7 +46,7 @@ from tests.support.loopback import Loopback  # noqa: E402
 from tests.support.pricing_fixtures import _timed_sandbox, elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
 from tests.support.processes import start_new_process  # noqa: E402
 from tests.support.tiers import runs_once, starts_programs  # noqa: E402
-from tests.support.variables import NoVariables, Variables, use  # noqa: E402
+from tests.support.variables import Variables, use  # noqa: E402
 
 # Reproducible, and without a time limit for each example, which a busy machine may exceed.
 for _profile, _examples in (("fast", 20), ("full", 100)):
@@ -119,7 +119,7 @@ def _forget_authentications():
 def _no_variables(request, monkeypatch):
     """Only DAG runs, and tests with the fixture ``variables``, share logins. No other test opens a database."""
     if request.node.get_closest_marker("processes") is None:
-        use(NoVariables(), monkeypatch)
+        use(Variables(RuntimeError("no database")), monkeypatch)
 
 
 @pytest.fixture

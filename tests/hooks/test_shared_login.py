@@ -15,7 +15,6 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import in_threads, loan
 from tests.support.processes import start_new_process
-from tests.support.variables import NoVariables, use
 
 CONN_ID = "loanauth_jwt"
 
@@ -132,18 +131,14 @@ def test_without_a_fernet_key_a_process_logs_in_on_its_own(world, variables, fer
     assert (world.logins, dict(variables)) == (2, {})
 
 
-def test_without_variables_one_line_says_why_and_a_minute_passes_before_the_next_attempt(world, monkeypatch, logs):
-    store = use(NoVariables(), monkeypatch)
-    reads = []
-    monkeypatch.setattr(
-        "airflow_provider_loanauth.auth.login_variables.read_variable", lambda key: reads.append(key) or store.read(key)
-    )
+def test_without_variables_one_line_says_why_and_a_minute_passes_before_the_next_attempt(world, variables, logs):
+    variables.error = RuntimeError("no database")
     for _ in range(3):
         LoanAuthHook(CONN_ID).get_credential()
-    assert (world.logins, len(reads)) == (3, 1)
+    assert (world.logins, variables.reads) == (3, 1)
     world.pass_time(61)
     LoanAuthHook(CONN_ID).get_credential()
-    assert len(reads) == 2
+    assert variables.reads == 2
     assert logs.text.count("Logins cannot be shared with other tasks (RuntimeError)") == 1
 
 
