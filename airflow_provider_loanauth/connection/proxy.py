@@ -15,8 +15,8 @@ from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# A name, or an IPv6 address, which urlsplit has checked.
-_HOST = re.compile(r"[A-Za-z0-9_.\-]+|[0-9A-Fa-f:.]+")
+# A name with labels of 63 characters at most (RFC 1035 §2.3.4), or an IPv6 address, which urlsplit has checked.
+_HOST = re.compile(r"[A-Za-z0-9_\-]{1,63}(\.[A-Za-z0-9_\-]{1,63})*\.?|[0-9A-Fa-f:.]+")
 
 
 @dataclass(frozen=True)

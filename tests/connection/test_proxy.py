@@ -68,6 +68,8 @@ def test_user_and_password_are_sent_decoded_and_are_not_part_of_the_address(user
         ("socks5://CANARY@proxy.example:1080", "does not begin with http:// or https://"),
         ("proxy.example:3128", "does not begin with http:// or https://"),
         ("http://user:CANARY@:3128", "has no valid host name"),
+        ("http://user:CANARY@proxy..example:3128", "has no valid host name"),
+        (f"http://user:CANARY@{'p' * 64}.example:3128", "has no valid host name"),
         ("http://grünwald.example:3128", "enter an international domain in its xn-- form"),
         ("http://proxy.example:65536", "is not a valid proxy URL"),
         ("http://[::1:3128", "is not a valid proxy URL"),
