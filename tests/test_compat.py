@@ -46,6 +46,23 @@ def test_a_name_comes_from_its_newest_place(name):
     assert getattr(_compat, name) is newest(name)
 
 
+def test_each_release_of_3_0_masks_secrets_in_its_tasks():
+    """Some of them have ``mask_secret`` in a module of ``execution_time`` only."""
+    pytest.importorskip("airflow.sdk")
+    code = (
+        "import sys, types, airflow.sdk, airflow.sdk.log\n"
+        "masker = types.ModuleType('airflow.sdk.execution_time.secrets_masker')\n"
+        "masker.mask_secret = print\n"
+        "vars(airflow.sdk.log).pop('mask_secret', None)\n"
+        "sys.modules[masker.__name__] = masker\n"
+        "from airflow_provider_loanauth import _compat\n"
+        "assert _compat.mask_secret is print\n"
+        "assert _compat.BaseOperator is airflow.sdk.BaseOperator\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 MODULES = ("get_provider_info", "plugin", "credentials", "hooks.loanauth", "operators.loanauth", "sensors.loanauth")
 
 

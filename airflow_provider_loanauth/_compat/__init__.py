@@ -45,16 +45,20 @@ except ImportError:
     from airflow.models.crypto import get_fernet
 try:  # 3.1
     from airflow.sdk import BaseHook
+    from airflow.sdk.log import mask_secret
 except ImportError:
     from airflow.hooks.base import BaseHook
+
+    try:  # 3.0; the other one masks nothing in the log of its tasks
+        from airflow.sdk.execution_time.secrets_masker import mask_secret
+    except ImportError:
+        from airflow.utils.log.secrets_masker import mask_secret
 try:  # 3.0
     from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue, get_current_context
-    from airflow.sdk.log import mask_secret
 except ImportError:
     from airflow.models import BaseOperator
     from airflow.operators.python import get_current_context
     from airflow.sensors.base import BaseSensorOperator, PokeReturnValue
-    from airflow.utils.log.secrets_masker import mask_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
