@@ -24,10 +24,10 @@ _LOOKUPS: set[tuple[str, str | None]] = set()
 
 async def why_unavailable(address: str, timeout: float, proxy: str | None = None) -> str | None:
     """Return None if an address responds, ``UNKNOWN``, or why it is unavailable: 408, 429, 5xx, or no response."""
-    proxy = proxy or proxy_url(address)
-    if proxy is not None and not proxy.lower().startswith("http://"):
-        return UNKNOWN
     try:
+        proxy = proxy or proxy_url(address)
+        if proxy is not None and not proxy.lower().startswith("http://"):
+            return UNKNOWN
         status = await asyncio.wait_for(_request(address, proxy), timeout)
     except asyncio.TimeoutError:
         return f"no response within {timeout:g} s"

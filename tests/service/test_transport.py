@@ -58,6 +58,13 @@ def test_a_response_as_received(loopback):
     assert (response.headers["retry-after"], response.headers["x-two"]) == ("7", "a")
 
 
+@BOTH
+def test_the_path_of_the_address_is_percent_encoded_once(make, loopback):
+    loopback.responses = [json_response(BODY)]
+    send(make(f"{loopback.url}/a b/\N{LATIN SMALL LETTER U WITH DIAERESIS}/c%2Fd"))
+    assert loopback.requests[0].split()[1].startswith((b"/a%20b/%C3%BC/c%2Fd/oauth/token", b"/a%20b/%C3%BC/c%2Fd/enc"))
+
+
 @pytest.mark.parametrize("status", ["301 Moved", "303 See Other", "307 Temporary"])
 def test_no_redirect_is_followed(status, loopback):
     with Loopback() as elsewhere:

@@ -89,6 +89,12 @@ def test_the_request_contains_nothing_but_the_address(loopback, monkeypatch, tmp
     assert headers["user-agent"] == f"airflow-provider-loanauth/{__version__}"
 
 
+def test_the_path_is_percent_encoded_as_for_a_login(loopback):
+    loopback.responses.append(response(200))
+    assert is_reachable(f"{loopback.url}/a b/\N{LATIN SMALL LETTER U WITH DIAERESIS}/c%2Fd", TIMEOUT) is True
+    assert loopback.requests[0].startswith(b"GET /a%20b/%C3%BC/c%2Fd HTTP/1.1\r\n")
+
+
 @pytest.mark.parametrize("certificate", ["good", "unknown-ca", "wrong-name"])
 def test_certificates_are_not_checked_and_no_ca_bundle_is_loaded(certificate, monkeypatch):
     """Nothing secret is sent, and loading a CA bundle takes longer than the request."""
@@ -260,3 +266,21 @@ def test_a_proxy_that_the_probe_cannot_use_counts_as_a_response(proxy, where, lo
         monkeypatch.setenv("https_proxy", url)
     assert is_reachable(SERVICE, TIMEOUT, url if where == "argument" else None) is True
     assert len(loopback.requests) == (scheme == "http")
+
+
+@pytest.mark.parametrize("proxy", ["http://[::1", "http://127.0.0.1:99999", "::::"])
+def test_a_proxy_of_the_environment_that_is_no_address_is_left_to_the_login(proxy, monkeypatch):
+    """Its error says what to correct."""
+    monkeypatch.setenv("https_proxy", proxy)
+    assert is_reachable(SERVICE, TIMEOUT) is True
+
+
+def test_networks_in_no_proxy_are_those_of_a_login(monkeypatch):
+    """``requests`` knows networks; the functions of the standard library know only names."""
+    monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1")
+    assert reason("https://127.0.0.1:1") == reachability.UNKNOWN
+    monkeypatch.setenv("no_proxy", "127.0.0.0/8")
+    assert reason("https://127.0.0.1:1") == "no response (ConnectError)"
+    # An address that is not one is left to the login, with and without a proxy.
+    monkeypatch.setenv("no_proxy", "lender.invalid")
+    assert reason("https://other.invalid:99999") == reachability.UNKNOWN
