@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.support.secret_search import forms_of
+from tests.support import leaks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,9 @@ class Audit:
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._forms = {name: tuple(forms_of(secret)) for name, secret in self.secrets.items()}
+        self._forms = {
+            name: tuple(form.encode() for form in leaks.forms(secret)) for name, secret in self.secrets.items()
+        }
 
     def search(self, kind: str, place: str, content: str | bytes) -> None:
         """Search one place."""

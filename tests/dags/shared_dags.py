@@ -39,10 +39,8 @@ def prove(name, content):
     Path(os.environ["PROOFS"], f"{name}.json").write_text(json.dumps(content))
 
 
-def operator(task_id="authenticate", conn_id=CONN_ID, **kwargs):
-    return LoanAuthOperator(
-        task_id=task_id, loanauth_conn_id=conn_id, pre_execute=lambda _: start_new_process(), **kwargs
-    )
+def operator(task_id="authenticate"):
+    return LoanAuthOperator(task_id=task_id, loanauth_conn_id=CONN_ID, pre_execute=lambda _: start_new_process())
 
 
 def price_with(auth):
@@ -63,9 +61,9 @@ def price(token):
 
 
 @task
-def with_connection(conn_id=CONN_ID):
+def with_connection():
     start_new_process()
-    return price_with(LoanAuth.from_connection(conn_id))
+    return price_with(LoanAuth.from_connection(CONN_ID))
 
 
 @task
@@ -100,24 +98,6 @@ def with_get_conn():
         return session.post(os.environ["PRICE_URL"], json=LOAN).json()["rate"]
 
 
-@task
-def count_calls(token):
-    """Count the reads of Variables while a credential is fresh, and as a control without one."""
-    start_new_process()
-    really, calls = login_variables.read_variable, []
-    login_variables.read_variable = lambda key: (calls.append(key), really(key))[1]
-    try:
-        auth = LoanAuth(token)
-        for _ in range(20):
-            price_with(auth)
-        fresh = len(calls)
-        start_new_process()
-        price_with(LoanAuth.from_connection(CONN_ID))
-    finally:
-        login_variables.read_variable = really
-    prove("calls", {"fresh": fresh, "control": len(calls)})
-
-
 if STEP == "share":
     with DAG("share", schedule=None, **COMMON) as share_dag:
         first = operator()
@@ -143,16 +123,7 @@ if STEP == "share":
             )
             for mode in ("poke", "reschedule", "deferrable")
         }
-        another = operator()
-        [*sensors.values()] >> another >> count_calls(another.output)
-
-if STEP == "reuse":
-    with DAG("reuse", schedule=None, **COMMON) as reuse_dag:
-        operator("one") >> operator("two") >> operator("three", reuse=False) >> operator("four")
-
-if STEP == "off":
-    with DAG("off", schedule=None, **COMMON) as off_dag:
-        operator("one", "unshared_jwt") >> operator("two", "unshared_jwt") >> with_connection("unshared_jwt")
+        [*sensors.values()] >> operator()
 
 
 # --- a changed password

@@ -8,7 +8,6 @@ from unittest.mock import patch
 import pytest
 
 from airflow_provider_loanauth.credentials import AccessToken
-from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 
@@ -50,21 +49,17 @@ def test_template_fields():
     assert (task.hook.loanauth_conn_id, task.hook.method) == ("tenant_a", "los")
 
 
-def test_it_returns_the_sealed_credential(connection, sandbox):
-    credential = operator(loanauth_conn_id="tenant_a").execute({})
-    assert isinstance(credential, AccessToken)
-    assert credential.conn_id == "tenant_a"
-    assert sandbox.counters().authentications.succeeded == 1
+def test_it_returns_the_sealed_shared_login_and_with_reuse_false_a_new_one(connection, variables, sandbox):
+    first, shared, new = (
+        operator(loanauth_conn_id="tenant_a", reuse=reuse).execute({}) for reuse in (True, True, False)
+    )
+    assert isinstance(first, AccessToken)
+    assert first.conn_id == "tenant_a"
+    assert first.value == shared.value != new.value
+    assert sandbox.counters().authentications.succeeded == 2
 
 
 def test_without_sealing_it_returns_the_plaintext(connection, sandbox):
     value = operator(seal=False).execute({})
     assert value.count(".") == 2
     assert sandbox.counters().authentications.succeeded == 1
-
-
-def test_a_rejection_is_raised_unchanged(connection, sandbox):
-    sandbox.set_fault("status", status=400, shape="oauth")
-    with pytest.raises(RejectedError):
-        operator().execute({})
-    assert sandbox.counters().token == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 import traceback
@@ -15,12 +16,13 @@ _JSON_WEB_TOKEN = re.compile(r"eyJ[\w-]{8,}\.[\w-]+")
 
 
 def forms(secret):
-    """Return the forms of a secret: raw, escaped as in JSON and Python, percent-encoded, Base64 at each offset."""
+    """Return the forms of a secret: raw, escaped as in JSON, Python, HTML or a URL, Base64 at each offset."""
     octets = secret.encode()
-    found = {secret, repr(secret)[1:-1], quote(secret, safe=""), quote(secret), quote_plus(secret)}
+    found = {secret, repr(secret)[1:-1], ascii(secret)[1:-1], repr(octets)[2:-1], html.escape(secret)}
     found |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    found |= {ascii(secret)[1:-1], repr(octets)[2:-1]}
-    found |= {form.lower() for form in found if "%" in form}
+    for escaped in (quote(secret, safe=""), quote(secret), quote_plus(secret), quote(secret, safe="!$&'()*+,;=:@")):
+        # Also with lower-case escapes and the rest unchanged.
+        found |= {escaped, escaped.lower(), re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), escaped)}
     for offset in range(3):
         # Preceding octets shift the groups of three; the first and the last character depend on neighbouring octets.
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
@@ -29,7 +31,9 @@ def forms(secret):
 
 
 def leaks(text, secrets):
-    """Return the secrets that a text contains, and all JSON web tokens in it."""
+    """Return the secrets that a text, or a text as octets, contains, and all JSON web tokens in it."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
     found = [secret for secret in secrets if any(form in text for form in forms(secret))]
     return found + _JSON_WEB_TOKEN.findall(text)
 
