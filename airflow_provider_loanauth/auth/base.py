@@ -8,6 +8,7 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.auth.origin import COMPANY_HEADER, SECRET_HEADER, OriginGuard
 from airflow_provider_loanauth.auth.refresh_policy import MIN_TTL
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
@@ -17,7 +18,7 @@ from airflow_provider_loanauth.redaction import sanitize_exceptions
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from airflow_provider_loanauth.auth.credential_source import CredentialProvider
+    from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
     from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.service.client import Client
 
@@ -44,9 +45,7 @@ class AuthType:
 
 
 class BaseLoanAuth(AuthType):
-    """The constructors and the pickling of both ``LoanAuth`` classes."""
-
-    _client: Client | None = None
+    """The constructors of both ``LoanAuth`` classes, and a fresh credential for each request."""
 
     @sanitize_exceptions
     def __init__(
@@ -106,19 +105,57 @@ class BaseLoanAuth(AuthType):
             raise TypeError("min_ttl must be a number of seconds, 0 or greater.")
         if not min_ttl >= 0:
             raise ValueError("min_ttl must be a number of seconds, 0 or greater.")
-        self._source = conn_id, method, credential, min_ttl
+        self._arguments = conn_id, method, credential, min_ttl, *headers
+        self._credential, self._min_ttl = credential, min_ttl
         self._guard = OriginGuard(*headers)
-
-    @cached_property
-    def _provider(self) -> CredentialProvider:
-        # Imported when a task runs, because DAG parsing does not need it.
-        from airflow_provider_loanauth.auth.credential_source import CredentialProvider
-
-        return CredentialProvider(*self._source, client=self._client)
+        self._active: ActiveCredential | None = None
+        #: Held by the thread that opens or refreshes the credential.
+        self._lock = ForkSafeLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Locks cannot be pickled, but the arguments can. A credential among them stays sealed.
-        return type(self)._make, (*self._source, self._guard.secret_header, self._guard.company_header)
+        return type(self)._make, self._arguments
+
+    # Imports are in functions, because DAG parsing does not need them.
+    @cached_property
+    def _client(self) -> Client:
+        from airflow_provider_loanauth.service.client import Client
+
+        conn_id, method, *_ = self._arguments
+        return Client(conn_id, method)
+
+    # The flow of httpx is a generator, which cannot be sanitized.
+    @sanitize_exceptions
+    def _get(self, rejected: ActiveCredential | None = None) -> ActiveCredential:
+        """
+        Return a fresh credential, refreshed if necessary, and not one that the service rejected (401), unless that may
+        not be replaced yet. While it cannot be refreshed, a credential that is still valid is returned instead.
+        """
+        from airflow_provider_loanauth.auth.credential_source import get_or_refresh, open_credential
+
+        if rejected is not None:
+            self._active = get_or_refresh(self._client, rejected, self._min_ttl, is_rejected=True)
+            return self._active
+        if cached := self._get_cached():
+            return cached
+        with self._lock.current:
+            active = self._active
+            if active is None and self._credential is not None:
+                active = self._active = open_credential(self._credential, self._client)
+            if active is None or not active.is_fresh(self._min_ttl):
+                active = self._active = get_or_refresh(self._client, active, self._min_ttl)
+            return active
+
+    def _get_cached(self) -> ActiveCredential | None:
+        """Return the credential if it is open, and fresh or still valid while it is refreshed; never blocks."""
+        active = self._active
+        if active is None or active.is_fresh(self._min_ttl):
+            return active
+        lock = self._lock.current
+        if lock.acquire(blocking=False):
+            lock.release()
+            return None
+        return active if active.is_valid() else None
 
 
 def check_credential(credential: Any, receiver: str) -> None:

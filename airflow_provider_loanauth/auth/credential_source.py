@@ -11,21 +11,20 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import ForkSafeLock, is_cleared_by_person
+from airflow_provider_loanauth._compat import is_cleared_by_person
 from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 from airflow_provider_loanauth.auth.shared_login import SharedLogin
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError
-from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
+from airflow_provider_loanauth.redaction import mask
 from airflow_provider_loanauth.service import telemetry
-from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.logins import LOGINS
 from airflow_provider_loanauth.service.telemetry import Labels
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.credentials import AccessToken
-    from airflow_provider_loanauth.service.client import AuthenticationResult
+    from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 
 
 def get_credential(client: Client, settings: Settings, *, reuse: bool) -> ActiveCredential:
@@ -105,69 +104,12 @@ def _refresh(client: Client, settings: Settings, *, old: ActiveCredential | None
     return credential
 
 
-class CredentialProvider:
-    """
-    Provides a fresh credential for each request. Threads may share one provider.
-
-    Without a first credential, it logs in when one is first needed. Without a client, it makes one for the Connection.
-    """
-
-    def __init__(
-        self,
-        conn_id: str,
-        method: str | None,
-        credential: AccessToken | ApiSecret | None,
-        min_ttl: float,
-        client: Client | None = None,
-    ) -> None:
-        self._client = client or Client(conn_id, method)
-        self._credential = credential
-        self._min_ttl = min_ttl
-        self._active: ActiveCredential | None = None
-        #: Held by the thread that opens or refreshes the credential.
-        self._lock = ForkSafeLock()
-
-    # The flow of httpx is a generator, which cannot be sanitized.
-    @sanitize_exceptions
-    def get(self) -> ActiveCredential:
-        """
-        Return a fresh credential, refreshed if necessary.
-
-        While it cannot be refreshed, a credential that is still valid is returned instead. The other threads get it
-        also while one thread refreshes it.
-        """
-        if cached := self.get_cached():
-            return cached
-        with self._lock.current:
-            active = self._active
-            if active is None and self._credential is not None:
-                active = self._active = self._open(self._credential)
-            if active is None or not active.is_fresh(self._min_ttl):
-                active = self._active = get_or_refresh(self._client, active, self._min_ttl)
-            return active
-
-    def get_cached(self) -> ActiveCredential | None:
-        """Return the credential if it is open, and fresh or still valid while it is refreshed; never blocks."""
-        active = self._active
-        if active is None or active.is_fresh(self._min_ttl):
-            return active
-        lock = self._lock.current
-        if lock.acquire(blocking=False):
-            lock.release()
-            return None
-        return active if active.is_valid() else None
-
-    @sanitize_exceptions
-    def refresh(self, rejected: ActiveCredential) -> ActiveCredential:
-        """Return a credential other than one that the service rejected; or that one, if it may not be replaced yet."""
-        self._active = get_or_refresh(self._client, rejected, self._min_ttl, is_rejected=True)
-        return self._active
-
-    def _open(self, credential: AccessToken | ApiSecret) -> ActiveCredential:
-        active = ActiveCredential.open(credential)
-        telemetry.set_expiry(Labels(active.conn_id, active.method), active.seconds_left)
-        if isinstance(credential, ApiSecret):
-            # Only an API secret needs the Connection: the company id is sent with it. Read the Connection only now: the
-            # connection id is text from XCom, and opening the credential has checked it.
-            active.company_id = self._client.settings().company_id
-        return active
+def open_credential(credential: AccessToken | ApiSecret, client: Client) -> ActiveCredential:
+    """Open a credential from XCom."""
+    active = ActiveCredential.open(credential)
+    telemetry.set_expiry(Labels(active.conn_id, active.method), active.seconds_left)
+    if isinstance(credential, ApiSecret):
+        # Only an API secret needs the Connection: the company id is sent with it. Read the Connection only now: the
+        # connection id is text from XCom, and opening the credential has checked it.
+        active.company_id = client.settings().company_id
+    return active

@@ -96,16 +96,13 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
                 file.seek(position)
         log_if_unauthorized(response.status_code, request.url.host)
 
-    def _get(self, rejected: ActiveCredential | None) -> ActiveCredential:
-        return self._provider.get() if rejected is None else self._provider.refresh(rejected)
-
     async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
         """
         Do the same as :meth:`_get` in a thread, for which all coroutines of an event loop wait.
 
         With one thread for each coroutine, an outage would start thousands of threads.
         """
-        cached = self._provider.get_cached()
+        cached = self._get_cached()
         if cached is not None and cached is not rejected:
             return cached
         loop = asyncio.get_running_loop()

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from requests import PreparedRequest, Response
     from typing_extensions import Self
 
-    from airflow_provider_loanauth.auth.credential_source import CredentialProvider
     from airflow_provider_loanauth.auth.origin import OriginGuard
     from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 
@@ -83,9 +82,9 @@ class LoanAuth(BaseLoanAuth):
                 "This LoanAuth is for requests. For httpx, import LoanAuth from airflow_provider_loanauth.auth.httpx."
             )
         self._guard.bind(request.url or "")
-        credential = self._provider.get()
+        credential = self._get()
         self._guard.apply(request.headers, credential)
-        hook = _ResponseHook(self._provider, self._guard, credential)
+        hook = _ResponseHook(self._get, self._guard, credential)
         request.register_hook("response", hook)  # type: ignore[no-untyped-call]
         return request
 
@@ -110,8 +109,10 @@ class _ResponseHook:
     If ``requests`` follows a redirect, it registers the same hook on the next request.
     """
 
-    def __init__(self, provider: CredentialProvider, guard: OriginGuard, credential: ActiveCredential) -> None:
-        self._provider = provider
+    def __init__(
+        self, replace: Callable[[ActiveCredential], ActiveCredential], guard: OriginGuard, credential: ActiveCredential
+    ) -> None:
+        self._replace = replace
         self._guard = guard
         self._credential = credential
 
@@ -131,7 +132,7 @@ class _ResponseHook:
         while self._credential.should_refresh_on(response.status_code) and retries < MAX_RETRIES:
             rejected = self._credential
             try:
-                self._credential = self._provider.refresh(rejected)
+                self._credential = self._replace(rejected)
             except BaseException:
                 response.close()
                 raise

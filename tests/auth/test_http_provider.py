@@ -54,13 +54,13 @@ def test_it_cannot_be_deferred(auth_type):
 def test_in_a_mapped_task_group_it_pulls_the_value_of_its_own_index(pulled, in_task):
     tokens = {None: ["made-up", "list"], 0: pulled(), 3: pulled("loanauth_los")}
     in_task(tokens, map_index=0)
-    assert LoanAuth.from_task("group.authenticate")()._source[2] is tokens[0]
-    assert LoanAuth.from_task("group.authenticate", map_indexes=3)()._source[2] is tokens[3]
+    assert LoanAuth.from_task("group.authenticate")()._credential is tokens[0]
+    assert LoanAuth.from_task("group.authenticate", map_indexes=3)()._credential is tokens[3]
     in_task(tokens, map_index=1)
     with pytest.raises(TypeError, match=r"LoanAuth\.from_task\('authenticate'\) was given list .* with map_indexes"):
         LoanAuth.from_task("authenticate")()
     in_task({None: tokens[3]}, map_index=1)
-    assert LoanAuth.from_task("authenticate")()._source[2] is tokens[3]
+    assert LoanAuth.from_task("authenticate")()._credential is tokens[3]
 
 
 def test_parameters_are_passed_on_when_it_is_called(pulled, in_task):

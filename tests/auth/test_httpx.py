@@ -224,7 +224,7 @@ def test_a_request_that_was_rejected_does_not_take_the_rejected_credential(monke
     """Another request may be waiting for a first credential at the same time, and get that one."""
     auth, rejected, refreshed = LoanAuth.from_connection(), object(), object()
     monkeypatch.setattr(auth, "_get", lambda replaced: refreshed if replaced is rejected else rejected)
-    monkeypatch.setattr(auth._provider, "get_cached", lambda: rejected if cached else None)
+    monkeypatch.setattr(auth, "_get_cached", lambda: rejected if cached else None)
 
     async def main():
         return await asyncio.gather(auth._aget(None), auth._aget(rejected))

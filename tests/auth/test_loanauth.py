@@ -105,7 +105,7 @@ def test_a_credential_that_another_object_requested_gets_a_second_retry(world, p
 
 def test_a_credential_that_may_not_be_replaced_yet_is_not_sent_again(pricing, auth, call, monkeypatch):
     pricing.respond = lambda request: (401, {}, b"")
-    monkeypatch.setattr(auth._provider, "refresh", lambda rejected: rejected)
+    monkeypatch.setattr(auth, "_get", lambda rejected=None, really=auth._get: rejected or really())
     assert call(pricing.url, auth).status_code == 401
     assert len(pricing.seen) == 1
 
@@ -296,7 +296,7 @@ def test_a_body_that_cannot_be_rewound_is_one_error(world, pricing, pulled, kind
     message = r"\(401\)\. The credential was refreshed, but .* Send the request again"
     with pytest.raises(LoanAuthError, match=message) as caught:
         send()
-    assert not leaks(messages(caught.value), [auth._provider.get_cached().value])
+    assert not leaks(messages(caught.value), [auth._get_cached().value])
     # The error is right: the credential was refreshed. What is accepted need not be rewound.
     assert send().status_code == 200
     assert len(pricing.seen) == 2
@@ -404,11 +404,11 @@ def test_no_log_repr_or_traceback_shows_a_secret(world, pulled, call, logs):
         call(world.url, auth, json=loan())
         world.sandbox.revoke()
         call(world.url, auth, json=loan())
-        active = auth._provider.get_cached()
+        active = auth._get_cached()
         issued.append(active.value)
         shown += [
             str(auth),
-            *map(repr, (auth, vars(auth), active, vars(auth._guard), vars(LOGINS), vars(auth._provider))),
+            *map(repr, (auth, vars(auth), active, vars(auth._guard), vars(LOGINS))),
         ]
     world.pass_time(90_000)
     world.sandbox.set_fault("status", where="any", status=401)

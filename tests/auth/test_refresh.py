@@ -11,8 +11,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from airflow_provider_loanauth.auth import credential_source, refresh_policy
-from airflow_provider_loanauth.auth.credential_source import CredentialProvider, get_or_refresh
+from airflow_provider_loanauth.auth import LoanAuth, credential_source, refresh_policy
+from airflow_provider_loanauth.auth.credential_source import get_or_refresh
 from airflow_provider_loanauth.auth.refresh_policy import (
     GRACE_PERIOD,
     LIVED_SECONDS,
@@ -79,8 +79,8 @@ def client(clock):
     return StubClient()
 
 
-def provider_of(client, credential=None):
-    return CredentialProvider("made-up", None, credential, min_ttl=60, client=client)
+def auth_of(client, credential=None):
+    return LoanAuth.from_client(client, credential)
 
 
 def active(age=0.0, **changes):
@@ -192,15 +192,15 @@ def test_a_usable_credential_needs_no_waiting(client):
 
 
 def test_the_connection_is_read_for_each_refresh_and_not_for_each_use(clock, client):
-    provider = provider_of(client)
-    assert provider.get_cached() is None
-    first = provider.get()
-    assert [provider.get() for _ in range(4)] == [first] * 4
-    assert provider.get_cached() is first
+    auth = auth_of(client)
+    assert auth._get_cached() is None
+    first = auth._get()
+    assert [auth._get() for _ in range(4)] == [first] * 4
+    assert auth._get_cached() is first
     assert (client.sent, client.settings_reads) == (1, 1)
     clock.seconds += 95
-    assert provider.get_cached() is None
-    provider.get()
+    assert auth._get_cached() is None
+    auth._get()
     assert (client.sent, client.settings_reads) == (2, 2)
 
 
@@ -225,42 +225,42 @@ def test_connections_are_read_one_at_a_time():
 @pytest.mark.parametrize("failure", [UnavailableError("made-up"), SettingsError("made-up")])
 def test_a_valid_credential_is_used_while_it_cannot_be_refreshed(clock, failure):
     client = StubClient(lifetime=1000)
-    provider = provider_of(client)
-    first = provider.get()
+    auth = auth_of(client)
+    first = auth._get()
     client.failure = failure
     clock.seconds += 950
-    assert [provider.get() for _ in range(3)] == [first] * 3
+    assert [auth._get() for _ in range(3)] == [first] * 3
     assert client.sent == 2
     # No request before the grace period is over.
     clock.seconds += GRACE_PERIOD - 1
-    assert provider.get_cached() is first
+    assert auth._get_cached() is first
     clock.seconds += 1
-    assert provider.get_cached() is None
-    assert provider.get() is first
+    assert auth._get_cached() is None
+    assert auth._get() is first
     assert client.sent == 3
     # An expired credential is not used.
     clock.seconds += 35
-    assert provider.get() is first
+    assert auth._get() is first
     clock.seconds += 5
-    assert provider.get_cached() is None
+    assert auth._get_cached() is None
     with pytest.raises(type(failure)):
-        provider.get()
+        auth._get()
     client.failure = None
-    assert provider.get().value == "made-up-one-6"
+    assert auth._get().value == "made-up-one-6"
 
 
 def test_a_valid_credential_is_used_while_the_connection_cannot_be_read(clock, client, monkeypatch):
     """A secrets backend may be down."""
-    provider = provider_of(client)
-    first = provider.get()
+    auth = auth_of(client)
+    first = auth._get()
     monkeypatch.setattr(client, "settings", Mock(side_effect=LoanAuthError("made-up")))
     clock.seconds += 91
-    assert provider.get() is first
+    assert auth._get() is first
     with pytest.raises(LoanAuthError):
-        provider.refresh(first)
+        auth._get(first)
     clock.seconds += 9
     with pytest.raises(LoanAuthError):
-        provider.get()
+        auth._get()
 
 
 def test_a_credential_is_valid_until_its_last_moment(clock):
@@ -269,20 +269,20 @@ def test_a_credential_is_valid_until_its_last_moment(clock):
 
 @pytest.mark.parametrize("failure", [RejectedError("made-up"), ResponseError("made-up")])
 def test_an_answer_of_the_service_is_raised_at_once(clock, client, failure):
-    provider = provider_of(client)
-    provider.get()
+    auth = auth_of(client)
+    auth._get()
     client.failure = failure
     clock.seconds += 91
     with pytest.raises(type(failure)):
-        provider.get()
+        auth._get()
 
 
 def test_a_rejected_credential_is_not_used_again_while_the_service_is_unavailable(clock, client):
-    provider = provider_of(client)
-    first = provider.get()
+    auth = auth_of(client)
+    first = auth._get()
     client.failure = UnavailableError("made-up")
     with pytest.raises(UnavailableError):
-        provider.refresh(first)
+        auth._get(first)
 
 
 # --- a 401 as a reason to refresh ---
@@ -325,10 +325,10 @@ def test_the_time_between_two_refreshes_after_a_401_grows(age, before, after):
 
 
 def test_a_refresh_after_a_401_sets_that_time(clock, client):
-    provider = provider_of(client)
+    auth = auth_of(client)
     ages = []
     for _ in range(3):
-        replaced = provider.refresh(provider.get())
+        replaced = auth._get(auth._get())
         ages.append(replaced.min_401_age)
     assert ages == [10, 20, 40]
 
@@ -336,11 +336,11 @@ def test_a_refresh_after_a_401_sets_that_time(clock, client):
 # --- processes, representations ---
 
 
-def _get_in_child(provider, client, results):
+def _get_in_child(auth, client, results):
     client.gate = threading.Event()
     client.gate.set()
     try:
-        results.put(provider.get().value)
+        results.put(auth._get().value)
     except LoanAuthError as error:
         results.put(repr(error))
 
@@ -348,29 +348,29 @@ def _get_in_child(provider, client, results):
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_other_threads_use_a_valid_credential_while_one_refreshes_it_and_a_forked_process_does_not(clock, client):
     """A lock that another thread holds at the fork is never released in the child."""
-    provider = provider_of(client)
-    first = provider.get()
+    auth = auth_of(client)
+    first = auth._get()
     clock.seconds += 95
     client.gate.clear()
-    refreshing = threading.Thread(target=provider.get)
+    refreshing = threading.Thread(target=auth._get)
     refreshing.start()
     while client.running == 0:
         time.sleep(0.01)
-    assert provider.get_cached() is first
-    result = in_forked_child(provider, client)
+    assert auth._get_cached() is first
+    result = in_forked_child(auth, client)
     clock.seconds += 10
-    assert provider.get_cached() is None
+    assert auth._get_cached() is None
     client.gate.set()
     refreshing.join(60)
     assert result == "made-up-one-3"
     assert client.sent == 2
 
 
-def in_forked_child(provider, client):
-    """Return what a child of this process gets from a provider."""
+def in_forked_child(auth, client):
+    """Return what a child of this process gets from a LoanAuth."""
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
-    child = context.Process(target=_get_in_child, args=(provider, client, results))
+    child = context.Process(target=_get_in_child, args=(auth, client, results))
     child.start()
     child.join(120)
     alive = child.is_alive()
@@ -381,7 +381,7 @@ def in_forked_child(provider, client):
 
 def test_an_opened_credential_keeps_its_metadata(client):
     sealed = AccessToken.seal("made-up", method="los", conn_id="made-up", issued_at=NOW, expires_at=None)
-    opened = provider_of(client, sealed).get()
+    opened = auth_of(client, sealed)._get()
     assert (opened.method, opened.conn_id, opened.credential_type) == ("los", "made-up", AccessToken)
 
 
@@ -397,8 +397,8 @@ def test_threads_open_the_credential_once(client):
             return "made-up-secret"
 
     credential = SlowSecret(method="ppe", conn_id="made-up", issued_at=NOW, sealed="made-up")
-    provider = provider_of(client, credential)
-    results = in_threads(8, lambda _: provider.get())
+    auth = auth_of(client, credential)
+    results = in_threads(8, lambda _: auth._get())
     assert len(opened) == client.settings_reads == 1
     assert {id(result) for result in results} == {id(results[0])}
     assert results[0].value == "made-up-secret"
@@ -408,16 +408,16 @@ def test_threads_open_the_credential_once(client):
 def test_a_forked_process_does_not_repeat_a_refresh_that_failed(client):
     """Otherwise each process of a pool would send the password again, which gets the account locked."""
     client.failure = RejectedError("made-up")
-    provider = provider_of(client)
+    auth = auth_of(client)
     with pytest.raises(RejectedError):
-        provider.get()
+        auth._get()
     client.failure = None
-    result = in_forked_child(provider, client)
+    result = in_forked_child(auth, client)
     assert result.startswith("RejectedError('made-up")
     assert "Nothing was sent this time" in result
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_process_keeps_the_credential_of_its_parent(client):
-    provider_of(client).get()
-    assert in_forked_child(provider_of(client), client) == "made-up-one-1"
+    auth_of(client)._get()
+    assert in_forked_child(auth_of(client), client) == "made-up-one-1"

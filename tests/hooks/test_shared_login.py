@@ -40,8 +40,8 @@ def rejected_once(world, variables):
 WAYS = {
     "get_credential": LoanAuthHook.get_credential,
     "aget_credential": lambda hook: asyncio.run(hook.aget_credential()),
-    "from_connection": lambda hook: LoanAuth.from_connection(hook.loanauth_conn_id)._provider.get(),
-    "get_conn": lambda hook: hook.get_conn().auth._provider.get(),
+    "from_connection": lambda hook: LoanAuth.from_connection(hook.loanauth_conn_id)._get(),
+    "get_conn": lambda hook: hook.get_conn().auth._get(),
 }
 ALONE = {
     "authenticate": LoanAuthHook.authenticate,
