@@ -98,14 +98,6 @@ def test_reuse_false_logs_in_for_all(world, variables):
     assert first.value != second.value == third.value
 
 
-@pytest.mark.parametrize(("passed", "logins"), [(1799, 1), (1802, 2)])
-def test_half_of_the_lifetime_must_be_left(passed, logins, world, variables):
-    in_new_process(LoanAuthHook.get_credential)
-    world.pass_time(passed)
-    in_new_process(LoanAuthHook.get_credential)
-    assert world.logins == logins
-
-
 @pytest.mark.parametrize(("passed", "logins"), [(599, 1), (601, 2)])
 def test_without_a_known_lifetime_it_must_be_younger_than_ten_minutes(passed, logins, world, variables):
     for seconds in (0, passed):

@@ -17,8 +17,8 @@ from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
 from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
-from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.pricing_fixtures import loan
+from tests.support.processes import start_new_process
 
 CONN_ID = "loanauth_jwt"
 
@@ -45,7 +45,6 @@ WAYS = {
     "authen_jwt": lambda world: hook().authen_jwt(),
     "get_plaintext": lambda world: hook().get_plaintext(),
     "operator": lambda world: LoanAuthOperator(task_id="a", loanauth_conn_id=CONN_ID).execute({}),
-    "sensor": lambda world: LoanAuthSensor(task_id="w", loanauth_conn_id=CONN_ID).hook.get_credential(),
     "LoanAuth": lambda world: requests.post(world.url, json=loan(), auth=LoanAuth.from_connection(CONN_ID), timeout=60),
     "LoanAuth for httpx": price_with_httpx,
     "get_conn": price_with_get_conn,
@@ -60,55 +59,14 @@ def rejecting(world):
 
 @pytest.mark.usefixtures("rejecting")
 @pytest.mark.parametrize("way", WAYS)
-def test_each_way_remembers_its_failure_for_the_others(way, world):
-    with pytest.raises(RejectedError):
-        WAYS[way](world)
-    with pytest.raises(RejectedError, match="Nothing was sent this time: "):
-        hook().get_credential()
-    assert world.credential_requests == 1
-
-
-@pytest.mark.usefixtures("rejecting")
-def test_each_way_obeys_a_failure_of_another(world):
-    with pytest.raises(RejectedError):
-        hook().get_credential()
-    for way in WAYS.values():
+def test_each_way_remembers_its_failure_and_obeys_that_of_another(way, world):
+    for first, second in ((WAYS[way], WAYS["get_credential"]), (WAYS["get_credential"], WAYS[way])):
+        start_new_process()
+        with pytest.raises(RejectedError):
+            first(world)
         with pytest.raises(RejectedError, match="Nothing was sent this time: "):
-            way(world)
-    assert world.credential_requests == 1
-
-
-def test_a_valid_credential_goes_on_being_used(world):
-    """A failed login of a hook does not end the credential that the process already has."""
-    auth = LoanAuth.from_connection(CONN_ID)
-    assert requests.post(world.url, json=loan(), auth=auth, timeout=60).status_code == 200
-    world.sandbox.set_fault("status", where="token", status=401)
-    with pytest.raises(RejectedError):
-        hook().get_credential()
-    for valid in (auth, LoanAuth.from_connection(CONN_ID)):
-        assert requests.post(world.url, json=loan(), auth=valid, timeout=60).status_code == 200
-
-
-def test_a_sensor_that_pokes_sends_nothing_until_retry_after_is_over(world, monkeypatch, logs):
-    world.sandbox.set_fault("status", where="token", status=503, retry_after=3600)
-    posts = []
-
-    def sleep(seconds):
-        posts.append(world.credential_requests)
-        world.pass_time(seconds)
-        if len(posts) == 59:
-            world.sandbox.clear_faults()
-
-    monkeypatch.setattr("time.sleep", sleep)
-    sensor = LoanAuthSensor(task_id="wait", loanauth_conn_id=CONN_ID, poke_interval=60, timeout=7200)
-    assert sensor.execute({}).value
-    assert posts == [1] * 60
+            second(world)
     assert world.credential_requests == 2
-    lines = [line for line in logs.at("info") if line.startswith("The service is not available yet: ")]
-    assert "The service asked to wait 3600 s." in lines[0]
-    assert "Gave up" not in lines[0]
-    assert "Nothing was sent this time: the service asked to wait, and 3540 s of that time are left." in lines[1]
-    assert len(lines) == 60
 
 
 @pytest.mark.usefixtures("rejecting")
