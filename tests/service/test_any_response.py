@@ -132,20 +132,6 @@ def test_any_response(kind, body, status, headers):
     assert (again, again.expires_at) == (sealed, sealed.expires_at)
 
 
-@given(st.dictionaries(st.one_of(st.sampled_from(WIRE_NAMES), words), values, max_size=8))
-@steady
-def test_any_object_with_a_good_access_token_is_a_credential(noise):
-    """Unless it has an error code, a token type, or another value in the place of the token."""
-    document = {name: value for name, value in noise.items() if name not in ("error", "token_type")} | {
-        "access_token": "made-up.token"
-    }
-    received = protocol.WireResponse(status=200, headers={}, body=dumped(document))
-    if received.body == b"null":
-        return
-    response = protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
-    assert response.access_token == "made-up.token"
-
-
 wire_headers = st.tuples(
     st.sampled_from([b"Content-Length", b"Transfer-Encoding", b"Content-Encoding", b"Location", b"Retry-After", b"X"]),
     st.one_of(

@@ -18,7 +18,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, R
 from airflow_provider_loanauth.service.protocol import parse_response
 from airflow_provider_loanauth.service.transport import send
 from tests.support.leaks import leaks, messages
-from tests.support.loopback import Loopback, endless, json_response, stalled
+from tests.support.loopback import Loopback, endless, json_response
 from tests.support.secret_accounts import SECRETS
 from tests.support.wire_requests import secret_request, token_request
 
@@ -119,13 +119,6 @@ def test_with_tls(tls):
         rejection, late = outcomes([token_request(address) for address in addresses])
     assert type(rejection) is RejectedError
     assert type(late) is ResponseError
-
-
-def test_no_response(loopback):
-    loopback.responses = [stalled(b"")]
-    error = outcome(token_request(loopback.url))
-    assert type(error) is UnavailableError
-    assert "did not respond within the time set in Timeout" in str(error)
 
 
 def test_a_service_that_does_not_read():

@@ -144,13 +144,6 @@ def test_a_short_rest_is_waited_for(service, memory_clock):
     assert service.posts == 2
 
 
-def test_a_rejection_ends_the_retries(service):
-    service.respond(OVERLOADED, WRONG_PASSWORD)
-    failure(RejectedError, max_attempts=3)
-    failure(RejectedError, max_attempts=3)
-    assert service.posts == 2
-
-
 def test_other_settings_share_nothing(service):
     service.respond(WRONG_PASSWORD)
     others = ({"method": "los"}, {"conn_id": "another"}, {"client_secret": "made-up-new-secret"})

@@ -224,15 +224,6 @@ def test_an_interim_response_before_the_response(loopback):
 # --- no connection
 
 
-@BOTH
-def test_a_closed_port(make):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    error = fails(make(f"http://127.0.0.1:{port}"), UnavailableError)
-    assert "could not be reached" in str(error)
-    assert f"127.0.0.1:{port}" in str(error)
-
-
 def test_an_address_that_does_not_accept_a_connection():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -267,12 +258,6 @@ def test_an_invalid_address(url):
 
 
 # --- proxies of the environment; that of the Connection: test_proxy.py
-
-
-@pytest.mark.parametrize(("proxy", "kind"), [("http://127.0.0.1:1", UnavailableError), ("http://", SettingsError)])
-def test_an_unreachable_proxy(proxy, kind, monkeypatch):
-    monkeypatch.setenv("HTTPS_PROXY", proxy)
-    assert "proxy" in str(fails(token_request("https://127.0.0.1:9"), kind)).lower()
 
 
 @pytest.mark.parametrize("response", [b"HTTP/1.1 403 X\r\n\r\n", b"HTTP/1.1 401 X\r\n\r\n", b"garbage\r\n\r\n", None])
