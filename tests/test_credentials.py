@@ -222,16 +222,6 @@ def test_equality():
     assert len({token, through_xcom(token)}) == 1
 
 
-def test_no_configuration_is_needed_to_deserialize_both():
-    """Airflow's allow-list of classes has its default value."""
-    from airflow_provider_loanauth._compat import conf
-
-    assert conf.get("core", "allowed_deserialization_classes") == r"airflow.*"
-    assert not conf.get("core", "allowed_deserialization_classes_regexp")
-    for make in (access_token, api_secret):
-        assert through_xcom({"deep": [make()]})["deep"][0].value.startswith("CANARY")
-
-
 def test_a_value_that_cannot_be_masked_is_not_returned(monkeypatch):
     credential = through_xcom(access_token())
 

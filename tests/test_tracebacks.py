@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import traceback
 
 import pytest
@@ -160,11 +159,6 @@ def test_a_generator_of_the_caller_goes_on():
         yield "after"
 
     assert list(flow()) == ["before", "after"]
-
-
-def test_the_function_keeps_its_name_and_signature():
-    assert fail.__name__ == "fail"
-    assert str(inspect.signature(fail)) == "(error, *_)"
 
 
 def test_the_rest_of_the_traceback_is_logged_at_debug(logs):

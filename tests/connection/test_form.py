@@ -33,7 +33,6 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 SECRET_FIELDS = {"password", "client_secret", "los_client_secret", "api_key", "proxy"}
 #: Whether Airflow masks the field by its name (``docs/security.md``, "Known leaks in Airflow").
 MASKS_PROXY = not version("apache-airflow").startswith("3.0.")
-READS_METADATA = hasattr(ProvidersManager, "_load_ui_metadata")
 # The web pages of Airflow 2.11 use libraries with deprecation warnings. A warning about this package is still an error.
 if find_spec("airflow.www"):
     pytestmark = [
@@ -108,16 +107,6 @@ def test_the_form_of_this_version(manager):
     assert behaviour["relabeling"] == RELABELING
     assert behaviour["hidden_fields"] == ["schema", "extra"]
     assert {"host", "login", "password", "port"} <= behaviour["placeholders"].keys()
-
-
-@pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
-def test_the_hook_draws_the_form_only_where_airflow_does_not_read_the_metadata(manager, monkeypatch):
-    called = []
-    for name in ("get_connection_form_widgets", "get_ui_field_behaviour"):
-        monkeypatch.setattr(LoanAuthHook, name, staticmethod(lambda name=name: called.append(name)))
-    assert manager.hooks[CONN_TYPE]
-    manager.connection_form_widgets  # noqa: B018 - reading it creates the widgets
-    assert bool(called) is not READS_METADATA
 
 
 # --- the fields of `wtforms`, from which Airflow 2.11 draws the form
@@ -262,18 +251,11 @@ def test_no_page_shows_a_secret(trip):
         assert "made-up-proxy-password" not in html.unescape(page) or not MASKS_PROXY
 
 
-# --- round trips through the command line
-
-
-def airflow(*arguments):
-    from airflow.cli.cli_parser import get_parser
-
-    parsed = get_parser().parse_args(["connections", *arguments])
-    parsed.func(parsed)
+# --- the command line. `project/test_compatibility.py` has `airflow connections add`
 
 
 @pytest.fixture
-def database(metadata_template, monkeypatch):
+def database(metadata_template):
     """An empty metadata database for this process."""
     from airflow import settings
 
@@ -286,52 +268,27 @@ def database(metadata_template, monkeypatch):
     target.unlink()
 
 
-def read(conn_id, monkeypatch):
-    """Return the settings that the hook reads from a stored Connection, as in a task."""
+# Airflow 3.3 warns of a call of its own command line.
+@pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
+@pytest.mark.processes
+def test_the_hook_reads_what_the_command_line_has_imported(database, monkeypatch, tmp_path, capfd):
+    from airflow.cli.cli_parser import get_parser
     from airflow.models import Connection
     from airflow.utils.session import create_session
 
+    extra = {name: FIELDS[name] for name in ("method", "origin", "client_id", "client_secret")}
+    connection = {"conn_type": CONN_TYPE, "host": "https://company.example/tenant", "extra": extra | {"verify": False}}
+    connection |= {"login": FIELDS["login"], "password": FIELDS["password"]}
+    path = tmp_path / "connections.json"
+    path.write_text(json.dumps({"given": connection}))
+    parsed = get_parser().parse_args(["connections", "import", str(path)])
+    parsed.func(parsed)
     with create_session() as session:
-        conn = session.query(Connection).filter_by(conn_id=conn_id).one()
-        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", conn.get_uri())
-    return LoanAuthHook(conn_id).client.settings()
-
-
-CONNECTION = {
-    "conn_type": CONN_TYPE,
-    "host": "https://company.example/tenant",
-    "login": FIELDS["login"],
-    "password": FIELDS["password"],
-    "extra": {
-        **{name: FIELDS[name] for name in ("method", "origin", "client_id", "client_secret")},
-        "timeout": 7.5,
-        "verify": False,
-    },
-}
-
-
-# Airflow 3.3 warns of a call of its own command line.
-@pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
-@pytest.mark.parametrize("how", ["uri", "parts", "export"])
-@pytest.mark.processes
-def test_the_hook_reads_what_the_command_line_has_added(how, database, define, monkeypatch, tmp_path, capfd):
-    define("expected", CONNECTION)
-    expected = LoanAuthHook("expected").client.settings()
-    if how == "uri":
-        airflow("add", "given", "--conn-uri", LoanAuthHook.get_connection("expected").get_uri())
-    elif how == "parts":
-        parts = [part for name in ("host", "login", "password") for part in (f"--conn-{name}", CONNECTION[name])]
-        airflow("add", "given", "--conn-type", CONN_TYPE, *parts, "--conn-extra", json.dumps(CONNECTION["extra"]))
-    else:
-        airflow("add", "given", "--conn-json", json.dumps(CONNECTION))
-        for kind in ("json", "yaml", "env"):
-            airflow("export", str(tmp_path / f"all.{kind}"), "--file-format", kind)
-            airflow("delete", "given")
-            airflow("import", str(tmp_path / f"all.{kind}"))
-        # It prints the export too.
-        capfd.readouterr()
-    found = read("given", monkeypatch)
-    assert found.login == expected.login
-    assert (found.auth_url, found.timeout, found.verify) == ("https://company.example/tenant", 7.5, False)
+        stored = session.query(Connection).filter_by(conn_id="given").one()
+        monkeypatch.setenv("AIRFLOW_CONN_GIVEN", stored.get_uri())
+    found = LoanAuthHook("given").client.settings()
+    assert (found.login.username, found.login.password) == (FIELDS["login"], FIELDS["password"])
+    assert found.login.client_secret == FIELDS["client_secret"]
+    assert (found.auth_url, found.verify) == ("https://company.example/tenant", False)
     output = capfd.readouterr()
     assert FIELDS["client_secret"] not in output.out + output.err
