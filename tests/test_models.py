@@ -21,8 +21,7 @@ from tests.support.wire_cases import FULL_TOKEN, FULL_TOKEN_BODY
 FULL = json.loads(FULL_TOKEN_BODY)
 SECRET = {"valid": 1793232000123, "secret": "made-up-encoded-secret"}
 
-#: Wire names: of fields, and of fields inside of fields.
-NAMES = [*FULL]
+#: Wire names of fields inside of fields.
 NESTED = [(outer, inner) for outer, value in FULL.items() if isinstance(value, dict) for inner in value]
 #: One value of each JSON type, marked where a message could show it.
 VALUES = {
@@ -36,7 +35,7 @@ VALUES = {
 }
 ATTRIBUTES = dict(zip(FULL, [item.name for item in dataclasses.fields(TokenResponse)], strict=False))
 #: Each field with one wrong type, and one field of each type with every wrong type.
-WRONG = [(wire, list) for wire in NAMES[1:]] + [
+WRONG = [(wire, list) for wire in [*FULL][1:]] + [
     (wire, other)
     for wire in ("scope", "expires_in", "enabled", "person")
     for other in VALUES
@@ -122,14 +121,14 @@ def test_expires_in_as_a_numeric_string_counts(value, expected):
 
 
 def test_the_interface_by_path():
-    assert interface_fields(TokenResponse) == {*NAMES} | {f"{outer}.{inner}" for outer, inner in NESTED}
+    assert interface_fields(TokenResponse) == {*FULL} | {f"{outer}.{inner}" for outer, inner in NESTED}
     assert interface_fields(ApiSecretResponse) == {"valid", "secret"}
 
 
 def test_missing_fields_are_differences():
     assert differences(FULL_TOKEN) == ([], [])
     missing, unusable = differences(from_json(TokenResponse, {"access_token": "t", "person": {"firstname": "Pat"}}))
-    assert set(missing) == ({*NAMES} - {"access_token", "person"}) | {"person.lastname"}
+    assert set(missing) == ({*FULL} - {"access_token", "person"}) | {"person.lastname"}
     assert unusable == []
     assert differences(from_json(ApiSecretResponse, {"secret": "s"})) == (["valid"], [])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from scripts import demo
-from scripts.programs import Programs
 from tests.support.paths import EXAMPLE_DAGS
 
 DAGS = {method: next(EXAMPLE_DAGS.glob(f"*_{method}.py")).stem for method in demo.METHODS}
@@ -77,31 +75,6 @@ def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path):
     assert "All programs have been stopped" in rest
     assert "Traceback" not in rest
     assert ended(str(tmp_path))
-
-
-def start_sleeper(programs, comment):
-    # It ends after starting a child that ignores SIGTERM.
-    code = f"""
-import os, signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if os.fork():
-    os._exit(0)
-time.sleep(60)  # {comment}
-"""
-    return programs.start("sleeper", "timeit", "-n1", "-r1", code, environment={})
-
-
-def test_a_signal_at_any_moment_stops_everything(tmp_path):
-    def interrupted():
-        with Programs(tmp_path) as programs:
-            os.kill(os.getpid(), signal.SIGTERM)
-            start_sleeper(programs, tmp_path)
-
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert signal.getsignal(signal.SIGTERM) is before
-    assert ended(f"# {tmp_path}")
 
 
 def test_a_directory_with_other_files_is_left_alone(tmp_path):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 
-import jsonschema
 import kubernetes_validate
 import yaml
 
@@ -48,25 +47,13 @@ def test_the_values_of_the_chart_use_the_objects_that_the_commands_create():
     assert f"Verify TLS of the Connection is then {mount['mountPath']}/ca.pem." in PAGE
 
 
-def objects(**properties):
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+#: The keys of ``values.schema.json`` of chart 1.22.0 that the page uses.
+KEYS = {"executor", "airflowVersion", "defaultAirflowRepository", "defaultAirflowTag"}
+KEYS |= {"fernetKeySecretName", "secret", "env", "volumes", "volumeMounts"}
 
 
-TEXT, BOOLEAN = {"type": "string"}, {"type": "boolean"}
-#: Of ``values.schema.json`` of chart 1.22.0: the keys that the page uses, and their types.
-CHART = objects(
-    **dict.fromkeys(
-        ("executor", "airflowVersion", "defaultAirflowRepository", "defaultAirflowTag", "fernetKeySecretName"), TEXT
-    ),
-    secret={"type": "array", "items": objects(envName=TEXT, secretName=TEXT, secretKey=TEXT)},
-    env={"type": "array", "items": objects(name=TEXT, value=TEXT)},
-    volumes={"type": "array", "items": objects(name=TEXT, configMap=objects(name=TEXT))},
-    volumeMounts={"type": "array", "items": objects(name=TEXT, mountPath=TEXT, readOnly=BOOLEAN)},
-)
-
-
-def test_the_values_have_keys_and_types_of_the_chart():
-    jsonschema.validate(manifests(None)[0], CHART)
+def test_the_values_have_keys_of_the_chart():
+    assert {*manifests(None)[0]} <= KEYS
 
 
 def test_the_network_policy_is_valid_and_limits_outgoing_connections_only():
