@@ -18,12 +18,10 @@ from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS
-from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.error_responses import is_unavailable, parse_http_date, safe_text
-from airflow_provider_loanauth.service.protocol import COMMON_HEADERS, WireRequest
 from airflow_provider_loanauth.service.proxy import ProxyAdapter
-from airflow_provider_loanauth.service.transport import Deadline, proxy_url, send
+from airflow_provider_loanauth.service.transport import Deadline, probe, proxy_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -194,18 +192,11 @@ class Way:
         return Step("allow_list", "failed", message)
 
     def _request(self) -> WireResponse | LoanAuthError:
-        settings = self.settings
-        request = WireRequest(
-            url=settings.auth_url,
-            target=f"GET {settings.auth_url}",
-            headers=COMMON_HEADERS,
-            response_model=TokenResponse,
-        )
         with warnings.catch_warnings():
             # urllib3 warns if a certificate is not verified. The report says so.
             warnings.simplefilter("ignore")
             try:
-                return send(request, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
+                return probe(self.settings, timeout=self.settings.timeout)
             except LoanAuthError as error:
                 return error
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
@@ -42,6 +40,8 @@ __all__ = ["LoanAuthSensor"]
 
 #: Seconds after the sensor's own deadline when Airflow times the trigger out.
 _TRIGGER_MARGIN = 60.0
+#: Seconds for each part of the request without credentials that a poke sends; all of it takes at most twice as long.
+_PROBE_TIMEOUT = 5.0
 
 
 class LoanAuthSensor(BaseSensorOperator):
@@ -127,16 +127,15 @@ class LoanAuthSensor(BaseSensorOperator):
 
     def _may_reuse(self, settings: Settings) -> bool:
         """Return whether the shared login may be used: it alone does not show that the service is available."""
-        from airflow_provider_loanauth.triggers.probe import REQUEST_TIMEOUT
-        from airflow_provider_loanauth.triggers.reachability import why_unavailable
+        from airflow_provider_loanauth.service.error_responses import is_unavailable
+        from airflow_provider_loanauth.service.transport import probe
 
         if not (self.reuse and settings.share_logins):
             return False
-        timeout = min(REQUEST_TIMEOUT, settings.timeout)
-        # In a thread, because a notebook runs an event loop already.
-        with ThreadPoolExecutor(1) as pool:
-            probe = why_unavailable(settings.auth_url, timeout, settings.proxy.url if settings.proxy else None)
-            return pool.submit(asyncio.run, probe).result() is None
+        try:
+            return not is_unavailable(probe(settings, timeout=min(_PROBE_TIMEOUT, settings.timeout)).status)
+        except LoanAuthError:
+            return False
 
     @sanitize_exceptions
     def execute(self, context: Context) -> AccessToken | ApiSecret | str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.connection.methods import Login
 
-COMMON_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
 # RFC 6750 §2.1: the syntax of a bearer token.
 _B64TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 # RFC 9110 §5.5: characters that every server accepts in a header. The API secret is later sent in one.
@@ -40,8 +39,8 @@ class WireRequest(NotForXCom):
     url: str
     #: Method and URL without API key and user id, for messages.
     target: str
-    headers: Mapping[str, str]
-    response_model: type[TokenResponse | ApiSecretResponse]
+    headers: Mapping[str, str] = field(default_factory=dict)
+    response_model: type[TokenResponse | ApiSecretResponse] = TokenResponse
     #: Names and values of the multipart form, in order.
     form: tuple[tuple[str, str], ...] | None = None
     #: Client id and client secret for HTTP Basic (RFC 7617).
@@ -77,7 +76,7 @@ def build_request(auth_url: str, login: Login) -> WireRequest:
         return WireRequest(
             url=SecretStr(f"{auth_url}/encodeAES128/{path}"),
             target=f"GET {auth_url}/encodeAES128/***/***",
-            headers=COMMON_HEADERS | headers,
+            headers=headers,
             response_model=ApiSecretResponse,
             secrets=login.secrets,
         )
@@ -85,8 +84,7 @@ def build_request(auth_url: str, login: Login) -> WireRequest:
     return WireRequest(
         url=f"{auth_url}/oauth/token",
         target=f"POST {auth_url}/oauth/token",
-        headers=COMMON_HEADERS | {"Origin": login.origin},
-        response_model=TokenResponse,
+        headers={"Origin": login.origin},
         form=(
             ("username", login.username),
             ("password", login.password),

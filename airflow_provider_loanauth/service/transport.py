@@ -19,7 +19,7 @@ from airflow_provider_loanauth.exceptions import ResponseError
 from airflow_provider_loanauth.get_provider_info import LABELS, USER_AGENT
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.log_filter import unrecorded
-from airflow_provider_loanauth.service.protocol import WireResponse
+from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
 from airflow_provider_loanauth.service.proxy import ProxyAdapter, proxies_of
 from airflow_provider_loanauth.service.transport_errors import (
     TRANSPORT_EXCEPTIONS,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from airflow_provider_loanauth.connection.proxy import Proxy
+    from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.exceptions import LoanAuthError
-    from airflow_provider_loanauth.service.protocol import WireRequest
 
 # urllib3 before 2.6 decodes all that it has read, and gzip makes a thousand octets of one.
 _READ_BYTES = 8192
@@ -142,7 +142,7 @@ class _Session(requests.Session):
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        self.headers["User-Agent"] = USER_AGENT
+        self.headers.update({"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "gzip"})
         # Plain http is for loopback only. A proxy of the environment would receive the password unencrypted.
         self.trust_env = not url.startswith("http:")
 
@@ -195,6 +195,12 @@ def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Pro
             return _received(response, request, deadline)
     # Not in the block above: that exception, which has the URL, would be the context of this one.
     raise failure
+
+
+def probe(settings: Settings, *, timeout: float) -> WireResponse:
+    """Send a request without credentials as a login would be sent, and with the same errors."""
+    request = WireRequest(url=settings.auth_url, target=f"GET {settings.auth_url}")
+    return send(request, timeout=timeout, verify=settings.verify, proxy=settings.proxy)
 
 
 def _received(response: requests.Response, request: WireRequest, deadline: Deadline) -> WireResponse:

@@ -156,6 +156,14 @@ def test_where_only_a_login_responds_the_sensor_logs_in(shared_login, sandbox):
     assert sandbox.counters().authentications.succeeded == 1
 
 
+def test_a_poke_waits_a_short_time_for_the_response_that_allows_to_share(shared_login, sandbox, monkeypatch):
+    monkeypatch.setattr(sensors, "_PROBE_TIMEOUT", 0.1)
+    sandbox.set_fault("hang", where="probe")
+    began = time.monotonic()
+    assert sensor().execute({}).value != shared_login.value
+    assert time.monotonic() - began < 10
+
+
 @pytest.mark.parametrize("way", ["reuse", "share_logins"])
 def test_without_sharing_a_poke_is_a_login(way, shared_login, connection, sandbox):
     if way == "share_logins":

@@ -202,7 +202,7 @@ def test_a_session_with_the_password_of_a_proxy_cannot_be_pickled(proxy, connect
 
 def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connection, service):
     connection(proxy.url(WRITTEN))
-    service.set_fault("status", times=1)
+    service.set_fault("status", where="token", times=1)
     sensor = LoanAuthSensor(task_id="wait", deferrable=True, poke_interval=0.1, timeout=60)
     with pytest.raises(TaskDeferred) as deferred:
         sensor.execute({})
@@ -210,12 +210,13 @@ def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connect
     assert trigger.proxy == proxy.url()
     assert trigger.serialize()[1]["proxy"] == proxy.url()
     assert leaks(repr(trigger) + repr(trigger.serialize()), [*SECRETS, USER]) == []
-    # The proxy responds with 407 to a probe, which has no password. The worker, which has it, then pokes.
+    assert service.counters().probe == 1
+    # The proxy responds with 407 to the triggerer, which has no password. The worker, which has it, then pokes.
     assert fire(trigger, 60).payload == "ready"
-    assert service.counters().probe == 0
+    assert service.counters().probe == 1
     tunnels = len(proxy.tunnels)
     sensor.resume_execution("execute_complete", {"event": "ready"}, {})
-    assert proxy.tunnels[tunnels:] == [target_of(service)]
+    assert proxy.tunnels[tunnels:] == [target_of(service)] * 2
 
 
 @pytest.mark.usefixtures("_environment")
