@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import os
 import subprocess
 import sys
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -31,7 +31,7 @@ from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
 from tests.support.processes import start_new_process
-from tests.support.waiting import context_of_a_task, fire, stored
+from tests.support.waiting import context_of_a_task, stored
 
 CONN_ID = "waiting"
 TIMEOUT = 15.0
@@ -90,15 +90,6 @@ def resume(deferred, payload="ready", **parameters):
 
 
 # --- what it returns
-
-
-@each_mode
-def test_the_first_poke_returns_the_credential(mode, connection, sandbox, context, slept):
-    credential = sensor(mode).execute(context)
-    assert type(credential) is AccessToken
-    assert credential.value
-    assert sandbox.counters().authentications.succeeded == 1
-    assert slept == []
 
 
 @pytest.mark.parametrize(("method", "kind"), [("jwt", AccessToken), ("los", AccessToken), ("ppe", ApiSecret)])
@@ -204,27 +195,20 @@ def times_out(mode, context, slept, monkeypatch, **parameters):
 
 
 @each_mode
-def test_a_timeout_fails_without_retries(mode, connection, sandbox, context, slept, monkeypatch):
+@pytest.mark.parametrize(
+    ("parameters", "kind", "message"),
+    [
+        ({}, AirflowSensorTimeout, ""),
+        ({"soft_fail": True}, AirflowSkipException, ""),
+        ({"never_fail": True}, AirflowSkipException, "Skipped because never_fail is set: "),
+    ],
+)
+def test_a_timeout_fails_or_skips(parameters, kind, message, mode, connection, sandbox, context, slept, monkeypatch):
     sandbox.set_fault("status", where="token")
-    assert type(times_out(mode, context, slept, monkeypatch)) is AirflowSensorTimeout
+    error = times_out(mode, context, slept, monkeypatch, **parameters)
+    assert type(error) is kind
+    assert str(error).startswith(message)
     assert sandbox.counters().token == {"poke": 3, "reschedule": 1, "deferrable": 2}[mode]
-
-
-@each_mode
-def test_a_timeout_skips_with_soft_fail(mode, connection, sandbox, context, slept, monkeypatch):
-    sandbox.set_fault("status", where="token")
-    error = times_out(mode, context, slept, monkeypatch, soft_fail=True)
-    assert type(error) is AirflowSkipException
-    # In the other modes, the message is Airflow's.
-    assert mode != "deferrable" or str(error).startswith("The service was not available within ")
-
-
-@each_mode
-def test_a_timeout_skips_with_never_fail(mode, connection, sandbox, context, slept, monkeypatch):
-    sandbox.set_fault("status", where="token")
-    error = times_out(mode, context, slept, monkeypatch, never_fail=True)
-    assert type(error) is AirflowSkipException
-    assert str(error).startswith("Skipped because never_fail is set: ")
 
 
 def test_the_deadline_is_that_of_the_first_poke(connection, sandbox):
@@ -261,59 +245,39 @@ def test_the_event_alone_is_enough_because_airflow_dags_test_passes_nothing_else
 
 @pytest.mark.parametrize("error", sorted(TRIGGER_TIMEOUTS))
 def test_a_missing_triggerer_is_a_timeout(error):
-    with pytest.raises(AirflowSensorTimeout):
-        sensor().resume_execution("__fail__", {"error": error}, {})
-    for forgiving in ({"soft_fail": True}, {"never_fail": True}):
-        with pytest.raises(AirflowSkipException):
-            sensor(**forgiving).resume_execution("__fail__", {"error": error}, {})
+    def resume_with(error, **parameters):
+        with pytest.raises(AirflowException) as raised:
+            sensor(**parameters).resume_execution("__fail__", {"error": error}, {})
+        return type(raised.value)
 
-
-@pytest.mark.parametrize("soft_fail", [False, True])
-def test_a_trigger_that_failed_is_no_timeout(soft_fail):
-    with pytest.raises(AirflowException) as raised:
-        sensor(soft_fail=soft_fail).resume_execution("__fail__", {"error": "Trigger failure", "traceback": ["…"]}, {})
-    assert not isinstance(raised.value, (AirflowSkipException, AirflowSensorTimeout))
+    assert resume_with(error) is AirflowSensorTimeout
+    assert resume_with(error, soft_fail=True) is resume_with(error, never_fail=True) is AirflowSkipException
+    # A trigger that failed is no timeout.
+    for soft_fail in (False, True):
+        assert resume_with("Trigger failure", soft_fail=soft_fail) not in (AirflowSensorTimeout, AirflowSkipException)
 
 
 # --- errors
 
 
-def rejection(mode, context, when, sandbox, **parameters):
-    """Return what is raised when the service rejects the credentials, at the first poke or after a wait."""
-    if when == "later":
-        sandbox.set_fault("status", where="token", times=1)
-        deferred = deferred_by(lambda: sensor(mode, **parameters).execute(context))
-        call = lambda: resume(deferred, **parameters)  # noqa: E731
-    else:
-        call = lambda: sensor(mode, **parameters).execute(context)  # noqa: E731
-    with pytest.raises(AirflowException) as raised:
-        call()
-    assert sandbox.counters().authentications.rejected == 1
-    return raised.value
-
-
+@pytest.mark.parametrize("mode", [*MODES, "resumed"])
 @pytest.mark.parametrize(
-    ("mode", "when", "parameters", "kind"),
-    [
-        *((mode, "at once", {"soft_fail": True}, RejectedError) for mode in MODES),
-        ("poke", "at once", {}, RejectedError),
-        ("reschedule", "at once", {"silent_fail": True}, RejectedError),
-        ("deferrable", "later", {"silent_fail": True}, RejectedError),
-        ("deferrable", "later", {"soft_fail": True}, RejectedError),
-        ("poke", "at once", {"never_fail": True}, AirflowSkipException),
-        ("deferrable", "at once", {"never_fail": True}, AirflowSkipException),
-        ("deferrable", "later", {"never_fail": True}, AirflowSkipException),
-    ],
-    ids=str,
+    ("parameters", "kind"),
+    [({"soft_fail": True, "silent_fail": True}, RejectedError), ({"never_fail": True}, AirflowSkipException)],
 )
-def test_rejected_credentials_fail_unless_it_may_never_fail(
-    parameters, kind, mode, when, connection, sandbox, context, slept
-):
+def test_rejected_credentials_fail_unless_it_may_never_fail(parameters, kind, mode, connection, sandbox, context):
+    """At the first poke, or when the sensor resumes after its trigger."""
     connection(password="made-up-wrong-password")
-    error = rejection(mode, context, when, sandbox, **parameters)
-    assert type(error) is kind
-    # In the other modes, the message of a skip is Airflow's.
-    assert kind is not RejectedError or "Username or Password is wrong" in str(error)
+    if mode == "resumed":
+        sandbox.set_fault("status", where="token", times=1)
+        deferred = deferred_by(lambda: sensor(**parameters).execute(context))
+        poke = partial(resume, deferred, **parameters)
+    else:
+        poke = partial(sensor(mode, **parameters).execute, context)
+    with pytest.raises(kind, match="Username or Password is wrong") as raised:
+        poke()
+    assert type(raised.value) is kind
+    assert sandbox.counters().authentications.rejected == 1
 
 
 @each_mode
@@ -353,25 +317,6 @@ def test_the_interval_of_the_probe_is_poke_interval(interval, connection, sandbo
     assert deferred.trigger.poke_interval == again.trigger.poke_interval == 45
 
 
-def test_while_only_the_probe_succeeds_it_waits_an_interval_each_time(connection, sandbox):
-    """503 for the token, 200 for the address itself: no busy loop."""
-    interval, rounds = 0.2, 4
-    sandbox.set_fault("status", where="token")
-    parameters = {"poke_interval": interval, "timeout": 600}
-    deferred = deferred_by(lambda: sensor(**parameters).execute({}))
-    for _ in range(rounds):
-        event = fire(deferred.trigger, TIMEOUT)
-        assert event.payload == "ready"
-        deferred = deferred_by(lambda last=deferred: resume(last, **parameters))
-    pokes = [entry.at for entry in sandbox.requests() if entry.endpoint == "token"]
-    assert len(pokes) == rounds + 1
-    # The two clocks may differ slightly.
-    assert all(later - earlier >= interval - 0.02 for earlier, later in itertools.pairwise(pokes))
-    assert sandbox.counters().probe >= rounds
-    sandbox.clear_faults()
-    assert type(resume(deferred, **parameters)) is AccessToken
-
-
 @pytest.mark.parametrize("arguments", [{}, {"event": ["of another release"]}])
 def test_after_an_unknown_event_it_pokes_too(arguments, connection, sandbox):
     assert type(sensor().resume_execution("execute_complete", arguments, {})) is AccessToken
@@ -398,23 +343,18 @@ def test_airflow_stores_the_address_and_seconds(connection, sandbox):
 # --- the default
 
 
-@pytest.mark.parametrize("value", ["", "True"])
 @pytest.mark.processes
-def test_the_configuration_decides_whether_it_defers_by_default(value):
-    environment = os.environ | {"AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": value or "False"}
-    if not value:
-        del environment["AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"]
+def test_the_configuration_decides_whether_it_defers_by_default():
+    """Without it, a sensor does not defer: see all tests above."""
     program = (
-        "import sys\n"
         "from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor\n"
-        "assert 'airflow_provider_loanauth.triggers' not in sys.modules, 'parsing a DAG loads triggers'\n"
         "print('deferrable:', LoanAuthSensor(task_id='wait').deferrable)\n"
-        "print('explicit:', LoanAuthSensor(task_id='wait2', deferrable=True).deferrable)\n"
     )
+    environment = os.environ | {"AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": "True"}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=300
     )
-    assert f"deferrable: {value or False}\nexplicit: True\n" in done.stdout, done.stderr
+    assert "deferrable: True\n" in done.stdout, done.stderr
 
 
 def test_each_poke_of_a_deferrable_sensor_gets_the_context_of_the_task(connection, context):

@@ -23,14 +23,6 @@ LONG_TIMEOUT = 3600.0
 SERVICE = "https://lender.invalid"
 
 
-@pytest.fixture(autouse=True)
-def no_proxies(monkeypatch):
-    """The environment of each test is its own."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 def reason(address, timeout=TIMEOUT, proxy=None):
     return asyncio.run(reachability.why_unavailable(address, timeout, proxy))
 
@@ -113,25 +105,22 @@ def test_certificates_are_not_checked_and_no_ca_bundle_is_loaded(certificate, mo
 # --- every request ends
 
 
-#: What comes first, and what is repeated without end.
-HEADS = {
-    "a status line": (b"", b"H"),
-    "blank lines": (b"", b"\r\n"),
-    "interim responses": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: </>\r\n\r\n"),
-    "headers": (b"HTTP/1.1 200 made up\r\n", b"X: y\r\n"),
-    "a header": (b"HTTP/1.1 200 made up\r\nX: ", b"y"),
+#: What comes first, what is repeated without end, and seconds between two repetitions.
+ENDLESS = {
+    "slow header": (b"HTTP/1.1 200 made up\r\nX: ", b"y", 0.02),
+    "fast headers": (b"HTTP/1.1 200 made up\r\n", b"X: y\r\n", 0),
+    "fast interim responses": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: </>\r\n\r\n", 0),
 }
 
 
-@pytest.mark.parametrize("case", HEADS)
-@pytest.mark.parametrize("pause", [0.02, 0], ids=["slow", "fast"])
-def test_an_endless_head_counts_as_unavailable(pause, case, loopback):
-    loopback.responses.append(endless(*HEADS[case], pause))
+@pytest.mark.parametrize("head", ENDLESS.values(), ids=ENDLESS)
+def test_an_endless_head_counts_as_unavailable(head, loopback):
+    loopback.responses.append(endless(*head))
     assert is_reachable(loopback.url, SHORT_TIMEOUT) is False
 
 
 def test_an_endless_head_of_a_tunnel_is_not_that_of_the_service(loopback):
-    loopback.responses.append(endless(*HEADS["headers"], 0.02))
+    loopback.responses.append(endless(*ENDLESS["slow header"]))
     assert reason(SERVICE, SHORT_TIMEOUT, loopback.url) == "no response within 0.3 s"
 
 
@@ -139,18 +128,14 @@ def test_an_endless_head_of_a_tunnel_is_not_that_of_the_service(loopback):
 HELLO_REQUEST = b"\x16\x03\x03\x00\x04\x00\x00\x00\x00"
 
 
-@pytest.mark.parametrize("repeated", [HELLO_REQUEST, b"\x16", b""], ids=["messages", "octets", "silence"])
+@pytest.mark.parametrize("repeated", [HELLO_REQUEST, b""], ids=["messages", "silence"])
 def test_an_endless_handshake_counts_as_unavailable(repeated):
     with Loopback(endless(b"", repeated, 0.02)) as server:
         assert is_reachable(server.url.replace("http:", "https:"), SHORT_TIMEOUT) is False
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"Content-Length: 1000000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n", b"Content-Encoding: gzip\r\n\r\n"],
-)
-def test_a_body_is_not_read(body, loopback):
-    loopback.responses.append(endless(b"HTTP/1.1 200 made up\r\n" + body, b"y", 0.02))
+def test_a_body_is_not_read(loopback):
+    loopback.responses.append(endless(b"HTTP/1.1 200 made up\r\nTransfer-Encoding: chunked\r\n\r\n", b"y", 0.02))
     assert is_reachable(loopback.url, LONG_TIMEOUT) is True
 
 
