@@ -27,19 +27,10 @@ from raw_http import (
 from loanauth_sandbox.server import running_sandbox
 from loanauth_sandbox.tokens import signing_key
 
-TYPES = {
-    str: "access_token token_type refresh_token scope loanOfficerNmlsId userId deviceId companyUserType companyId "
-    "userType email companyNmlsId jti",
-    int: "expires_in",
-    bool: "temporary fromLP enabled registrationIncomplete employeeLoanEligible resetPasswordRequired",
-    dict: "loanAppSessionPolicy person",
-}
-FIELDS = {name: kind for kind, names in TYPES.items() for name in names.split()}
 
-
-def test_token_response_has_the_fields_of_the_interface(sandbox):
+def test_the_values_of_a_token_response(sandbox):
+    """`tests/service/test_wire_sandbox.py` has names and types of the fields."""
     token = raw_http.get_token(sandbox)
-    assert {name: type(value) for name, value in token.items()} == FIELDS
     shown = [token[name] for name in ("token_type", "scope", "companyUserType", "userType", "expires_in")]
     assert shown == ["bearer", "openId", "COMPANY_USER", "CompanyUser", 3600]
     assert token["person"] == {"firstname": "Pat", "middlename": None, "lastname": "Example"}
@@ -62,7 +53,6 @@ def test_los_client_gets_another_licence_id(sandbox):
         sandbox, request("POST", "/oauth/token", headers, form(COMPANY, USER, client_id=COMPANY.los_client_id))
     )
     assert response.status == 200
-    assert set(response.json()) == set(FIELDS)
     assert response.json()["companyNmlsId"] == COMPANY.los_company_nmls_id != COMPANY.company_nmls_id
     assert sandbox.counters().by_method["los"].succeeded == 1
 
