@@ -19,7 +19,6 @@ import pytest
 from airflow_provider_loanauth.check import check_connection, cli
 from airflow_provider_loanauth.check.report import TITLES
 from airflow_provider_loanauth.get_provider_info import get_provider_info
-from tests.support.airflow_scratch import conn_variable
 from tests.support.leaks import leaks
 from tests.support.paths import ROOT
 from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
@@ -167,11 +166,16 @@ def program(home, module, *arguments, **environment):
 
 
 @pytest.mark.smoke
-def test_the_program_needs_no_database(connection, sandbox, tmp_path):
-    defined = dict([conn_variable(CONN_ID, connection)])
-    # Then Airflow 2.11 logs when the program ends.
-    defined["AIRFLOW__LOGGING__LOGGING_LEVEL"] = "DEBUG"
-    assert program(tmp_path, "airflow_provider_loanauth", "check", "--login", **defined) == (0, "usable", "jwt")
+def test_the_program_reads_a_secrets_backend_and_needs_no_database(connection, sandbox, tmp_path):
+    stored = tmp_path / "connections.json"
+    stored.write_text(json.dumps({CONN_ID: connection}))
+    environment = {
+        "AIRFLOW__SECRETS__BACKEND": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
+        "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"connections_file_path": str(stored)}),
+        # Then Airflow 2.11 logs when the program ends.
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
+    }
+    assert program(tmp_path, "airflow_provider_loanauth", "check", "--login", **environment) == (0, "usable", "jwt")
     assert sandbox.counters().authentications.succeeded == 1
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
@@ -100,37 +96,6 @@ def test_json_and_the_exported_uri_have_the_same_meaning(case, define):
     first, second = LoanAuthHook("from_json").client.settings(), LoanAuthHook("from_uri").client.settings()
     assert first.login == second.login
     assert (first.auth_url, first.company_id) == (second.auth_url, second.company_id)
-
-
-READ = """
-import dataclasses, json, sys
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-settings = LoanAuthHook("tenant_a").client.settings()
-print("READ", json.dumps([settings.auth_url, dataclasses.asdict(settings.login)]))
-"""
-
-
-@pytest.mark.processes
-def test_local_filesystem_backend(tmp_path):
-    """A secrets backend, in a process without any other source of Connections."""
-    path = tmp_path / "connections.json"
-    path.write_text(json.dumps({"tenant_a": f"loanauth://{LOGIN}@auth.example/tenant?{QUERY}"}))
-    backend = {
-        "AIRFLOW__SECRETS__BACKEND": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
-        "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"connections_file_path": str(path)}),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", READ],
-        env=os.environ | backend,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    (read,) = [line.removeprefix("READ ") for line in done.stdout.splitlines() if line.startswith("READ ")]
-    assert json.loads(read) == ["https://auth.example/tenant", dataclasses.asdict(CREDENTIALS)]
-    assert PASSWORD not in done.stderr
 
 
 class UndecryptableConnection:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import sys
 import time
 from types import SimpleNamespace
@@ -236,19 +235,6 @@ def test_the_start_of_a_wait_is_not_known(spans, statsd):  # noqa: F811
     """In mode reschedule, Airflow's API server is asked for it."""
     telemetry.record_wait(LABELS, broken)
     assert (spans.finished, statsd.metrics) == ((), [])
-
-
-@pytest.mark.parametrize("settings", [{"statsd_host": "name.invalid"}, {"statsd_port": 1}], ids=["host", "port"])
-def test_no_statsd_server(settings, stats, statsd, monkeypatch):  # noqa: F811
-    def not_resolved(*_, **__):
-        raise socket.gaierror(-2, "Name or service not known")
-
-    if "statsd_host" in settings:
-        # Without a request to the name server of this machine.
-        monkeypatch.setattr(socket, "getaddrinfo", not_resolved)
-    stats(statsd.environment(**settings))
-    record_everything()
-    assert statsd.metrics == []
 
 
 def test_opentelemetry_that_is_not_imported_is_no_error(statsd, monkeypatch, caplog):  # noqa: F811

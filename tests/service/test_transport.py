@@ -224,20 +224,6 @@ def test_an_interim_response_before_the_response(loopback):
 # --- no connection
 
 
-def test_an_address_that_does_not_accept_a_connection():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        waiting = [socket.socket() for _ in range(4)]
-        for one in waiting:
-            one.setblocking(False)
-            one.connect_ex(listener.getsockname())
-        error = fails(token_request(f"http://127.0.0.1:{listener.getsockname()[1]}"), UnavailableError, timeout=0.2)
-        for one in waiting:
-            one.close()
-    assert "did not accept a connection within the time set in Timeout" in str(error)
-
-
 @pytest.mark.parametrize("content", [None, "made-up text"], ids=["missing", "no certificates"])
 def test_a_ca_bundle_that_cannot_be_used(content, tmp_path, loopback):
     """Retrying cannot help, so it is a SettingsError and not an UnavailableError."""
