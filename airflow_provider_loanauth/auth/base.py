@@ -116,7 +116,7 @@ class BaseLoanAuth(AuthType):
         # Locks cannot be pickled, but the arguments can. A credential among them stays sealed.
         return type(self)._make, self._arguments
 
-    # Imports are in functions, because DAG parsing does not need them.
+    # Imported when a task runs, because DAG parsing does not need it.
     @cached_property
     def _client(self) -> Client:
         from airflow_provider_loanauth.service.client import Client
@@ -131,7 +131,7 @@ class BaseLoanAuth(AuthType):
         Return a fresh credential, refreshed if necessary, and not one that the service rejected (401), unless that may
         not be replaced yet. While it cannot be refreshed, a credential that is still valid is returned instead.
         """
-        from airflow_provider_loanauth.auth.credential_source import get_or_refresh, open_credential
+        from airflow_provider_loanauth.auth.shared_login import get_or_refresh, open_credential
 
         if rejected is not None:
             self._active = get_or_refresh(self._client, rejected, self._min_ttl, is_rejected=True)

@@ -5,6 +5,9 @@ The processes share two values that they can read and write (``auth/login_variab
 *claim* of the process that is about to log in. The last write wins, and no operation compares and writes in one step.
 Fischer's algorithm for mutual exclusion works with such values: a process writes a claim, waits for longer than any
 other process needs to write one, and reads the claim again. If it is still there, the process logs in for all.
+
+Refreshing means logging in again. The service's ``refresh_token`` is not used, because the interface does not show how
+to use it (``service-interface.md`` §5).
 """
 
 from __future__ import annotations
@@ -15,23 +18,33 @@ import math
 import random
 import socket
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_loanauth import exceptions
-from airflow_provider_loanauth._compat import current_task
+from airflow_provider_loanauth._compat import current_task, is_cleared_by_person
 from airflow_provider_loanauth.auth.login_variables import DAY, LoginVariables, NotSharedError, as_utc
 from airflow_provider_loanauth.auth.refresh_policy import GRACE_PERIOD, ActiveCredential
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
-from airflow_provider_loanauth.redaction import NotForXCom
+from airflow_provider_loanauth.credentials import ApiSecret
+from airflow_provider_loanauth.exceptions import (
+    LoanAuthError,
+    RejectedError,
+    ResponseError,
+    SettingsError,
+    UnavailableError,
+)
+from airflow_provider_loanauth.redaction import NotForXCom, mask
+from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.logins import LOGINS, seconds_to_remember
 from airflow_provider_loanauth.service.retry import MAX_SECONDS
+from airflow_provider_loanauth.service.telemetry import Labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_loanauth.connection.settings import Settings
+    from airflow_provider_loanauth.credentials import AccessToken
     from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 
 #: Seconds after the end of the longest request (twice the timeout) until a process that has claimed is considered dead.
@@ -60,8 +73,86 @@ NOT_SHARED_SECONDS = 60.0
 # A child of Airflow's logger, so that its lines reach the log of the task.
 _log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
-
 R = TypeVar("R")
+
+
+def open_credential(credential: AccessToken | ApiSecret, client: Client) -> ActiveCredential:
+    """Open a credential from XCom."""
+    active = ActiveCredential.open(credential)
+    telemetry.set_expiry(Labels(active.conn_id, active.method), active.seconds_left)
+    if isinstance(credential, ApiSecret):
+        # Only an API secret needs the Connection: the company id is sent with it. Read the Connection only now: the
+        # connection id is text from XCom, and opening the credential has checked it.
+        active.company_id = client.settings().company_id
+    return active
+
+
+def get_credential(client: Client, settings: Settings, *, reuse: bool) -> ActiveCredential:
+    """Return a credential for an authenticating task: the shared one if enough of its life is left, or a new one."""
+    began = time.monotonic()
+
+    def accepts(credential: ActiveCredential) -> bool:
+        # Without reuse, one that another task has requested since will do: it is as new.
+        return credential.can_be_taken_over() if reuse else credential.current_age < time.monotonic() - began
+
+    with LOGINS.one_at_a_time(settings):
+        return SharedLogin(client, settings, accepts, is_cleared=is_cleared_by_person()).get()
+
+
+def authenticate(client: Client, settings: Settings) -> AuthenticationResult:
+    """Send one login, unless the service rejected it before; the other processes hear the result."""
+    return SharedLogin(client, settings, is_cleared=is_cleared_by_person()).authenticate()
+
+
+def get_or_refresh(
+    client: Client, old: ActiveCredential | None, min_ttl: float, *, is_rejected: bool = False
+) -> ActiveCredential:
+    """
+    Return a credential other than the old one: one that another thread or process requested, or a new one.
+
+    It is the old one, if that is still valid and another process is refreshing it or it cannot be refreshed now, or if
+    it was rejected (401) and may not be replaced yet.
+    """
+
+    def is_usable(credential: ActiveCredential) -> bool:
+        # Two objects may have opened the same credential.
+        is_old = credential is old or (is_rejected and old is not None and credential.value == old.value)
+        return credential.is_fresh(min_ttl) and not is_old
+
+    try:
+        settings = client.settings()
+        state = LOGINS.of(settings)
+        known: ActiveCredential | None = state.credential
+        # Do not wait for another thread if there is a usable credential.
+        if known is not None and is_usable(known):
+            return known
+        with LOGINS.one_at_a_time(settings):
+            known = state.credential
+            if known is None or not is_usable(known):
+                known = _refresh(client, settings, accepts=is_usable, old=old, is_rejected=is_rejected)
+                state.credential = known
+            return known
+    except LoanAuthError as error:
+        # The service, its proxy or the source of the Connection does not work now.
+        is_answer = isinstance(error, (RejectedError, ResponseError))
+        if is_answer or old is None or is_rejected or not old.start_grace_period():
+            raise
+        return old
+
+
+def _refresh(client: Client, settings: Settings, *, old: ActiveCredential | None, **how: Any) -> ActiveCredential:
+    """Return another credential than the old one, for requests; record it in metrics and spans."""
+    labels = Labels(settings.conn_id, settings.method)
+    # The first credential of a LoanAuth from a Connection replaces none.
+    with telemetry.refresh(labels) if old else nullcontext():
+        credential = SharedLogin(client, settings, old=old, **how).get()
+    if old and credential is not old:
+        telemetry.count_refresh(labels, shared=not credential.issued_here)
+        if not credential.issued_here:
+            telemetry.set_expiry(labels, credential.seconds_left)
+    # A request will reveal it. An authenticating task only seals its credential.
+    mask([credential.value])
+    return credential
 
 
 @dataclass(eq=False)

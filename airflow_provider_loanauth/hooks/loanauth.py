@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from airflow_provider_loanauth._compat import BaseHook, run_in_thread
-from airflow_provider_loanauth.auth import credential_source  # noqa: TID253 - DAG parsing does not import the hook
+from airflow_provider_loanauth.auth import shared_login  # noqa: TID253 - DAG parsing does not import the hook
 from airflow_provider_loanauth.auth.base import check_credential
 from airflow_provider_loanauth.auth.login_variables import end_rejection
 from airflow_provider_loanauth.auth.requests import LoanAuth
@@ -147,7 +147,7 @@ class LoanAuthHook(BaseHook):
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
         client = self.client
-        response = credential_source.authenticate(client, client.settings(method)).response
+        response = shared_login.authenticate(client, client.settings(method)).response
         mask(response.secrets)
         return response
 
@@ -166,7 +166,7 @@ class LoanAuthHook(BaseHook):
         """
         require_fernet()
         client = self.client
-        return credential_source.get_credential(client, client.settings(method), reuse=reuse).seal()
+        return shared_login.get_credential(client, client.settings(method), reuse=reuse).seal()
 
     async def aget_credential(self, method: Method | None = None, reuse: bool = True) -> AccessToken | ApiSecret:
         """

@@ -94,9 +94,7 @@ class Client:
         # The new credential is not masked in logs. A caller that reveals the plaintext must mask it: Airflow's masker
         # compiles all its patterns again for each new value, which costs more than the authentication.
         settings = settings or self.settings()
-        with self.logins.one_at_a_time(settings) as failure:
-            if failure is not None:
-                raise failure
+        with self.logins.one_at_a_time(settings):
             result = call_with_retries(
                 partial(self._attempt, settings, on_response),
                 check=partial(self.logins.check, settings),

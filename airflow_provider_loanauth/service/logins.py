@@ -45,7 +45,7 @@ class LoginState:
     failure: LoanAuthError | None = None
     #: Until when the same credentials are not sent again, in seconds of the monotonic clock.
     until: float = -math.inf
-    #: The last credential that this process requested or took over (``auth/credential_source.py``).
+    #: The last credential that this process requested or took over (``auth/shared_login.py``).
     credential: Any = None
     #: The claim of another process and when this one first saw it; the error of another process and until when it is
     #: not read again; until when Variables are not used, because they could not be (``auth/shared_login.py``).
@@ -93,15 +93,16 @@ class Logins:
             return self._states.setdefault(settings, LoginState())
 
     @contextmanager
-    def one_at_a_time(self, settings: Settings) -> Iterator[LoanAuthError | None]:
-        """Make threads with these settings wait for each other; the value is the error of one that failed meanwhile."""
-        # The caller raises it: if each thread sent a request, each would wait for a service that does not respond.
+    def one_at_a_time(self, settings: Settings) -> Iterator[None]:
+        """Make threads with these settings wait for each other, and raise the error of one that failed meanwhile."""
+        # If each thread sent a request, each would wait for a service that does not respond.
         state = self.of(settings)
         before = state.failure
         with state.lock.current:
-            failed = state.failure is not None and state.failure is not before
             try:
-                yield state.repeated() if failed else None
+                if state.failure is not None and state.failure is not before:
+                    raise state.repeated()
+                yield
             except LoanAuthError as error:
                 error.conn_id, error.method = settings.conn_id, settings.method
                 raise

@@ -11,14 +11,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from airflow_provider_loanauth.auth import LoanAuth, credential_source, refresh_policy
-from airflow_provider_loanauth.auth.credential_source import get_or_refresh
+from airflow_provider_loanauth.auth import LoanAuth, refresh_policy, shared_login
 from airflow_provider_loanauth.auth.refresh_policy import (
     GRACE_PERIOD,
     LIVED_SECONDS,
     UNTESTED_SECONDS,
     ActiveCredential,
 )
+from airflow_provider_loanauth.auth.shared_login import get_or_refresh
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
@@ -69,7 +69,7 @@ class StubClient(Client):
 @pytest.fixture
 def clock(monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.seconds, time=lambda: NOW.timestamp() + now.seconds, seconds=0.0)
-    for module in (credential_source, refresh_policy, logins):
+    for module in (refresh_policy, shared_login, logins):
         monkeypatch.setattr(module, "time", now)
     return now
 

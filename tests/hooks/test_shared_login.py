@@ -8,7 +8,7 @@ import httpx
 import pytest
 import requests
 
-from airflow_provider_loanauth.auth import LoanAuth, credential_source
+from airflow_provider_loanauth.auth import LoanAuth, shared_login
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
 from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
@@ -136,7 +136,7 @@ def test_without_variables_one_line_says_why_and_a_minute_passes_before_the_next
 
 @pytest.mark.parametrize("call", [LoanAuthHook.get_credential, *ALONE.values()])
 def test_a_task_that_a_person_has_cleared_tries_once_more(call, world, rejected_once, monkeypatch):
-    monkeypatch.setattr(credential_source, "is_cleared_by_person", lambda: True)
+    monkeypatch.setattr(shared_login, "is_cleared_by_person", lambda: True)
     in_new_process(call)
     assert world.logins == 1
 

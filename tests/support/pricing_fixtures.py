@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.auth import credential_source, login_variables, refresh_policy, shared_login
+from airflow_provider_loanauth.auth import login_variables, refresh_policy, shared_login
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.service import client, logins
 from loanauth_sandbox.server import running_sandbox
@@ -74,7 +74,7 @@ def world(_timed_sandbox, monkeypatch, define):
     _timed_sandbox.set_settings(token_lifetime=3600, secret_lifetime=86_400)
     _timed_sandbox.reset()
     here = World(_timed_sandbox)
-    for module in (credential_source, login_variables, logins, refresh_policy, shared_login):
+    for module in (login_variables, logins, refresh_policy, shared_login):
         monkeypatch.setattr(module, "time", here.clock)
     monkeypatch.setattr(client, "_now", here.clock.now)
     for name, value in _timed_sandbox.connections().items():

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_loanauth._compat.variables import VariableConflictError
-from airflow_provider_loanauth.auth import credential_source, login_variables, refresh_policy, shared_login
+from airflow_provider_loanauth.auth import login_variables, refresh_policy, shared_login
 from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 from airflow_provider_loanauth.connection.methods import PasswordLogin
 from airflow_provider_loanauth.connection.settings import Settings
@@ -380,19 +380,18 @@ class Simulation:
         """Replace the clocks, the store, what a process knows, random numbers and the name of the host."""
         host = SimpleNamespace(gethostname=lambda: self.time.current.host)
         with pytest.MonkeyPatch.context() as patch:
-            for module in (credential_source, refresh_policy, shared_login, login_variables, logins):
+            for module in (refresh_policy, shared_login, login_variables, logins):
                 patch.setattr(module, "time", self.time)
             for module in (shared_login, login_variables):
                 patch.setattr(module, "socket", host)
             patch.setattr(shared_login, "random", self.random)
-            for module in (credential_source, shared_login):
-                patch.setattr(module, "LOGINS", OfCurrent(self.time))
-            patch.setattr(credential_source, "is_cleared_by_person", lambda: self.time.current.cleared)
-            patch.setattr(credential_source, "telemetry", NO_TELEMETRY)
+            patch.setattr(shared_login, "LOGINS", OfCurrent(self.time))
+            patch.setattr(shared_login, "is_cleared_by_person", lambda: self.time.current.cleared)
+            patch.setattr(shared_login, "telemetry", NO_TELEMETRY)
             for name in ("read", "write", "delete"):
                 patch.setattr(login_variables, f"{name}_variable", getattr(self.store, name))
             # The masker compiles all its patterns again for each new value.
-            patch.setattr(credential_source, "mask", lambda _: None)
+            patch.setattr(shared_login, "mask", lambda _: None)
             yield
 
     def run(self, processes=None, work=None):
@@ -428,12 +427,12 @@ class Simulation:
         """Get a credential as an authenticating task does, or as ``LoanAuth`` does."""
         client = self.client(process)
         if needs == "first":
-            return credential_source.get_credential(client, process.settings, reuse=True)
-        return credential_source.get_or_refresh(client, has, MIN_TTL, is_rejected=needs == "rejected")
+            return shared_login.get_credential(client, process.settings, reuse=True)
+        return shared_login.get_or_refresh(client, has, MIN_TTL, is_rejected=needs == "rejected")
 
     def authenticate(self, process):
         """Send a login without a claim, as the hook's ``authenticate()`` does."""
-        return credential_source.authenticate(self.client(process), process.settings)
+        return shared_login.authenticate(self.client(process), process.settings)
 
     def client(self, process):
         """Return a client that sends the logins of a process."""
