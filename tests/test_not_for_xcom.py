@@ -19,7 +19,7 @@ from tests.support.airflow_names import serde
 from tests.support.wire_cases import FULL_TOKEN
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
-KEY = ApiKeyLogin(api_key="CANARY-key", user_id="pat", in_headers=False)
+KEY = ApiKeyLogin(api_key="CANARY-key", user="pat", in_headers=False)
 SETTINGS = Settings(
     conn_id="c", method="ppe", auth_url="https://h", login=KEY, company_id=None, timeout=1.0, verify=True
 )
@@ -35,7 +35,7 @@ VALUES = (
     FULL_TOKEN,
     ApiSecretResponse(valid=1, secret="CANARY-secret"),
     KEY,
-    PasswordLogin(username="pat", password="CANARY-password", origin="o", client_id="c", client_secret="CANARY-client"),
+    PasswordLogin(user="pat", password="CANARY-password", origin="o", client_id="c", client_secret="CANARY-client"),
     SETTINGS,
     Proxy.from_url("http://pat:CANARY-password@proxy.example"),
     AuthenticationResult(settings=SETTINGS, response=FULL_TOKEN, requested_at=NOW),

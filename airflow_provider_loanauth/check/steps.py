@@ -17,10 +17,9 @@ from airflow_provider_loanauth.check.network import Way, message_of
 from airflow_provider_loanauth.check.report import TITLES, Report, Step
 from airflow_provider_loanauth.check.response import describe
 from airflow_provider_loanauth.connection.lookup import get_from_task_or_database
-from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.credentials import require_fernet
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError, SettingsError
-from airflow_provider_loanauth.get_provider_info import LABELS, PACKAGE_NAME
+from airflow_provider_loanauth.get_provider_info import LABELS, METHOD_NAMES, PACKAGE_NAME
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 
@@ -100,8 +99,8 @@ def run(conn_id: str, method: str | None, *, login: bool) -> Report:
 
 
 def _settings(settings: Settings) -> Step:
-    method, url = METHODS[settings.method], settings.auth_url
-    message = f"Method {method.name} ({method.title}) has all fields that it needs. {LABELS['host']}: {url}."
+    method, url = settings.method, settings.auth_url
+    message = f"Method {method} ({METHOD_NAMES[method]}) has all fields that it needs. {LABELS['host']}: {url}."
     details = {"auth_url": url, "timeout": settings.timeout}
     return Step("settings", "ok", message, details, warnings=settings.warnings)
 
@@ -143,5 +142,5 @@ def _login_result(result: AuthenticationResult | LoanAuthError, warnings: list[s
     if isinstance(result, LoanAuthError):
         return Step("login", "failed", message_of(result), {"status": result.status}, temporary=result.retryable)
     expires_at = result.expires_at.isoformat() if result.expires_at else None
-    details = {"user": result.settings.login.identity, "expires_at": expires_at}
+    details = {"user": result.settings.login.user, "expires_at": expires_at}
     return Step("login", "ok", result.summary(), details, warnings=tuple(warnings))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.get_provider_info import LABELS, METHOD_NAMES
+from airflow_provider_loanauth.get_provider_info import LABELS
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ NOT_A_HEADER_VALUE = "has a leading or trailing space or a non-ASCII character, 
 class PasswordLogin(NotForXCom):
     """What Authen JWT and Authen LOS send (§4.1, §4.2)."""
 
-    username: str
+    #: The username; :attr:`user` of each method is shown in logs.
+    user: str
     password: SecretStr
     origin: str
     client_id: str
@@ -36,11 +37,6 @@ class PasswordLogin(NotForXCom):
             yield "client_id", "contains a colon, which HTTP Basic does not allow (RFC 7617 §2): correct it."
 
     @property
-    def identity(self) -> str:
-        """The username, to show who was authenticated."""
-        return self.username
-
-    @property
     def secrets(self) -> tuple[str, ...]:
         """Every value to mask in logs. HTTP Basic encodes the client id and secret as one pair (RFC 7617 §2)."""
         return (self.password, self.client_secret, SecretStr(f"{self.client_id}:{self.client_secret}"))
@@ -51,19 +47,15 @@ class ApiKeyLogin(NotForXCom):
     """What PPE API secret sends (§4.3): in the path, and with ``in_headers`` also in headers."""
 
     api_key: SecretStr
-    user_id: str
+    #: The user id.
+    user: str
     in_headers: bool
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield each attribute that cannot be sent, and what is wrong."""
-        for attribute, value in (("api_key", self.api_key), ("user_id", self.user_id)):
+        for attribute, value in (("api_key", self.api_key), ("user", self.user)):
             if self.in_headers and not fits_in_header(value):
                 yield attribute, f"{NOT_A_HEADER_VALUE}: correct it, or set {LABELS['api_key_in_headers']} to false."
-
-    @property
-    def identity(self) -> str:
-        """The user id, to show who was authenticated."""
-        return self.user_id
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -86,13 +78,8 @@ class AuthMethod:
     switches: Mapping[str, str] = field(default_factory=dict)
     credential_type: type[AccessToken | ApiSecret]
 
-    @property
-    def title(self) -> str:
-        """Name of the method in the interface (§1)."""
-        return METHOD_NAMES[self.name]
 
-
-_USER = {"username": "login", "password": "password", "origin": "origin"}
+_USER = {"user": "login", "password": "password", "origin": "origin"}
 
 #: Every method, by name.
 METHODS: dict[str, AuthMethod] = {
@@ -111,7 +98,7 @@ METHODS: dict[str, AuthMethod] = {
     "ppe": AuthMethod(
         name="ppe",
         login=ApiKeyLogin,
-        fields={"api_key": "api_key", "user_id": "user_id"},
+        fields={"api_key": "api_key", "user": "user_id"},
         switches={"in_headers": "api_key_in_headers"},
         credential_type=ApiSecret,
     ),

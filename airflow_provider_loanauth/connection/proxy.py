@@ -5,15 +5,12 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, AddressError
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # A name with labels of 63 characters at most (RFC 1035 §2.3.4), or an IPv6 address, which urlsplit has checked.
 _HOST = re.compile(r"[A-Za-z0-9_\-]{1,63}(\.[A-Za-z0-9_\-]{1,63})*\.?|[0-9A-Fa-f:.]+")
@@ -29,7 +26,7 @@ class Proxy(NotForXCom):
     user_information: SecretStr | None = None
 
     @classmethod
-    def from_url(cls, url: str) -> Self:
+    def from_url(cls, url: str) -> Proxy:
         """Return the proxy of a URL, ``http[s]://[user:password@]host[:port]``, without control characters."""
         try:
             parts = urlsplit(url)

@@ -14,6 +14,7 @@ from airflow_provider_loanauth.connection.lookup import read_connection
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.get_provider_info import METHOD_NAMES
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences
 from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service import protocol, telemetry
@@ -47,9 +48,9 @@ class AuthenticationResult(NotForXCom):
 
     def summary(self) -> str:
         """Return a sentence for the log: who was authenticated, with which method, and when the credential expires."""
-        method = METHODS[self.settings.method]
-        authenticated = f"Authenticated {self.settings.login.identity!r} with {method.title}"
-        label = method.credential_type.label
+        method = self.settings.method
+        authenticated = f"Authenticated {self.settings.login.user!r} with {METHOD_NAMES[method]}"
+        label = METHODS[method].credential_type.label
         if self.expires_at is None:
             return f"{authenticated}; the service does not state when the {label} expires."
         return f"{authenticated}; the {label} expires at {self.expires_at:%Y-%m-%d %H:%M:%S} UTC."

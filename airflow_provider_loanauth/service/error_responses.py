@@ -18,7 +18,7 @@ from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, U
 from airflow_provider_loanauth.redaction import encoded_forms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 #: Characters; a longer text of the service is not shown.
 MAX_TEXT_LENGTH = 200
@@ -63,12 +63,7 @@ def is_unavailable(status: int) -> bool:
 
 
 def raise_for_status(
-    status: int,
-    document: Any,
-    *,
-    location: str | None = None,
-    retry_after: float | None = None,
-    secrets: Iterable[str] = (),
+    status: int, document: Any, headers: Mapping[str, str], *, now: datetime, secrets: Iterable[str]
 ) -> None:
     """Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code."""
     code = _code_of(document)
@@ -86,9 +81,10 @@ def raise_for_status(
         rejected.code = code
         raise rejected
     if is_unavailable(status):
+        retry_after = parse_retry_after(headers.get("retry-after"), now=now)
         raise UnavailableError(f"{responded} {_CAUSES_BY_STATUS.get(status, _SERVER_ERROR)}", retry_after=retry_after)
     if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110 §15.4
-        target = f" to {_host_of(location, secrets)}" if location else ""
+        target = f" to {_host_of(headers['location'], secrets)}" if headers.get("location") else ""
         raise ResponseError(
             f"The service responded with {status}, a redirect{target}. It was not followed, because that could send "
             "the credentials to a different server: check Auth URL in the Connection. If it leads to a login page, "

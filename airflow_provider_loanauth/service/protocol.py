@@ -12,7 +12,7 @@ from airflow_provider_loanauth.connection.methods import ApiKeyLogin
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
-from airflow_provider_loanauth.service.error_responses import CAUSES_BY_CODE, parse_retry_after, raise_for_status
+from airflow_provider_loanauth.service.error_responses import CAUSES_BY_CODE, raise_for_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,8 +71,8 @@ def build_request(auth_url: str, login: Login) -> WireRequest:
     """Build the request of a login; ``auth_url`` has no slash at its end."""
     if isinstance(login, ApiKeyLogin):
         # The interface also lists both as headers, but its sample request has none.
-        headers = {"apiKey": login.api_key, "userId": login.user_id} if login.in_headers else {}
-        path = f"{quote(login.api_key, safe='')}/{quote(login.user_id, safe='')}"
+        headers = {"apiKey": login.api_key, "userId": login.user} if login.in_headers else {}
+        path = f"{quote(login.api_key, safe='')}/{quote(login.user, safe='')}"
         return WireRequest(
             url=SecretStr(f"{auth_url}/encodeAES128/{path}"),
             target=f"GET {auth_url}/encodeAES128/***/***",
@@ -86,7 +86,7 @@ def build_request(auth_url: str, login: Login) -> WireRequest:
         target=f"POST {auth_url}/oauth/token",
         headers={"Origin": login.origin},
         form=(
-            ("username", login.username),
+            ("username", login.user),
             ("password", login.password),
             ("grant_type", "password"),
             ("client_id", login.client_id),
@@ -109,13 +109,7 @@ def _parse(request: WireRequest, response: WireResponse, now: datetime) -> Token
     document = parse_json(response.body)
     if document is None and (match := _ERROR_CODE.search(response.body)):
         document = {"error": match[1].decode()}
-    raise_for_status(
-        response.status,
-        document,
-        location=response.headers.get("location"),
-        retry_after=parse_retry_after(response.headers.get("retry-after"), now=now),
-        secrets=request.secrets,
-    )
+    raise_for_status(response.status, document, response.headers, now=now, secrets=request.secrets)
     if response.failure is not None:
         raise response.failure
     if not isinstance(document, dict):

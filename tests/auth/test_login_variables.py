@@ -30,7 +30,7 @@ from tests.support.secret_accounts import COMPANY, SECRETS, USER
 from tests.support.simulation import NEW, OLD, settings_of
 
 PPE = settings_of(
-    method="ppe", login=ApiKeyLogin(api_key=SecretStr("made-up-key"), user_id="made-up-user", in_headers=False)
+    method="ppe", login=ApiKeyLogin(api_key=SecretStr("made-up-key"), user="made-up-user", in_headers=False)
 )
 CONTENT = {"made": "up"}
 
@@ -234,7 +234,7 @@ def test_the_metadata_say_who(task, who, monkeypatch):
 
 def marked_settings():
     return settings_of(
-        username=USER.username,
+        user=USER.username,
         password=SecretStr(SECRETS["password"]),
         client_id=COMPANY.client_id,
         client_secret=SecretStr(SECRETS["client_secret"]),

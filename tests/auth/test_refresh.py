@@ -49,7 +49,7 @@ class StubClient(Client):
 
     def settings(self, method=None):
         self.settings_reads += 1
-        return settings_of(username=self.tenant)
+        return settings_of(user=self.tenant)
 
     def _send(self, settings, on_response):
         self.sent += 1

@@ -233,7 +233,7 @@ def test_the_hook_reads_what_the_form_has_saved(trip):
     for name in ("client_secret", "proxy", "share_logins"):
         assert trip["added"]["extra"][name] == FIELDS[name]
     read = {name: FIELDS[name] for name in ("password", "origin", "client_id", "client_secret", "method")}
-    assert trip["added_read"] == read | {"username": FIELDS["login"], "auth_url": trip["url"], "timeout": 20.0}
+    assert trip["added_read"] == read | {"user": FIELDS["login"], "auth_url": trip["url"], "timeout": 20.0}
 
 
 @pytest.mark.processes
@@ -287,7 +287,7 @@ def test_the_hook_reads_what_the_command_line_has_imported(database, monkeypatch
         stored = session.query(Connection).filter_by(conn_id="given").one()
         monkeypatch.setenv("AIRFLOW_CONN_GIVEN", stored.get_uri())
     found = LoanAuthHook("given").client.settings()
-    assert (found.login.username, found.login.password) == (FIELDS["login"], FIELDS["password"])
+    assert (found.login.user, found.login.password) == (FIELDS["login"], FIELDS["password"])
     assert found.login.client_secret == FIELDS["client_secret"]
     assert (found.auth_url, found.verify) == ("https://company.example/tenant", False)
     output = capfd.readouterr()

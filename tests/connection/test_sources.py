@@ -30,7 +30,7 @@ EXTRA = {
 }
 USER, PASSWORD = "zoë+o'hara@lender.example", " p%61ss & wörd=✓;/?#@: 🔑 "
 CREDENTIALS = PasswordLogin(
-    username=USER,
+    user=USER,
     password=PASSWORD,
     origin=EXTRA["origin"],
     client_id=EXTRA["client_id"],

@@ -165,7 +165,7 @@ def test_a_result(method, body, lifetime, summary, loopback):
     result = authenticate(method, loopback.url)
     assert (result.requested_at, result.lifetime) == (REQUESTED_AT, lifetime)
     assert result.expires_at == (lifetime and datetime(2026, 11, 21, 10, tzinfo=timezone.utc))
-    assert result.summary().startswith(f"Authenticated {result.settings.login.identity!r} with {summary}")
+    assert result.summary().startswith(f"Authenticated {result.settings.login.user!r} with {summary}")
     assert not lifetime or result.summary().endswith(" 2026-11-21 10:00:00 UTC.")
     assert "CANARY" not in repr(result) + result.summary()
 

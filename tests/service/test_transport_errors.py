@@ -24,9 +24,7 @@ from airflow_provider_loanauth.service.transport_errors import (
 from tests.support.leaks import leaks, messages
 
 API_KEY = "CANARY-key/ü"
-REQUEST = build_request(
-    "https://auth.example", ApiKeyLogin(api_key=SecretStr(API_KEY), user_id="user", in_headers=False)
-)
+REQUEST = build_request("https://auth.example", ApiKeyLogin(api_key=SecretStr(API_KEY), user="user", in_headers=False))
 SUFFIX = " (GET https://auth.example/encodeAES128/***/***)"
 BROKEN = "was cut off or cannot be decoded"
 ADDRESS = "Auth URL is not a valid address"

@@ -46,7 +46,7 @@ MAX_STEPS = 50_000
 def settings_of(**changes):
     """Return made-up settings; a keyword of ``PasswordLogin`` or ``Settings`` changes one value."""
     sent = {
-        "username": "made-up-user",
+        "user": "made-up-user",
         "password": SecretStr("made-up-password"),
         "origin": "made-up.example",
         "client_id": "made-up-client",

@@ -12,7 +12,7 @@ def token_request(url):
     return protocol.build_request(
         url,
         PasswordLogin(
-            username=USER.username,
+            user=USER.username,
             password=SecretStr(USER.password),
             origin=COMPANY.origin,
             client_id=COMPANY.client_id,
@@ -23,5 +23,5 @@ def token_request(url):
 
 def secret_request(url):
     return protocol.build_request(
-        url, ApiKeyLogin(api_key=SecretStr(COMPANY.api_key), user_id=USER.user_id, in_headers=False)
+        url, ApiKeyLogin(api_key=SecretStr(COMPANY.api_key), user=USER.user_id, in_headers=False)
     )
