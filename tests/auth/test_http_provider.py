@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
-import json
 import pickle
 import shutil
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -18,12 +15,9 @@ from loanauth_sandbox.server import running_sandbox
 from tests.support.airflow_scratch import conn_variable
 from tests.support.dag_runs import run
 from tests.support.leaks import leaks
-from tests.support.paths import DAG_FILES
 from tests.support.pricing_fixtures import loan
 
 pytestmark = pytest.mark.xdist_group("dags")
-
-DAGS = DAG_FILES / "http_dags.py"
 
 
 @pytest.mark.parametrize("arguments", [(), ("made-up-login", "made-up-password")])
@@ -75,29 +69,6 @@ def test_parameters_are_passed_on_when_it_is_called(pulled, in_task):
 def test_its_representation_is_the_same_at_each_parse_and_in_copies(copied):
     """Airflow serializes the parameters of a mapped operator with ``repr``: a change would be a new DAG version."""
     assert repr(copied(LoanAuth.from_task("authenticate"))) == "LoanAuth.from_task('authenticate')"
-
-
-def test_the_dags_serialize_the_same_at_each_parse():
-    texts = []
-    for _ in range(2):
-        spec = importlib.util.spec_from_file_location("http_dags_under_test", DAGS)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        texts.append(
-            [json.dumps(serialized(dag), sort_keys=True) for dag in (module.http_jwt_dag, module.http_ppe_dag)]
-        )
-    assert texts[0] == texts[1]
-    assert "by_mapped_operator" in texts[0][0]
-    assert " at 0x" not in "".join(texts[0])
-
-
-def serialized(dag):
-    try:
-        from airflow.serialization.serialized_objects import DagSerialization
-    except ImportError:
-        from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization
-    return DagSerialization.to_dict(dag)
 
 
 @pytest.fixture(scope="module")

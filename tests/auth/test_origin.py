@@ -102,21 +102,6 @@ def test_the_error_names_both_origins(guard):
     assert "made-up-query" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("method", "names"), [("jwt", {"Authorization"}), ("los", {"Authorization"}), ("ppe", {"secret", "companyid"})]
-)
-def test_headers_are_applied_recognised_and_stripped(guard, method, names):
-    headers = {"Accept": "application/json"}
-    assert not guard.carries(headers, active(method))
-    guard.apply(headers, active(method))
-    assert set(headers) == names | {"Accept"}
-    assert guard.carries(headers, active(method))
-    assert not guard.carries(headers, active(method, value="another"))
-    assert VALUE not in repr(headers)
-    guard.strip(headers)
-    assert headers == {"Accept": "application/json"}
-
-
 def test_a_secret_without_a_company_id_is_not_applied(guard):
     headers = {}
     with pytest.raises(SettingsError, match="Company ID is missing") as caught:

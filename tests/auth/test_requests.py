@@ -177,18 +177,6 @@ def test_a_redirect_back_to_the_origin_does_not_carry_it_again(world, pricing, e
     assert world.logins == 0
 
 
-def test_a_redirect_after_a_second_retry_carries_the_last_credential(world, pricing, pulled):
-    token = pulled()
-    requests.get(pricing.url, auth=LoanAuth.from_connection("loanauth_jwt"), timeout=60)
-    world.pass_time(61)
-    responses = iter([(401, {}, b""), (401, {}, b""), (307, {"Location": "/there"}, b""), (200, {}, b"")])
-    pricing.respond = lambda request: next(responses)
-    assert requests.get(pricing.url, auth=LoanAuth(token), timeout=60).status_code == 200
-    _, *sent = [one["authorization"] for one in pricing.credentials]
-    assert len({*sent}) == 3
-    assert sent[-1] == sent[-2]
-
-
 # --- retried requests ---
 
 

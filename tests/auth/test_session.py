@@ -9,14 +9,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from airflow_provider_loanauth._compat import BaseHook
 from airflow_provider_loanauth.auth.requests import LoanAuth
 from airflow_provider_loanauth.auth.session import PricingSession
-from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.redaction import SecretStr
-from airflow_provider_loanauth.service.client import Client
 from loanauth_sandbox.server import running_sandbox
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import in_threads, loan
@@ -142,27 +138,9 @@ def test_the_timeout_is_that_of_the_connection(jwt_connection, pricing, sent):
     assert [call["timeout"] for call in sent[-5:]] == [7, 3, 7, 7, 7]
 
 
-def test_each_request_goes_through_the_proxy_of_the_session(pricing, sent, monkeypatch):
-    """It has precedence over the environment, and gets its credentials."""
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:2")
-    proxy = Proxy("http://127.0.0.1:1", SecretStr("made-up-user:made-up-password"))
-    with PricingSession(auth=lambda request: request, timeout=7, verify=True, proxy=proxy) as session:
-        session.get(pricing.url)
-        session.send(session.prepare_request(requests.Request("GET", pricing.url)))
-        assert session.get_adapter("https://pricing.example").proxy_headers(proxy.url) == proxy.headers != {}
-    assert [call["proxies"]["https"] for call in sent] == [proxy.url] * 2
-
-
 def test_arguments_may_be_positional_as_in_requests(pricing):
     with PricingSession(auth=lambda request: request, timeout=7, verify=True) as session:
         assert session.request("GET", f"{pricing.url}/", {"number": "1"}).url == f"{pricing.url}/?number=1"
-
-
-def test_a_given_client_authenticates(world):
-    client = Client("in_no_environment", get_connection=lambda _: BaseHook.get_connection("loanauth_jwt"))
-    with requests.Session() as session:
-        assert price(session, world.url, auth=LoanAuth.from_client(client)).status_code == 200
-    assert world.logins == 1
 
 
 # --- TLS ---
@@ -232,14 +210,3 @@ def test_other_credentials_of_a_request_are_not_sent_to_another_origin(session, 
     assert session.get(pricing.url, auth=auth).url.startswith(elsewhere.url)
     assert pricing.credentials[0].get("authorization", "").startswith("Basic ") == isinstance(auth, tuple)
     assert elsewhere.credentials == [{}]
-
-
-def test_it_is_a_session_of_requests_with_one_pool_of_connections_for_both_schemes():
-    """So that threads keep their connections, over TLS too."""
-    with PricingSession(auth=None, timeout=1.0, verify=True) as session:
-        assert isinstance(session, requests.Session)
-        assert session.headers == requests.Session().headers
-        adapters = [session.get_adapter(f"{scheme}://auth.example") for scheme in ("http", "https")]
-    sizes = {adapter.poolmanager.connection_pool_kw["maxsize"] for adapter in adapters}
-    assert len({type(adapter) for adapter in adapters}) == len(sizes) == 1
-    assert sizes.pop() >= 32
