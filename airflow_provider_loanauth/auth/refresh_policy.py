@@ -79,45 +79,20 @@ class ActiveCredential(NotForXCom):
         )
 
     @classmethod
-    def issued(cls, result: AuthenticationResult, rejected: ActiveCredential | None = None) -> ActiveCredential:
-        """Return the credential that this process has just requested, after a 401 for ``rejected``."""
-        settings = result.settings
+    def from_stored(cls, settings: Settings, stored: dict[str, Any], *, issued_here: bool = False) -> ActiveCredential:
+        """Return a credential that this process, or another one, has stored for all (:func:`as_stored`)."""
+        expires_at = stored["expires_at"]
         return cls(
-            value=result.response.credential,
-            conn_id=settings.conn_id,
-            method=settings.method,
-            company_id=settings.company_id,
-            issued_at=result.requested_at,
-            expires_at=result.expires_at,
-            lifetime=result.lifetime,
-            issued_here=True,
-            min_401_age=0.0 if rejected is None else rejected.next_min_401_age(),
-        )
-
-    @classmethod
-    def shared(cls, settings: Settings, stored: dict[str, Any]) -> ActiveCredential:
-        """Return the credential that another process stored (:meth:`as_stored`)."""
-        value, expires_at = SecretStr(stored["value"]), stored["expires_at"]
-        return cls(
-            value=value,
+            value=SecretStr(stored["value"]),
             conn_id=settings.conn_id,
             method=settings.method,
             company_id=settings.company_id,
             issued_at=datetime.fromisoformat(stored["issued_at"]),
             expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
             lifetime=stored["lifetime"],
+            issued_here=issued_here,
             min_401_age=stored["min_401_age"],
         )
-
-    def as_stored(self) -> dict[str, Any]:
-        """Return what other processes need (:meth:`shared`)."""
-        return {
-            "value": self.value,
-            "issued_at": self.issued_at.isoformat(),
-            "expires_at": self.expires_at and self.expires_at.isoformat(),
-            "lifetime": self.lifetime,
-            "min_401_age": self.min_401_age,
-        }
 
     def seal(self) -> AccessToken | ApiSecret:
         """Return the sealed credential, which can be stored in XCom."""
@@ -202,3 +177,14 @@ class ActiveCredential(NotForXCom):
         if self.current_age >= LIVED_SECONDS:
             return MIN_401_SECONDS
         return min(max(2 * self.min_401_age, MIN_401_SECONDS), MAX_401_SECONDS)
+
+
+def as_stored(result: AuthenticationResult, rejected: ActiveCredential | None) -> dict[str, Any]:
+    """Return what all processes need of a new credential, which was requested after a 401 for ``rejected``."""
+    return {
+        "value": result.response.credential,
+        "issued_at": result.requested_at.isoformat(),
+        "expires_at": result.expires_at and result.expires_at.isoformat(),
+        "lifetime": result.lifetime,
+        "min_401_age": rejected.next_min_401_age() if rejected else 0.0,
+    }

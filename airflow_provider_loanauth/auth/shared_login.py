@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow_provider_loanauth import exceptions
 from airflow_provider_loanauth._compat import current_task, is_cleared_by_person
 from airflow_provider_loanauth.auth.login_variables import DAY, LoginVariables, NotSharedError, as_utc
-from airflow_provider_loanauth.auth.refresh_policy import GRACE_PERIOD, ActiveCredential
+from airflow_provider_loanauth.auth.refresh_policy import GRACE_PERIOD, ActiveCredential, as_stored
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
@@ -190,18 +190,17 @@ class SharedLogin(NotForXCom):
         """Call a function that uses Variables; return None if this process must log in on its own."""
         if not self.settings.share_logins:
             return None
-        error, until = self._known.shared_error
-        if error is not None and time.monotonic() < until:
-            raise copy.copy(error)
-        if time.monotonic() >= self._known.not_shared_until:
+        known, now = self._known, time.monotonic()
+        error, until = known.shared_error
+        if now >= max(until, known.not_shared_until):
             try:
                 self._variables = LoginVariables(self.settings)
                 return call()
             except NotSharedError as reason:
                 self._pause(reason)
-        # What another process was told holds until it is read that it does not.
-        error, _ = self._known.shared_error
-        if isinstance(error, RejectedError):
+                error, until = known.shared_error
+        # The rejection that another process was told holds until it is read that it does not.
+        if error is not None and (now < until or isinstance(error, RejectedError)):
             raise copy.copy(error)
         return None
 
@@ -269,7 +268,7 @@ class SharedLogin(NotForXCom):
         if self.old is not None and stored["value"] == self.old.value:
             self.old.min_401_age = stored["min_401_age"]
             return self.old if self.is_rejected and not self.old.may_be_replaced() else None
-        credential = ActiveCredential.shared(self.settings, stored)
+        credential = ActiveCredential.from_stored(self.settings, stored)
         if not self.accepts(credential):
             return None
         _log.info("Took over the %s that %s has requested.", credential.credential_type.label, result["public"]["by"])
@@ -315,32 +314,32 @@ class SharedLogin(NotForXCom):
         """Claim the login, and log in; return None if another process was faster."""
         LOGINS.check(self.settings)
         delay = max(MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR * (time.monotonic() - began))
-        wrote_at, is_mine = time.monotonic(), True
+        wrote_at, claim, is_mine = time.monotonic(), None, True
         try:
-            try:
-                claim = self._write_claim(delay)
-            except NotSharedError:
-                is_mine = False  # The claim may be that of another process.
-                raise
+            claim = self._write_claim(delay)
             is_mine = claim is not None
-            self._claims_left -= not is_mine
-            if not self._claims_left:
-                raise NotSharedError("no Variable can be written")
             if is_mine:
                 time.sleep(max(delay, CLAIM_DELAY_FACTOR * (time.monotonic() - wrote_at)))
                 is_mine = self._variables.read("claim").get("id") == claim
             if is_mine and self._read_result().get("id") == before.get("id"):
                 return self._issued(self._log_in(self._wait_with_claim))
-            return None
+        except NotSharedError:
+            is_mine = claim is not None  # If it was not written, there may be the claim of another process.
+            raise
         finally:
             # Also if the task is interrupted. The others need not wait until the claim is old.
             if is_mine:
                 with suppress(NotSharedError):
                     self._variables.write("claim", {"seconds": 0.0})
+        return None
 
     def _write_claim(self, delay: float) -> str | None:
         """Claim the login, for a request after so many seconds."""
-        return self._variables.write("claim", {"seconds": delay + 2 * self.settings.timeout + CLAIM_MARGIN})
+        claim = self._variables.write("claim", {"seconds": delay + 2 * self.settings.timeout + CLAIM_MARGIN})
+        self._claims_left -= claim is None
+        if not self._claims_left:
+            raise NotSharedError("no Variable can be written")
+        return claim
 
     def _wait_with_claim(self, seconds: float) -> None:
         """Wait before the next attempt."""
@@ -358,11 +357,14 @@ class SharedLogin(NotForXCom):
             if isinstance(error, RejectedError):
                 error.args = (f"{str(error.args[0]).removesuffix('.')}. {self._advice}",)
             raise
-        self._write_result(self._issued(result).as_stored(), None)
+        self._write_result(self._stored(result), None)
         return result
 
+    def _stored(self, result: AuthenticationResult) -> dict[str, Any]:
+        return as_stored(result, self.old if self.is_rejected else None)
+
     def _issued(self, result: AuthenticationResult) -> ActiveCredential:
-        return ActiveCredential.issued(result, self.old if self.is_rejected else None)
+        return ActiveCredential.from_stored(self.settings, self._stored(result), issued_here=True)
 
     def _share_error(self, error: LoanAuthError) -> None:
         """Tell the other processes that a login failed, if they must not send the same values for some time."""
