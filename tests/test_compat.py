@@ -6,14 +6,13 @@ import datetime as dt
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider_loanauth import _compat
 from tests.support.airflow_names import serde
+from tests.support.programs import run_python
 
 #: Where each name was, newest first (docs/compatibility.md).
 PLACES = {
@@ -59,8 +58,7 @@ def test_each_release_of_3_0_masks_secrets_in_its_tasks():
         "assert _compat.mask_secret is print\n"
         "assert _compat.BaseOperator is airflow.sdk.BaseOperator\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", code)
 
 
 MODULES = ("get_provider_info", "plugin", "credentials", "hooks.loanauth", "operators.loanauth", "sensors.loanauth")
@@ -75,8 +73,7 @@ def test_no_deprecation_warning():
         "warnings.simplefilter('error')\n"
         + "".join(f"import airflow_provider_loanauth.{module}\n" for module in MODULES)
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", code)
 
 
 class Stored:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from airflow_provider_loanauth import _compat
 from airflow_provider_loanauth._compat import ForkSafeLock
+from tests.support.programs import run_python
 
 IN_CHILD = """
 import os, signal, sys, threading, time
@@ -76,13 +74,7 @@ def test_a_child_waits_for_no_lock_of_its_parent():
     """It masks a secret, authenticates, opens a credential and adds it to a request."""
     setup = f"from airflow_provider_loanauth.redaction import mask\n{CLIENT}{PROVIDER}"
     use = "mask(['made-up-secret']), authenticate(), auth(request)"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", IN_CHILD.format(setup=setup, use=use)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = run_python("-W", "ignore", "-c", IN_CHILD.format(setup=setup, use=use), check=False)
     assert done.stdout.splitlines()[-1:] == ["done"], done.stdout + done.stderr
 
 

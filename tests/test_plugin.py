@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from datetime import datetime, timezone
 from importlib import metadata
 
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.plugin import LoanAuthPlugin
 from tests.support.airflow_names import serde
+from tests.support.programs import run_python
 
 
 def test_entry_point():
@@ -41,14 +39,8 @@ print("OPENED", type(serde.deserialize(json.loads(sys.argv[1]))).__name__)
 
 
 def pulled(stored, plugins):
-    return subprocess.run(
-        [sys.executable, "-c", PULL, stored, plugins],
-        env=os.environ | {"AIRFLOW__CORE__LAZY_LOAD_PLUGINS": "True"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    environment = {"AIRFLOW__CORE__LAZY_LOAD_PLUGINS": "True"}
+    return run_python("-c", PULL, stored, plugins, environment=environment, check=False)
 
 
 def test_the_plugin_registers_the_classes():

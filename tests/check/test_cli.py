@@ -9,7 +9,6 @@ import logging
 import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from airflow_provider_loanauth.check.report import TITLES
 from airflow_provider_loanauth.get_provider_info import get_provider_info
 from tests.support.leaks import leaks
 from tests.support.paths import ROOT
+from tests.support.programs import run_python
 from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
 
 CONN_ID = "checked"
@@ -150,15 +150,7 @@ def program(home, module, *arguments, **environment):
         # The directory with the tests is not in the path of a user.
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "sandbox")]),
     }
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments, CONN_ID, "--json"],
-        env=os.environ | environment,
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = run_python("-m", module, *arguments, CONN_ID, "--json", environment=environment, directory=home, check=False)
     assert leaks(done.stdout + done.stderr, SECRETS.values()) == []
     document = json.loads(done.stdout)
     assert [one["name"] for one in document["steps"]] == STEPS
@@ -198,5 +190,5 @@ def test_the_commands_of_airflow_start_without_the_libraries_of_a_check(tmp_path
         "import json, sys; before = {*sys.modules}; import airflow_provider_loanauth.check.cli; "
         "print(json.dumps(sorted({*sys.modules} - before)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = run_python("-c", code)
     assert not {"airflow", "cryptography", "pendulum", "requests", "urllib3"} & {*json.loads(done.stdout)}

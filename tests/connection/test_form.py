@@ -5,10 +5,7 @@ from __future__ import annotations
 import html
 import json
 import logging
-import os
 import shutil
-import subprocess
-import sys
 from importlib import resources
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -29,6 +26,7 @@ from airflow_provider_loanauth.get_provider_info import (
     UI_FIELD_BEHAVIOUR,
 )
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from tests.support.programs import run_python
 
 SECRET_FIELDS = {"password", "client_secret", "los_client_secret", "api_key", "proxy"}
 #: Whether Airflow masks the field by its name (``docs/security.md``, "Known leaks in Airflow").
@@ -187,19 +185,11 @@ def trip(_sandbox, metadata_template, tmp_path_factory):
     host, _, port = _sandbox.url.rpartition(":")
     given = home / "given.json"
     given.write_text(json.dumps({"fields": {**FIELDS, "host": host, "port": port}, "changes": {"timeout": "25"}}))
-    environment = os.environ | {
+    environment = {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.ui_round_trip", given],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1800,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_python("-m", "tests.support.ui_round_trip", given, environment=environment)
     return json.loads(done.stdout.splitlines()[-1]) | {"url": _sandbox.url, "output": done.stdout + done.stderr}
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 import importlib
-import subprocess
 import sys
 
 import pytest
 
 from tests.support.paths import PACKAGE as ROOT
+from tests.support.programs import run_python
 
 PACKAGE = "airflow_provider_loanauth"
 
@@ -97,13 +97,7 @@ COSTLY |= {"opentelemetry", "statsd"}
 
 
 def newly_loaded(*modules, base=""):
-    done = subprocess.run(
-        [sys.executable, "-c", NEWLY_LOADED.format(base=base), *modules],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
+    done = run_python("-c", NEWLY_LOADED.format(base=base), *modules)
     # Airflow 2.11 may print lines about its plugins.
     found = [line.split() for line in done.stdout.splitlines() if line.startswith("loaded:")]
     return {module: set(names) for _, module, *names in found}

@@ -33,6 +33,7 @@ from loanauth_sandbox import cli
 from tests.support.code_blocks import BLOCKS, PAGES, blocks_of
 from tests.support.paths import ROOT
 from tests.support.pricing_fixtures import loan
+from tests.support.programs import run_python
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -197,14 +198,9 @@ def test_python_has_the_right_types(tmp_path):
             source = "async def block() -> None:\n" + "".join(f"    {line}\n" for line in source.splitlines())
         files[f"block_{number}.py"] = block
         (tmp_path / f"block_{number}.py").write_text(source, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--check-untyped-defs", "--follow-imports=silent", "--no-error-summary"]
-    command += [
-        "--config-file=",
-        "--ignore-missing-imports",
-        f"--cache-dir={tmp_path / 'cache'}",
-        "--hide-error-context",
-    ]
-    done = subprocess.run([*command, *files], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+    options = ["--check-untyped-defs", "--follow-imports=silent", "--no-error-summary", "--config-file="]
+    options += ["--ignore-missing-imports", f"--cache-dir={tmp_path / 'cache'}", "--hide-error-context"]
+    done = run_python("-m", "mypy", *options, *files, directory=tmp_path, check=False)
     assert not done.stderr
     errors = []
     for line in done.stdout.splitlines():

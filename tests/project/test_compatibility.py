@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 import warnings
 from contextlib import closing
 from importlib import import_module, metadata
@@ -24,6 +21,7 @@ import pytest
 from scripts.matrix import ONE_PYTHON, PAIRS
 from tests.project.test_architecture import PACKAGE, PUBLIC
 from tests.support.paths import ROOT
+from tests.support.programs import run_python
 
 CONSTRAINTS = ROOT / "constraints"
 
@@ -146,9 +144,7 @@ def database(metadata_template, tmp_path_factory):
     home = tmp_path_factory.mktemp("added")
     shutil.copy(metadata_template, home / "airflow.db")
     settings = {"AIRFLOW_HOME": str(home), "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}"}
-    command = [sys.executable, "-c", ADD, json.dumps(ADDED)]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", ADD, json.dumps(ADDED), environment=settings)
     with closing(sqlite3.connect(home / "airflow.db")) as connection:
         yield connection
 
@@ -183,19 +179,12 @@ except LoanAuthError as error:
 @pytest.mark.parametrize("level", ["INFO", "DEBUG"])
 def test_the_log_has_a_piece_of_a_password_that_breaks_its_uri(level, tmp_path):
     """Behaviour of Airflow, at every level on 2.11, at DEBUG on 3.3, described in ``docs/security.md``."""
-    done = subprocess.run(
-        [sys.executable, "-c", UNREADABLE.replace("DEBUG", level)],
-        env=os.environ
-        | {
-            "AIRFLOW_HOME": str(tmp_path),
-            "AIRFLOW__LOGGING__LOGGING_LEVEL": level,
-            "AIRFLOW_CONN_BROKEN": "loanauth://pat:CANARY1/CANARY2@auth.example/",
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
+    environment = {
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": level,
+        "AIRFLOW_CONN_BROKEN": "loanauth://pat:CANARY1/CANARY2@auth.example/",
+    }
+    done = run_python("-c", UNREADABLE.replace("DEBUG", level), environment=environment)
     assert "raised: The environment variable AIRFLOW_CONN_BROKEN is set, but Airflow cannot read it" in done.stdout
     leaked = "CANARY" in done.stdout + done.stderr
     assert leaked == (VERSION == "2.11" or (VERSION, level) == ("3.3", "DEBUG"))

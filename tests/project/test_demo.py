@@ -14,6 +14,7 @@ import pytest
 
 from scripts import demo
 from tests.support.paths import EXAMPLE_DAGS
+from tests.support.programs import run_python
 
 DAGS = {method: next(EXAMPLE_DAGS.glob(f"*_{method}.py")).stem for method in demo.METHODS}
 
@@ -42,14 +43,8 @@ def ended(text):
 
 
 def test_it_runs_a_dag_of_each_method_with_one_login(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.demo", "--directory", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1800,
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    done = run_python("-m", "scripts.demo", "--directory", tmp_path)
+    assert done.stderr == ""
     assert "FAILED" not in done.stdout
     for method, name in demo.METHODS.items():
         rows = [line.split()[-3:] for line in done.stdout.splitlines() if line.startswith(f"  {name} ")]

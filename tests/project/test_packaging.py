@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import airflow_provider_loanauth
 from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME, get_provider_info
 from scripts.reproducible import differences
 from tests.support.paths import PACKAGE, ROOT
+from tests.support.programs import run_python
 
 
 def normalised(name):
@@ -24,11 +24,8 @@ def normalised(name):
 
 def build(project, directory, time):
     """Build the wheel and the sdist of a project."""
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(project)]
-    done = subprocess.run(
-        command, env=os.environ | {"SOURCE_DATE_EPOCH": str(time)}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    environment = {"SOURCE_DATE_EPOCH": str(time)}
+    run_python("-m", "build", "--no-isolation", "--outdir", directory, project, environment=environment)
 
 
 def test_the_sdist_alone_builds_the_same_bytes_again(tmp_path):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import subprocess
-import sys
 import time
+
+from tests.support.programs import run_python
 
 
 def conn_variable(conn_id, value):
@@ -41,19 +41,10 @@ def migrated_database(directory):
             time.sleep(0.1)
         return database
     directory.mkdir()
-    environment = os.environ | {
+    environment = {
         "AIRFLOW_HOME": str(directory),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{database}",
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "airflow", "db", "migrate"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    if done.returncode:
-        raise RuntimeError(f"airflow db migrate failed:\n{done.stdout}\n{done.stderr}")
+    run_python("-m", "airflow", "db", "migrate", environment=environment)
     (directory / "ready").touch()
     return database
