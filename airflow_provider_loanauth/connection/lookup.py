@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_ID_START = 4
 
 
-def read_connection(get: Callable[[str], Any], conn_id: str, *, show_id: bool = False) -> Any:
+def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
     """Return the Connection of an id, as ``get``, the ``get_connection`` of a hook, finds it."""
     try:
         with supervisor_lock():
@@ -40,8 +40,7 @@ def read_connection(get: Callable[[str], Any], conn_id: str, *, show_id: bool = 
         raise LoanAuthError(
             "Airflow did not find a connection with this id: define it in the UI, in AIRFLOW_CONN_..., or in a secrets "
             "backend. If it is defined, its secrets backend or Airflow's API server may be unavailable: try again.",
-            # A token may have been passed in place of the id, unless ``show_id`` says that it cannot be one.
-            conn_id=conn_id if show_id or conn_id == DEFAULT_CONN_ID else _abbreviated(conn_id),
+            conn_id=_abbreviated(conn_id),
         ) from None
     except (AirflowException, ValueError, InvalidToken) as error:
         # The text of the error is not used, because it may contain the URI with its password.
@@ -64,7 +63,11 @@ def get_from_task_or_database(conn_id: str) -> Any:
 
 
 def _abbreviated(conn_id: Any) -> str:
-    """Return the start and the length of an id: enough to find a misspelling."""
+    """Return the start and the length of an id, because a token may have been passed in its place."""
+    # Airflow stores the parameter of an operator in plaintext anyway.
+    of_operator = getattr(getattr(current_task(), "task", None), "loanauth_conn_id", DEFAULT_CONN_ID)
+    if conn_id in (DEFAULT_CONN_ID, of_operator):
+        return str(conn_id)
     if not isinstance(conn_id, str):
         return f"not text but {type(conn_id).__name__}"
     return f"{conn_id[: min(MAX_ID_START, len(conn_id) // 4)]}… ({len(conn_id)} characters)"

@@ -59,8 +59,6 @@ class LoanAuthHook(BaseHook):
     default_conn_name = DEFAULT_CONN_ID
     conn_type = CONN_TYPE
     hook_name = HOOK_NAME
-    #: Whether the error of an unknown connection id shows it whole. In user code, it may be a token.
-    _show_id = False
 
     def __init__(
         self,
@@ -94,7 +92,6 @@ class LoanAuthHook(BaseHook):
             max_attempts=self.max_attempts,
             get_connection=self.get_connection,
             logged_warnings=self._logged_warnings,
-            show_id=self._show_id,
         )
 
     @sanitize_exceptions

@@ -66,9 +66,7 @@ class LoanAuthOperator(BaseOperator):
         # Imported when a task runs, because DAG parsing does not need it, and it takes longest to load.
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-        hook = LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method))
-        hook._show_id = True  # noqa: SLF001 - an operator's id is stored in plaintext anyway
-        return hook
+        return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method))
 
     @sanitize_exceptions
     def execute(self, context: Context) -> AccessToken | ApiSecret | str:  # noqa: ARG002 - Airflow's signature

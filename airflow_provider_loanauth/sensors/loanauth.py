@@ -95,9 +95,7 @@ class LoanAuthSensor(BaseSensorOperator):
         """The hook of this task's connection and method. One attempt per poke, because the next poke is the retry."""
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-        hook = LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method), max_attempts=1)
-        hook._show_id = True  # noqa: SLF001 - an operator's id is stored in plaintext anyway
-        return hook
+        return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method), max_attempts=1)
 
     @sanitize_exceptions
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature

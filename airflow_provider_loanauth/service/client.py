@@ -68,15 +68,13 @@ class Client:
     get_connection: Callable[[str], Any] | None = None
     logged_warnings: set[str] = field(default_factory=set)
     logins: Logins = LOGINS
-    #: Whether the error of an unknown connection id shows it whole; else it may be a token.
-    show_id: bool = False
 
     # This and authenticate() have secrets in variables. A time-out that interrupts the sanitizing of one function is
     # caught by that of its caller.
     @sanitize_exceptions
     def settings(self, method: str | None = None) -> Settings:
         """Read the Connection as it is now, check it, and mask its secrets in this task's logs."""
-        conn = read_connection(self.get_connection or BaseHook.get_connection, self.conn_id, show_id=self.show_id)
+        conn = read_connection(self.get_connection or BaseHook.get_connection, self.conn_id)
         settings = load(conn, method or self.method)
         mask(settings.secrets)
         for warning in settings.warnings:

@@ -153,11 +153,16 @@ def test_a_connection_that_was_not_found(conn_id, shown):
     assert "CANARY" not in str(caught.value)
 
 
-def test_an_id_that_cannot_be_a_token_is_shown():
-    """Operator, sensor and command show it: Airflow stores it in plaintext anyway."""
-    for task in (LoanAuthOperator, LoanAuthSensor):
+def test_an_id_that_cannot_be_a_token_is_shown(monkeypatch):
+    """That of an operator or a sensor: Airflow stores it in plaintext anyway."""
+    for kind in (LoanAuthOperator, LoanAuthSensor):
+        task = kind(task_id="authenticate", loanauth_conn_id="tenannt_a")
+        monkeypatch.setattr(lookup, "current_task", lambda task=task: SimpleNamespace(task=task))
         with pytest.raises(LoanAuthError, match="connection id 'tenannt_a'"):
-            task(task_id="authenticate", loanauth_conn_id="tenannt_a").hook.client.settings()
+            task.hook.client.settings()
+        # One that the code of a task passes is not that of the task.
+        with pytest.raises(LoanAuthError, match="connection id 'tok… "):
+            LoanAuthHook("token-made-up").client.settings()
 
 
 @pytest.mark.parametrize(
