@@ -1,8 +1,4 @@
-"""
-The credentials that tasks exchange through XCom, sealed with Airflow's Fernet key.
-
-A credential is opened only when its value is used, and the value is masked in the task's logs at that moment.
-"""
+"""The credentials that tasks exchange through XCom, sealed with Airflow's Fernet key."""
 
 from __future__ import annotations
 

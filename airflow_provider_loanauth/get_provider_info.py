@@ -1,8 +1,4 @@
-"""
-The provider metadata that Airflow reads: provider name, connection type, form fields, modules.
-
-Every Airflow process imports this module at its start, so the module itself imports only the version.
-"""
+"""What Airflow reads of this provider. Every Airflow process imports this module, so it imports only the version."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""
-The two responses of the service (``service-interface.md`` §2) as frozen dataclasses. Their ``repr`` hides secrets.
-
-Responses are read liberally, because only ``access_token`` and ``secret`` are needed. Any other field that is missing,
-null or of a different type is None, and its raw value is kept in ``extra_fields``.
-"""
+"""The two responses of the service (``service-interface.md`` §2). Their ``repr`` hides secrets."""
 
 from __future__ import annotations
 

@@ -1,11 +1,6 @@
 # ruff: noqa: F401 - other modules import Airflow's names from here
 # mypy: implicit-reexport, disable-error-code="assignment, attr-defined, import-not-found, no-redef"
-"""
-Differences between Airflow 2.11 and 3.3: names that moved, and the channel to the supervisor. Also threads and forks.
-
-Only this package depends on Airflow's version. It tries the newest place of each name first, so that no version gives a
-deprecation warning.
-"""
+"""Names that Airflow has moved, from their newest place; the channel to the supervisor; threads and forks."""
 
 from __future__ import annotations
 

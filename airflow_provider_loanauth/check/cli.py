@@ -1,8 +1,4 @@
-"""
-The command ``python -m airflow_provider_loanauth check``. From Airflow 3.2 on, it is also ``airflow loanauth check``.
-
-Airflow imports this module whenever its command line starts, so other modules are imported when the command runs.
-"""
+"""The command ``check``. Airflow imports this module when its command line starts, so it imports little itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-The checked settings of a Connection: what each field must contain, and what is said of one that is missing or wrong.
-
-Messages do not repeat values, because a wrong field may contain a secret.
-"""
+"""What each field of a Connection must contain. No message repeats a value: a wrong field may contain a secret."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""
-Which statuses and error codes become which exception, their likely causes, and what is shown of the service's own text.
-
-The interface shows no error responses (``service-interface.md`` §7). This module reads two formats, which
-``service-notes.md`` assumes: RFC 6749 §5.2, and the error page of a common framework.
-"""
+"""Which status or error code becomes which exception, its likely cause, and what is shown of the service's text."""
 
 from __future__ import annotations
 
@@ -106,7 +101,8 @@ def error_details(document: Any, secrets: Iterable[str]) -> str:
     """Return the error and its description from an error response, as far as they may be shown."""
     if not isinstance(document, dict):
         return ""
-    # A code repeats no secret, whatever the password is.
+    # The interface shows no error response (``service-interface.md`` §7). ``service-notes.md`` assumes two formats: RFC
+    # 6749 §5.2, and the error page of a common framework. A code repeats no secret, whatever the password is.
     error = _code_of(document) or safe_text(document.get("error"), secrets)
     description = safe_text(document.get("error_description", document.get("message")), secrets)
     return ": ".join(text for text in (error, description) if text)

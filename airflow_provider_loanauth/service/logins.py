@@ -1,9 +1,4 @@
-"""
-What this process knows of its logins, by settings: one lock, the last failure, and the last credential.
-
-Hook, operator, sensor and ``LoanAuth`` share it, and a forked child keeps it. After a Connection has changed, its
-settings differ, so nothing of the old ones is found. ``docs/refresh.md`` says what is remembered of a failure.
-"""
+"""What this process knows of its logins, by settings: one lock, the last failure, and the last credential."""
 
 from __future__ import annotations
 
@@ -81,7 +76,7 @@ class LoginState:
 
 
 class Logins:
-    """The states of a process, by settings."""
+    """The states of a process, by settings: a Connection that has changed has another one. Forked children keep it."""
 
     def __init__(self) -> None:
         self._states: dict[Settings, LoginState] = {}
@@ -128,7 +123,7 @@ class Logins:
 
 
 def seconds_to_remember(error: LoanAuthError) -> float:
-    """Return for how many seconds the same credentials are not sent again after an error: see above."""
+    """Return for how many seconds the same credentials are not sent again after an error."""
     if isinstance(error, RejectedError):
         return math.inf
     if isinstance(error, ResponseError) or (isinstance(error, SettingsError) and error.status is not None):
