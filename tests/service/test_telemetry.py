@@ -184,15 +184,20 @@ def test_a_broken_backend_is_logged_once_and_changes_nothing(function, spans, st
     assert "CANARY" not in caplog.text
 
 
+class Span(trace.NonRecordingSpan):
+    """A span whose methods a test may replace."""
+
+    def __init__(self):
+        super().__init__(trace.INVALID_SPAN_CONTEXT)
+
+
+class Tracer(trace.NoOpTracer):
+    def start_span(self, *_, **__):
+        return Span()
+
+
 @pytest.mark.parametrize("step", ["start_span", "set_attribute", "end"])
 def test_a_broken_span_changes_nothing(step, monkeypatch, stats):  # noqa: F811
-    class Span(trace.NonRecordingSpan):
-        pass
-
-    class Tracer(trace.NoOpTracer):
-        def start_span(self, *_, **__):
-            return Span(trace.INVALID_SPAN_CONTEXT)
-
     monkeypatch.setattr(telemetry, "_tracer", Tracer)
     monkeypatch.setattr(Tracer if step == "start_span" else Span, step, broken)
     record_everything()
@@ -200,18 +205,11 @@ def test_a_broken_span_changes_nothing(step, monkeypatch, stats):  # noqa: F811
 
 def test_a_span_that_cannot_be_ended_has_no_text_of_an_error(monkeypatch, stats):  # noqa: F811
     recorded = []
-
-    class Span(trace.NonRecordingSpan):
-        is_recording = lambda _: True  # noqa: E731
-        set_attribute = broken
-        record_exception = lambda _, error: recorded.append(error)  # noqa: E731
-        set_status = lambda _, *values: recorded.append(values)  # noqa: E731
-
-    class Tracer(trace.NoOpTracer):
-        def start_span(self, *_, **__):
-            return Span(trace.INVALID_SPAN_CONTEXT)
-
     monkeypatch.setattr(telemetry, "_tracer", Tracer)
+    monkeypatch.setattr(Span, "is_recording", lambda _: True)
+    monkeypatch.setattr(Span, "set_attribute", broken)
+    monkeypatch.setattr(Span, "record_exception", lambda _, error: recorded.append(error))
+    monkeypatch.setattr(Span, "set_status", lambda _, *values: recorded.append(values))
     with pytest.raises(OSError, match="CANARY"), telemetry.refresh(LABELS):
         raise OSError("CANARY")
     assert recorded == []

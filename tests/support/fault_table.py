@@ -26,37 +26,21 @@ POKES_AGAIN = "waits; when deferred, it pokes again after each interval"
 
 @dataclass(frozen=True)
 class Row:
-    """
-    One fault.
+    """One fault, and what the provider does."""
 
-    :param description: text of the docs, different for each row
-    :param kind: the sandbox's name for the fault
-    :param params: the sandbox's parameters of the fault
-    :param exception: name of the exception that the hook raises; None if it succeeds
-    :param attempts: number of requests that the hook sends
-    :param message: part of the log message
-    :param task: what a task does
-    :param sensor: what the sensor does
-    :param tls: whether the sandbox uses TLS
-    :param received: whether the sandbox receives a request
-    :param methods: the methods that can have this fault; or one of them, if an attempt takes long
-    :param wrong_password: whether the Connection has a wrong password
-    :param locked: whether the user is locked already
-    """
-
-    description: str
-    kind: str
-    params: dict[str, Any] = field(default_factory=dict)
-    exception: str | None = None
-    attempts: int = 1
-    message: str = ""
+    description: str  # text of the docs, different for each row
+    kind: str  # the sandbox's name for the fault
+    params: dict[str, Any] = field(default_factory=dict)  # the sandbox's parameters of the fault
+    exception: str | None = None  # its name; None if the hook succeeds
+    attempts: int = 1  # requests that the hook sends
+    message: str = ""  # part of the log message
     task: str = SUCCEEDS
     sensor: str = SUCCEEDS
-    tls: bool = False
-    received: bool = True
-    methods: tuple[str, ...] = ("jwt", "los", "ppe")
-    wrong_password: bool = False
-    locked: bool = False
+    tls: bool = False  # of the sandbox
+    received: bool = True  # whether the sandbox receives a request
+    methods: tuple[str, ...] = ("jwt", "los", "ppe")  # those that can have the fault
+    wrong_password: bool = False  # in the Connection
+    locked: bool = False  # whether the user is locked already
 
     @property
     def _suffix(self) -> list[str]:

@@ -23,26 +23,17 @@ BOUNDARY = b"0123456789abcdef0123456789abcdef"
 
 @dataclass(frozen=True)
 class Case:
-    """
-    A row of the table.
-
-    :param connection: the Connection in Airflow's JSON form
-    :param target: host and port that the client must connect to
-    :param request: the octets that the client must send
-    :param response: the octets that the service sends
-    :param expected: the parsed response
-    :param prefix: the path before the paths of §4, for the sandbox
-    :param checked: parts of the request in which the service checks each octet, beside the request target and the body
-    """
+    """A row of the table."""
 
     name: str
     method: str
-    connection: dict[str, Any]
-    target: tuple[str, int]
-    request: bytes
-    response: bytes
+    connection: dict[str, Any]  # in Airflow's JSON form
+    target: tuple[str, int]  # host and port that the client must connect to
+    request: bytes  # that the client must send
+    response: bytes  # that the service sends
     expected: TokenResponse | ApiSecretResponse
-    prefix: str = ""
+    prefix: str = ""  # the path before the paths of §4, for the sandbox
+    # Parts of the request in which the service checks each octet, beside the request target and the body.
     checked: tuple[bytes, ...] = ()
 
 
