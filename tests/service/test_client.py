@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from datetime import datetime, timedelta, timezone
 from itertools import count
@@ -12,7 +11,7 @@ import jwt
 import pytest
 
 from airflow_provider_loanauth.connection.settings import load
-from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service import client as client_module
 from airflow_provider_loanauth.service import protocol, retry, transport
@@ -54,32 +53,6 @@ def authenticate(method, url, *, max_attempts=1, **extra):
 @pytest.fixture(autouse=True)
 def _fixed_time(monkeypatch):
     monkeypatch.setattr(client_module, "_now", lambda: REQUESTED_AT)
-
-
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        pytest.param(json_response(FULL_TOKEN_BODY), (200, None), id="a credential"),
-        pytest.param(json_response(b"{}", "400 Bad Request"), (400, RejectedError), id="a rejection"),
-        pytest.param(json_response(b"[]"), (200, ResponseError), id="another shape"),
-        pytest.param(None, (None, UnavailableError), id="no response"),
-    ],
-)
-def test_a_caller_gets_each_response_as_it_was_received(loopback, response, expected):
-    loopback.responses = [response]
-    observed = []
-    client = Client("made-up", max_attempts=1)
-    status, error = expected
-    with contextlib.nullcontext() if error is None else pytest.raises(error):
-        client.authenticate(settings_of("jwt", loopback.url), on_response=lambda *pair: observed.append(pair))
-    if status is None:
-        assert observed == []
-        return
-    [(request, received, requested_at)] = observed
-    assert requested_at == REQUESTED_AT
-    assert request.target == f"POST {loopback.url}/oauth/token"
-    assert received.status == status
-    assert response.endswith(received.body)
 
 
 @pytest.mark.parametrize("expires_in", [60, None])

@@ -87,18 +87,6 @@ def test_no_cookie_is_stored(loopback):
 # --- bodies
 
 
-@pytest.mark.parametrize(
-    "framing", ["Content-Length: 33\r\n\r\n%b", "\r\n%b", "Transfer-Encoding: chunked\r\n\r\n21\r\n%b\r\n0\r\n\r\n"]
-)
-def test_a_body_in_single_octets(framing, loopback):
-    def drip(connection, stopped):
-        for octet in b"HTTP/1.1 200 OK\r\n" + framing.encode() % BODY:
-            connection.sendall(bytes([octet]))
-
-    loopback.responses = [drip]
-    assert send(secret_request(loopback.url)).body == BODY
-
-
 @pytest.mark.parametrize("coding", ["identity", "gzip", "GZip", "x-gzip"])
 def test_the_limit_of_a_body(coding, loopback):
     encode = bytes if coding == "identity" else gzip.compress
@@ -117,12 +105,10 @@ def test_the_limit_of_a_body(coding, loopback):
     ("coding", "body"),
     [
         ("deflate", zlib.compress(BODY)),
-        ("br", b"\x0b\x10\x80made-up"),
         ("unknown", BODY),
         ("gzip, gzip", gzip.compress(gzip.compress(BODY))),
-        ("deflate, gzip", gzip.compress(zlib.compress(BODY))),
     ],
-    ids=["deflate", "br", "unknown", "gzip twice", "deflate and gzip"],
+    ids=["deflate", "unknown", "gzip twice"],
 )
 def test_a_coding_that_was_not_asked_for(coding, body, loopback):
     header = f"Content-Encoding: {coding}\r\n".encode()
@@ -135,23 +121,6 @@ def test_gzip_that_was_cut_off(loopback):
     """The service has sent what it wanted to send, so sending the request again cannot help."""
     loopback.responses = [json_response(gzip.compress(BODY)[:20], headers=b"Content-Encoding: gzip\r\n")]
     assert "a body that is not JSON" in str(fails(secret_request(loopback.url), ResponseError))
-
-
-BROKEN_BODIES = {
-    "cut off": b"Content-Length: 100\r\n\r\n{}",
-    "a cut chunk": b"Transfer-Encoding: chunked\r\n\r\nff\r\n{",
-    "no chunk size": b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{",
-    "not gzip": b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
-}
-
-
-@pytest.mark.parametrize("body", BROKEN_BODIES)
-def test_a_broken_body(body, loopback):
-    """The status of a rejection wins."""
-    loopback.responses = [b"HTTP/1.1 %d X\r\n%b" % (status, BROKEN_BODIES[body]) for status in (200, 401)]
-    error = fails(secret_request(loopback.url), UnavailableError)
-    assert "was cut off or cannot be decoded" in str(error)
-    assert fails(secret_request(loopback.url), RejectedError).status == 401
 
 
 CODE = b'{"error": "invalid_grant"'

@@ -91,8 +91,8 @@ class StatsD:
         return {f"AIRFLOW__METRICS__{name.upper()}": str(value) for name, value in values.items()}
 
 
-def configure_stats():
-    """Make Airflow read the section [metrics] again, as a new task process does."""
+def configure_stats(logger=None):
+    """Make Airflow read the section [metrics] again, as a new task process does; or send its metrics to a logger."""
     try:
         stats_utils = importlib.import_module("airflow.sdk.observability.metrics.stats_utils")
     except ImportError:  # 2.11 to 3.1
@@ -100,25 +100,13 @@ def configure_stats():
         if hasattr(meta, "factory"):
             del meta.factory
         meta.__init__(get_stats())
-        get_stats().instance = None
-        return
-    try:  # 3.3
-        get_stats().initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
-    except TypeError:  # 3.2
-        get_stats().initialize(factory=stats_utils.get_stats_factory(get_stats()))
-
-
-def use_logger(logger):
-    """Make Airflow send metrics to a logger of its own, such as the one for OpenTelemetry."""
-    try:
-        importlib.import_module("airflow.sdk.observability.metrics.stats_utils")
-    except ImportError:  # 2.11 to 3.1
         get_stats().instance = logger
         return
+    make_logger = (lambda: logger) if logger else None
     try:  # 3.3
-        get_stats().initialize(factory=lambda: logger, export_legacy_names=True)
+        get_stats().initialize(factory=make_logger or stats_utils.get_stats_factory(), export_legacy_names=True)
     except TypeError:  # 3.2
-        get_stats().initialize(factory=lambda: logger)
+        get_stats().initialize(factory=make_logger or stats_utils.get_stats_factory(get_stats()))
 
 
 @pytest.fixture
@@ -195,7 +183,7 @@ def otel_metrics(stats):
         except ImportError:
             continue
     backend = OpenTelemetryMetrics()
-    use_logger(module.SafeOtelLogger(backend.provider, "airflow"))
+    configure_stats(module.SafeOtelLogger(backend.provider, "airflow"))
     yield backend
     backend.provider.shutdown()
 
