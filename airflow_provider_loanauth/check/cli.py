@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import logging
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID, METHOD_NAMES
@@ -32,11 +32,11 @@ ARGUMENTS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 
 def get_cli_commands() -> list[Any]:
     """Return the commands that this provider adds to ``airflow``. Airflow calls this from 3.2 on."""
-    from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, lazy_load_command
+    from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
     arg: Any = Arg  # it has no types
     arguments = [arg(flags=flags, **options) for flags, options in ARGUMENTS]
-    check = ActionCommand(name="check", func=lazy_load_command(f"{__name__}.run_and_exit"), args=arguments, **TEXTS)
+    check = ActionCommand(name="check", func=lambda parsed: sys.exit(run(parsed)), args=arguments, **TEXTS)
     return [GroupCommand(name="loanauth", help=GROUP_HELP, subcommands=[check])]
 
 
@@ -47,11 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for flags, options in ARGUMENTS:
         check.add_argument(*flags, **options)
     return run(parser.parse_args(arguments))
-
-
-def run_and_exit(parsed: argparse.Namespace) -> NoReturn:
-    """Run the command as Airflow's command line does."""
-    sys.exit(run(parsed))
 
 
 def run(parsed: argparse.Namespace) -> int:

@@ -139,7 +139,14 @@ class Way:
 
     def tls(self) -> Step:
         """Send the request, and return whether the certificate is trusted, and who issued it."""
-        self.result = result = self._request()
+        with warnings.catch_warnings():
+            # urllib3 warns if a certificate is not verified. The report says so.
+            warnings.simplefilter("ignore")
+            try:
+                self.result = probe(self.settings, timeout=self.settings.timeout)
+            except LoanAuthError as error:
+                self.result = error
+        result = self.result
         if self.service.scheme == "http":
             return Step("tls", "ok", f"Not used: {LABELS['host']} begins with http.", {"version": None})
         details, is_checked = self.certificate, self.settings.verify is not False
@@ -190,15 +197,6 @@ class Way:
             return Step("allow_list", "unknown", f"{message} The response to a login shows which: add --login.")
         message += " A login was rejected with 403 too: ask the service whether it accepts the address of this machine."
         return Step("allow_list", "failed", message)
-
-    def _request(self) -> WireResponse | LoanAuthError:
-        with warnings.catch_warnings():
-            # urllib3 warns if a certificate is not verified. The report says so.
-            warnings.simplefilter("ignore")
-            try:
-                return probe(self.settings, timeout=self.settings.timeout)
-            except LoanAuthError as error:
-                return error
 
 
 def _proxy_of(settings: Settings) -> tuple[str | None, Mapping[str, str], str]:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from airflow_provider_loanauth.get_provider_info import CONN_FIELDS
 
 #: The form of Airflow 2.11 sends this in place of a stored secret that was not entered again. It is
 #: ``SENSITIVE_FIELD_PLACEHOLDER`` in ``airflow.www.views``.
 UNCHANGED_SECRET = "RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER"  # noqa: S105 - stands for a secret
 
 
-def form_widgets(conn_fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the unbound fields of ``wtforms`` for ``conn-fields`` of the provider's metadata, in the same order."""
+def form_widgets() -> dict[str, Any]:
+    """Return the unbound fields of ``wtforms`` for the fields of the provider's metadata, in the same order."""
     import wtforms
     from wtforms.validators import Optional, any_of
 
     kinds = {"boolean": wtforms.BooleanField, "number": wtforms.IntegerField, "password": wtforms.PasswordField}
     widgets = {}
-    for name, declared in conn_fields.items():
+    for name, declared in CONN_FIELDS.items():
         schema = declared["schema"]
         kind = schema.get("format", schema["type"][0])
         field = kinds.get(kind, wtforms.StringField)
@@ -31,11 +30,7 @@ def form_widgets(conn_fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
             if kind != "boolean":
                 options["render_kw"] = {"class": "form-control", "placeholder": declared["label"]}
             if kind == "password":
-                options["filters"] = [_keep_if_empty]
+                # Keep the stored secret, which Airflow 2.11 never sends to the browser, and would delete.
+                options["filters"] = [lambda value: value or UNCHANGED_SECRET]
         widgets[name] = field(declared["label"], **options)
     return widgets
-
-
-def _keep_if_empty(value: str | None) -> str:
-    """Keep the stored secret, which Airflow 2.11 never sends to the browser, and would delete."""
-    return value or UNCHANGED_SECRET

@@ -22,9 +22,6 @@ from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, DEFAULT_CON
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Maximum number of characters that an error shows of an id that Airflow did not find.
-MAX_ID_START = 4
-
 
 def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
     """Return the Connection of an id, as ``get``, the ``get_connection`` of a hook, finds it."""
@@ -70,7 +67,7 @@ def _abbreviated(conn_id: Any) -> str:
         return str(conn_id)
     if not isinstance(conn_id, str):
         return f"not text but {type(conn_id).__name__}"
-    return f"{conn_id[: min(MAX_ID_START, len(conn_id) // 4)]}… ({len(conn_id)} characters)"
+    return f"{conn_id[: min(4, len(conn_id) // 4)]}… ({len(conn_id)} characters)"
 
 
 def _problem_of_variable(conn_id: str) -> str | None:

@@ -16,13 +16,7 @@ from airflow_provider_loanauth.connection.form_widgets import form_widgets
 from airflow_provider_loanauth.connection.methods import Method
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.get_provider_info import (
-    CONN_FIELDS,
-    CONN_TYPE,
-    DEFAULT_CONN_ID,
-    HOOK_NAME,
-    UI_FIELD_BEHAVIOUR,
-)
+from airflow_provider_loanauth.get_provider_info import CONN_TYPE, DEFAULT_CONN_ID, HOOK_NAME, UI_FIELD_BEHAVIOUR
 from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
 from airflow_provider_loanauth.service.logins import LOGINS, Logins
@@ -76,7 +70,7 @@ class LoanAuthHook(BaseHook):
     @staticmethod
     def get_connection_form_widgets() -> dict[str, Any]:
         """Return the widgets of the connection form, for Airflow before 3.2; later versions read the metadata."""
-        return form_widgets(CONN_FIELDS)
+        return form_widgets()
 
     @staticmethod
     def get_ui_field_behaviour() -> dict[str, Any]:

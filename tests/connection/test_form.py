@@ -170,7 +170,7 @@ def test_stub_classes_of_the_api_server_get_only_their_own_arguments(monkeypatch
 
     for name in ("StringField", "PasswordField", "IntegerField", "BooleanField"):
         monkeypatch.setattr(f"wtforms.{name}", Stub)
-    fields = form_widgets(CONN_FIELDS)
+    fields = form_widgets()
     assert [field.label for field in fields.values()] == [field["label"] for field in CONN_FIELDS.values()]
 
 
