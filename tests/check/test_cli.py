@@ -182,13 +182,3 @@ def test_a_component_with_a_database_reads_the_connection_from_it(connection, tm
         database.commit()
     command = ["airflow", "loanauth", "check"] if HAS_COMMANDS else ["airflow_provider_loanauth", "check"]
     assert program(tmp_path, *command, "--method", "los") == (0, "usable", "los")
-
-
-@pytest.mark.processes
-def test_the_commands_of_airflow_start_without_the_libraries_of_a_check(tmp_path):
-    code = (
-        "import json, sys; before = {*sys.modules}; import airflow_provider_loanauth.check.cli; "
-        "print(json.dumps(sorted({*sys.modules} - before)))"
-    )
-    done = run_python("-c", code)
-    assert not {"airflow", "cryptography", "pendulum", "requests", "urllib3"} & {*json.loads(done.stdout)}

@@ -125,11 +125,6 @@ def step(report, name):
     return found
 
 
-def closed_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 # --- settings, login
 
 
@@ -351,7 +346,8 @@ def test_a_name_that_does_not_resolve(check, sandbox, monkeypatch, error, tempor
 
 
 def test_a_port_that_does_not_accept(check, sandbox, monkeypatch):
-    port = closed_port()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
     report = check(connection_of(sandbox, url=f"https://127.0.0.1:{port}"), login=True)
     assert (results(report), report.exit_code) == (outcomes("tcp", proxy="ok"), 2)
     assert "Check host and port in Auth URL in the Connection." in step(report, "tcp").message

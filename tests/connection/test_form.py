@@ -51,16 +51,13 @@ FIELDS = {
 }
 
 
-def schema(name):
-    return json.loads(resources.files("airflow").joinpath(name).read_text())
-
-
 # --- metadata
 
 
 def test_the_behaviour_of_fields_passes_the_schema_of_this_version():
     behaviour = LoanAuthHook.get_ui_field_behaviour()
-    jsonschema.validate(behaviour, schema("customized_form_field_behaviours.schema.json"))
+    schema = resources.files("airflow").joinpath("customized_form_field_behaviours.schema.json")
+    jsonschema.validate(behaviour, json.loads(schema.read_text()))
     assert behaviour["hidden_fields"] == UI_FIELD_BEHAVIOUR["hidden-fields"]
 
 

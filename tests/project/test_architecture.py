@@ -127,10 +127,11 @@ def test_parsing_a_dag_loads_no_http_library_and_few_modules():
         assert own - {"", "get_provider_info"} == expected
 
 
-def test_provider_metadata_loads_no_other_package():
-    """Every process of Airflow loads it at its start."""
-    found = newly_loaded("get_provider_info", "service.transport")
+@pytest.mark.parametrize("module", ["get_provider_info", "check.cli"])
+def test_provider_metadata_and_command_load_no_other_package(module):
+    """Every process of Airflow loads the metadata at its start, and every command of Airflow the commands."""
+    found = newly_loaded(module, "service.transport")
     # Modules that .pth files load were loaded before.
-    assert packages(found["get_provider_info"]) - set(sys.stdlib_module_names) == {PACKAGE}
+    assert packages(found[module]) - set(sys.stdlib_module_names) == {PACKAGE}
     # Control. Without importing Airflow first, because 2.11 itself loads many of them.
     assert packages(found["service.transport"]) & COSTLY

@@ -54,13 +54,13 @@ def connection_routes():
             return None
 
 
-def test_with_an_empty_port():
+def empty_port():
     routes = connection_routes()
     same = getattr(routes, "_same_endpoint", None)
     return "works" if same is None or same(0, None) else "Bad Request"
 
 
-def test_of_a_stored_connection():
+def stored_connection():
     routes = connection_routes()
     merges = routes is not None and "update_orm_from_pydantic" in inspect.getsource(routes.test_connection)
     return "uses the stored secrets" if merges else "type secrets again"
@@ -93,15 +93,13 @@ def commands_of_providers():
 
 ROWS = {
     "The form comes from": form_source,
-    "Test with an empty Port": test_with_an_empty_port,
-    "Test of a stored connection": test_of_a_stored_connection,
+    "Test with an empty Port": empty_port,
+    "Test of a stored connection": stored_connection,
     "`user_id=12e4` in a connection URI": number_in_a_uri,
     "This package's classes in XCom are allowed by": class_in_xcom,
     "DAG files import `dag`, `task` from": imports_of_dags,
     "`airflow loanauth check`": commands_of_providers,
 }
-for _function in ROWS.values():
-    _function.__test__ = False
 
 
 @pytest.mark.parametrize("row", ROWS)

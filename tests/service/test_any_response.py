@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 
 import jwt
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_provider_loanauth.credentials import AccessToken
@@ -36,8 +36,6 @@ TOKEN_REQUEST = token_request("https://auth.example")
 SECRET_REQUEST = secret_request("https://auth.example")
 REQUESTS = {"token": (TOKEN_REQUEST, TokenResponse), "secret": (SECRET_REQUEST, ApiSecretResponse)}
 each_request = pytest.mark.parametrize("kind", REQUESTS)
-steady = settings(max_examples=200)
-
 
 words = st.text(max_size=20)
 #: Secrets of the request, as a service might repeat them.
@@ -111,7 +109,6 @@ def check_error(error):
 @given(body=bodies, status=statuses, headers=headers)
 @example(body=b'{"access_token":"a.b.c","expires_in":1e400}', status=200, headers={})
 @example(body=b"", status=503, headers={"retry-after": "Fri, 31 Dec 9999 23:59:59 -2359"})
-@steady
 def test_any_response(kind, body, status, headers):
     request, model = REQUESTS[kind]
     received = protocol.WireResponse(status=status, headers=headers, body=body)
@@ -132,22 +129,15 @@ def test_any_response(kind, body, status, headers):
     assert (again, again.expires_at) == (sealed, sealed.expires_at)
 
 
-wire_headers = st.tuples(
-    st.sampled_from([b"Content-Length", b"Transfer-Encoding", b"Content-Encoding", b"Location", b"Retry-After", b"X"]),
-    st.one_of(
-        st.binary(max_size=20).map(lambda value: value.replace(b"\n", b"").replace(b"\r", b"")),
-        st.sampled_from([b"chunked", b"gzip", b"deflate", b"br", b"0", b"-1", b"99", b"3, 3", b"1"]),
-    ),
-)
-octets = st.builds(
-    lambda status, headers, body, cut: (
-        b"HTTP/1.1 %d Any\r\n%b\r\n%b" % (status, b"".join(b"%b: %b\r\n" % header for header in headers), body)
-    )[:cut],
+framings = b"Content-Length: 1", b"Content-Length: 99", b"Content-Length: -1", b"Content-Length: 3, 3", b"X: y"
+framings += b"Transfer-Encoding: chunked", b"Content-Encoding: gzip", b"Content-Encoding: br", b"Retry-After: \xff"
+octets = st.binary(max_size=200) | st.builds(
+    lambda status, headers, body, cut: (b"HTTP/1.1 %d Any\r\n%b\r\n\r\n%b" % (status, headers, body))[:cut],
     st.integers(100, 999),
-    st.lists(wire_headers, max_size=4),
+    st.lists(st.sampled_from(framings), min_size=1, max_size=4).map(b"\r\n".join),
     bodies,
     st.none() | st.integers(0, 300),
-) | st.binary(max_size=200)
+)
 
 
 @pytest.mark.parametrize("method", ["jwt", "ppe"])
@@ -156,7 +146,6 @@ def test_any_octets_from_a_socket(method, define, loopback, logs):
     hook = LoanAuthHook("marked", max_attempts=1)
 
     @given(octets)
-    @settings(steady, max_examples=60)
     def check(raw):
         loopback.responses = [raw]
         try:

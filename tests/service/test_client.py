@@ -17,7 +17,7 @@ from airflow_provider_loanauth.service import client as client_module
 from airflow_provider_loanauth.service import protocol, retry, transport
 from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.expiry import read_expiry, read_token
-from tests.support.backends import LOGIN, spans, stats, statsd  # noqa: F401 - fixtures
+from tests.support.backends import LOGIN, stats, statsd  # noqa: F401 - fixtures
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import json_response
 from tests.support.secret_accounts import SECRETS, SENT_SECRETS, secret_connections
@@ -56,7 +56,7 @@ def _fixed_time(monkeypatch):
 
 
 @pytest.mark.parametrize("expires_in", [60, None])
-def test_metrics_and_span_of_a_login(expires_in, loopback, statsd, spans):  # noqa: F811 - fixtures
+def test_metrics_of_a_login(expires_in, loopback, statsd):  # noqa: F811 - a fixture
     document = {"access_token": "made-up"} | ({"expires_in": expires_in} if expires_in else {})
     loopback.responses = [json_response(json.dumps(document).encode())]
     authenticate("jwt", loopback.url)
@@ -64,13 +64,6 @@ def test_metrics_and_span_of_a_login(expires_in, loopback, statsd, spans):  # no
     assert all(metric.tags == {"conn_id": "made-up", "method": "jwt"} for metric in statsd.metrics)
     values = {metric.name: metric.value for metric in statsd.metrics}
     assert values.get("seconds_to_expiry") == expires_in
-    [span] = spans.finished
-    assert dict(span.attributes) == {
-        "loanauth.conn_id": "made-up",
-        "loanauth.method": "jwt",
-        "server.address": "127.0.0.1",
-        "server.port": loopback.port,
-    }
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,6 @@ def error_of(status, document=None, headers=None, secrets=()):
     return caught.value
 
 
-@pytest.mark.parametrize("status", [200, 201, 204, 299])
-def test_a_success_raises_nothing(status):
-    raise_for_status(status, {"error": "Unauthorized"}, {}, now=NOW, secrets=())
-
-
 @pytest.mark.parametrize(
     ("kind", "statuses"),
     [
@@ -191,11 +186,6 @@ def test_only_the_host_of_a_redirect_is_shown(location, target):
 )
 def test_retry_after(value, seconds):
     assert parse_retry_after(value, now=NOW) == seconds
-
-
-def test_retry_after_is_part_of_the_error():
-    assert error_of(503, headers={"retry-after": "3"}).retry_after == 3.0
-    assert error_of(503).retry_after is None
 
 
 @pytest.mark.parametrize(
