@@ -182,8 +182,7 @@ def test_a_redirect_back_to_the_origin_does_not_carry_it_again(world, pricing, e
 
 def test_a_long_401_is_not_read(world, pricing, auth):
     pricing.respond = lambda request: (401 if len(pricing.seen) == 1 else 200, {}, b"x" * 10_000_000)
-    with requests.Session() as session:
-        response = session.get(pricing.url, auth=auth, timeout=60, stream=True)
+    with requests.get(pricing.url, auth=auth, timeout=60, stream=True) as response:
         assert (response.status_code, [one.raw.closed for one in response.history]) == (200, [True])
     assert pricing.connections == 2
 
