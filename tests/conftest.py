@@ -49,7 +49,7 @@ from tests.support.tiers import runs_once, starts_programs  # noqa: E402
 from tests.support.variables import Variables, use  # noqa: E402
 
 # Reproducible, and without a time limit for each example, which a busy machine may exceed.
-for _profile, _examples in (("fast", 20), ("full", 100)):
+for _profile, _examples in (("fast", 20), ("full", 100), ("many", 3400)):
     hypothesis.settings.register_profile(
         _profile,
         max_examples=_examples,

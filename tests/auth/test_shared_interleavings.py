@@ -1,18 +1,17 @@
 """
 Interleavings of processes that share one login, with and without faults.
 
-Hypothesis chooses when each process starts, how long each of its steps takes, and which faults there are. Set
-``LOANAUTH_INTERLEAVINGS`` to try more than the default number for each test; ``pytest -s`` shows how many differed.
+Hypothesis chooses when each process starts, how long each of its steps takes, and which faults there are.
+``--hypothesis-profile=many`` tries more than the default number for each test.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
@@ -20,24 +19,8 @@ from airflow_provider_loanauth.auth.shared_login import MIN_CLAIM_DELAY
 from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 from tests.support.simulation import ERRORS, FIRST, NEW, OLD, VALID, Process, Simulation
 
-EXAMPLES = {"max_examples": int(os.environ["LOANAUTH_INTERLEAVINGS"])} if "LOANAUTH_INTERLEAVINGS" in os.environ else {}
 #: Seconds in which a process waits for one that has died, or for one login with all its attempts.
 DEAD, LONGEST = 2 * OLD.timeout + 15, 60 + 2 * OLD.timeout + 8
-
-
-class Orders(set):
-    """Different orders of steps. Hypothesis shows the arguments of an example that fails."""
-
-    def __repr__(self):
-        return f"<{len(self)} orders>"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def tried():
-    """Count the different orders of steps."""
-    orders = Orders()
-    yield orders
-    print(f"\n{len(orders)} different interleavings")  # noqa: T201
 
 
 @pytest.fixture(autouse=True)
@@ -74,9 +57,8 @@ def simulations(by, **changes):
     return st.builds(Simulation, by, **(usual | changes))
 
 
-def check(simulation, tried, *, errors=(), clocks=0.0):
+def check(simulation, *, errors=(), clocks=0.0):
     """Check that each process that was not killed has a valid credential (by a clock so wrong), or a right error."""
-    tried.add(hash(tuple(simulation.time.trace)))
     for process in simulation.alive:
         assert len(process.results) == simulation.rounds
         for result, ended_at in zip(process.results, process.ended_at, strict=True):
@@ -94,18 +76,16 @@ def values(simulation):
     return {process.settings for process in simulation.processes}
 
 
-@settings(**EXAMPLES)
 @given(simulations(processes(), rounds=st.integers(1, 2)))
-def test_one_login_of_each_value_for_each_expiry(tried, simulation):
-    check(simulation.run(), tried)
+def test_one_login_of_each_value_for_each_expiry(simulation):
+    check(simulation.run())
     assert simulation.service.posts == dict.fromkeys(values(simulation), simulation.rounds)
     assert simulation.service.errors == set()
 
 
-@settings(**EXAMPLES)
 @given(simulations(processes(), rounds=st.just(2), outcomes=st.just({OLD: ["rejected"], NEW: ["ok", "rejected"]})))
-def test_one_post_of_each_rejected_password(tried, simulation):
-    check(simulation.run(), tried)
+def test_one_post_of_each_rejected_password(simulation):
+    check(simulation.run())
     assert simulation.service.rejections == dict.fromkeys(values(simulation), 1)
     for process in simulation.processes:
         if process.settings is OLD and process.needs != "valid":
@@ -113,7 +93,6 @@ def test_one_post_of_each_rejected_password(tried, simulation):
         assert isinstance(process.results[1], RejectedError)
 
 
-@settings(**EXAMPLES)
 @given(
     simulations(
         processes(skew=st.just(0.0)),
@@ -123,20 +102,19 @@ def test_one_post_of_each_rejected_password(tried, simulation):
         login_seconds=st.lists(seconds(0, 20), min_size=1, max_size=3),
     )
 )
-def test_one_login_that_fails_or_is_retried(tried, simulation):
-    check(simulation.run(), tried)
+def test_one_login_that_fails_or_is_retried(simulation):
+    check(simulation.run())
     assert simulation.service.logins == dict.fromkeys(values(simulation), 1)
 
 
-@settings(**EXAMPLES)
 @given(
     simulations(
         processes(dies_at=st.none() | st.integers(0, 30), interrupted_at=st.none() | st.integers(1, 30)),
         login_seconds=st.just([0.5]),
     )
 )
-def test_others_log_in_after_one_that_died_or_was_interrupted(tried, simulation):
-    check(simulation.run(), tried, errors=[KeyboardInterrupt])
+def test_others_log_in_after_one_that_died_or_was_interrupted(simulation):
+    check(simulation.run(), errors=[KeyboardInterrupt])
     ended = [one for one in simulation.processes if one.died or KeyboardInterrupt in map(type, one.results)]
     for value in values(simulation):
         assert simulation.service.posts[value] <= 1 + len(ended)
@@ -145,7 +123,6 @@ def test_others_log_in_after_one_that_died_or_was_interrupted(tried, simulation)
         assert process.waited < 5 + len(ended) * DEAD
 
 
-@settings(**EXAMPLES)
 @given(
     simulations(
         processes(),
@@ -157,13 +134,11 @@ def test_others_log_in_after_one_that_died_or_was_interrupted(tried, simulation)
         ),
     )
 )
-def test_at_most_two_logins_if_one_process_is_slow(tried, simulation):
-    check(simulation.run(), tried)
+def test_at_most_two_logins_if_one_process_is_slow(simulation):
+    check(simulation.run())
     assert max(simulation.service.posts.values()) <= 2
-    assert simulation.service.max_running <= 2 * len(values(simulation))
 
 
-@settings(**EXAMPLES)
 @given(
     st.sampled_from([-3600.0, 3600.0]).flatmap(
         lambda wrong: simulations(
@@ -171,8 +146,8 @@ def test_at_most_two_logins_if_one_process_is_slow(tried, simulation):
         )
     )
 )
-def test_at_most_two_logins_if_a_clock_is_wrong_by_an_hour(tried, simulation):
-    check(simulation.run(), tried, clocks=3600.0)
+def test_at_most_two_logins_if_a_clock_is_wrong_by_an_hour(simulation):
+    check(simulation.run(), clocks=3600.0)
     assert max(simulation.service.posts.values()) <= 2
     assert max(simulation.service.rejections.values(), default=0) <= 1
 
@@ -193,7 +168,6 @@ TAMPERING = st.one_of(
 )
 
 
-@settings(**EXAMPLES)
 @given(
     simulations(
         processes(dies_at=st.none() | st.integers(0, 40), cleared=st.booleans()),
@@ -205,8 +179,8 @@ TAMPERING = st.one_of(
         tampering=st.lists(st.tuples(seconds(0, 60), st.sampled_from(["login", "claim"]), TAMPERING), max_size=4),
     )
 )
-def test_any_faults(tried, simulation):
+def test_any_faults(simulation):
     # Processes that wait in vain do not log in.
-    check(simulation.run(), tried, errors=[UnavailableError], clocks=60.0)
+    check(simulation.run(), errors=[UnavailableError], clocks=60.0)
     for process in simulation.alive:
         assert process.waited < LONGEST + 1000

@@ -21,7 +21,6 @@ import airflow_provider_loanauth
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.service.logins import LOGINS
 from tests.support.airflow_names import AirflowTaskTimeout
@@ -94,7 +93,6 @@ def actions(pricing, define):
 
     yield {
         "hook": lambda: LoanAuthHook("marked_ppe").get_credential(),
-        "operator": lambda: LoanAuthOperator(task_id="login", loanauth_conn_id="marked_jwt").execute({}),
         "plaintext": lambda: LoanAuthSensor(task_id="wait", loanauth_conn_id="marked_jwt", seal=False).execute({}),
         "rejected": rejected,
         "pricing": price,
@@ -105,7 +103,7 @@ def actions(pricing, define):
 
 # A time-out may leave a socket to the garbage collector, or arrive in a finalizer, which only warns of it.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("name", ["hook", "operator", "plaintext", "rejected", "pricing"])
+@pytest.mark.parametrize("name", ["hook", "plaintext", "rejected", "pricing"])
 def test_a_time_out_at_every_moment(name, actions):
     action = actions[name]
     # A second call, because the first one imported modules.

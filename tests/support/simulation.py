@@ -117,7 +117,7 @@ class Scheduler:
     """Runs processes one at a time, in virtual time. It replaces the module ``time`` for the one that is running."""
 
     def __init__(self, max_steps):
-        self.now, self.steps, self.trace = 0.0, 0, []
+        self.now, self.steps = 0.0, 0
         self.current = None
         self._max_steps = max_steps
         self._waiting, self._numbers, self._ended = [], count(), threading.Semaphore(0)
@@ -252,7 +252,6 @@ class SimulatedStore:
         else:
             delay, after = self._slow.pop((process.host, what, kind), delay), next(self._delays)
         self.time.sleep(delay)
-        self.time.trace.append((process.host, what, kind))
         if any(begin <= self.time.now < end for begin, end in self.down):
             raise StoreError("https://made-up-secret@api.example")
         while self._tampering and self._tampering[0][0] <= self.time.now:
@@ -279,7 +278,6 @@ class SimulatedService:
         self.posts, self.rejections, self.logins = Counter(), Counter(), Counter()
         self.issued = {FIRST: VALID}
         self.errors = set()
-        self.running = self.max_running = 0
         self._seconds, self._max_attempts = cycle(seconds), max_attempts
 
     def authenticate(self, process, sleep):
@@ -303,13 +301,7 @@ class SimulatedService:
         outcomes = self.outcomes[settings] if isinstance(self.outcomes, dict) else self.outcomes
         outcome = outcomes[min(self.posts[settings], len(outcomes) - 1)]
         self.posts[settings] += 1
-        self.running += 1
-        self.max_running = max(self.running, self.max_running)
-        self.time.trace.append((self.time.current.host, "login"))
-        try:
-            self.time.sleep(next(self._seconds))
-        finally:
-            self.running -= 1
+        self.time.sleep(next(self._seconds))
         if outcome != "ok":
             error = ERRORS[outcome]()
             self.errors.add(type(error))
