@@ -15,12 +15,11 @@ import time
 import pytest
 
 from airflow_provider_loanauth import __version__
-from airflow_provider_loanauth._compat import AirflowSensorTimeout
 from airflow_provider_loanauth.auth.login_variables import LoginVariables
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
-from tests.support.airflow_names import TaskDeferred, serde
+from tests.support.airflow_names import serde
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.paths import ROOT
 from tests.support.simulation import OLD
@@ -92,19 +91,3 @@ def test_a_deferred_task_resumes_and_authenticates(event, sensor, sandbox):
     next_kwargs = {"deadline": time.time() + 60, "event": event}
     assert type(sensor.resume_execution(NEXT_METHOD, next_kwargs, {})) is AccessToken
     assert sandbox.counters().authentications.succeeded == 1
-
-
-def test_a_deferred_task_keeps_its_deadline_when_it_defers_again(sensor, sandbox):
-    sandbox.set_fault("status", where="token")
-    deadline = time.time() + 60
-    with pytest.raises(TaskDeferred) as raised:
-        sensor.resume_execution(NEXT_METHOD, {"deadline": deadline, "event": "ready"}, {})
-    assert raised.value.method_name == NEXT_METHOD
-    assert raised.value.kwargs == {"deadline": deadline}
-    assert raised.value.trigger.serialize()[1] == {**TRIGGER[1], "address": sandbox.url, "deadline": deadline}
-
-
-def test_a_deferred_task_times_out_when_the_service_is_still_unavailable(sensor, sandbox):
-    sandbox.set_fault("status", where="token")
-    with pytest.raises(AirflowSensorTimeout):
-        sensor.resume_execution(NEXT_METHOD, {"deadline": TRIGGER[1]["deadline"], "event": "timeout"}, {})

@@ -82,8 +82,9 @@ def untrusted():
     return error
 
 
-def caused(error, cause):
-    error.__cause__ = cause
+def linked(error, inner, name="__cause__"):
+    """Return an error with a cause or a context."""
+    setattr(error, name, inner)
     return error
 
 
@@ -154,7 +155,7 @@ def test_a_subclass_comes_before_its_base_class():
             ),
         ),
         (
-            rq.ConnectionError(caused(BrokenHeadError(), TimeoutError())),
+            rq.ConnectionError(linked(BrokenHeadError(), TimeoutError())),
             ResponseError,
             (
                 "The service responded, but the head of its response did not arrive within the time set in Timeout: "
@@ -199,18 +200,13 @@ def test_a_body_that_cannot_be_read(error, expired, sentence):
     check(map_body_error(error, REQUEST, expired=expired), UnavailableError, sentence)
 
 
-def with_context(error, context):
-    error.__context__ = context
-    return error
-
-
 @pytest.mark.parametrize(
     "error",
     [
         rq.SSLError(u3.MaxRetryError(None, "/", untrusted())),
-        caused(rq.SSLError("x"), untrusted()),
-        with_context(rq.SSLError("x"), untrusted()),
-        with_context(rq.SSLError(u3.MaxRetryError(None, "/", untrusted())), OSError("another")),
+        linked(rq.SSLError("x"), untrusted()),
+        linked(rq.SSLError("x"), untrusted(), "__context__"),
+        linked(rq.SSLError(u3.MaxRetryError(None, "/", untrusted())), OSError("another"), "__context__"),
     ],
     ids=["argument", "cause", "context", "argument, another context"],
 )
@@ -227,7 +223,7 @@ def test_an_error_of_a_proxy_names_what_sets_it(has_proxy):
     where = "check Proxy in the Connection" if has_proxy else "check HTTPS_PROXY and NO_PROXY on this machine"
     blocked = map_exception(rq.ProxyError("x"), REQUEST, has_proxy=has_proxy)
     check(blocked, UnavailableError, f"The proxy could not be reached, or it blocked the request: {where}{SUFFIX}")
-    error = map_exception(rq.ProxyError(caused(rq.SSLError("x"), untrusted())), REQUEST, has_proxy=has_proxy)
+    error = map_exception(rq.ProxyError(linked(rq.SSLError("x"), untrusted())), REQUEST, has_proxy=has_proxy)
     check(
         error, SettingsError, f"The certificate of the proxy is not trusted (Hostname mismatch): {where}; if a private"
     )

@@ -5,33 +5,21 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from dataclasses import replace
 
 import pytest
 
-from loanauth_sandbox.accounts import Company, User
 from loanauth_sandbox.server import running_sandbox
+from tests.support.secret_accounts import COMPANY, USER
 from tests.support.wire_cases import CASES, FULL_TOKEN_BODY, split_message
 
 
 def account(case):
-    """Return the company that the row of the table is for."""
-    extra = case.connection["extra"]
-    return Company(
-        company_id="company",
-        origin=extra.get("origin", "https://unused.example"),
-        client_id=extra.get("client_id", "unused-client"),
-        client_secret=extra.get("client_secret", "unused-secret"),
-        los_client_id=extra.get("los_client_id", "unused-los-client"),
-        los_client_secret=extra.get("los_client_secret", "unused-los-secret"),
-        api_key=extra.get("api_key", "unused-key"),
-        users=(
-            User(
-                username=case.connection.get("login", "unused-user"),
-                password=case.connection.get("password", "unused-password"),
-                user_id=extra.get("user_id", "unused-id"),
-            ),
-        ),
-    )
+    """Return the company that the row of the table is for. What its Connection does not have is that of another one."""
+    given = case.connection | case.connection["extra"]
+    names = {"username": "login", "password": "password", "user_id": "user_id"}
+    user = replace(USER, **{name: given.get(field, "unused") for name, field in names.items()})
+    return replace(COMPANY, **{name: given[name] for name in given if hasattr(COMPANY, name)}, users=(user,))
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
