@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.auth.origin import COMPANY_HEADER, SECRET_HEADER, OriginGuard
 from airflow_provider_loanauth.auth.refresh_policy import MIN_TTL
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
@@ -161,7 +161,7 @@ class BaseLoanAuth(AuthType):
 def check_credential(credential: Any, receiver: str) -> None:
     """Raise a TypeError that names the right form, if this is not a credential."""
     given: type[Any] = type(credential)
-    if issubclass(given, (AccessToken, ApiSecret)):
+    if issubclass(given, Credential):
         return
     if issubclass(given, str):
         raise TypeError(

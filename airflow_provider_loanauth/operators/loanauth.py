@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow_provider_loanauth._compat import BaseOperator
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
@@ -130,9 +130,9 @@ class LoanAuthForgetOperator(BaseOperator):
             self.log.info("Deleted the credentials of task %r from XCom.", self.credential_task_id)
 
 
-def _credentials_in(value: Any) -> list[AccessToken | ApiSecret]:
+def _credentials_in(value: Any) -> list[Credential]:
     """Return the credentials in the return value of a task, which may be in dicts, lists and tuples."""
-    if isinstance(value, (AccessToken, ApiSecret)):
+    if isinstance(value, Credential):
         return [value]
     if isinstance(value, dict):
         value = [*value.values()]
