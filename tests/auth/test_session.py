@@ -184,13 +184,6 @@ def test_without_one_the_ca_bundle_of_the_environment_is_used(secure, monkeypatc
         assert price(session, url).status_code == 200
 
 
-def test_an_unknown_certificate_authority_is_an_error(secure, tls_sandbox):
-    url = secure(verify=True)
-    with LoanAuthHook("loanauth_jwt").get_conn() as session, pytest.raises(SettingsError, match="certificate"):
-        price(session, url)
-    assert tls_sandbox.counters().authentications.succeeded == 0
-
-
 # --- secrets ---
 
 

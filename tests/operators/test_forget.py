@@ -33,44 +33,41 @@ def deleted(monkeypatch):
     return calls
 
 
+def forget(**options):
+    """Run the operator; return its result."""
+    operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", **options)
+    return operator.execute({"dag_run": SimpleNamespace(dag_id="nightly", run_id="manual__1")})
+
+
 def test_it_deletes_the_credential_of_its_own_run(deleted, logs):
-    operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
-    run = SimpleNamespace(dag_id="nightly", run_id="manual__1")
-    assert operator.execute({"dag_run": run}) is None
-    task = {"dag_id": "nightly", "run_id": "manual__1", "task_id": "authenticate"}
-    assert deleted == [task]
+    assert forget() is None
+    assert deleted == [{"dag_id": "nightly", "run_id": "manual__1", "task_id": "authenticate"}]
     assert "Deleted the credentials of task 'authenticate' from XCom." in logs.text
     assert "could not be deleted" not in logs.text
 
 
 def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(deleted, variables):
     """Whatever the credentials are in: a dict, a list or a tuple."""
-    kept = {f"{kind}.jwt.another.ab12" for kind in ("loanauth.login", "loanauth.claim")} | {"loanauth.jwt.another"}
-    for name in ("jwt.one", "los.two", *kept):
-        key = name if name in kept else f"loanauth.{name}"
-        variables[key] = '{"rows": {"ab12": 1.0}}'
-    for name in ("jwt.one", "los.two"):
+    for name in ("jwt.one", "los.two", "jwt.another"):
+        variables[f"loanauth.{name}"] = '{"rows": {"ab12": 1.0}}'
         variables[f"loanauth.login.{name}.ab12"] = variables[f"loanauth.claim.{name}.ab12"] = "made-up"
-    run = SimpleNamespace(dag_id="nightly", run_id="manual__1")
-    operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", shared=True)
-    operator.execute({"dag_run": run})
+    forget(shared=True)
+    kept = {"loanauth.jwt.another", "loanauth.login.jwt.another.ab12", "loanauth.claim.jwt.another.ab12"}
     assert set(variables) == kept
     assert len(deleted) == 1
 
 
-def test_the_credential_is_deleted_also_if_the_shared_login_cannot_be(deleted, monkeypatch):
+def test_the_credential_is_deleted_also_if_the_shared_login_cannot_be(deleted):
     """Variables cannot be read: see the fixture ``_no_variables``."""
-    operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", shared=True)
     with pytest.raises(RuntimeError):
-        operator.execute({"dag_run": SimpleNamespace(dag_id="nightly", run_id="manual__1")})
+        forget(shared=True)
     assert len(deleted) == 1
 
 
 def test_values_that_cannot_be_deleted_are_a_warning(monkeypatch, logs):
     """More values of a mapped task than ``[core] max_map_length``."""
     monkeypatch.setattr(xcom, "delete_xcom", lambda **_: 2)
-    operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate")
-    operator.execute({"dag_run": SimpleNamespace(dag_id="nightly", run_id="manual__1")})
+    forget()
     [warning] = [text for text in logs.at("warning") if "XCom" in text]
     assert "2 XCom values of task 'authenticate' could not be deleted" in warning
     assert "max_map_length" in warning
@@ -79,8 +76,3 @@ def test_values_that_cannot_be_deleted_are_a_warning(monkeypatch, logs):
 
 def test_the_task_id_is_a_template_field():
     assert LoanAuthForgetOperator.template_fields == ("credential_task_id",)
-
-
-def test_it_can_be_a_teardown():
-    operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate").as_teardown()
-    assert operator.is_teardown
