@@ -22,7 +22,7 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from loanauth_sandbox.server import running_sandbox
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
-from tests.support.loopback import Loopback, json_response
+from tests.support.loopback import Loopback, json_response, tls_context
 from tests.support.processes import start_new_process
 from tests.support.proxy import TunnelProxy
 from tests.support.secret_accounts import COMPANY, SECRETS, USER, WRONG_PASSWORD, with_wrong_password, without
@@ -103,14 +103,8 @@ def connection_of(sandbox, method="jwt", url=None, **extra):
     return connection | ({"host": url} if url else {})
 
 
-def context_of(authority, **options):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1", **options).configure_cert(context)
-    return context
-
-
 def tls_server(authority, **options):
-    context = context_of(authority, **options)
+    context = tls_context(authority, **options)
     server = Loopback(lambda connection, _: context.wrap_socket(connection, server_side=True))
     server.url = f"https://127.0.0.1:{server.port}"
     return server
@@ -421,7 +415,7 @@ def test_every_connection_ends(check, sandbox, peer, start, failed):
 def test_a_proxy(check, sandbox, authority, scheme, is_trusted, expected, tunnels):
     with Path(authority.path).open("ab") as bundle:
         bundle.write(Path(sandbox.ca_path).read_bytes())
-    with TunnelProxy(PROXY_CREDENTIALS, context_of(authority) if scheme == "https" else None) as proxy:
+    with TunnelProxy(PROXY_CREDENTIALS, tls_context(authority) if scheme == "https" else None) as proxy:
         settings = {"proxy": proxy.url(PROXY_WRITTEN), "verify": authority.path if is_trusted else True}
         report = check(connection_of(sandbox, **settings), login=True)
         # Without tunnels, the proxy got no password either.

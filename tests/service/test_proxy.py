@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import ssl
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,11 +13,11 @@ import trustme
 from airflow_provider_loanauth.exceptions import SealError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from airflow_provider_loanauth.service.logins import LOGINS
 from loanauth_sandbox.server import running_sandbox
 from tests.support import masking
 from tests.support.airflow_names import TaskDeferred
 from tests.support.leaks import leaks, locals_of, messages
+from tests.support.loopback import tls_context
 from tests.support.pricing_fixtures import loan
 from tests.support.proxy import TunnelProxy
 from tests.support.waiting import fire, is_reachable
@@ -54,20 +53,14 @@ def service(tls):
     """The sandbox over TLS, without connections, counts or faults of earlier tests."""
     tls.clear_faults()
     tls.reset()
-    LOGINS.__init__()
     yield tls
     tls.clear_faults()
-    LOGINS.__init__()
 
 
 @pytest.fixture(params=["http", "https"])
 def proxy(request, authority):
     """A proxy that requires user and password, with an address that begins with http or https."""
-    context = None
-    if request.param == "https":
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(context)
-    with TunnelProxy(CREDENTIALS, context) as running:
+    with TunnelProxy(CREDENTIALS, tls_context(authority) if request.param == "https" else None) as running:
         yield running
 
 

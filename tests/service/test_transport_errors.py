@@ -29,6 +29,10 @@ SUFFIX = " (GET https://auth.example/encodeAES128/***/***)"
 BROKEN = "was cut off or cannot be decoded"
 ADDRESS = "Auth URL is not a valid address"
 PROXIES = "the proxies between this machine and the service"
+NO_BUNDLE = "The CA bundle cannot be read: check the path in Verify TLS, REQUESTS_CA"
+HEAD = "The service responded, but the head of its response"
+LATE = "did not arrive within the time set in Timeout"
+CHECK = f"check Auth URL and Timeout in the Connection, and {PROXIES}"
 NO_RESPONSE = "The service did not respond within the time set in Timeout: check the service and the network, or set a"
 
 #: Each exception of requests: the class that it is mapped to, and a part of its sentence.
@@ -124,11 +128,7 @@ def test_a_subclass_comes_before_its_base_class():
     [
         (rq.ConnectionError(u3.ProtocolError("x")), UnavailableError, BROKEN),
         (rq.ConnectionError(u3.ProtocolError("x", TimeoutError())), UnavailableError, NO_RESPONSE),
-        (
-            rq.ConnectionError(u3.NameResolutionError("h", None, socket.gaierror())),
-            UnavailableError,
-            "could not be reached",
-        ),
+        (rq.ConnectionError(u3.NameResolutionError("h", None, OSError())), UnavailableError, "could not be reached"),
         (ssl.SSLError(), UnavailableError, "The TLS handshake failed"),
         (u3.DecodeError(), UnavailableError, BROKEN),
         (u3.ProtocolError(), UnavailableError, BROKEN),
@@ -136,32 +136,13 @@ def test_a_subclass_comes_before_its_base_class():
         (u3.ProxySchemeUnknown("ftp"), SettingsError, "HTTPS_PROXY"),
         (OSError("x"), SettingsError, "The CA bundle cannot be read"),
         (UnicodeError("x"), SettingsError, ADDRESS),
-        *(
-            (
-                ssl_error(reason),
-                SettingsError,
-                "The CA bundle cannot be read: check the path in Verify TLS, REQUESTS_CA",
-            )
-            for reason in ("NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "BAD_BASE64_DECODE")
-        ),
+        (ssl_error("NO_CERTIFICATE_OR_CRL_FOUND"), SettingsError, NO_BUNDLE),
+        (ssl_error("NO_START_LINE"), SettingsError, NO_BUNDLE),
+        (ssl_error("BAD_BASE64_DECODE"), SettingsError, NO_BUNDLE),
         (ssl_error("UNEXPECTED_EOF_WHILE_READING"), UnavailableError, "The TLS handshake failed"),
         # urllib3 raises it for two different lengths.
-        (
-            rq.InvalidHeader(u3.InvalidHeader("x")),
-            ResponseError,
-            (
-                "The service responded, but the head of its response cannot be read: check Auth URL and Timeout in the "
-                f"Connection, and {PROXIES}"
-            ),
-        ),
-        (
-            rq.ConnectionError(linked(BrokenHeadError(), TimeoutError())),
-            ResponseError,
-            (
-                "The service responded, but the head of its response did not arrive within the time set in Timeout: "
-                f"check Auth URL and Timeout in the Connection, and {PROXIES}"
-            ),
-        ),
+        (rq.InvalidHeader(u3.InvalidHeader("x")), ResponseError, f"{HEAD} cannot be read: {CHECK}"),
+        (rq.ConnectionError(linked(BrokenHeadError(), TimeoutError())), ResponseError, f"{HEAD} {LATE}: {CHECK}"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
@@ -185,14 +166,14 @@ def test_at_the_deadline(error, kind, sentence):
     check(map_exception(error, REQUEST, expired=True), kind, sentence)
 
 
-LATE = "The service responded, but the body of its response did not arrive within the time set in Timeout: check the"
+LATE_BODY = f"The service responded, but the body of its response {LATE}: check the"
 
 
 @pytest.mark.parametrize(
     ("error", "expired", "sentence"),
     [
-        (rq.ConnectionError("x"), True, LATE),
-        (u3.ReadTimeoutError(None, "/", "x"), False, LATE),
+        (rq.ConnectionError("x"), True, LATE_BODY),
+        (u3.ReadTimeoutError(None, "/", "x"), False, LATE_BODY),
         (u3.ProtocolError("x"), False, f"The response of the service {BROKEN}: if this persists, check {PROXIES}"),
     ],
 )

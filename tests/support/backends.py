@@ -152,11 +152,6 @@ class OpenTelemetryMetrics:
         self.provider = MeterProvider(metric_readers=[self.reader])
 
     @property
-    def text(self):
-        data = self.reader.get_metrics_data()
-        return data.to_json() if data else ""
-
-    @property
     def points(self):
         """The data points of this package: by name, a list of tags and the value or the number of values."""
         found = {}

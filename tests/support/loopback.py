@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 
 TIMEOUT = 60.0  # seconds
@@ -67,6 +68,13 @@ class Loopback:
                 except OSError:
                     # The client closed the connection; the test checks what the client did.
                     continue
+
+
+def tls_context(authority, **options):
+    """Return the context of a server with a certificate that an authority of ``trustme`` issues."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1", **options).configure_cert(context)
+    return context
 
 
 def read_request(connection):
