@@ -302,15 +302,6 @@ def test_the_time_between_two_refreshes_after_a_401_grows(age, before, after):
     assert active(age, min_401_age=before).next_min_401_age() == after
 
 
-def test_a_refresh_after_a_401_sets_that_time(clock, client):
-    auth = auth_of(client)
-    ages = []
-    for _ in range(3):
-        replaced = auth._get(auth._get())
-        ages.append(replaced.min_401_age)
-    assert ages == [10, 20, 40]
-
-
 # --- processes, representations ---
 
 

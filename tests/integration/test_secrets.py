@@ -79,21 +79,10 @@ ENTRY_POINTS = {
 }
 
 
-class Records:
-    """Everything that leaves the process."""
-
-    def __init__(self, *sources):
-        self._logs, self._capfd, self._sentry, self._spans, self._statsd = sources
-
-    @property
-    def text(self):
-        printed = "".join(self._capfd.readouterr())
-        return "\n".join([self._logs.text, printed, self._sentry.text, self._spans.text, *self._statsd.datagrams])
-
-
 @pytest.fixture
-def records(logs, capfd, sentry, spans, statsd):  # noqa: F811
-    return Records(logs, capfd, sentry, spans, statsd)
+def recorded(logs, capfd, sentry, spans, statsd):  # noqa: F811
+    """Return a function that returns everything that has left the process since its last call, and all logs."""
+    return lambda: "\n".join([logs.text, *capfd.readouterr(), sentry.text, spans.text, *statsd.datagrams])
 
 
 @pytest.fixture
@@ -150,12 +139,12 @@ def issued(result):
     ("method", "outcome"),
     [("jwt", outcome) for outcome in OUTCOMES] + [(method, one) for method in ("los", "ppe") for one in OF_ALL_METHODS],
 )
-def test_no_outcome_shows_a_secret(method, outcome, marked, records):
+def test_no_outcome_shows_a_secret(method, outcome, marked, recorded):
     change, expected = OUTCOMES[outcome]
     marked(method, change)
     result, error, seen = observe(ENTRY_POINTS["hook"], "")
     assert isinstance(error, expected)
-    text = records.text + seen
+    text = recorded() + seen
     assert error is None or type(error).__name__ in text
     assert leaks(text, [*SECRETS.values(), *issued(result)]) == []
     # The path of a PPE request has the API key, and the username is personal.
@@ -164,25 +153,25 @@ def test_no_outcome_shows_a_secret(method, outcome, marked, records):
 
 @pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 @pytest.mark.parametrize("outcome", OF_ALL_METHODS)
-def test_no_entry_point_shows_a_secret(outcome, entry_point, marked, records, pricing):
+def test_no_entry_point_shows_a_secret(outcome, entry_point, marked, recorded, pricing):
     marked("jwt", OUTCOMES[outcome][0])
     result, _, seen = observe(ENTRY_POINTS[entry_point], pricing.url)
-    assert leaks(records.text + seen, [*SECRETS.values(), *issued(result)]) == []
+    assert leaks(recorded() + seen, [*SECRETS.values(), *issued(result)]) == []
 
 
-def test_a_pricing_request_that_fails_shows_nothing(marked, records):
+def test_a_pricing_request_that_fails_shows_nothing(marked, recorded):
     marked("jwt")
     credential = LoanAuthHook("marked").get_credential()
     session = LoanAuthHook("marked").get_conn(credential)
     _, error, seen = observe(session.get, "http://127.0.0.1:9/price")
     assert type(error) is requests.ConnectionError
-    text = records.text + seen
+    text = recorded() + seen
     # The causes help, and contain no secret.
     assert "NewConnectionError" in text
     assert leaks(text, [*SECRETS.values(), credential.value]) == []
 
 
-def test_a_credential_that_does_not_open_shows_nothing(marked, fernet, records):
+def test_a_credential_that_does_not_open_shows_nothing(marked, fernet, recorded):
     marked("jwt")
     credential = LoanAuthHook("marked").get_credential()
     value, sealed = credential.value, credential.serialize()
@@ -191,7 +180,7 @@ def test_a_credential_that_does_not_open_shows_nothing(marked, fernet, records):
         other = AccessToken.deserialize(stored, AccessToken.__version__)
         _, error, seen = observe(lambda other=other: other.value)
         assert type(error) is SealError
-        assert leaks(records.text + seen, [*SECRETS.values(), value]) == []
+        assert leaks(recorded() + seen, [*SECRETS.values(), value]) == []
 
 
 def test_error_trackers_and_tracing_record_other_requests(marked, pricing, sentry, spans):  # noqa: F811
@@ -219,13 +208,13 @@ def test_error_trackers_and_tracing_record_other_requests(marked, pricing, sentr
 # --- controls: the search finds what is there
 
 
-def test_the_search_finds_what_is_logged_printed_and_recorded(records, spans):  # noqa: F811
+def test_the_search_finds_what_is_logged_printed_and_recorded(recorded, spans):  # noqa: F811
     labels = telemetry.Labels("CANARY-in-a-metric", "jwt")
     telemetry.count_refresh(labels, shared=False)
     telemetry.record_wait(telemetry.Labels("CANARY-in-a-span", "jwt"), time.time)
     logging.getLogger("airflow.task").debug("sent %s", SECRETS["password"])
     sys.stdout.write(SECRETS["api_key"])
-    text = records.text
+    text = recorded()
     expected = ["CANARY-in-a-metric", "CANARY-in-a-span", SECRETS["password"], SECRETS["api_key"]]
     assert leaks(text, expected) == expected
 

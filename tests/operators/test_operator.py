@@ -10,11 +10,7 @@ import pytest
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
-
-try:
-    from airflow.sdk import DAG
-except ImportError:
-    from airflow import DAG
+from tests.support.airflow_names import DAG
 
 
 def operator(**options):

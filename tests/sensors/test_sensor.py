@@ -31,16 +31,10 @@ from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
 from tests.support.processes import start_new_process
-from tests.support.waiting import context_of_a_task, stored
+from tests.support.waiting import MODES, context_of_a_task, each_mode, stored
 
 CONN_ID = "waiting"
 TIMEOUT = 15.0
-MODES = {
-    "poke": {},
-    "reschedule": {"mode": "reschedule"},
-    "deferrable": {"deferrable": True},
-}
-each_mode = pytest.mark.parametrize("mode", MODES)
 
 
 def sensor(mode="deferrable", **parameters):

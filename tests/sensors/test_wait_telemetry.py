@@ -15,15 +15,13 @@ from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
 from tests.support.backends import LOGIN, seconds_of, spans, stats, statsd  # noqa: F401 - fixtures
 from tests.support.processes import start_new_process
-from tests.support.waiting import TaskInstance, context_of_a_task, stored
+from tests.support.waiting import MODES, TaskInstance, context_of_a_task, each_mode, stored
 
 CONN_ID = "loanauth_jwt"
 #: A token that somebody entered in the place of another parameter.
 MISPLACED = "CANARY-token-that-is-no-connection-id"
 #: Attributes of the span of a wait.
 ATTRIBUTES = {"loanauth.conn_id": CONN_ID, "loanauth.method": "jwt"}
-MODES = {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}
-each_mode = pytest.mark.parametrize("mode", MODES)
 WAITED = 90.0
 
 

@@ -78,10 +78,7 @@ def run(step, home):
 def dags_of(path):
     from airflow import settings
 
-    try:
-        from airflow.sdk import DAG
-    except ImportError:
-        from airflow import DAG
+    from tests.support.airflow_names import DAG
 
     settings.initialize()
     # Not every version prints the log records of libraries.

@@ -6,8 +6,14 @@ import asyncio
 import contextlib
 import json
 
+import pytest
+
 from airflow_provider_loanauth.triggers import reachability
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
+
+#: The modes of a sensor, by name: its parameters.
+MODES = {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}
+each_mode = pytest.mark.parametrize("mode", MODES)
 
 
 class TaskInstance:
