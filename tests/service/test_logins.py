@@ -189,48 +189,36 @@ def test_threads_send_a_wrong_password_once(service):
 
 
 class Gate:
-    """A response that comes when a test opens the gate, over a real connection."""
+    """A service over a real connection that responds when all threads want to send a request."""
 
     def __init__(self, pricing, status=200):
         self.url, self.status, self.seen = pricing.url, status, pricing.seen
-        self.reached, self.opened = threading.Event(), threading.Event()
+        self.started, self.expected = [], 0
         self.running = self.max_running = 0
         pricing.respond = self.respond
 
     def respond(self, _):
         self.running += 1
         self.max_running = max(self.running, self.max_running)
-        self.reached.set()
-        self.opened.wait(60)
-        # Long enough for another request to arrive, if one is sent at the same time.
-        time.sleep(0.05)
+        deadline = time.monotonic() + 60
+        while len(self.started) < self.expected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        # Time for a thread to get from reading the Connection to waiting, and for a request that does not wait.
+        time.sleep(0.3)
         self.running -= 1
         return self.status, {}, b'{"access_token": "made-up"}'
 
     def authenticate_in_threads(self, number):
-        """Let some threads authenticate at the same time, while the first request hangs; return their results."""
-        connection, started = connection_of("jwt", self.url), []
+        """Let some threads authenticate at the same time, and return their results."""
+        self.started, self.expected = [], number
 
         def get_connection(_):
-            started.append(1)
-            return connection
+            self.started.append(1)
+            return connection_of("jwt", self.url)
 
-        def open_gate():
-            self.reached.wait(60)
-            deadline = time.monotonic() + 60
-            while len(started) < number and time.monotonic() < deadline:
-                time.sleep(0.01)
-            # Time to get from reading the Connection to waiting.
-            time.sleep(0.3)
-            self.opened.set()
-
-        opening = threading.Thread(target=open_gate)
-        opening.start()
-        results = in_threads(
+        return in_threads(
             number, lambda _: Client("made-up", max_attempts=1, get_connection=get_connection).authenticate()
         )
-        opening.join(60)
-        return results
 
 
 def test_threads_that_waited_for_an_unavailable_service_send_nothing(pricing):
@@ -245,8 +233,6 @@ def test_threads_that_waited_for_an_unavailable_service_send_nothing(pricing):
     # A later caller sends, and those who wait for it send nothing.
     failure(UnavailableError, url=gate.url)
     assert len(gate.seen) == 2
-    gate.reached.clear()
-    gate.opened.clear()
     assert {type(result) for result in gate.authenticate_in_threads(8)} == {UnavailableError}
     assert len(gate.seen) == 3
 
