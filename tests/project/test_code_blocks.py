@@ -61,15 +61,10 @@ def test_every_block_states_a_language_that_is_checked():
 
 @dataclass(frozen=True)
 class Context:
-    """
-    What the text around a block explains.
+    """What the text around a block explains."""
 
-    :param before: imports, and declarations of the names that `test_python_runs` defines
-    :param after: code that uses the block, and states the result
-    """
-
-    before: str = ""
-    after: str = ""
+    before: str = ""  # imports, and declarations of the names that `test_python_runs` defines
+    after: str = ""  # code that uses the block, and states the result
 
 
 HTTPX = "from airflow_provider_loanauth.auth.httpx import LoanAuth\nimport httpx\n"

@@ -20,18 +20,11 @@ KEY_LENGTH = 40
 
 @dataclass(frozen=True)
 class Block:
-    """
-    A code block.
+    """A code block."""
 
-    :param page: path of the page
-    :param line: line of its first row, counted from 1
-    :param language: language that the page states; empty if it states none
-    :param text: the code
-    """
-
-    page: str
-    line: int
-    language: str
+    page: str  # its path
+    line: int  # that of its first row, counted from 1
+    language: str  # empty if the page states none
     text: str
 
     def __str__(self):

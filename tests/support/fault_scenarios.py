@@ -31,18 +31,13 @@ def servers():
 
 @dataclasses.dataclass
 class Scenario:
-    """
-    A fault that is set in the sandbox, and the observations of a test.
-
-    :param waits: seconds of each wait between two attempts of the hook
-    :param texts: texts that must not contain a secret
-    """
+    """A fault that is set in the sandbox, and the observations of a test."""
 
     sandbox: object
     row: object
     method: str
-    waits: list
-    texts: list
+    waits: list  # seconds of each wait between two attempts of the hook
+    texts: list  # that must not contain a secret
 
     def requests(self):
         """Return how many authentication requests the sandbox has received."""

@@ -18,11 +18,7 @@ VARIABLES = {
 
 
 class GitRepository:
-    """
-    A git repository in a new directory.
-
-    :param root: the directory
-    """
+    """A git repository in a new directory."""
 
     def __init__(self, root):
         self.root = root

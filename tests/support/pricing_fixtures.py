@@ -100,16 +100,11 @@ def pulled(world):
 
 
 class Pricing:
-    """
-    A pricing service on a free port. ``respond`` takes a request and returns status, headers and body.
-
-    :ivar seen: requests, each with ``path``, ``headers`` (names in lower case) and ``body``
-    :ivar connections: number of accepted connections
-    """
+    """A pricing service on a free port. ``respond`` takes a request and returns status, headers and body."""
 
     def __init__(self):
-        self.seen = []
-        self.connections = 0
+        self.seen = []  # requests, each with ``path``, ``headers`` (names in lower case) and ``body``
+        self.connections = 0  # that were accepted
         self.respond = lambda request: (200, {}, b"{}")
         self._lock = threading.Lock()
         outer = self

@@ -14,20 +14,13 @@ from tests.support.loopback import TIMEOUT, read_request
 
 
 class TunnelProxy:
-    """
-    A proxy that connects to every target on this machine, whatever host name a request states.
-
-    :param credentials: ``user:password`` that a request must have, as HTTP Basic over UTF-8; None: none are required
-    :param context: TLS context of an https proxy; None for an http proxy
-    :ivar requests: octets of the requests that arrived
-    :ivar tunnels: targets (``host:port``) of the tunnels that were opened
-    """
+    """A proxy that connects to every target on this machine, whatever host name a request states."""
 
     def __init__(self, credentials=None, context=None):
-        self._credentials = credentials
-        self._context = context
-        self.requests = []
-        self.tunnels = []
+        self._credentials = credentials  # ``user:password``, as HTTP Basic over UTF-8; None: none are required
+        self._context = context  # of an https proxy
+        self.requests = []  # octets of each
+        self.tunnels = []  # ``host:port`` of each that was opened
         self._sockets = []
         self._threads = []
 
