@@ -71,7 +71,6 @@ Login: TypeAlias = PasswordLogin | ApiKeyLogin
 class AuthMethod:
     """One authentication method: what it sends, from which fields of the Connection, and what it returns."""
 
-    name: Method
     login: type[Login]
     #: The required fields of the Connection, by attribute of ``login``; and its boolean fields, off by default.
     fields: Mapping[str, str]
@@ -84,19 +83,16 @@ _USER = {"user": "login", "password": "password", "origin": "origin"}
 #: Every method, by name.
 METHODS: dict[str, AuthMethod] = {
     "jwt": AuthMethod(
-        name="jwt",
         login=PasswordLogin,
         fields=_USER | {"client_id": "client_id", "client_secret": "client_secret"},
         credential_type=AccessToken,
     ),
     "los": AuthMethod(
-        name="los",
         login=PasswordLogin,
         fields=_USER | {"client_id": "los_client_id", "client_secret": "los_client_secret"},
         credential_type=AccessToken,
     ),
     "ppe": AuthMethod(
-        name="ppe",
         login=ApiKeyLogin,
         fields={"api_key": "api_key", "user": "user_id"},
         switches={"in_headers": "api_key_in_headers"},

@@ -7,7 +7,7 @@ import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.connection.address import AddressError, base_address
@@ -20,7 +20,7 @@ from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, CONN_TYPE, 
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 if TYPE_CHECKING:
-    from airflow_provider_loanauth.connection.methods import AuthMethod, Login, Method
+    from airflow_provider_loanauth.connection.methods import Login, Method
 
 DEFAULT_METHOD = "jwt"
 DEFAULT_TIMEOUT = 30.0
@@ -81,9 +81,9 @@ def load(conn: Any, method: str | None = None) -> Settings:
         raise SettingsError(
             "The Connection cannot be used: " + " ".join(reader.problems),
             conn_id=conn.conn_id,
-            method=chosen.name if chosen else None,
+            method=chosen,
         )
-    return Settings(conn_id=conn.conn_id, method=chosen.name, warnings=tuple(reader.warnings), **values)
+    return Settings(conn_id=conn.conn_id, method=chosen, warnings=tuple(reader.warnings), **values)
 
 
 def is_secret(name: str) -> bool:
@@ -155,17 +155,18 @@ class _FieldReader:
             self.problems.append(f"{LABELS[name]} must be true or false.")
         return word in _TRUE
 
-    def method(self, requested: str | None) -> AuthMethod | None:
+    def method(self, requested: str | None) -> Method | None:
         """Return the requested method, else the Connection's, else the default; None if there is no such method."""
         name = str(requested or self._raw("method") or DEFAULT_METHOD).strip().lower()
-        if name not in METHODS:
-            where = "The method parameter of the task" if requested else LABELS["method"]
-            self.problems.append(f"{where} must be one of {', '.join(METHODS)}.")
-        return METHODS.get(name)
+        if name in METHODS:
+            return cast("Method", name)
+        where = "The method parameter of the task" if requested else LABELS["method"]
+        self.problems.append(f"{where} must be one of {', '.join(METHODS)}.")
+        return None
 
-    def login(self, method: AuthMethod) -> Login:
+    def login(self, name: Method) -> Login:
         """Return what a method sends, with an empty text for each field that has a problem."""
-        required_by = f"method {method.name}"
+        method, required_by = METHODS[name], f"method {name}"
         values: dict[str, Any] = {
             **{attribute: self._text(name, required_by=required_by) or "" for attribute, name in method.fields.items()},
             **{attribute: self.boolean(name, default=False) for attribute, name in method.switches.items()},
@@ -174,8 +175,8 @@ class _FieldReader:
         self.problems += [f"{LABELS[method.fields[attribute]]} {problem}" for attribute, problem in login.problems()]
         return login
 
-    def company_id(self, method: AuthMethod) -> str | None:
-        company_id = self._text("company_id") if method.credential_type is ApiSecret else None
+    def company_id(self, method: Method) -> str | None:
+        company_id = self._text("company_id") if METHODS[method].credential_type is ApiSecret else None
         if company_id and not fits_in_header(company_id):
             self.problems.append(f"{LABELS['company_id']} {NOT_A_HEADER_VALUE}: correct it.")
         return company_id

@@ -9,7 +9,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_loanauth.triggers.reachability import UNKNOWN, why_unavailable
+from airflow_provider_loanauth.triggers.reachability import why_unavailable
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Task
@@ -53,7 +53,7 @@ class Probe:
             last = loop.time()
             timeout = min(REQUEST_TIMEOUT, *(waiter.interval for waiter in self.waiters))
             reason = await why_unavailable(address, timeout, proxy)
-            if reason is None or reason == UNKNOWN:
+            if reason is None:
                 break
             self.reason = reason
         return len(self.waiters)

@@ -16,27 +16,26 @@ from airflow_provider_loanauth.get_provider_info import USER_AGENT
 from airflow_provider_loanauth.service.error_responses import is_unavailable
 from airflow_provider_loanauth.service.transport import proxy_url
 
-#: Only a login can tell: the proxy requires authentication or is not plain http, or a name is invalid.
-UNKNOWN = "unknown"
 #: Addresses, with their proxies, for which a host name is being looked up.
 _LOOKUPS: set[tuple[str, str | None]] = set()
 
 
 async def why_unavailable(address: str, timeout: float, proxy: str | None = None) -> str | None:
-    """Return None if an address responds, ``UNKNOWN``, or why it is unavailable: 408, 429, 5xx, or no response."""
+    """Return why an address is unavailable: 408, 429, 5xx or no response; None if it responds, or a login must tell."""
+    # A login must tell if the proxy requires authentication or is not plain http, or if a name is invalid.
     try:
         proxy = proxy or proxy_url(address)
         if proxy is not None and not proxy.lower().startswith("http://"):
-            return UNKNOWN
+            return None
         status = await asyncio.wait_for(_request(address, proxy), timeout)
     except asyncio.TimeoutError:
         return f"no response within {timeout:g} s"
     except httpx.ProxyError as error:
-        return UNKNOWN if str(error).startswith("407") else "the proxy rejected the request"
+        return None if str(error).startswith("407") else "the proxy rejected the request"
     except (httpx.HTTPError, OSError) as error:
         return f"no response ({type(error).__name__})"
     except (httpx.InvalidURL, ValueError):
-        return UNKNOWN
+        return None
     return f"status {status}" if is_unavailable(status) else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 import requests
@@ -32,7 +33,6 @@ def broker(monkeypatch):
         monkeypatch.setitem(CONN_FIELDS, name, declared)
         monkeypatch.setitem(LABELS, name, declared["label"])
     method = AuthMethod(
-        name="broker",
         fields=METHODS["jwt"].fields | {"client_id": "broker_client_id", "client_secret": "broker_client_secret"},
         login=PasswordLogin,
         credential_type=AccessToken,
@@ -66,6 +66,8 @@ def test_a_described_method_works(tenant, sandbox, logs):
 
 def test_the_command_checks_it(tenant, capsys):
     assert main(["check", "tenant_a", "--login", "--json"]) == 0
+    # The command disables logging for the rest of its program.
+    logging.disable(logging.NOTSET)
     printed = capsys.readouterr().out
     document = json.loads(printed)
     assert (document["method"], document["status"]) == ("broker", "usable")

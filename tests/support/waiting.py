@@ -53,7 +53,7 @@ def fire(trigger, seconds):
 
 def is_reachable(address, timeout, proxy=None):
     """Send one request as a probe does; return whether the triggers that wait for it would end."""
-    return asyncio.run(reachability.why_unavailable(address, timeout, proxy)) in (None, reachability.UNKNOWN)
+    return asyncio.run(reachability.why_unavailable(address, timeout, proxy)) is None
 
 
 def stored(deferred, payload):

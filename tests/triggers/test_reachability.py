@@ -263,9 +263,9 @@ def test_a_proxy_of_the_environment_that_is_no_address_is_left_to_the_login(prox
 def test_networks_in_no_proxy_are_those_of_a_login(monkeypatch):
     """``requests`` knows networks; the functions of the standard library know only names."""
     monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1")
-    assert reason("https://127.0.0.1:1") == reachability.UNKNOWN
+    assert reason("https://127.0.0.1:1") is None
     monkeypatch.setenv("no_proxy", "127.0.0.0/8")
     assert reason("https://127.0.0.1:1") == "no response (ConnectError)"
     # An address that is not one is left to the login, with and without a proxy.
     monkeypatch.setenv("no_proxy", "lender.invalid")
-    assert reason("https://other.invalid:99999") == reachability.UNKNOWN
+    assert reason("https://other.invalid:99999") is None
