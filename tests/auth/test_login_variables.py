@@ -232,15 +232,6 @@ def test_the_metadata_say_who(task, who, monkeypatch):
     assert login_variables.this_process() == who
 
 
-def marked_settings():
-    return settings_of(
-        user=USER.username,
-        password=SecretStr(SECRETS["password"]),
-        client_id=COMPANY.client_id,
-        client_secret=SecretStr(SECRETS["client_secret"]),
-    )
-
-
 def publish(settings, value="made-up-token", error=None, *, expires=True):
     """Share a login, or a failure beside the last credential, as the processes do."""
     now = datetime.fromtimestamp(1e9, tz=timezone.utc)
@@ -276,7 +267,9 @@ def test_the_readable_variable_says_who_logged_in_and_what_failed(store, clock):
 
 
 def test_no_secret_is_in_plaintext(store):
-    settings, marked = marked_settings(), "MARKED-token-ü/%2B?"
+    marked = "MARKED-token-ü/%2B?"
+    sent = {name: SecretStr(SECRETS[name]) for name in ("password", "client_secret")}
+    settings = settings_of(user=USER.username, client_id=COMPANY.client_id, **sent)
     publish(settings, marked)
     publish(settings, error=RejectedError("made-up rejection.", status=400))
     LoginVariables(settings).write("claim", CONTENT)

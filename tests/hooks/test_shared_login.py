@@ -56,13 +56,6 @@ def test_each_way_takes_the_login_of_another_process_over(way, world, variables)
     assert (len(values), world.logins) == (1, 1)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_each_way_obeys_the_rejection_of_another_process(way, world, rejected_once):
-    with pytest.raises(RejectedError, match=r"Nothing was sent this time, because .* delete the Variable 'loanauth"):
-        in_new_process(WAYS[way])
-    assert world.credential_requests == 1
-
-
 @pytest.mark.parametrize("call", ALONE)
 def test_what_returns_the_response_always_sends_one_request_for_all(call, world, variables):
     for _ in range(2):
@@ -70,15 +63,6 @@ def test_what_returns_the_response_always_sends_one_request_for_all(call, world,
     assert world.logins == 2
     in_new_process(LoanAuthHook.get_credential)
     assert world.logins == 2
-
-
-@pytest.mark.parametrize("call", ALONE)
-def test_what_returns_the_response_obeys_and_reports_a_rejection(call, world, variables):
-    world.sandbox.set_fault("status", where="token", status=401, times=1)
-    for _ in range(2):
-        with pytest.raises(RejectedError):
-            in_new_process(ALONE[call])
-    assert world.credential_requests == 1
 
 
 def test_the_test_button_sends_a_request_and_ends_a_shared_rejection(world, rejected_once):

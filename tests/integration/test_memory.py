@@ -1,5 +1,5 @@
 """
-Everything in a process that authenticates shares one memory of failures: each way, against the sandbox.
+All that authenticates shares its rejections, in a process and between processes: each way, against the sandbox.
 
 ``service/test_logins.py`` has threads, other settings, and what is remembered for how long.
 """
@@ -58,13 +58,20 @@ def rejecting(world):
 
 
 @pytest.mark.usefixtures("rejecting")
+@pytest.mark.parametrize(
+    ("known_from", "reason"),
+    [("this process", ": this process does not send"), ("a Variable", ", because .* delete the Variable 'loanauth")],
+)
 @pytest.mark.parametrize("way", WAYS)
-def test_each_way_remembers_its_failure_and_obeys_that_of_another(way, world):
+def test_each_way_tells_of_its_rejection_and_obeys_that_of_another(way, known_from, reason, world, variables):
+    forget = variables.clear if known_from == "this process" else start_new_process
     for first, second in ((WAYS[way], WAYS["get_credential"]), (WAYS["get_credential"], WAYS[way])):
         start_new_process()
+        variables.clear()
         with pytest.raises(RejectedError):
             first(world)
-        with pytest.raises(RejectedError, match="Nothing was sent this time: "):
+        forget()
+        with pytest.raises(RejectedError, match=f"Nothing was sent this time{reason}"):
             second(world)
     assert world.credential_requests == 2
 
