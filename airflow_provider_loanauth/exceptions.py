@@ -17,7 +17,7 @@ The exceptions of this provider. The class shows where the fault is, and whether
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowFailException
 
@@ -78,8 +78,16 @@ class UnavailableError(LoanAuthError):
 
     retryable = True
 
-    def __init__(self, message: str, *, retry_after: float | None = None, **where: Any) -> None:
-        super().__init__(message, **where)
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        conn_id: str | None = None,
+        method: str | None = None,
+    ) -> None:
+        super().__init__(message, status=status, conn_id=conn_id, method=method)
         self.retry_after = retry_after
 
 
