@@ -19,9 +19,9 @@ TOKEN_REQUEST = token_request("https://auth.example/tenant")
 SECRET_REQUEST = secret_request("https://auth.example")
 
 
-def response(body, status=200, **headers):
+def response(body, status=200):
     octets = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return WireResponse(status=status, headers={k.replace("_", "-"): v for k, v in headers.items()}, body=octets)
+    return WireResponse(status=status, headers={}, body=octets)
 
 
 @pytest.mark.parametrize(
@@ -39,26 +39,10 @@ def test_no_repr_shows_a_secret(request_, shown):
     assert "CANARY" not in repr(response({"access_token": "CANARY"}))
 
 
-@pytest.mark.parametrize(
-    ("token", "usable"),
-    [
-        ("abc.DEF-1_2~+/==", True),
-        ("", False),
-        ("a b", False),
-        ("a\r\nX-Header: 1", False),
-        ("ü", False),
-        ("=a", False),
-        ("a=b", False),
-        ("tokén", False),
-    ],
-)
-def test_a_token_must_fit_into_a_header(token, usable):
-    received = response({"access_token": token})
-    if usable:
-        assert protocol.parse_response(TOKEN_REQUEST, received, now=NOW).access_token == token
-        return
+@pytest.mark.parametrize("token", ["", "a b", "a\r\nX-Header: 1", "ü", "=a", "a=b", "tokén"])
+def test_a_token_that_does_not_fit_into_a_header(token):
     with pytest.raises(ResponseError, match="access_token of the response is empty or contains characters"):
-        protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
+        protocol.parse_response(TOKEN_REQUEST, response({"access_token": token}), now=NOW)
 
 
 def test_a_refresh_token_that_is_longer_than_a_header():
@@ -77,7 +61,8 @@ def test_a_secret_that_a_header_cannot_carry(secret):
 
 @pytest.mark.parametrize("kind", ["bearer", "Bearer", "BEARER", None, 7, ["mac"]])
 def test_a_token_that_is_used_as_bearer(kind):
-    assert protocol.parse_response(TOKEN_REQUEST, response({"access_token": "t", "token_type": kind}), now=NOW)
+    received = response({"access_token": "abc.DEF-1_2~+/==", "token_type": kind})
+    assert protocol.parse_response(TOKEN_REQUEST, received, now=NOW).access_token == "abc.DEF-1_2~+/=="
 
 
 @pytest.mark.parametrize("kind", ["mac", "", " bearer", "eyJhbGciOiJub25lIn0.CANARY.x"])
