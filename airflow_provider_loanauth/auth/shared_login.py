@@ -59,8 +59,6 @@ MIN_POLL, MAX_POLL, POLL_FACTOR = 0.5, 5.0, 1.5
 #: Attempts to write a result, if other processes write at the same moment; and to write a claim, before Variables
 #: count as read-only.
 MAX_WRITES, MAX_CLAIMS = 3, 5
-#: Seconds for which this process does not read the error of another one again. Otherwise each loan would.
-ERROR_SECONDS = 5.0
 #: A rejection that may concern one machine (403, 404 …) is tried again by so many hosts, and by one more after so many
 #: seconds.
 MAX_HOSTS, HOSTS_SECONDS = 3, 600.0
@@ -190,18 +188,15 @@ class SharedLogin(NotForXCom):
         """Call a function that uses Variables; return None if this process must log in on its own."""
         if not self.settings.share_logins:
             return None
-        known, now = self._known, time.monotonic()
-        error, until = known.shared_error
-        if now >= max(until, known.not_shared_until):
+        if time.monotonic() >= self._known.not_shared_until:
             try:
                 self._variables = LoginVariables(self.settings)
                 return call()
             except NotSharedError as reason:
                 self._pause(reason)
-                error, until = known.shared_error
-        # The rejection that another process was told holds until it is read that it does not.
-        if error is not None and (now < until or isinstance(error, RejectedError)):
-            raise copy.copy(error)
+        # What another process was told holds until it is read that it does not.
+        if self._known.shared_rejection is not None:
+            raise copy.copy(self._known.shared_rejection)
         return None
 
     def _pause(self, reason: NotSharedError) -> None:
@@ -278,7 +273,7 @@ class SharedLogin(NotForXCom):
         """Raise the error of another process, if it still holds for this one."""
         stored = result.get("error")
         if not stored or (stored["type"] == RejectedError.__name__ and not self._obeys(stored, result["age"])):
-            self._known.shared_error = (None, -math.inf)
+            self._known.shared_rejection = None
             return
         left, by, at = stored["seconds"] - result["age"], result["public"]["by"], result["public"]["at"]
         reason = f"{by} has got this error, and tasks that share the login wait for another {math.ceil(left)} s."
@@ -291,7 +286,7 @@ class SharedLogin(NotForXCom):
         vars(error).update(stored["attributes"])
         if isinstance(error, UnavailableError):
             error.retry_after = left
-        self._known.shared_error = copy.copy(error), time.monotonic() + min(left, ERROR_SECONDS)
+        self._known.shared_rejection = copy.copy(error) if isinstance(error, RejectedError) else None
         raise error
 
     def _obeys(self, stored: dict[str, Any], age: float) -> bool:

@@ -42,10 +42,10 @@ class LoginState:
     until: float = -math.inf
     #: The last credential that this process requested or took over (``auth/shared_login.py``).
     credential: Any = None
-    #: The claim of another process and when this one first saw it; the error of another process and until when it is
-    #: not read again; until when Variables are not used, because they could not be (``auth/shared_login.py``).
+    #: The claim of another process and when this one first saw it; the rejection of another process; until when
+    #: Variables are not used, because they could not be (``auth/shared_login.py``).
     claim_seen: tuple[str, float] = ("", -math.inf)
-    shared_error: tuple[LoanAuthError | None, float] = (None, -math.inf)
+    shared_rejection: LoanAuthError | None = None
     not_shared_until: float = -math.inf
 
     def repeated(self) -> LoanAuthError:
@@ -119,7 +119,7 @@ class Logins:
         # Without a new state: Airflow tests a Connection with another random id each time.
         if settings in self._states:
             state = self.of(settings)
-            state.failure, state.shared_error = None, (None, -math.inf)
+            state.failure = state.shared_rejection = None
 
 
 def seconds_to_remember(error: LoanAuthError) -> float:

@@ -408,23 +408,3 @@ def test_a_login_without_a_claim_returns_a_response_and_waits_between_attempts()
     simulation.run(work=lambda process: process.results.append(simulation.authenticate(process).response.credential))
     assert simulation.processes[0].results == [TOKEN]
     assert simulation.time.now > 1
-
-
-def test_the_error_of_another_process_is_read_once_in_some_seconds():
-    """Otherwise each of a thousand loans would read it."""
-    tampering = [(14.0, "login", lambda texts: None)]
-    simulation = Simulation([Process(), Process(start=10)], outcomes=["rejected", "ok"], tampering=tampering)
-
-    def work(process):
-        for _ in range(50 if process.start else 1):
-            try:
-                process.results.append(simulation.log_in(process, "expired", simulation.active(-10)))
-            except RejectedError as error:
-                process.results.append(error)
-            simulation.time.sleep(0.2)
-
-    second = simulation.run(work=work).processes[1]
-    assert second.requests < 15
-    assert {type(result) for result in second.results[:20]} == {RejectedError}
-    # Whatever resets a rejection, such as the deletion of the Variable, works a few seconds later.
-    assert [result.value for result in second.results[30:]] == [TOKEN] * 20
