@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from airflow_provider_loanauth._compat import ForkSafeLock
-from airflow_provider_loanauth.connection.address import is_loopback
+from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, is_loopback
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS
@@ -26,15 +25,13 @@ if TYPE_CHECKING:
 SECRET_HEADER = "secret"  # noqa: S105 - a header's name
 COMPANY_HEADER = "companyid"
 
-_DEFAULT_PORTS = {"https": 443, "http": 80}
-
 
 def origin_of(url: str) -> tuple[str, str, int]:
     """Return scheme, host and port of a URL (RFC 6454 §4). Raises ValueError if it is not an http or https URL."""
     parts = urlsplit(url)
-    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
         raise ValueError("not an http or https address")
-    return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]
+    return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS[parts.scheme]
 
 
 class OriginGuard:
@@ -43,8 +40,7 @@ class OriginGuard:
     def __init__(self, secret_header: str = SECRET_HEADER, company_header: str = COMPANY_HEADER) -> None:
         self.secret_header = secret_header
         self.company_header = company_header
-        self._origin: tuple[str, str, int] | None = None
-        self._lock = ForkSafeLock()
+        self._bound: dict[str, tuple[str, str, int]] = {}
 
     @sanitize_exceptions
     def bind(self, url: str) -> None:
@@ -62,20 +58,18 @@ class OriginGuard:
                 f"The URL of {host} begins with http, which would send the credential unencrypted (RFC 6750 §5.3): "
                 "use https. Plain http is allowed for loopback addresses only."
             )
-        # If two threads send their first requests to two origins, one thread must get the error below.
-        with self._lock.current:
-            self._origin = self._origin or origin
-        if self._origin != origin:
+        # Atomic: if two threads send their first requests to two origins, one thread must get the error below.
+        first = self._bound.setdefault("origin", origin)
+        if first != origin:
             raise LoanAuthError(
-                f"This LoanAuth was first used for {self._origin[1]}, port {self._origin[2]}, and sends its credential "
-                f"to no other origin; this request goes to {host}, port {port}. Use a separate LoanAuth for each "
-                "service."
+                f"This LoanAuth was first used for {first[1]}, port {first[2]}, and sends its credential to no other "
+                f"origin; this request goes to {host}, port {port}. Use a separate LoanAuth for each service."
             )
 
     def is_bound_to(self, url: str, location: str = "") -> bool:
         """Return whether a URL, or the target of a redirect from there, has the origin that this guard is bound to."""
         try:
-            return origin_of(urljoin(url, location)) == self._origin
+            return origin_of(urljoin(url, location)) == self._bound.get("origin")
         except ValueError:
             return False
 

@@ -65,17 +65,16 @@ class ActiveCredential(NotForXCom):
     @classmethod
     def open(cls, credential: AccessToken | ApiSecret) -> ActiveCredential:
         """Open a sealed credential from XCom, which masks it."""
-        lifetime = None
-        if credential.expires_at is not None:
-            lifetime = (credential.expires_at - credential.issued_at).total_seconds()
+        issued_at, expires_at = credential.issued_at, credential.expires_at
+        lifetime = (expires_at - issued_at).total_seconds() if expires_at else 0.0
         return cls(
             value=credential.value,
             conn_id=credential.conn_id,
             method=credential.method,
-            issued_at=credential.issued_at,
-            expires_at=credential.expires_at,
+            issued_at=issued_at,
+            expires_at=expires_at,
             # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
-            lifetime=lifetime if lifetime is not None and lifetime > 0 else None,
+            lifetime=lifetime if lifetime > 0 else None,
         )
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import urlsplit
@@ -102,6 +103,7 @@ class LoanAuth(BaseLoanAuth):
         return _FromTask(task_id, map_indexes, kwargs)
 
 
+@dataclass(eq=False, repr=False)
 class _ResponseHook:
     """
     Retries a request after a 401, and protects the credential on redirects.
@@ -109,38 +111,35 @@ class _ResponseHook:
     If ``requests`` follows a redirect, it registers the same hook on the next request.
     """
 
-    def __init__(
-        self, replace: Callable[[ActiveCredential], ActiveCredential], guard: OriginGuard, credential: ActiveCredential
-    ) -> None:
-        self._replace = replace
-        self._guard = guard
-        self._credential = credential
+    replace: Callable[[ActiveCredential], ActiveCredential]
+    guard: OriginGuard
+    credential: ActiveCredential
 
     @sanitize_exceptions
     def __call__(self, response: Response, **send_kwargs: Any) -> Response:
         """Return the response, or that of the retried request (the protocol of response hooks in ``requests``)."""
         request = response.request
-        if self._guard.carries(request.headers, self._credential):
+        if self.guard.carries(request.headers, self.credential):
             response = self._retry_unauthorized(response, send_kwargs)
-        if response.is_redirect and not self._guard.is_bound_to(response.url, response.headers["location"]):
+        if response.is_redirect and not self.guard.is_bound_to(response.url, response.headers["location"]):
             # requests copies the headers of this request to the next one, and removes only Authorization.
-            self._guard.strip(request.headers)
+            self.guard.strip(request.headers)
         return response
 
     def _retry_unauthorized(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
         request, retries = response.request, 0
-        while self._credential.should_refresh_on(response.status_code) and retries < MAX_RETRIES:
-            rejected = self._credential
+        while self.credential.should_refresh_on(response.status_code) and retries < MAX_RETRIES:
+            rejected = self.credential
             try:
-                self._credential = self._replace(rejected)
+                self.credential = self.replace(rejected)
             except BaseException:
                 response.close()
                 raise
-            if self._credential is rejected:
+            if self.credential is rejected:
                 break
             response.close()
             # Change the headers of the request itself, because requests copies them if it follows a redirect.
-            self._guard.apply(request.headers, self._credential)
+            self.guard.apply(request.headers, self.credential)
             _rewind(request)
             # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
             retried = response.connection.send(request.copy(), **send_kwargs)
@@ -170,23 +169,21 @@ def _unchanged(response: Response, **_: Any) -> Response:
     return response
 
 
+@dataclass(repr=False)
 class _FromTask(AuthType):
     """An ``auth_type``. Airflow calls it without arguments, or with login and password, which it ignores."""
 
-    def __init__(self, task_id: str, map_indexes: int | None, kwargs: dict[str, Any]) -> None:
-        self.task_id = task_id
-        self.map_indexes = map_indexes
-        self.kwargs = kwargs
+    task_id: str
+    map_indexes: int | None
+    kwargs: dict[str, Any]
 
     @sanitize_exceptions
     def __call__(self, *_: Any) -> LoanAuth:
         instance = get_current_context()["ti"]
-        index = getattr(instance, "map_index", None)
+        # In a mapped task group, the authenticating task has the same index. Elsewhere, it has none.
+        index = instance.map_index if self.map_indexes is None else self.map_indexes
         pulled: Any = None
-        if self.map_indexes is not None:
-            pulled = instance.xcom_pull(task_ids=self.task_id, map_indexes=self.map_indexes)
-        elif index is not None and index >= 0:
-            # In a mapped task group, the authenticating task has the same index. Elsewhere, it has none.
+        if index is not None and index >= 0:
             pulled = instance.xcom_pull(task_ids=self.task_id, map_indexes=index)
         if self.map_indexes is None and not isinstance(pulled, Credential):
             pulled = instance.xcom_pull(task_ids=self.task_id)
