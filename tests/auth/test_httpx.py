@@ -162,7 +162,7 @@ def test_a_cancelled_request_does_not_cancel_the_refresh_of_the_others(world, ex
     assert len(threads) == world.logins == 1
 
 
-def test_a_loop_that_ends_first_leaves_nothing_behind(world, expired, recwarn):
+def test_a_loop_that_ends_first_leaves_nothing_behind(world, expired, logs):
     world.sandbox.set_fault("latency", where="token", seconds=0.2)
     auth = LoanAuth(expired)
 
@@ -176,6 +176,7 @@ def test_a_loop_that_ends_first_leaves_nothing_behind(world, expired, recwarn):
     assert Caller("httpx async")(world.url, auth, json=loan()).status_code == 200
     assert world.logins <= 2
     assert not auth._refreshes
+    assert "Exception in callback" not in logs.text
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -194,9 +195,14 @@ def test_a_request_that_was_rejected_does_not_take_the_rejected_credential(monke
 # --- errors of other packages ---
 
 
+class UncopiableError(RuntimeError):
+    def __init__(self, first, second):
+        super().__init__(f"{first} {second}")
+
+
 def test_another_error_is_raised_in_every_request_after_one_attempt(world, connection_error, threads):
     """For example an error of a secrets backend that Airflow does not turn into its own."""
-    reads = connection_error(RuntimeError("made-up trouble"))
+    reads = connection_error(UncopiableError("made-up", "trouble"))
     failures = many(world, LoanAuth.from_connection("loanauth_jwt"), 50)
     assert {str(failure) for failure in failures} == {"made-up trouble"}
     assert len(reads) == len(threads) == 1

@@ -356,6 +356,7 @@ def in_forked_child(client):
     child.start()
     child.join(120)
     child.kill()
+    assert child.exitcode == 0
     return results.get()
 
 
