@@ -13,7 +13,7 @@ from importlib.util import find_spec
 import pytest
 from opentelemetry.trace import StatusCode
 
-from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.service import telemetry
 from tests.support.airflow_names import AirflowTaskTimeout
@@ -73,6 +73,14 @@ def test_a_time_out_while_a_metric_is_sent_does_not_send_rejected_credentials_ag
     with pytest.raises(RejectedError):
         LoanAuthHook(CONN_ID).get_credential()
     assert world.rejected_logins == 1
+
+
+def test_a_response_without_a_credential_is_only_in_the_span(world, statsd, spans):  # noqa: F811
+    world.sandbox.set_fault("html-200", where="token")
+    with pytest.raises(LoanAuthError):
+        LoanAuthHook(CONN_ID).get_credential()
+    assert statsd.counts == {}
+    assert spans.named["loanauth.login"].attributes["error.type"] == "ResponseError"
 
 
 # --- a process that Airflow configures
