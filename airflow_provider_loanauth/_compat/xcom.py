@@ -34,17 +34,16 @@ def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> int:
     def stored() -> int:
         return sum(bool(value) for value in read_xcom(**names))
 
-    if stored():
-        xcom.delete(key=KEY, **names)
     left = stored()
-    # Mapped instances that returned nothing leave gaps, so try each index until all values are deleted. Airflow 3.0
-    # drops the map index of a request to delete, so an empty value replaces each value there.
-    for index in range(conf.getint("core", "max_map_length", fallback=1024)):
+    # An instance that is not mapped has the index -1. Mapped instances that returned nothing leave gaps, so try each
+    # index until all values are deleted. Airflow 3.0 drops the map index of a request to delete, so an empty value
+    # replaces each value there.
+    for index in range(-1, conf.getint("core", "max_map_length", fallback=1024)):
         if not left:
             break
         if xcom.get_one(key=KEY, **names, map_index=index):
             xcom.delete(key=KEY, **names, map_index=index)
-            if import_module("airflow").__version__.startswith("3.0."):  # which rejects None as a value
+            if index >= 0 and import_module("airflow").__version__.startswith("3.0."):  # which rejects None as a value
                 xcom.set(KEY, {}, **names, map_index=index)
             left -= 1
     return stored()
