@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class VariableConflictError(Exception):
-    """Another process wrote the same Variable at the same moment, so this one was not written."""
-
-
 def read_variable(key: str) -> str | None:
     """Return the text of a Variable; None if there is none. Raises any error of Airflow."""
     if _uses_supervisor():
@@ -33,28 +29,25 @@ def read_variable(key: str) -> str | None:
         return None if row is None else row.val
 
 
-def write_variable(key: str, text: str, description: str) -> None:
-    """Write a Variable, or raise :class:`VariableConflictError`, or any error of Airflow."""
-    if _uses_supervisor():
-        # Not Variable.set of the SDK: it asks the worker's secrets backends too.
-        try:
-            _send("PutVariable", key=key, value=text, description=description)
-        except Exception as error:
-            # 3.0 deletes and inserts, so its API server responds with an error to one of two writers.
-            if api_status(error) in (HTTPStatus.CONFLICT, HTTPStatus.INTERNAL_SERVER_ERROR):
-                raise VariableConflictError from None
-            raise
-        return
+def write_variable(key: str, text: str, description: str) -> bool:
+    """Write a Variable; return False if another process wrote it at the same moment. Raises any other error."""
     try:
-        with _database() as (session, variable):
-            row = session.query(variable).filter(variable.key == key).one_or_none() or variable(key=key)
-            row.val, row.description = text, description
-            session.add(row)
+        if _uses_supervisor():
+            # Not Variable.set of the SDK: it asks the worker's secrets backends too.
+            _send("PutVariable", key=key, value=text, description=description)
+        else:
+            with _database() as (session, variable):
+                row = session.query(variable).filter(variable.key == key).one_or_none() or variable(key=key)
+                row.val, row.description = text, description
+                session.add(row)
     except Exception as error:
-        # Two writers that insert the same key: one of them fails, on MySQL with a deadlock.
-        if type(error).__name__ == "IntegrityError" or "deadlock" in str(error).lower():
-            raise VariableConflictError from None
+        # Of two writers that insert the same key into the database, one fails, on MySQL with a deadlock. The API server
+        # of 3.0 deletes and inserts, so it responds with an error to one of two writers.
+        is_conflict = type(error).__name__ == "IntegrityError" or "deadlock" in str(error).lower()
+        if is_conflict or api_status(error) in (HTTPStatus.CONFLICT, HTTPStatus.INTERNAL_SERVER_ERROR):
+            return False
         raise
+    return True
 
 
 def delete_variable(key: str) -> None:

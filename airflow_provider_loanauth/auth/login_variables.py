@@ -24,13 +24,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import api_status, conf, current_task, current_team
-from airflow_provider_loanauth._compat.variables import (
-    VariableConflictError,
-    delete_variable,
-    list_variables,
-    read_variable,
-    write_variable,
-)
+from airflow_provider_loanauth._compat.variables import delete_variable, list_variables, read_variable, write_variable
 from airflow_provider_loanauth.credentials import decrypt, encrypt, require_fernet
 from airflow_provider_loanauth.exceptions import SealError
 
@@ -88,9 +82,8 @@ class LoginVariables:
         public = {"by": this_process(), "at": as_utc(now), **public}
         sealed = encrypt(json.dumps([FORMAT, key, {**content, "id": number, "written_at": now, "public": public}]))
         try:
-            write_variable(key, json.dumps({**public, "sealed": sealed}, indent=2), _DESCRIPTIONS[kind])
-        except VariableConflictError:
-            return None
+            if not write_variable(key, json.dumps({**public, "sealed": sealed}, indent=2), _DESCRIPTIONS[kind]):
+                return None
         except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
             raise _not_shared(error) from None
         if kind == "login":

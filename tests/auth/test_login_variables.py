@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_loanauth._compat.variables import VariableConflictError
 from airflow_provider_loanauth.auth import login_variables
 from airflow_provider_loanauth.auth.login_variables import DAY, FORMAT, LoginVariables, NotSharedError
 from airflow_provider_loanauth.auth.shared_login import SharedLogin
@@ -211,7 +210,7 @@ def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
 
 
 def test_a_conflict_is_no_error(store):
-    store.error = VariableConflictError()
+    store.conflicts = True
     assert LoginVariables(OLD).write("claim", CONTENT) is None
 
 

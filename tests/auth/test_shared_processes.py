@@ -16,7 +16,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth._compat.variables import VariableConflictError
 from airflow_provider_loanauth.auth import login_variables, shared_login
 from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 from airflow_provider_loanauth.models import TokenResponse
@@ -51,8 +50,9 @@ class SlowVariables:
         with self._slow():
             if self._conflict:
                 self._conflict = False
-                raise VariableConflictError
+                return False
             self.execute("INSERT OR REPLACE INTO variables VALUES (?, ?)", key, text)
+            return True
 
     def count_login(self):
         return self.execute("INSERT INTO logins VALUES (NULL) RETURNING rowid")[0][0]

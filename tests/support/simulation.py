@@ -20,7 +20,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth._compat.variables import VariableConflictError
 from airflow_provider_loanauth.auth import login_variables, refresh_policy, shared_login
 from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 from airflow_provider_loanauth.connection.methods import PasswordLogin
@@ -230,10 +229,9 @@ class SimulatedStore:
                 fault = "conflict"
             if fault is None:
                 self.texts[key].append(text)
-        if fault == "conflict":
-            raise VariableConflictError
         if fault == "error":
             raise StoreError("https://made-up-secret@api.example")
+        return fault != "conflict"
 
     def delete(self, key):
         with self._request("delete", key):
