@@ -97,11 +97,8 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         log_if_unauthorized(response.status_code, request.url.host)
 
     async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
-        """
-        Do the same as :meth:`_get` in a thread, for which all coroutines of an event loop wait.
-
-        With one thread for each coroutine, an outage would start thousands of threads.
-        """
+        """Do the same as :meth:`_get` in a thread, for which all coroutines of an event loop wait."""
+        # With one thread for each coroutine, an outage would start thousands of threads.
         cached = self._get_cached()
         if cached is not None and cached is not rejected:
             return cached
@@ -128,12 +125,9 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             refresh.exception()
 
     def _trace(self, trace: Callable[..., Any], event: str, info: Mapping[str, Any]) -> Any:
-        """
-        Stop a redirected request before its headers are sent to a different origin.
-
-        On such a redirect, ``httpx`` removes only ``Authorization``, and it does not call an ``Auth``. It calls the
-        ``trace`` extension before it sends the headers of each request, and awaits the result in asynchronous clients.
-        """
+        """Stop a redirected request before its headers are sent to a different origin."""
+        # On such a redirect, httpx removes only Authorization, and does not call an Auth. It calls the trace extension
+        # before it sends the headers of each request, and awaits the result in asynchronous clients.
         # The tunnel through a proxy gets no credential.
         if event.endswith("send_request_headers.started") and info["request"].method != b"CONNECT":
             self._check_origin(info["request"].url)

@@ -73,11 +73,7 @@ class LoginVariables:
         return _open(self.keys[kind], text)
 
     def write(self, kind: str, content: dict[str, Any], **public: Any) -> str | None:
-        """
-        Write the ``login`` or the ``claim``, with ``public`` in plaintext too; return the id of what was written.
-
-        None: another process wrote it at the same moment.
-        """
+        """Write the ``login`` or the ``claim``, with ``public`` in plaintext; return its id; None after a conflict."""
         key, now, number = self.keys[kind], time.time(), secrets.token_hex(8)
         public = {"by": this_process(), "at": as_utc(now), **public}
         sealed = encrypt(json.dumps([FORMAT, key, {**content, "id": number, "written_at": now, "public": public}]))
@@ -112,11 +108,8 @@ def forget(method: str, conn_id: str) -> None:
 
 
 def end_rejection(settings: Settings) -> None:
-    """
-    Delete a shared rejection of these values, under whatever connection id: the Test button has a random one.
-
-    Where this process has no access to Airflow's database, nothing happens.
-    """
+    """Delete a shared rejection of these values, under whatever connection id: the Test button has a random one."""
+    # Where this process has no access to Airflow's database, nothing happens.
     with suppress(Exception):
         values = _digest(settings)
         for key in list_variables(f"loanauth.login.{settings.method}."):
@@ -152,14 +145,10 @@ def as_utc(seconds: float) -> str:
 
 
 def _digest(settings: Settings) -> str:
-    """
-    Return a digest of everything that is sent. Processes with other values, such as an old password, share nothing.
-
-    It is keyed with the Fernet key, so that nobody can guess a weak password from it.
-    """
+    """Return a digest of everything that is sent. Processes with other values, as an old password, share nothing."""
     proxy = None if settings.proxy is None else dataclasses.astuple(settings.proxy)
     sent = [current_team(), proxy, settings.auth_url, settings.company_id, *dataclasses.astuple(settings.login)]
-    # During a key rotation, the first key is the new one.
+    # Keyed, so that nobody can guess a weak password from it. During a rotation, the first Fernet key is the new one.
     key = conf.get("core", "fernet_key").partition(",")[0]
     return hmac.new(key.encode(), json.dumps(sent).encode(), "sha256").hexdigest()[:16]
 

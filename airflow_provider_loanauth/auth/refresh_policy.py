@@ -124,11 +124,7 @@ class ActiveCredential(NotForXCom):
         return left is None or left > 0
 
     def is_fresh(self, min_ttl: float) -> bool:
-        """
-        Return whether more than ``min_ttl`` seconds are left, or a tenth of the lifetime if that is less.
-
-        A credential without a known lifetime is always fresh.
-        """
+        """Return whether more than ``min_ttl`` seconds or a tenth of the lifetime are left, or it is not known."""
         left = self.seconds_left
         if left is None or self.lifetime is None:
             return True
@@ -143,10 +139,7 @@ class ActiveCredential(NotForXCom):
         return self.current_age <= self.lifetime * (1 - MIN_TAKEOVER_FRACTION)
 
     def start_grace_period(self) -> bool:
-        """
-        Return whether the credential has a known lifetime and has not expired. If so, treat it as fresh for
-        ``GRACE_PERIOD`` seconds, so that requests continue with it while it is refreshed, and during an outage.
-        """
+        """Treat it as fresh for some seconds, if it has a known lifetime and has not expired; return whether it has."""
         if self.lifetime is None or not self.is_valid():
             return False
         self._grace_until = time.monotonic() + GRACE_PERIOD

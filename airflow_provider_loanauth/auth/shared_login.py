@@ -174,10 +174,7 @@ class SharedLogin(NotForXCom):
         self._claims_left = MAX_CLAIMS
 
     def get(self) -> ActiveCredential:
-        """
-        Return a credential: one of another process, or a new one; or the old one, while another process logs in, or if
-        it was rejected and may not be replaced yet.
-        """
+        """Return a credential of another process, or a new one; or the old one, as :func:`get_or_refresh` says."""
         return self._if_shared(self._take_over_or_log_in) or self._issued(self.client.authenticate(self.settings))
 
     def authenticate(self) -> AuthenticationResult:
