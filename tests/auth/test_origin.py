@@ -102,6 +102,14 @@ def test_the_error_names_both_origins(guard):
     assert "made-up-query" not in str(caught.value)
 
 
+@pytest.mark.parametrize("method", ["jwt", "ppe"])
+def test_a_representation_of_headers_does_not_show_the_credential(guard, method):
+    headers = {}
+    guard.apply(headers, active(method))
+    assert VALUE in "".join(headers.values())
+    assert VALUE not in repr(headers)
+
+
 def test_a_secret_without_a_company_id_is_not_applied(guard):
     headers = {}
     with pytest.raises(SettingsError, match="Company ID is missing") as caught:
