@@ -17,26 +17,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 try:  # 3.2
-    from airflow.sdk import conf
+    from airflow.sdk import conf, exceptions
     from airflow.sdk.crypto import get_fernet
-    from airflow.sdk.exceptions import (
-        AirflowException,
-        AirflowFailException,
-        AirflowNotFoundException,
-        AirflowRescheduleException,
-        AirflowSensorTimeout,
-        AirflowSkipException,
-    )
 except ImportError:
+    from airflow import exceptions
     from airflow.configuration import conf
-    from airflow.exceptions import (
-        AirflowException,
-        AirflowFailException,
-        AirflowNotFoundException,
-        AirflowRescheduleException,
-        AirflowSensorTimeout,
-        AirflowSkipException,
-    )
     from airflow.models.crypto import get_fernet
 try:  # 3.1
     from airflow.sdk import BaseHook
@@ -61,6 +46,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow.sdk import Context
+
+AirflowException = exceptions.AirflowException
+AirflowFailException = exceptions.AirflowFailException
+AirflowNotFoundException = exceptions.AirflowNotFoundException
+AirflowRescheduleException = exceptions.AirflowRescheduleException
+AirflowSensorTimeout = exceptions.AirflowSensorTimeout
+AirflowSkipException = exceptions.AirflowSkipException
 
 R = TypeVar("R")
 

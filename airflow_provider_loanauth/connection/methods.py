@@ -22,7 +22,7 @@ NOT_A_HEADER_VALUE = "has a leading or trailing space or a non-ASCII character, 
 class PasswordLogin(NotForXCom):
     """What Authen JWT and Authen LOS send (§4.1, §4.2)."""
 
-    #: The username; :attr:`user` of each method is shown in logs.
+    #: The username. Like the user of each method, it is shown in logs.
     user: str
     password: SecretStr
     origin: str
