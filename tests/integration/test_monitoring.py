@@ -24,8 +24,6 @@ from tests.support.backends import (  # noqa: F401 - fixtures
     OPENED,
     PREFIX,
     StatsD,
-    otel_metrics,
-    seconds_of,
     spans,
     stats,
     statsd,
