@@ -22,7 +22,7 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from loanauth_sandbox.server import running_sandbox
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
-from tests.support.loopback import Loopback, json_response, tls_context
+from tests.support.loopback import Loopback, endless, json_response, tls_context
 from tests.support.processes import start_new_process
 from tests.support.proxy import TunnelProxy
 from tests.support.secret_accounts import COMPANY, SECRETS, USER, WRONG_PASSWORD, with_wrong_password, without
@@ -368,24 +368,17 @@ TUNNEL = b"HTTP/1.1 200 Connection established\r\nX: "
 
 
 @pytest.mark.parametrize(
-    ("peer", "start", "failed"),
+    ("peer", "start", "repeated", "failed"),
     [
-        pytest.param("https", None, "tls", id="a service that accepts and never responds"),
-        pytest.param("http", None, "response", id="without TLS"),
-        pytest.param("https", HANDSHAKE, "tls", id="a service that sends octet by octet"),
-        pytest.param("proxy", TUNNEL, "proxy", id="a proxy that does"),
+        pytest.param("https", b"", b"", "tls", id="a service that accepts and never responds"),
+        pytest.param("http", b"", b"", "response", id="without TLS"),
+        pytest.param("https", HANDSHAKE, b"x", "tls", id="a service that sends octet by octet"),
+        pytest.param("proxy", TUNNEL, b"x", "proxy", id="a proxy that does"),
     ],
 )
-def test_every_connection_ends(check, sandbox, peer, start, failed):
+def test_every_connection_ends(check, sandbox, peer, start, repeated, failed):
     """Within its time, and it leaves no thread."""
-
-    def respond(connection, stopped):
-        connection.sendall(start or b"")
-        while not stopped.wait(0.02):
-            connection.sendall(b"x" if start else b"")
-        return connection
-
-    with Loopback(respond) as server:
+    with Loopback(endless(start, repeated, 0.02)) as server:
         changed = {"proxy": server.url} if peer == "proxy" else {"url": f"{peer}://127.0.0.1:{server.port}"}
         threads, began = {*threading.enumerate()}, time.monotonic()
         report = check(connection_of(sandbox, timeout=0.3, **changed))

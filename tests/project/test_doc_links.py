@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 
+from tests.support.code_blocks import PAGES as TEXTS
 from tests.support.paths import ROOT
 
-PAGES = [
-    page
-    for folder in (".", "docs", "benchmarks", "constraints", "sandbox")
-    for page in sorted((ROOT / folder).glob("*.md"))
-]
+PAGES = [ROOT / page for page in TEXTS]
 
 
 def anchors(page):

@@ -119,11 +119,7 @@ def test_with_tls(tls):
 
 
 def test_a_service_that_does_not_read():
-    def accept(connection, stopped):
-        stopped.wait(LIMIT)
-        return connection
-
-    with Loopback(accept) as server:
+    with Loopback(endless(b"", b"", SLOW)) as server:
         request = token_request(server.url)
         error = outcome(replace(request, form=(*request.form, ("more", "x" * 16 * MIB))))
     assert type(error) is UnavailableError

@@ -25,7 +25,7 @@ from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.protocol import parse_response
 from airflow_provider_loanauth.service.transport import MAX_BODY_BYTES
 from tests.support.leaks import leaks, messages
-from tests.support.loopback import Loopback, json_response, stalled
+from tests.support.loopback import Loopback, endless, json_response
 from tests.support.secret_accounts import SECRETS
 from tests.support.wire_requests import secret_request, token_request
 
@@ -137,7 +137,7 @@ UNREADABLE = {
 def test_an_error_code_in_a_body_that_cannot_be_read(rest, loopback):
     """Where the code has arrived, the password must not be sent again."""
     heads = [b"HTTP/1.1 %d X\r\n%b" % (status, rest) for status in (200, 503)]
-    loopback.responses = [*heads, stalled(heads[1])]
+    loopback.responses = [*heads, endless(heads[1], b"", 0.02)]
     for timeout in (5.0, 5.0, 0.3):
         assert "invalid_grant" in str(fails(token_request(loopback.url), RejectedError, timeout=timeout))
 

@@ -104,7 +104,12 @@ def json_response(body, status="200 OK", headers=b""):
 
 
 def endless(start, repeated, pace):
-    """Return a response that begins with ``start`` and never ends; ``pace``: seconds between two repetitions."""
+    """
+    Return a response that begins with ``start`` and never ends.
+
+    :param repeated: octets that follow; empty for none, while the connection stays open
+    :param pace: seconds between two repetitions
+    """
 
     def respond(connection, stopped):
         connection.sendall(start)
@@ -112,15 +117,5 @@ def endless(start, repeated, pace):
         while not stopped.wait(pace):
             connection.sendall(octets)
         return connection
-
-    return respond
-
-
-def stalled(octets):
-    """Return a response that ends in the middle, on a connection that stays open."""
-
-    def respond(connection, stopped):
-        connection.sendall(octets)
-        stopped.wait(TIMEOUT)
 
     return respond
