@@ -6,21 +6,14 @@ Which module may import which is checked by ``lint-imports`` (``make lint``), wi
 
 from __future__ import annotations
 
-import ast
 import importlib
 import sys
 
 import pytest
 
-from tests.support.paths import PACKAGE as ROOT
 from tests.support.programs import run_python
 
 PACKAGE = "airflow_provider_loanauth"
-
-
-def test_the_top_level_imports_nothing():
-    tree = ast.parse((ROOT / "__init__.py").read_text())
-    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 # --- public names
