@@ -43,7 +43,7 @@ from tests.support.airflow_scratch import conn_variable, migrated_database, relo
 from tests.support.captured_logs import capture  # noqa: E402
 from tests.support.clock import Clock  # noqa: E402
 from tests.support.loopback import Loopback  # noqa: E402
-from tests.support.pricing_fixtures import _timed_sandbox, elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
+from tests.support.pricing_fixtures import elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
 from tests.support.processes import start_new_process  # noqa: E402
 from tests.support.tiers import runs_once, starts_programs  # noqa: E402
 from tests.support.variables import Variables, use  # noqa: E402
@@ -174,20 +174,37 @@ def loopback():
 
 
 @pytest.fixture(scope="session")
-def _sandbox():
+def shared_sandbox():
     with running_sandbox() as sandbox:
         yield sandbox
 
 
+@pytest.fixture(scope="session")
+def shared_tls_sandbox():
+    with running_sandbox(tls="good") as sandbox:
+        yield sandbox
+
+
+def healthy(sandbox):
+    accounts = sandbox.state.accounts
+    sandbox.clear_faults()
+    sandbox.set_settings(token_lifetime=3600, secret_lifetime=86_400)
+    sandbox.reset()
+    yield sandbox
+    sandbox.set_accounts(accounts)
+    sandbox.clear_faults()
+
+
 @pytest.fixture
-def sandbox(_sandbox):
-    """The sandbox with its default accounts, counters at zero, and no fault."""
-    accounts = _sandbox.state.accounts
-    _sandbox.clear_faults()
-    _sandbox.reset()
-    yield _sandbox
-    _sandbox.set_accounts(accounts)
-    _sandbox.clear_faults()
+def sandbox(shared_sandbox):
+    """The sandbox with its default accounts and lifetimes, counters at zero, and no fault."""
+    yield from healthy(shared_sandbox)
+
+
+@pytest.fixture
+def tls_sandbox(shared_tls_sandbox):
+    """The same with TLS."""
+    yield from healthy(shared_tls_sandbox)
 
 
 @pytest.fixture(scope="session")

@@ -146,16 +146,8 @@ def test_arguments_may_be_positional_as_in_requests(pricing):
 # --- TLS ---
 
 
-@pytest.fixture(scope="module")
-def tls_sandbox():
-    with running_sandbox(tls="good") as sandbox:
-        yield sandbox
-
-
 @pytest.fixture
 def secure(world, define, tls_sandbox):
-    tls_sandbox.reset()
-
     def connection(**extra):
         usual = tls_sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
         define("loanauth_jwt", usual | {"extra": {**usual["extra"], **extra}})

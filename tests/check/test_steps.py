@@ -19,7 +19,6 @@ from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.check.report import TITLES
 from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from loanauth_sandbox.server import running_sandbox
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
 from tests.support.loopback import Loopback, endless, json_response, tls_context
@@ -45,24 +44,10 @@ def outcomes(failed, outcome="failed", **others):
     return OK | {failed: outcome} | dict.fromkeys(STEPS[index + 1 :], "not_checked") | others
 
 
-@pytest.fixture(scope="module")
-def plain():
-    with running_sandbox(accounts=[COMPANY]) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture(scope="module")
-def tls():
-    with running_sandbox(accounts=[COMPANY], tls="good") as sandbox:
-        yield sandbox
-
-
 @pytest.fixture
-def sandbox(tls):
-    tls.clear_faults()
-    tls.reset()
-    yield tls
-    tls.clear_faults()
+def sandbox(tls_sandbox):
+    tls_sandbox.set_accounts([COMPANY])
+    return tls_sandbox
 
 
 @pytest.fixture
@@ -221,10 +206,10 @@ def test_statuses(check, sandbox, faults, login, expected, exit_code, logins):
     assert step(report, "response").temporary == (status > 428)
 
 
-def test_nothing_of_the_response_is_shown(check, plain, loopback):
+def test_nothing_of_the_response_is_shown(check, sandbox, loopback):
     """Whatever the service sends without having received a secret, no text of it is in the report."""
     loopback.responses = [json_response(b'{"text": "body-of-the-response"}', "404 reason-of-the-response")]
-    report = check(connection_of(plain, url=loopback.url))
+    report = check(connection_of(sandbox, url=loopback.url))
     assert "of-the-response" not in str(report) + report.to_json()
 
 
@@ -249,8 +234,8 @@ def test_verify_tls(check, sandbox, verify, expected, words, trusted):
     assert shown.details["trusted"] is trusted
 
 
-def test_plain_http_on_loopback(check, plain):
-    report = check(connection_of(plain))
+def test_plain_http_on_loopback(check, sandbox, shared_sandbox):
+    report = check(connection_of(sandbox, url=shared_sandbox.url))
     assert results(report) == WITHOUT_LOGIN
     assert step(report, "tls").message.startswith("Not used")
     assert step(report, "tls").details == {"version": None}
@@ -297,7 +282,7 @@ def test_a_certificate_that_cannot_be_parsed(check, sandbox, monkeypatch):
         ("Sun, 06 Nov 999999 08:49:37 GMT", None, "not_checked", "no response has a valid Date"),
     ],
 )
-def test_a_clock(check, plain, loopback, monkeypatch, date, difference, outcome, words):
+def test_a_clock(check, sandbox, loopback, monkeypatch, date, difference, outcome, words):
     class Clock(datetime):
         @classmethod
         def now(cls, tz):
@@ -305,7 +290,7 @@ def test_a_clock(check, plain, loopback, monkeypatch, date, difference, outcome,
 
     monkeypatch.setattr("airflow_provider_loanauth.check.network.datetime", Clock)
     loopback.responses = [json_response(b"{}", headers=f"Date: {date}\r\n".encode())]
-    report = check(connection_of(plain, url=loopback.url))
+    report = check(connection_of(sandbox, url=loopback.url))
     clock = step(report, "clock")
     assert (clock.outcome, clock.details.get("difference")) == (outcome, difference)
     assert words in clock.message

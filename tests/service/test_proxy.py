@@ -35,26 +35,16 @@ def authority():
 
 
 @pytest.fixture(scope="module")
-def tls():
-    with running_sandbox(tls="good") as sandbox:
-        yield sandbox
-
-
-@pytest.fixture(scope="module")
-def bundle(tls, authority, tmp_path_factory):
+def bundle(shared_tls_sandbox, authority, tmp_path_factory):
     """A CA bundle for the service and for the https proxy."""
     path = tmp_path_factory.mktemp("ca") / "bundle.pem"
-    path.write_bytes(Path(tls.ca_path).read_bytes() + authority.cert_pem.bytes())
+    path.write_bytes(Path(shared_tls_sandbox.ca_path).read_bytes() + authority.cert_pem.bytes())
     return str(path)
 
 
 @pytest.fixture
-def service(tls):
-    """The sandbox over TLS, without connections, counts or faults of earlier tests."""
-    tls.clear_faults()
-    tls.reset()
-    yield tls
-    tls.clear_faults()
+def service(tls_sandbox):
+    return tls_sandbox
 
 
 @pytest.fixture(params=["http", "https"])

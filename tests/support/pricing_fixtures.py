@@ -17,7 +17,6 @@ import pytest
 from airflow_provider_loanauth.auth import login_variables, refresh_policy, shared_login
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.service import client, logins
-from loanauth_sandbox.server import running_sandbox
 from tests.support.clock import Clock
 from tests.support.processes import start_new_process
 
@@ -60,29 +59,17 @@ class World:
         return self.sandbox.counters().prices
 
 
-@pytest.fixture(scope="session")
-def _timed_sandbox():
-    with running_sandbox() as sandbox:
-        yield sandbox
-
-
 @pytest.fixture
-def world(_timed_sandbox, monkeypatch, define):
+def world(sandbox, monkeypatch, define):
     """A sandbox without faults, Connections ``loanauth_jwt``, ``_los`` and ``_ppe``, no credential in this process."""
-    accounts = _timed_sandbox.state.accounts
-    _timed_sandbox.clear_faults()
-    _timed_sandbox.set_settings(token_lifetime=3600, secret_lifetime=86_400)
-    _timed_sandbox.reset()
-    here = World(_timed_sandbox)
+    here = World(sandbox)
     for module in (login_variables, logins, refresh_policy, shared_login):
         monkeypatch.setattr(module, "time", here.clock)
     monkeypatch.setattr(client, "_now", here.clock.now)
-    for name, value in _timed_sandbox.connections().items():
+    for name, value in sandbox.connections().items():
         define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
     yield here
-    _timed_sandbox.set_accounts(accounts)
-    _timed_sandbox.clear_faults()
-    _timed_sandbox.state.clock = time.time
+    sandbox.state.clock = time.time
 
 
 @pytest.fixture
