@@ -159,7 +159,7 @@ def test_python_runs(block, world, pulled, define, monkeypatch):
     define("loanauth_default", world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
     token = pulled("loanauth_default")
     define("pricing", {"conn_type": "http", "host": world.url.removesuffix("/price")})
-    task = SimpleNamespace(xcom_pull=lambda task_ids: {"authenticate": token}[task_ids])
+    task = SimpleNamespace(map_index=-1, xcom_pull=lambda task_ids: {"authenticate": token}[task_ids])
     monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": task})
     names = {
         "__name__": "block",
