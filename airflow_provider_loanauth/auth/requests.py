@@ -169,7 +169,7 @@ def _unchanged(response: Response, **_: Any) -> Response:
     return response
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class _FromTask(AuthType):
     """An ``auth_type``. Airflow calls it without arguments, or with login and password, which it ignores."""
 
