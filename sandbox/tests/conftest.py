@@ -34,9 +34,3 @@ def sandbox(_http):
 @pytest.fixture
 def over_tls(_https):
     yield from reused(_https)
-
-
-@pytest.fixture(params=["http", "https"])
-def either(request):
-    """One of the two, for what differs in how it is sent."""
-    yield from reused(request.getfixturevalue(f"_{request.param}"))

@@ -86,12 +86,12 @@ def test_a_wrong_fault_is_rejected(sandbox, fault, message):
         sandbox.set_fault("certificate")
 
 
-def test_refuse_and_open_again(either):
-    with raw_http.connect(either) as idle:
+def test_refuse_and_open_again(sandbox):
+    with raw_http.connect(sandbox) as idle:
         for _ in range(2):
-            either.set_fault("refuse")
+            sandbox.set_fault("refuse")
             with pytest.raises(ConnectionRefusedError):
-                raw_http.connect(either)
+                raw_http.connect(sandbox)
         assert ended(idle) == b""
-    either.clear_faults()
-    assert send(either, TOKEN).status == 200
+    sandbox.clear_faults()
+    assert send(sandbox, TOKEN).status == 200

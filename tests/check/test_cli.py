@@ -18,6 +18,7 @@ import pytest
 from airflow_provider_loanauth.check import check_connection, cli
 from airflow_provider_loanauth.check.report import TITLES
 from airflow_provider_loanauth.get_provider_info import get_provider_info
+from tests.support.airflow_scratch import variables_of
 from tests.support.leaks import leaks
 from tests.support.paths import ROOT
 from tests.support.programs import run_python
@@ -144,9 +145,7 @@ def test_the_command_of_airflow(monkeypatch):
 
 def program(home, module, *arguments, **environment):
     """Run a module as a program in an Airflow of its own; return its exit code and its JSON document."""
-    environment |= {
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+    environment |= variables_of(home) | {
         # The directory with the tests is not in the path of a user.
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "sandbox")]),
     }

@@ -26,6 +26,7 @@ from airflow_provider_loanauth.get_provider_info import (
     UI_FIELD_BEHAVIOUR,
 )
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from tests.support.airflow_scratch import variables_of
 from tests.support.programs import run_python
 
 SECRET_FIELDS = {"password", "client_secret", "los_client_secret", "api_key", "proxy"}
@@ -182,11 +183,7 @@ def trip(shared_sandbox, metadata_template, tmp_path_factory):
     host, _, port = shared_sandbox.url.rpartition(":")
     given = home / "given.json"
     given.write_text(json.dumps({"fields": {**FIELDS, "host": host, "port": port}, "changes": {"timeout": "25"}}))
-    environment = {
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
-    }
-    done = run_python("-m", "tests.support.ui_round_trip", given, environment=environment)
+    done = run_python("-m", "tests.support.ui_round_trip", given, environment=variables_of(home))
     return json.loads(done.stdout.splitlines()[-1]) | {"url": shared_sandbox.url}
 
 

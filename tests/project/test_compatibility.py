@@ -20,6 +20,7 @@ import pytest
 
 from scripts.matrix import ONE_PYTHON, PAIRS
 from tests.project.test_architecture import PACKAGE, PUBLIC
+from tests.support.airflow_scratch import variables_of
 from tests.support.paths import ROOT
 from tests.support.programs import run_python
 
@@ -141,8 +142,7 @@ def database(metadata_template, tmp_path_factory):
     """The metadata database after `airflow connections add` with each kind of option."""
     home = tmp_path_factory.mktemp("added")
     shutil.copy(metadata_template, home / "airflow.db")
-    settings = {"AIRFLOW_HOME": str(home), "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}"}
-    run_python("-c", ADD, json.dumps(ADDED), environment=settings)
+    run_python("-c", ADD, json.dumps(ADDED), environment=variables_of(home))
     with closing(sqlite3.connect(home / "airflow.db")) as connection:
         yield connection
 

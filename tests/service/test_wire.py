@@ -63,14 +63,3 @@ def test_the_octets_of_the_request(case, is_named, define, loopback, rerouted):
     assert [pair for pair in headers if pair[0] not in VARYING_HEADERS] == table_headers
     assert dict(headers)[b"user-agent"] == f"airflow-provider-loanauth/{__version__}".encode()
     assert body == table_body
-
-
-def test_the_table_is_complete():
-    """It has every method, a path prefix, a port, and each awkward character."""
-    assert {case.method for case in CASES} == {"jwt", "los", "ppe"}
-    sent = b"".join(case.request for case in CASES)
-    for encoded in (b"%2F", b"%25", b"%3F", b"%23", b"%20", b"%2B", b"%C3%A9", b"/tenant-7/", b"\xf0\x9f\x94\x91"):
-        assert encoded in sent
-    for case in CASES:
-        _, headers, body = split_message(case.request)
-        assert int(dict(headers).get(b"content-length", b"0")) == len(body)

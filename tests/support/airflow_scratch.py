@@ -15,6 +15,11 @@ def conn_variable(conn_id, value):
     return f"AIRFLOW_CONN_{conn_id.upper()}", value if isinstance(value, str) else json.dumps(value)
 
 
+def variables_of(home):
+    """Return the environment variables of an Airflow that has its home and its database in a directory."""
+    return {"AIRFLOW_HOME": str(home), "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db"}
+
+
 def reload_fernet_key():
     """Make Airflow read its Fernet key from the environment again."""
     for name in ("airflow.sdk.crypto", "airflow.models.crypto"):
@@ -41,10 +46,6 @@ def migrated_database(directory):
             time.sleep(0.1)
         return database
     directory.mkdir()
-    environment = {
-        "AIRFLOW_HOME": str(directory),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{database}",
-    }
-    run_python("-m", "airflow", "db", "migrate", environment=environment)
+    run_python("-m", "airflow", "db", "migrate", environment=variables_of(directory))
     (directory / "ready").touch()
     return database

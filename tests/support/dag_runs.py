@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.airflow_scratch import variables_of
 from tests.support.paths import DAG_FILES
 
 
@@ -95,10 +96,8 @@ def run(home, *steps, environment=None):
 
 
 def start(home, *arguments, environment, **options):
-    variables = {
-        "AIRFLOW_HOME": str(home),
+    variables = variables_of(home) | {
         "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
     }
     command = [sys.executable, "-m", "tests.support.dag_runner", *map(str, arguments)]

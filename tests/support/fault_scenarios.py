@@ -115,5 +115,5 @@ def each(rows=ROWS):
     """Parametrize by the rows, each with one of the methods that can have the fault, in turn."""
     cases = [(row, row.methods[number % len(row.methods)]) for number, row in enumerate(rows)]
     return pytest.mark.parametrize(
-        "scenario", cases, ids=[f"{row.id}-{method}" for row, method in cases], indirect=True
+        "scenario", cases, ids=[f"{row.description}-{method}" for row, method in cases], indirect=True
     )

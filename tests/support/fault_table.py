@@ -42,15 +42,6 @@ class Row:
     wrong_password: bool = False  # in the Connection
     locked: bool = False  # whether the user is locked already
 
-    @property
-    def _suffix(self) -> list[str]:
-        return ["locked"] * self.locked + ["ppe"] * (self.methods == ("ppe",))
-
-    @property
-    def id(self) -> str:
-        """The id of a test case."""
-        return "-".join([self.kind, *map(str, self.params.values()), *self._suffix])
-
 
 def _row(description: str, kind: str, message: str, **rest: Any) -> Row:
     """Return a row; what is no field of it is a parameter of the fault."""

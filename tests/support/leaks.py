@@ -57,19 +57,18 @@ def messages(error):
     return "\n".join(texts)
 
 
-def frames_of(error):
-    """Return the frames below the test in the tracebacks of an exception and its chain."""
-    return [
-        frame
+def locals_of(error):
+    """
+    Return the local variables of the frames below the test in the tracebacks of an exception and its chain, as a
+    debugger or a traceback with locals prints them.
+    """
+    variables = [
+        item
         for one in chain_of(error)
         for frame, _ in traceback.walk_tb(one.__traceback__)
         if not frame.f_code.co_filename.startswith(_TESTS)
+        for item in frame.f_locals.items()
     ]
-
-
-def locals_of(error):
-    """Return the local variables of these frames, as a debugger or a traceback with locals prints them."""
-    variables = [item for frame in frames_of(error) for item in frame.f_locals.items()]
     return "\n".join(f"{name} = {_safe_repr(value)}" for name, value in variables)
 
 
