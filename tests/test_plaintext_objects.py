@@ -13,10 +13,10 @@ from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.protocol import WireResponse, build_request, parse_response
-from tests.service.test_client import settings_of
 from tests.support.airflow_names import serde
 from tests.support.leaks import leaks
 from tests.support.secret_accounts import SECRETS
+from tests.support.wire_requests import settings_of
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 BODY = b'{"access_token": "CANARY-token", "refresh_token": "CANARY-refresh", "unknown": "CANARY", "userId": "shown"}'

@@ -30,9 +30,9 @@ from airflow_provider_loanauth.exceptions import (
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service import logins
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
-from tests.service.test_client import connection_of
 from tests.support.pricing_fixtures import in_threads
 from tests.support.simulation import OLD
+from tests.support.wire_requests import connection_of
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 

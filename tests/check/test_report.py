@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_provider_loanauth.check.report import FORMAT, TITLES, Report, Step
+from airflow_provider_loanauth.check.report import FORMAT, Report, Step
 
 WITHOUT_LOGIN = "Usable, as far as it can be checked without a login."
 NOT_USABLE = "Not usable: correct what the lines with ✗ say, and check again."
@@ -43,11 +43,6 @@ def test_the_status(steps, status, exit_code, summary):
     found = report(*steps)
     assert (found.status, found.exit_code) == (status, exit_code)
     assert str(found).endswith(f"\n\n{summary}")
-
-
-def test_a_space_follows_each_title():
-    text = str(report(*(OK | {"name": name} for name in TITLES)))
-    assert text.count(" A sentence.") == len(TITLES)
 
 
 def test_the_text():

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta, timezone
 from itertools import count
-from types import SimpleNamespace
 
 import jwt
 import pytest
 
-from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service import client as client_module
@@ -20,28 +18,12 @@ from airflow_provider_loanauth.service.expiry import read_expiry, read_token
 from tests.support.backends import LOGIN, stats, statsd  # noqa: F401 - fixtures
 from tests.support.leaks import messages
 from tests.support.loopback import json_response
-from tests.support.secret_accounts import SECRETS, SENT_SECRETS, secret_connections
+from tests.support.secret_accounts import SECRETS, SENT_SECRETS
 from tests.support.wire_cases import FULL_TOKEN_BODY
+from tests.support.wire_requests import connection_of, settings_of
 
 REQUESTED_AT = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 NOW = int(REQUESTED_AT.timestamp())
-
-
-def connection_of(method, url="https://auth.example", **extra):
-    connection = secret_connections(url)[method]
-    return SimpleNamespace(
-        conn_id="made-up",
-        host=connection["host"],
-        schema=None,
-        port=None,
-        login=connection.get("login"),
-        password=connection.get("password"),
-        extra=json.dumps(connection["extra"] | extra),
-    )
-
-
-def settings_of(method, url="https://auth.example", **extra):
-    return load(connection_of(method, url, **extra))
 
 
 def authenticate(method, url, *, max_attempts=1, **extra):

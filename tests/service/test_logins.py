@@ -10,7 +10,6 @@ import weakref
 import pytest
 import requests
 
-from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
     RejectedError,
@@ -20,11 +19,11 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.logins import LOGINS, MAX_RETRY_AFTER, RESPONSE_ERROR_SECONDS, Logins
-from tests.service.test_client import connection_of
 from tests.support.clock import replace_waits
 from tests.support.leaks import leaks
 from tests.support.pricing_fixtures import in_threads
 from tests.support.secret_accounts import SECRETS
+from tests.support.wire_requests import connection_of, settings_of
 
 ADDRESS = "https://auth.example/oauth/token"
 GOOD = {"json": {"access_token": "made-up"}}
@@ -291,7 +290,7 @@ def test_a_remembered_error_keeps_no_frame_alive(service):
 def test_no_secret_is_in_a_representation(service):
     service.respond(WRONG_PASSWORD)
     failure()
-    settings = load(connection_of("jwt"))
+    settings = settings_of("jwt")
     with LOGINS.one_at_a_time(settings):
         shown = [repr(LOGINS), str(LOGINS), repr(vars(LOGINS))]
     assert leaks("\n".join(shown), SECRETS.values()) == []
@@ -300,7 +299,7 @@ def test_no_secret_is_in_a_representation(service):
 
 def test_an_accepted_connection_is_not_kept_in_memory():
     """Airflow tests a Connection with another random id each time, in a process that runs for long."""
-    memory, settings = Logins(), load(connection_of("jwt"))
+    memory, settings = Logins(), settings_of("jwt")
     memory.forget(settings)
     reference = weakref.ref(settings)
     del settings

@@ -15,7 +15,6 @@ from airflow_provider_loanauth.exceptions import ResponseError, SettingsError, U
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.protocol import build_request
 from airflow_provider_loanauth.service.transport_errors import (
-    _MEANINGS,
     TRANSPORT_EXCEPTIONS,
     BrokenHeadError,
     map_body_error,
@@ -113,14 +112,6 @@ def test_every_exception_of_requests_is_caught_and_in_the_table():
 @pytest.mark.parametrize("kind", OF_REQUESTS, ids=lambda kind: kind.__name__)
 def test_each_exception_of_requests(kind):
     check(map_exception(make(kind), REQUEST), *OF_REQUESTS[kind])
-
-
-def test_a_subclass_comes_before_its_base_class():
-    seen = []
-    for types, _, _ in _MEANINGS:
-        for kind in types:
-            assert not [earlier for earlier in seen if issubclass(kind, earlier)], kind
-        seen += types
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,35 @@
-"""Both kinds of request to the service, with the marked secrets of ``secret_accounts.py``."""
+"""Connections with the marked secrets of ``secret_accounts.py``, their settings, and the requests of both kinds."""
 
 from __future__ import annotations
 
-from airflow_provider_loanauth.connection.methods import ApiKeyLogin, PasswordLogin
-from airflow_provider_loanauth.redaction import SecretStr
-from airflow_provider_loanauth.service import protocol
-from tests.support.secret_accounts import COMPANY, USER
+import json
+from types import SimpleNamespace
+
+from airflow_provider_loanauth.connection.settings import load
+from airflow_provider_loanauth.service.protocol import build_request
+from tests.support.secret_accounts import secret_connections
+
+
+def connection_of(method, url="https://auth.example", **extra):
+    connection = secret_connections(url)[method]
+    return SimpleNamespace(
+        conn_id="made-up",
+        host=connection["host"],
+        schema=None,
+        port=None,
+        login=connection.get("login"),
+        password=connection.get("password"),
+        extra=json.dumps(connection["extra"] | extra),
+    )
+
+
+def settings_of(method, url="https://auth.example", **extra):
+    return load(connection_of(method, url, **extra))
 
 
 def token_request(url):
-    return protocol.build_request(
-        url,
-        PasswordLogin(
-            user=USER.username,
-            password=SecretStr(USER.password),
-            origin=COMPANY.origin,
-            client_id=COMPANY.client_id,
-            client_secret=SecretStr(COMPANY.client_secret),
-        ),
-    )
+    return build_request(url, settings_of("jwt").login)
 
 
 def secret_request(url):
-    return protocol.build_request(
-        url, ApiKeyLogin(api_key=SecretStr(COMPANY.api_key), user=USER.user_id, in_headers=False)
-    )
+    return build_request(url, settings_of("ppe").login)
