@@ -40,7 +40,7 @@ from airflow_provider_loanauth.service import logins  # noqa: E402
 from loanauth_sandbox.server import running_sandbox  # noqa: E402
 from tests.support import masking  # noqa: E402
 from tests.support.airflow_scratch import conn_variable, migrated_database, reload_fernet_key  # noqa: E402
-from tests.support.captured_logs import capture  # noqa: E402
+from tests.support.captured_logs import logs  # noqa: E402, F401 - a fixture
 from tests.support.clock import Clock  # noqa: E402
 from tests.support.loopback import Loopback  # noqa: E402
 from tests.support.pricing_fixtures import elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
@@ -157,13 +157,6 @@ def fernet(monkeypatch):
     yield use
     monkeypatch.undo()
     reload_fernet_key()
-
-
-@pytest.fixture
-def logs():
-    """Collect everything that is logged, at DEBUG, on any Airflow version."""
-    with capture() as captured:
-        yield captured
 
 
 @pytest.fixture

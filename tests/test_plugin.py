@@ -2,24 +2,10 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timezone
-from importlib import metadata
 
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.plugin import LoanAuthPlugin
+from airflow_provider_loanauth.credentials import AccessToken
 from tests.support.airflow_names import serde
 from tests.support.programs import run_python
-
-
-def test_entry_point():
-    [entry] = [
-        entry
-        for entry in metadata.entry_points(group="airflow.plugins")
-        if entry.value.startswith("airflow_provider_loanauth.")
-    ]
-    assert entry.load() is LoanAuthPlugin
-    assert LoanAuthPlugin.name == "loanauth"
-    assert LoanAuthPlugin.registered == (AccessToken, ApiSecret)
-
 
 PULL = """
 import json, sys

@@ -3,7 +3,6 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from importlib import metadata
 from pathlib import Path
 
 import airflow
@@ -13,15 +12,6 @@ from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR, get_provider_info
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.support.paths import ROOT
-
-
-def test_entry_point():
-    [entry] = [
-        entry
-        for entry in metadata.entry_points(group="apache_airflow_provider")
-        if entry.value.startswith("airflow_provider_loanauth.")
-    ]
-    assert entry.load() is get_provider_info
 
 
 def test_the_metadata_passes_the_schema():

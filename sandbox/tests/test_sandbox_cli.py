@@ -22,8 +22,6 @@ from raw_http import COMPANY, OTHER_COMPANY, SECRETS, TOKEN, USER, send, token_r
 from loanauth_sandbox import __version__, cli
 from loanauth_sandbox.faults import KINDS
 
-pytestmark = pytest.mark.processes
-
 
 @contextlib.contextmanager
 def started(tmp_path, *arguments):

@@ -149,7 +149,6 @@ def test_two_writers_of_one_variable_conflict_in_the_database(error, is_conflict
         assert not variables.write_variable("made.up", "text", "")
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("new_channel", [False, True])
 def test_a_forked_child_does_not_use_the_channel_of_its_parent(new_channel, supervised):
     """It would get the responses to its parent. Airflow itself forks each task, and then opens a new channel."""

@@ -170,7 +170,6 @@ def test_the_program_reads_a_secrets_backend_and_needs_no_database(connection, s
     assert sandbox.counters().authentications.succeeded == 1
 
 
-@pytest.mark.processes
 def test_a_component_with_a_database_reads_the_connection_from_it(connection, tmp_path, metadata_template):
     shutil.copy(metadata_template, tmp_path)
     columns = connection | {"conn_id": CONN_ID, "extra": json.dumps(connection["extra"])}

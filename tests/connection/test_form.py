@@ -187,7 +187,6 @@ def trip(shared_sandbox, metadata_template, tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1]) | {"url": shared_sandbox.url}
 
 
-@pytest.mark.processes
 def test_the_page_shows_every_field(trip):
     if isinstance(trip["form"], str):  # HTML of Airflow 2.11
         shown = html.unescape(trip["form"])
@@ -211,7 +210,6 @@ def test_the_page_shows_every_field(trip):
     assert [standard[name]["title"] for name in RELABELING] == [*RELABELING.values()]
 
 
-@pytest.mark.processes
 def test_the_hook_reads_what_the_form_has_saved(trip):
     assert (trip["added"]["description"], trip["added"]["password"]) == (FIELDS["description"], FIELDS["password"])
     for name in ("client_secret", "proxy", "share_logins"):
@@ -220,14 +218,12 @@ def test_the_hook_reads_what_the_form_has_saved(trip):
     assert trip["added_read"] == read | {"user": FIELDS["login"], "auth_url": trip["url"], "timeout": 20.0}
 
 
-@pytest.mark.processes
 def test_an_edit_without_entering_secrets_again_keeps_them_and_a_deletion_deletes(trip):
     assert trip["edited_read"] == trip["added_read"] | {"timeout": 25.0}
     assert trip["edited"]["extra"]["proxy"] == FIELDS["proxy"]
     assert trip["deleted"] is None
 
 
-@pytest.mark.processes
 def test_no_page_shows_a_secret(trip):
     for page in (trip["add_response"], trip["shown"], json.dumps(trip["form"]), trip["test"]):
         assert FIELDS["password"] not in html.unescape(page)
@@ -254,7 +250,6 @@ def database(metadata_template):
 
 # Airflow 3.3 warns of a call of its own command line.
 @pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
-@pytest.mark.processes
 def test_the_hook_reads_what_the_command_line_has_imported(database, monkeypatch, tmp_path, capfd):
     from airflow.cli.cli_parser import get_parser
     from airflow.models import Connection

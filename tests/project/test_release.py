@@ -13,8 +13,6 @@ from scripts.check_dist import DistError
 from tests.support.git_repository import GitRepository
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.processes
-
 TODAY = date(2026, 1, 2)
 PROVIDER = "airflow_provider_loanauth/__init__.py"
 SANDBOX = "sandbox/loanauth_sandbox/__init__.py"

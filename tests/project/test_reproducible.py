@@ -8,8 +8,6 @@ from scripts.check_dist import DistError
 from scripts.reproducible import build_twice, export
 from tests.support.git_repository import GitRepository
 
-pytestmark = pytest.mark.processes
-
 PYPROJECT = """
 [build-system]
 requires = ["hatchling"]

@@ -6,13 +6,9 @@ import json
 import sys
 from importlib import metadata
 
-import pytest
-
 from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME
 from scripts.sbom import write_sbom
 from tests.support.paths import ROOT
-
-pytestmark = pytest.mark.processes
 
 FILES = {"example-1.2.3.tar.gz": "b" * 64, "example-1.2.3-py3-none-any.whl": "a" * 64}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+
+import pytest
 
 try:
     import structlog
@@ -41,9 +42,9 @@ class CapturedLogs(logging.Handler):
         return [text for name, level, text in self.entries if level in levels and name.startswith(own)]
 
 
-@contextlib.contextmanager
-def capture():
-    """Collect logs while the block runs, also from loggers that do not propagate their records."""
+@pytest.fixture
+def logs():
+    """Collect everything that is logged, at DEBUG, on any Airflow, also by loggers that do not propagate records."""
     captured = CapturedLogs()
     loggers = [logger for logger in logging.Logger.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
     root = logging.getLogger()
@@ -54,19 +55,16 @@ def capture():
     for logger, _, _ in before:
         logger.setLevel(logging.DEBUG)
         logger.disabled = False
-    old_processors = None
     if structlog is not None:
         processors = structlog.get_config()["processors"]
         old_processors = list(processors)
         # In place, as structlog's own capture_logs does, because loggers that exist already keep this list.
         processors[:] = [captured]
-    try:
-        yield captured
-    finally:
-        if structlog is not None:
-            processors[:] = old_processors
-        for logger in handled:
-            logger.removeHandler(captured)
-        for logger, level, disabled in before:
-            logger.setLevel(level)
-            logger.disabled = disabled
+    yield captured
+    if structlog is not None:
+        processors[:] = old_processors
+    for logger in handled:
+        logger.removeHandler(captured)
+    for logger, level, disabled in before:
+        logger.setLevel(level)
+        logger.disabled = disabled
