@@ -59,13 +59,11 @@ def test_the_key_of_a_shared_login_is_the_same_in_each_process(fernet):
         assert LoginVariables(OLD).keys["login"] == "loanauth.login.jwt.made-up.4da423794c3e611f"
 
 
-#: A deferred task: its trigger, the keyword arguments of the method that resumes it, and the events.
+#: The trigger of a deferred task.
 TRIGGER = json.loads(
     '["airflow_provider_loanauth.triggers.loanauth.ServiceReadyTrigger", {"address": "https://lender.pricing.examp'
     'le/tenant1", "poke_interval": 30.0, "deadline": 1767323045.5, "proxy": null}]'
 )
-NEXT_METHOD = "execute_complete"
-EVENTS = ("ready", "timeout")
 
 
 def test_a_stored_trigger_is_made_again():
@@ -79,15 +77,11 @@ def test_a_stored_trigger_is_made_again():
     assert Trigger.from_object(trigger).classpath == path
 
 
-@pytest.fixture
-def sensor(sandbox, define):
-    """A sensor as the DAG file of a deferred task makes it again."""
+@pytest.mark.parametrize("event", ["ready", "timeout"])
+def test_a_deferred_task_resumes_and_authenticates(event, sandbox, define):
+    """As the DAG file of the task makes its sensor again."""
     define("loanauth_default", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
-    return LoanAuthSensor(task_id="wait", timeout=600, poke_interval=30)
-
-
-@pytest.mark.parametrize("event", EVENTS)
-def test_a_deferred_task_resumes_and_authenticates(event, sensor, sandbox):
+    sensor = LoanAuthSensor(task_id="wait", timeout=600, poke_interval=30)
     next_kwargs = {"deadline": time.time() + 60, "event": event}
-    assert type(sensor.resume_execution(NEXT_METHOD, next_kwargs, {})) is AccessToken
+    assert type(sensor.resume_execution("execute_complete", next_kwargs, {})) is AccessToken
     assert sandbox.counters().authentications.succeeded == 1

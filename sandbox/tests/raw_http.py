@@ -66,14 +66,14 @@ def price_request(headers, **changes):
     return request("POST", "/sandbox/price", {"Host": "127.0.0.1", "Content-Type": "application/json", **headers}, body)
 
 
-def connect_plain(sandbox, timeout=10):
+def connect_plain(sandbox):
     where = urlsplit(sandbox.url)
-    return socket.create_connection((where.hostname, where.port), timeout=timeout)
+    return socket.create_connection((where.hostname, where.port), timeout=10)
 
 
-def connect(sandbox, timeout=10):
+def connect(sandbox):
     """Connect, with TLS if the sandbox speaks it."""
-    plain = connect_plain(sandbox, timeout)
+    plain = connect_plain(sandbox)
     if not sandbox.ca_path:
         return plain
     context = ssl.create_default_context(cafile=sandbox.ca_path)

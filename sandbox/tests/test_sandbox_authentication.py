@@ -92,8 +92,8 @@ FIRST = part("username", USER.username)
 PATH = f"/encodeAES128/{COMPANY.api_key}/{USER.user_id}"
 
 
-def secret_path(path=PATH, headers=(), body=b"", method="GET"):
-    return request(method, path, [("Host", "h"), *headers], body)
+def secret_path(path=PATH, headers=(), body=b""):
+    return request("GET", path, [("Host", "h"), *headers], body)
 
 
 MULTIPART = "multipart/form-data; boundary="

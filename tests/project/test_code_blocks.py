@@ -307,11 +307,9 @@ def test_the_make_targets_that_the_pages_name_exist():
 
 # --- text
 
-URIS = [block for block in BLOCKS if block.language == "text" and block.text.startswith("loanauth://")]
-
 
 def test_a_connection_uri_can_be_used(define):
-    for block in URIS:
+    for block in [block for block in of("text") if block.text.startswith("loanauth://")]:
         define("loanauth_default", block.text.strip())
         assert LoanAuthHook().client.settings().warnings == (), block
 

@@ -44,7 +44,7 @@ class Service:
         self.respond(GOOD)
 
     def respond(self, *responses):
-        self._matcher = self._mock.post(ADDRESS, list(responses))
+        self._mock.post(ADDRESS, list(responses))
         self._before = self._mock.call_count
 
     @property
