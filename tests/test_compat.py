@@ -47,7 +47,6 @@ def test_a_name_comes_from_its_newest_place(name):
 
 def test_each_release_of_3_0_masks_secrets_in_its_tasks():
     """Some of them have ``mask_secret`` in a module of ``execution_time`` only."""
-    pytest.importorskip("airflow.sdk")
     code = (
         "import sys, types, airflow.sdk, airflow.sdk.log\n"
         "masker = types.ModuleType('airflow.sdk.execution_time.secrets_masker')\n"

@@ -31,6 +31,8 @@ ONCE = {
     "test_interruptions",
     "test_shared_interleavings",
     "test_shared_processes",
+    # a release that is not installed
+    "test_each_release_of_3_0_masks_secrets_in_its_tasks",
     # a server of another library
     "test_oauth_server",
     # requests over sockets; the rows keep those of the hook, the sensor, `LoanAuth` and real DAGs
