@@ -1,4 +1,4 @@
-"""Which status or error code becomes which exception, its likely cause, and what is shown of the service's text."""
+"""Which status or error code becomes which exception, its likely cause, ``Retry-After``, and the text that is shown."""
 
 from __future__ import annotations
 
