@@ -71,24 +71,12 @@ class UnavailableError(LoanAuthError):
     """
     The service could not be reached, or is temporarily unable to respond. The same request may succeed later.
 
-    Other parameters are those of :class:`LoanAuthError`.
-
-    :param retry_after: seconds to wait, from the ``Retry-After`` header (RFC 9110 §10.2.3); None if there was none
+    ``retry_after`` is the number of seconds to wait, from the ``Retry-After`` header (RFC 9110 §10.2.3); None if there
+    was none.
     """
 
     retryable = True
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        retry_after: float | None = None,
-        conn_id: str | None = None,
-        method: str | None = None,
-    ) -> None:
-        super().__init__(message, status=status, conn_id=conn_id, method=method)
-        self.retry_after = retry_after
+    retry_after: float | None = None
 
 
 class ResponseError(LoanAuthError):

@@ -76,8 +76,9 @@ def raise_for_status(
         rejected.code = code
         raise rejected
     if is_unavailable(status):
-        retry_after = parse_retry_after(headers.get("retry-after"), now=now)
-        raise UnavailableError(f"{responded} {_CAUSES_BY_STATUS.get(status, _SERVER_ERROR)}", retry_after=retry_after)
+        unavailable = UnavailableError(f"{responded} {_CAUSES_BY_STATUS.get(status, _SERVER_ERROR)}")
+        unavailable.retry_after = parse_retry_after(headers.get("retry-after"), now=now)
+        raise unavailable
     if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110 §15.4
         target = f" to {_host_of(headers['location'], secrets)}" if headers.get("location") else ""
         raise ResponseError(

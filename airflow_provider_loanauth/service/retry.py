@@ -23,8 +23,8 @@ def call_with_retries(
     *,
     max_attempts: int,
     log_retry: Callable[..., None],
-    check: Callable[[], None] = lambda: None,
-    sleep: Callable[[float], None] = time.sleep,
+    check: Callable[[], None],
+    sleep: Callable[[float], None],
 ) -> R:
     """Call a function again while it, or the check before it, which sends nothing, raises an ``UnavailableError``."""
     started, sent = time.monotonic(), 0
@@ -34,7 +34,7 @@ def call_with_retries(
             sent += 1
             return attempt()
         except UnavailableError as error:
-            failure = error
+            failure, message = error, f"{str(error).removesuffix('.')}."
         # Exponential with full jitter: up to 1 s, 2 s, 4 s …
         wait = random.uniform(0, 2.0 ** (number - 1))  # noqa: S311 - not for cryptography
         if failure.retry_after is not None:
@@ -42,16 +42,12 @@ def call_with_retries(
             wait = failure.retry_after + random.uniform(0, 1)  # noqa: S311
         if number == max_attempts or time.monotonic() - started + wait >= MAX_SECONDS:
             break
-        log_retry("Attempt %d of %d failed: %s Retrying in %.1f s.", number, max_attempts, _as_sentence(failure), wait)
+        log_retry("Attempt %d of %d failed: %s Retrying in %.1f s.", number, max_attempts, message, wait)
         sleep(wait)
-    message, retry_after = _as_sentence(failure), failure.retry_after
     # A sensor has one attempt per poke, and does not give up.
     if sent and max_attempts > 1:
         message += f" Gave up after {sent} attempt{'s' if sent > 1 else ''}."
-    if sent and retry_after is not None:
-        message += f" The service asked to wait {retry_after:.0f} s."
-    raise UnavailableError(message, status=failure.status, retry_after=retry_after)
-
-
-def _as_sentence(failure: UnavailableError) -> str:
-    return f"{str(failure).removesuffix('.')}."
+    if sent and failure.retry_after is not None:
+        message += f" The service asked to wait {failure.retry_after:.0f} s."
+    failure.args = (message,)
+    raise failure

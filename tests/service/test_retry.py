@@ -31,13 +31,13 @@ class Simulation:
         self.waits.append(seconds)
         self.time += seconds
 
-    def run(self, max_attempts=MAX_ATTEMPTS, **options):
+    def run(self, max_attempts=MAX_ATTEMPTS, check=lambda: None):
         return retry.call_with_retries(
             self.attempt,
             max_attempts=max_attempts,
             log_retry=lambda text, *args: self.lines.append(text % args),
             sleep=self.sleep,
-            **options,
+            check=check,
         )
 
     def fails(self, **options):
@@ -47,7 +47,9 @@ class Simulation:
 
 
 def down(text="It is down", **attributes):
-    return UnavailableError(text, **attributes)
+    error = UnavailableError(text)
+    vars(error).update(attributes)
+    return error
 
 
 def test_success_at_the_last_attempt(monkeypatch):

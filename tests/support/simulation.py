@@ -316,21 +316,21 @@ class SimulatedService:
         )
 
 
-def _coded():
-    error = RejectedError("made-up rejection.", status=403)
-    error.code = "invalid_grant"
+def _error(kind, message, status, **attributes):
+    error = kind(message, status=status)
+    vars(error).update(attributes)
     return error
 
 
 ERRORS = {
-    "coded": _coded,
+    "coded": partial(_error, RejectedError, "made-up rejection.", 403, code="invalid_grant"),
     "rejected": partial(RejectedError, "made-up rejection.", status=400),
     "unauthorized": partial(RejectedError, "made-up rejection.", status=401),
     "forbidden": partial(RejectedError, "made-up rejection.", status=403),
     "response": partial(ResponseError, "made-up response.", status=200),
     "unavailable": partial(UnavailableError, "made-up outage.", status=503),
-    "overloaded": partial(UnavailableError, "made-up outage.", status=429, retry_after=50.0),
-    "closed": partial(UnavailableError, "made-up outage.", status=503, retry_after=1e9),
+    "overloaded": partial(_error, UnavailableError, "made-up outage.", 429, retry_after=50.0),
+    "closed": partial(_error, UnavailableError, "made-up outage.", 503, retry_after=1e9),
     "settings": partial(SettingsError, "made-up certificate."),
     "proxy": partial(SettingsError, "made-up proxy.", status=407),
     "interrupted": KeyboardInterrupt,
