@@ -36,15 +36,14 @@ def require_fernet() -> Any:
 
 def encrypt(text: str) -> str:
     """Encrypt text with Airflow's Fernet key."""
-    # surrogatepass: the error of a strict codec would contain the text.
-    return str(require_fernet().encrypt(text.encode("utf-8", "surrogatepass")).decode())
+    return str(require_fernet().encrypt(text.encode()).decode())
 
 
 def decrypt(sealed: str) -> str | None:
     """Return what :func:`encrypt` encrypted; None if it is damaged, or this process has a different key."""
     fernet = require_fernet()
     try:
-        return str(fernet.decrypt(sealed.encode()), "utf-8", "surrogatepass")
+        return str(fernet.decrypt(sealed.encode()).decode())
     except (InvalidToken, ValueError):
         return None
 
@@ -172,18 +171,14 @@ class Credential:
                 "the component that reads it."
             )
         with suppress(KeyError, TypeError, ValueError, OverflowError):
-            expires_at = data["expires_at"]
+            expires_at = data["expires_at"] and datetime.fromisoformat(data["expires_at"])
             texts = {name: data[name] for name in ("method", "conn_id", "sealed")}
             if all(isinstance(text, str) for text in texts.values()):
-                return cls(
-                    **texts,
-                    issued_at=datetime.fromisoformat(data["issued_at"]),
-                    expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
-                )
+                return cls(**texts, issued_at=datetime.fromisoformat(data["issued_at"]), expires_at=expires_at)
         raise SealError(f"The {cls.label} in XCom is damaged: clear the authenticating task.")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), self.serialize(), self.__version__)
+        return type(self).deserialize, (self.serialize(), self.__version__)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and other.serialize() == self.serialize()
@@ -192,11 +187,7 @@ class Credential:
         return hash(self._sealed)
 
     def __call__(self, *_: Any) -> NoReturn:
-        """
-        Say how a credential is added to a request: ``requests`` calls its ``auth``.
-
-        :raises TypeError: always
-        """
+        """Raise a :class:`TypeError` that says how a credential is added: ``requests`` calls its ``auth``."""
         raise TypeError(f"The {self.label} was passed as auth itself: pass auth=LoanAuth(...) with it.")
 
     def __repr__(self) -> str:
@@ -207,11 +198,6 @@ class Credential:
         )
 
     __str__ = __repr__
-
-
-def _restored(cls: type[Credential], data: dict[str, Any], version: int) -> Credential:
-    """Unpickle a credential. Stored pickles of Airflow 2.11 name this function, so it must keep its name."""
-    return cls.deserialize(data, version)
 
 
 class AccessToken(Credential):
