@@ -1,11 +1,4 @@
-"""
-When an access token expires, and how long it lives.
-
-The ``exp`` claim of the token is used if it is a time: seconds since the epoch (RFC 7519 §4.1.4). Otherwise
-``expires_in`` is added to the time of the request; it is read as seconds (RFC 6749 §5.1), because the interface states
-no unit. If the token has an ``iat`` claim (RFC 7519 §4.1.6), the lifetime is ``exp`` minus ``iat``, or ``expires_in``
-if that is less. They come from the service's clock, so that a wrong clock on this machine does not matter.
-"""
+"""When an access token expires, and how long it lives: by the claims of the token, else by ``expires_in``."""
 
 from __future__ import annotations
 
@@ -25,7 +18,9 @@ def read_expiry(
     if isinstance(response, ApiSecretResponse):
         return None, None
     _, claims = read_token(response.access_token)
+    # In seconds (RFC 6749 §5.1), because the interface states no unit.
     given = _instant(response.expires_in, since=requested_at.timestamp())
+    # Both by the clock of the service (RFC 7519 §4.1.4, §4.1.6): for the lifetime, no clock has to be right.
     expires_at, start = _instant(claims.get("exp")), _instant(claims.get("iat")) or requested_at
     if expires_at is None:
         expires_at, start = given, requested_at
