@@ -66,10 +66,9 @@ class LoginState:
         elif isinstance(error, UnavailableError):
             reason = f"the service asked to wait, and {math.ceil(left)} s of that time are left."
         else:
-            counter = "proxy" if isinstance(error, SettingsError) else "service"
             reason = (
-                f"the same credentials are sent again in {math.ceil(left)} s at the earliest, because the {counter} "
-                "may have counted a failed login."
+                f"the same credentials are sent again in {math.ceil(left)} s at the earliest, because this may have "
+                "been counted as a failed login."
             )
         error.args = (f"{str(error.args[0]).removesuffix('.')}. Nothing was sent this time: {reason}",)
         return error  # type: ignore[no-any-return]
@@ -117,8 +116,7 @@ class Logins:
     def forget(self, settings: Settings) -> None:
         """Forget the last failure, because the service has accepted the credentials."""
         # Without a new state: Airflow tests a Connection with another random id each time.
-        if settings in self._states:
-            state = self.of(settings)
+        if state := self._states.get(settings):
             state.failure = state.shared_rejection = None
 
 

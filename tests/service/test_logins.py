@@ -78,7 +78,7 @@ REJECTED = (
     "the service, clear the task; in a process that continues, such as a notebook, call LoanAuthHook.test_connection()."
 )
 UNUSABLE = (
-    "the same credentials are sent again in 20 s at the earliest, because the service may have counted a failed login."
+    "the same credentials are sent again in 20 s at the earliest, because this may have been counted as a failed login."
 )
 WAITING = "the service asked to wait, and 600 s of that time are left."
 

@@ -221,7 +221,7 @@ def test_a_wrong_password_of_the_proxy_is_sent_once_a_minute(proxy, connection, 
     failure_of(LoanAuthHook().get_credential, SettingsError)
     repeated = failure_of(LoanAuthHook().get_credential, SettingsError)
     assert "Nothing was sent this time" in str(repeated)
-    assert "the proxy may have counted a failed login" in str(repeated)
+    assert "may have been counted as a failed login" in str(repeated)
     assert len(proxy.requests) == 1
     memory_clock.pass_time(61)
     failure_of(LoanAuthHook().get_credential, SettingsError)
