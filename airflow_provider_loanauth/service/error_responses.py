@@ -40,15 +40,12 @@ _OTHER_4XX = "The service rejected the request: check Auth URL and the credentia
 _SERVER_ERROR = "The service, or a gateway in front of it, is failing or overloaded."
 #: Error codes of RFC 6749 §5.2, and their likely causes.
 CAUSES_BY_CODE = {
-    "invalid_client": _CAUSES_BY_STATUS[401],
+    **dict.fromkeys(["invalid_client", "unauthorized_client"], _CAUSES_BY_STATUS[401]),
+    **dict.fromkeys(["invalid_request", "invalid_scope", "unsupported_grant_type"], _CAUSES_BY_STATUS[400]),
     "invalid_grant": (
         "Username or Password is wrong, or the user is locked. The password is not sent again, because repeated "
         "failures can lock the account: correct the Connection, or have the user unlocked, then clear the task."
     ),
-    "invalid_request": _CAUSES_BY_STATUS[400],
-    "invalid_scope": _CAUSES_BY_STATUS[400],
-    "unauthorized_client": _CAUSES_BY_STATUS[401],
-    "unsupported_grant_type": _CAUSES_BY_STATUS[400],
 }
 
 
@@ -66,12 +63,8 @@ def raise_for_status(
         return
     details = error_details(document, secrets)
     responded = f"The service responded with {status}" + (f" ({details})." if details else ".")
-    is_rejection = 400 <= status < 500 and not is_unavailable(status)  # noqa: PLR2004 - RFC 9110 §15.5
-    if code is not None or is_rejection:
-        cause = _CAUSES_BY_STATUS.get(status, _OTHER_4XX)
-        # A rejection other than 400 names its cause by its status.
-        if code is not None and (status == HTTPStatus.BAD_REQUEST or not is_rejection):
-            cause = CAUSES_BY_CODE[code]
+    if code is not None or (400 <= status < 500 and not is_unavailable(status)):  # noqa: PLR2004 - RFC 9110 §15.5
+        cause = CAUSES_BY_CODE[code] if code is not None else _CAUSES_BY_STATUS.get(status, _OTHER_4XX)
         rejected = RejectedError(f"{responded} {cause}")
         rejected.code = code
         raise rejected

@@ -50,8 +50,8 @@ def test_the_class_of_a_status(kind, statuses):
     [
         (400, {"error": "invalid_request"}, "(invalid_request)", "check Username, Password, Origin and the client"),
         (400, None, "400.", "check Username, Password, Origin"),
-        # Only a 400 has the sentence about the password (RFC 6749 §5.2).
-        (401, OAUTH, "(invalid_grant: Bad credentials)", "The client credentials were rejected: check Client ID"),
+        # An error code says more than the status.
+        (401, OAUTH, "(invalid_grant: Bad credentials)", "Username or Password is wrong, or the user is locked."),
         (407, None, "407.", "A proxy requires authentication"),
         (410, None, "410.", "The service rejected the request: check Auth URL"),
         (503, "text", "503.", "overloaded"),
