@@ -22,7 +22,7 @@ def response(body, status=200):
     return WireResponse(status=status, headers={}, body=octets)
 
 
-@pytest.mark.parametrize("token", ["", "a b", "a\r\nX-Header: 1", "ü", "=a", "a=b", "tokén"])
+@pytest.mark.parametrize("token", ["", "a b", "a\r\nX-Header: 1", "ü", "tokén"])
 def test_a_token_that_does_not_fit_into_a_header(token):
     with pytest.raises(ResponseError, match="access_token of the response is empty or contains characters"):
         protocol.parse_response(TOKEN_REQUEST, response({"access_token": token}), now=NOW)
@@ -44,8 +44,8 @@ def test_a_secret_that_a_header_cannot_carry(secret):
 
 @pytest.mark.parametrize("kind", ["bearer", "Bearer", "BEARER", None, 7, ["mac"]])
 def test_a_token_that_is_used_as_bearer(kind):
-    received = response({"access_token": "abc.DEF-1_2~+/==", "token_type": kind})
-    assert protocol.parse_response(TOKEN_REQUEST, received, now=NOW).access_token == "abc.DEF-1_2~+/=="
+    received = response({"access_token": "1|abc.DEF-1_2~+/==", "token_type": kind})
+    assert protocol.parse_response(TOKEN_REQUEST, received, now=NOW).access_token == "1|abc.DEF-1_2~+/=="
 
 
 @pytest.mark.parametrize("kind", ["mac", "", " bearer", "eyJhbGciOiJub25lIn0.CANARY.x"])
