@@ -24,7 +24,7 @@ PROXY_CREDENTIALS = "pat:CANARY-proxy-password"
 ALL_SECRETS = [*SECRETS.values(), PROXY_CREDENTIALS]
 JWT = settings_of("jwt", proxy=f"http://{PROXY_CREDENTIALS}@proxy.example")
 PPE = settings_of("ppe")
-REQUEST, PPE_REQUEST = (build_request(settings.auth_url, settings.login) for settings in (JWT, PPE))
+REQUEST, PPE_REQUEST = (build_request(settings) for settings in (JWT, PPE))
 RECEIVED = WireResponse(status=200, headers={}, body=BODY)
 TOKEN = parse_response(REQUEST, RECEIVED, now=NOW)
 SECRET = parse_response(PPE_REQUEST, WireResponse(status=200, headers={}, body=b'{"secret": "CANARY-secret"}'), now=NOW)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -122,8 +122,7 @@ class Client:
     def _send(self, settings: Settings, on_response: Callable[..., None] | None) -> AuthenticationResult:
         from airflow_provider_loanauth.service import transport
 
-        # A proxy may repeat its own password in a response.
-        request = replace(protocol.build_request(settings.auth_url, settings.login), secrets=settings.secrets)
+        request = protocol.build_request(settings)
         requested_at = _now()
         received = transport.send(request, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
         if on_response is not None:

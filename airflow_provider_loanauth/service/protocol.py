@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider_loanauth.connection.methods import ApiKeyLogin
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 from airflow_provider_loanauth.service.error_responses import CAUSES_BY_CODE, raise_for_status
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from airflow_provider_loanauth.connection.methods import Login
+    from airflow_provider_loanauth.connection.settings import Settings
 
 # RFC 9110 §5.5: characters that every server accepts in a header. Both credentials are later sent in one.
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
@@ -32,7 +32,7 @@ _ERROR_CODE = re.compile(rf'"error"\s*:\s*"({"|".join(CAUSES_BY_CODE)})"'.encode
 
 @dataclass(frozen=True, kw_only=True)
 class WireRequest(NotForXCom):
-    """A request. It contains secrets, so its ``repr`` shows redacted parts only."""
+    """A request. Its secrets are of :class:`SecretStr`, so ``repr`` does not show them."""
 
     url: str
     #: Method and URL without API key and user id, for messages.
@@ -43,11 +43,8 @@ class WireRequest(NotForXCom):
     form: tuple[tuple[str, str], ...] | None = None
     #: Client id and client secret for HTTP Basic (RFC 7617).
     basic: tuple[str, str] | None = None
-    #: Every value of the request that must not be shown.
+    #: Every value that a response may repeat and that must not be shown. A proxy may repeat its own password.
     secrets: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<{self.target}>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,18 +52,16 @@ class WireResponse(NotForXCom):
     """A response: its status, its headers by name in lower case, and its body, decoded."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
     #: What arrived of the body before the failure, if there is one.
-    body: bytes
+    body: bytes = field(repr=False)
     #: Why the whole body could not be read.
     failure: LoanAuthError | None = None
 
-    def __repr__(self) -> str:
-        return f"<response {self.status}, {len(self.body)} bytes>"
 
-
-def build_request(auth_url: str, login: Login) -> WireRequest:
-    """Build the request of a login; ``auth_url`` has no slash at its end."""
+def build_request(settings: Settings) -> WireRequest:
+    """Build the request of a login."""
+    auth_url, login = settings.auth_url, settings.login
     if isinstance(login, ApiKeyLogin):
         # The interface also lists both as headers, but its sample request has none.
         headers = {"apiKey": login.api_key, "userId": login.user} if login.in_headers else {}
@@ -76,7 +71,7 @@ def build_request(auth_url: str, login: Login) -> WireRequest:
             target=f"GET {auth_url}/encodeAES128/***/***",
             headers=headers,
             response_model=ApiSecretResponse,
-            secrets=login.secrets,
+            secrets=settings.secrets,
         )
     # Authen JWT and Authen LOS differ only in their client credentials.
     return WireRequest(
@@ -90,30 +85,26 @@ def build_request(auth_url: str, login: Login) -> WireRequest:
             ("client_id", login.client_id),
         ),
         basic=(login.client_id, login.client_secret),
-        secrets=login.secrets,
+        secrets=settings.secrets,
     )
 
 
 def parse_response(request: WireRequest, response: WireResponse, *, now: datetime) -> TokenResponse | ApiSecretResponse:
     """Parse a response (§2.1, §2.2), or raise its error with the status; ``now`` (UTC): for a ``Retry-After`` date."""
-    try:
-        return _parse(request, response, now)
-    except (RejectedError, UnavailableError, ResponseError) as error:
-        error.status = response.status
-        raise
-
-
-def _parse(request: WireRequest, response: WireResponse, now: datetime) -> TokenResponse | ApiSecretResponse:
     document = parse_json(response.body)
     if document is None and (match := _ERROR_CODE.search(response.body)):
         document = {"error": match[1].decode()}
-    raise_for_status(response.status, document, response.headers, now=now, secrets=request.secrets)
-    if response.failure is not None:
-        raise response.failure
-    if not isinstance(document, dict):
-        raise ResponseError(_describe_non_object(response, document))
-    parsed = from_json(request.response_model, document)
-    _check_credential(parsed)
+    try:
+        raise_for_status(response.status, document, response.headers, now=now, secrets=request.secrets)
+        if response.failure is not None:
+            raise response.failure
+        if not isinstance(document, dict):
+            raise ResponseError(_describe_non_object(response, document))
+        parsed = from_json(request.response_model, document)
+        _check_credential(parsed)
+    except LoanAuthError as error:
+        error.status = response.status
+        raise
     return parsed
 
 

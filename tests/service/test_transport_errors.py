@@ -10,9 +10,7 @@ import pytest
 import requests.exceptions as rq
 import urllib3.exceptions as u3
 
-from airflow_provider_loanauth.connection.methods import ApiKeyLogin
 from airflow_provider_loanauth.exceptions import ResponseError, SettingsError, UnavailableError
-from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.protocol import build_request
 from airflow_provider_loanauth.service.transport_errors import (
     TRANSPORT_EXCEPTIONS,
@@ -21,9 +19,10 @@ from airflow_provider_loanauth.service.transport_errors import (
     map_exception,
 )
 from tests.support.leaks import leaks, messages
+from tests.support.wire_requests import settings_of
 
 API_KEY = "CANARY-key/ü"
-REQUEST = build_request("https://auth.example", ApiKeyLogin(api_key=SecretStr(API_KEY), user="user", in_headers=False))
+REQUEST = build_request(settings_of("ppe", api_key=API_KEY))
 SUFFIX = " (GET https://auth.example/encodeAES128/***/***)"
 BROKEN = "was cut off or cannot be decoded"
 ADDRESS = "Auth URL is not a valid address"

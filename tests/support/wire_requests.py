@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 from airflow_provider_loanauth.connection.settings import load
@@ -28,8 +29,8 @@ def settings_of(method, url="https://auth.example", **extra):
 
 
 def token_request(url):
-    return build_request(url, settings_of("jwt").login)
+    return build_request(replace(settings_of("jwt"), auth_url=url))
 
 
 def secret_request(url):
-    return build_request(url, settings_of("ppe").login)
+    return build_request(replace(settings_of("ppe"), auth_url=url))
