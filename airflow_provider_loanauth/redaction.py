@@ -45,8 +45,6 @@ class SecretStr(str):
 class NotForXCom:
     """Base for objects that contain plaintext secrets. Without it, Airflow would store a returned dataclass in XCom."""
 
-    __slots__ = ()
-
     def serialize(self) -> NoReturn:
         """Raise an error when Airflow stores the object in XCom, where the secret would be in plaintext."""
         raise SealError(
@@ -132,14 +130,21 @@ def _sanitize(error: BaseException, handled: BaseException | None, name: str) ->
 
 def _clear_locals(error: BaseException, handled: BaseException | None) -> list[BaseException]:
     """Clear the frames of an exception and its inner exceptions, except for ``handled``; return the exceptions."""
+    chain = exception_chain(error, handled)
+    for one in chain:
+        # Frames that are still running, which are those above, stay as they are.
+        traceback.clear_frames(one.__traceback__)
+    return chain
+
+
+def exception_chain(error: BaseException, handled: BaseException | None = None) -> list[BaseException]:
+    """Return an exception and its inner exceptions, except for ``handled``."""
     chain: list[BaseException] = []
     pending: list[Any] = [error]
     while pending:
         one = pending.pop()
         if isinstance(one, BaseException) and one is not handled and one not in chain:
             chain.append(one)
-            # Frames that are still running, which are those above, stay as they are.
-            traceback.clear_frames(one.__traceback__)
             # requests and urllib3 pass the cause as an argument or attribute, an exception group its exceptions as a
             # sequence. No property is read: it may raise an error.
             pending += [one.__cause__, one.__context__, vars(one).get("reason")]

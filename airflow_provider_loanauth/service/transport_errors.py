@@ -12,6 +12,7 @@ import urllib3.exceptions as u3
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.get_provider_info import LABELS
+from airflow_provider_loanauth.redaction import exception_chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,6 @@ _TIMED_OUT = f"The service did not respond within the time set in {LABELS['timeo
 _UNREACHABLE = (
     "The service could not be reached: it is down, its host name does not resolve, or a firewall blocks the connection"
 )
-_WRONG_HEADER = f"A value cannot be sent in a header: check {LABELS['origin']} and {LABELS['api_key']}"
 _WRONG_PROXY = (
     "The proxy address in this machine's environment is invalid, or uses SOCKS, which requires pip install "
     "'requests[socks]': check HTTPS_PROXY and HTTP_PROXY"
@@ -56,14 +56,12 @@ _WRONG_PROXY = (
 _MEANINGS: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
     # The scheme of the service is known to be http or https.
     ((rq.InvalidProxyURL, rq.InvalidSchema, u3.ProxySchemeUnknown), SettingsError, _WRONG_PROXY),
-    ((rq.InvalidHeader,), SettingsError, _WRONG_HEADER),
     ((rq.SSLError, ssl.SSLError), UnavailableError, _NO_TLS),
     ((rq.ConnectTimeout,), UnavailableError, _NOT_ACCEPTED),
     ((rq.Timeout,), UnavailableError, _TIMED_OUT),
-    ((rq.ChunkedEncodingError, rq.ContentDecodingError, rq.StreamConsumedError), UnavailableError, _BROKEN),
     ((rq.ConnectionError,), UnavailableError, _UNREACHABLE),
     ((ValueError,), SettingsError, _ADDRESS),
-    ((rq.RequestException,), UnavailableError, "The request failed"),
+    ((rq.RequestException,), UnavailableError, _BROKEN),
     # requests raises a plain OSError if the CA bundle is missing.
     ((OSError,), SettingsError, _NO_BUNDLE),
     ((Exception,), UnavailableError, _BROKEN),
@@ -138,13 +136,4 @@ def _meaning_of_proxy_error(
 
 def _cause_of(error: BaseException, *kinds: type[BaseException]) -> Any:
     """Return the cause of one of these types, or None; where it is kept depends on the release of urllib3."""
-    pending, seen = [error], set()
-    while pending:
-        found = pending.pop()
-        if isinstance(found, kinds):
-            return found
-        if id(found) not in seen:
-            seen.add(id(found))
-            inner = (*found.args, getattr(found, "reason", None), found.__cause__, found.__context__)
-            pending += [item for item in inner if isinstance(item, BaseException)]
-    return None
+    return next((one for one in exception_chain(error) if isinstance(one, kinds)), None)

@@ -46,7 +46,8 @@ OF_REQUESTS = {
     rq.InvalidSchema: (SettingsError, "or uses SOCKS, which requires pip install 'requests[socks]': check HTTPS_PROXY"),
     rq.InvalidURL: (SettingsError, ADDRESS),
     rq.JSONDecodeError: (SettingsError, ADDRESS),
-    rq.InvalidHeader: (SettingsError, "A value cannot be sent in a header: check Origin and API key"),
+    # Settings have checked what is sent in a header.
+    rq.InvalidHeader: (SettingsError, ADDRESS),
     rq.InvalidProxyURL: (SettingsError, "environment is invalid, or uses SOCKS"),
     rq.ChunkedEncodingError: (UnavailableError, BROKEN),
     rq.ContentDecodingError: (UnavailableError, BROKEN),
@@ -62,7 +63,7 @@ OF_REQUESTS = {
         rq.UnrewindableBodyError,
         rq.InvalidJSONError,
     ],
-    (UnavailableError, "The request failed"),
+    (UnavailableError, BROKEN),
 )
 
 
