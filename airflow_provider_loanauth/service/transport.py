@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import http.client
 import socket
 import struct
@@ -29,8 +28,6 @@ from airflow_provider_loanauth.service.transport_errors import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from airflow_provider_loanauth.connection.proxy import Proxy
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.exceptions import LoanAuthError
@@ -44,7 +41,7 @@ _RESET = struct.pack("ii", 1, 0)
 MAX_BODY_BYTES = 1024 * 1024
 
 
-class Deadline:
+class Deadline(contextlib.AbstractContextManager["Deadline"]):
     """Shuts a connection down when the time is over, so that every operation on its socket ends."""
 
     # HTTP libraries only limit the time of each operation: a response that arrives octet by octet would never end.
@@ -53,9 +50,6 @@ class Deadline:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.expired = False
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._ended.set()
@@ -91,32 +85,26 @@ class _Adapter(ProxyAdapter):
 
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **options)
-        pool.ConnectionCls = _watched(pool.ConnectionCls)
-        pool.conn_kw["deadline"] = self._deadline
+        pool.ConnectionCls = _watched(pool.ConnectionCls, self._deadline)
         return pool
 
 
-@functools.cache
-def _watched(base: Any) -> Any:
+def _watched(base: Any, deadline: Deadline) -> Any:
     """Return a subclass of a connection class of urllib3, which may be for http, https or SOCKS."""
 
     class WatchedConnection(base):  # type: ignore[misc]
         response_class = _Response
 
-        def __init__(self, *args: Any, deadline: Deadline, **options: Any) -> None:
-            super().__init__(*args, **options)
-            self._deadline = deadline
-
         def _new_conn(self) -> Any:
             # Before the CONNECT request of a proxy, and before the TLS handshake.
             sock = super()._new_conn()
-            self._deadline.watch(sock)
+            deadline.watch(sock)
             return sock
 
         def _tunnel(self) -> None:
             super()._tunnel()
             # http.client takes the end of the connection for the end of the proxy's response.
-            if self._deadline.expired:
+            if deadline.expired:
                 raise TimeoutError
 
     return WatchedConnection
