@@ -87,7 +87,7 @@ class Client:
         settings: Settings | None = None,
         *,
         sleep: Callable[[float], None] = time.sleep,
-        on_response: Callable[..., None] | None = None,
+        on_response: Callable[..., None] = lambda *_: None,
     ) -> AuthenticationResult:
         """Authenticate, with the errors of :meth:`LoanAuthHook.authen_jwt`; ``on_response`` gets each response."""
         # The new credential is not masked in logs. A caller that reveals the plaintext must mask it: Airflow's masker
@@ -105,7 +105,7 @@ class Client:
         self._log_differences(result.response)
         return result
 
-    def _attempt(self, settings: Settings, on_response: Callable[..., None] | None) -> AuthenticationResult:
+    def _attempt(self, settings: Settings, on_response: Callable[..., None]) -> AuthenticationResult:
         """Send one request, and record whether it failed."""
         labels = Labels(settings.conn_id, settings.method)
         with telemetry.login(labels, settings.auth_url):
@@ -119,15 +119,14 @@ class Client:
         telemetry.set_expiry(labels, result.lifetime)
         return result
 
-    def _send(self, settings: Settings, on_response: Callable[..., None] | None) -> AuthenticationResult:
+    def _send(self, settings: Settings, on_response: Callable[..., None]) -> AuthenticationResult:
         from airflow_provider_loanauth.service import transport
 
         request = protocol.build_request(settings)
-        requested_at = _now()
+        requested_at = datetime.now(timezone.utc)
         received = transport.send(request, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
-        if on_response is not None:
-            on_response(request, received, requested_at)
-        response = protocol.parse_response(request, received, now=_now())
+        on_response(request, received, requested_at)
+        response = protocol.parse_response(request, received, now=datetime.now(timezone.utc))
         # Once, because parsing a long token takes time.
         expires_at, lifetime = read_expiry(response, requested_at=requested_at)
         return AuthenticationResult(
@@ -148,7 +147,3 @@ class Client:
         if warning not in self.logged_warnings:
             _log.warning("%s (connection id %r)", warning, self.conn_id)
             self.logged_warnings.add(warning)
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta, timezone
 from itertools import count
+from types import SimpleNamespace
 
 import jwt
 import pytest
@@ -31,9 +32,13 @@ def authenticate(method, url, *, max_attempts=1, **extra):
     return Client("made-up", max_attempts=max_attempts, get_connection=lambda _: connection).authenticate()
 
 
+def set_time(monkeypatch, now):
+    monkeypatch.setattr(client_module, "datetime", SimpleNamespace(now=now))
+
+
 @pytest.fixture(autouse=True)
 def _fixed_time(monkeypatch):
-    monkeypatch.setattr(client_module, "_now", lambda: REQUESTED_AT)
+    set_time(monkeypatch, lambda _: REQUESTED_AT)
 
 
 @pytest.mark.parametrize("expires_in", [60, None])
@@ -58,7 +63,7 @@ def test_a_response_that_repeats_a_secret_is_not_shown(word, is_shown, monkeypat
     monkeypatch.setattr(transport, "send", lambda request, **_: received)
     settings = settings_of("jwt", proxy="https://made-up:Egress-7Zq@proxy.example")
     with pytest.raises(RejectedError, match="invalid_grant") as caught:
-        Client("made-up")._send(settings, None)
+        Client("made-up")._send(settings, lambda *_: None)
     assert (word in messages(caught.value)) is is_shown
 
 
@@ -70,7 +75,7 @@ def test_each_attempt_has_its_own_time(loopback, monkeypatch):
     monkeypatch.setattr(retry.random, "uniform", lambda low, high: low)
     loopback.responses = [None, json_response(b'{"access_token": "made-up", "expires_in": 60}')]
     hours = count()
-    monkeypatch.setattr(client_module, "_now", lambda: REQUESTED_AT.replace(hour=next(hours)))
+    set_time(monkeypatch, lambda _: REQUESTED_AT.replace(hour=next(hours)))
     result = authenticate("jwt", loopback.url, max_attempts=2)
     # The first attempt read the time once, because it got no response.
     assert result.requested_at.hour == 1

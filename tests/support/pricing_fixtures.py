@@ -65,7 +65,7 @@ def world(sandbox, monkeypatch, define):
     here = World(sandbox)
     for module in (login_variables, logins, refresh_policy, shared_login):
         monkeypatch.setattr(module, "time", here.clock)
-    monkeypatch.setattr(client, "_now", here.clock.now)
+    monkeypatch.setattr(client, "datetime", SimpleNamespace(now=lambda _: here.clock.now()))
     for name, value in sandbox.connections().items():
         define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
     yield here
