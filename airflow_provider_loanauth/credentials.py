@@ -48,10 +48,6 @@ def decrypt(sealed: str) -> str | None:
         return None
 
 
-def _utc(moment: datetime) -> pendulum.DateTime:
-    return pendulum.instance(moment).in_timezone("UTC")
-
-
 class Credential:
     """
     Base of both credentials: the secret and its metadata, sealed as one JSON document with Airflow's Fernet key.
@@ -82,8 +78,8 @@ class Credential:
     ) -> None:
         self.method = method
         self.conn_id = conn_id
-        self.issued_at = _utc(issued_at)
-        self.expires_at = _utc(expires_at) if expires_at else None
+        self.issued_at = pendulum.instance(issued_at).in_timezone("UTC")
+        self.expires_at = pendulum.instance(expires_at).in_timezone("UTC") if expires_at else None
         self._sealed = sealed
         self._opened: SecretStr | None = None
 

@@ -16,8 +16,6 @@ _SECRET_NAMES = ("token", "secret", "key", "password")
 # Of the unknown fields with such names, so many are masked, and none that is longer: Airflow's masker takes seconds
 # then. Shorter values are words such as "true" and "none", which must not be masked.
 _MAX_UNKNOWN_SECRETS, _SECRET_LENGTH = 8, range(6, 4097)
-# A text that counts as an integer.
-_DIGITS = re.compile("[0-9]{1,18}")
 
 M = TypeVar("M")
 
@@ -179,7 +177,7 @@ def _convert(kind: type[Any], raw: Any) -> Any:
     """Return the value of a field; None where it is missing, null or of another type."""
     if is_dataclass(kind):
         return from_json(kind, raw) if isinstance(raw, dict) else None
-    if kind is int and isinstance(raw, str) and _DIGITS.fullmatch(raw):
+    if kind is int and isinstance(raw, str) and re.fullmatch("[0-9]{1,18}", raw):
         return int(raw)
     # bool is an int in Python; on the wire true is not a number.
     return raw if type(raw) is kind else None

@@ -24,8 +24,6 @@ MAX_BASE64_OCTETS = 512
 # A child of Airflow's logger, so that its lines reach the log of the task.
 _log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
-_PERCENT_ESCAPE = re.compile("%[0-9A-F]{2}")
-
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
@@ -65,7 +63,7 @@ def encoded_forms(secret: str) -> list[str]:
     escaped = quote(octets, safe="")
     if escaped != secret:
         # Lower-case escapes are valid too (RFC 3986 §2.1), and some proxies write them.
-        lower_case = _PERCENT_ESCAPE.sub(lambda match: match[0].lower(), escaped)
+        lower_case = re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), escaped)
         forms += [escaped, quote(octets), quote_plus(octets), lower_case]
         forms += [json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
         # repr() escapes "'" only in text that also contains '"', and a secret is a part of some text.
