@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,8 +14,6 @@ from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from airflow_provider_loanauth._compat import Context
     from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
@@ -110,13 +109,12 @@ class LoanAuthForgetOperator(BaseOperator):
 
         :raises Exception: any error of Airflow during the deletion
         """
-        from airflow_provider_loanauth._compat.xcom import delete_xcom, read_xcom
+        from airflow_provider_loanauth._compat.xcom import delete_xcom
         from airflow_provider_loanauth.auth.login_variables import forget
 
-        run = context["dag_run"]
-        task = {"dag_id": run.dag_id, "run_id": run.run_id, "task_id": self.credential_task_id}
-        returned = _credentials_in(read_xcom(**task)) if self.shared else []
-        left = delete_xcom(**task)
+        instance = context["ti"]
+        returned = _credentials_in(instance.xcom_pull(task_ids=self.credential_task_id)) if self.shared else []
+        left = delete_xcom(dag_id=instance.dag_id, run_id=instance.run_id, task_id=self.credential_task_id)
         for method, conn_id in {(one.method, one.conn_id) for one in returned}:
             forget(method, conn_id)
         if left:
@@ -131,9 +129,11 @@ class LoanAuthForgetOperator(BaseOperator):
 
 
 def _credentials_in(value: Any) -> list[Credential]:
-    """Return the credentials in the return value of a task, which may be in dicts, lists and tuples."""
+    """Return the credentials in the return value of a task, or in those of its mapped instances."""
     if isinstance(value, Credential):
         return [value]
     if isinstance(value, dict):
         value = [*value.values()]
-    return [found for one in value for found in _credentials_in(one)] if isinstance(value, (list, tuple)) else []
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [found for one in value for found in _credentials_in(one)]
+    return []

@@ -16,11 +16,12 @@ def token(conn_id, method="jwt"):
     return AccessToken(method=method, conn_id=conn_id, issued_at=datetime.now(timezone.utc), sealed="made-up")
 
 
-#: The values that three mapped instances of the authenticating task returned.
+#: The values that four mapped instances of the authenticating task returned.
 RETURNED = [
     token("one"),
     {"first": [token("two", "los")], "second": (token("odd/#id"), token("one", "../../x")), "third": 3},
     None,
+    "plaintext",
 ]
 
 
@@ -28,7 +29,6 @@ RETURNED = [
 def deleted(monkeypatch):
     """Delete nothing; record what would have been deleted."""
     calls = []
-    monkeypatch.setattr(xcom, "read_xcom", lambda **_: RETURNED)
     monkeypatch.setattr(xcom, "delete_xcom", lambda **names: calls.append(names) or 0)
     return calls
 
@@ -36,7 +36,9 @@ def deleted(monkeypatch):
 def forget(**options):
     """Run the operator; return its result."""
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", **options)
-    return operator.execute({"dag_run": SimpleNamespace(dag_id="nightly", run_id="manual__1")})
+    pulled = {"authenticate": RETURNED}
+    instance = SimpleNamespace(dag_id="nightly", run_id="manual__1", xcom_pull=lambda *, task_ids: pulled[task_ids])
+    return operator.execute({"ti": instance})
 
 
 def test_it_deletes_the_credential_of_its_own_run(deleted, logs):
