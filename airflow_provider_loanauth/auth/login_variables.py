@@ -1,9 +1,8 @@
 """
 The Airflow Variables through which all processes share a login: their keys, and what is in them.
 
-For each Connection, method and set of values that are sent, one Variable has the last result, and one the last claim:
-who is about to log in. Each has metadata in plaintext for people, and one sealed envelope, which alone is used. A third
-Variable, without the values in its key, is for people and for tidying; no decision about a login depends on it.
+Each of the two that decide has metadata in plaintext for people, and a sealed envelope, which alone is used. A third
+one, without the values in its key, is for people and for tidying.
 
 A value that does not open, or was sealed for another key, counts as none. Someone who can write Variables can delete a
 value, or write an earlier one again. That may cause a login, or make tasks wait or fail, but reveals no secret.
@@ -115,13 +114,6 @@ def end_rejection(settings: Settings) -> None:
         for key in list_variables(f"loanauth.login.{settings.method}."):
             if key.endswith(f".{values}") and _open(key, read_variable(key)).get("error"):
                 delete_variable(key)
-
-
-def describe_login(settings: Settings) -> dict[str, str]:
-    """Return who sent these values last, when, and the expiry or the error; empty if nobody has. No secret is in it."""
-    variables = LoginVariables(settings)
-    public: dict[str, str] | None = variables.read("login").get("public")
-    return {**public, "variable": variables.keys["login"]} if public else {}
 
 
 def summary_key(method: str, conn_id: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_loanauth.exceptions import ResponseError
 from airflow_provider_loanauth.models import differences, from_json, interface_fields
 from airflow_provider_loanauth.service.expiry import read_token
-from airflow_provider_loanauth.service.protocol import MAX_CREDENTIAL_BYTES, parse_json
+from airflow_provider_loanauth.service.protocol import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -43,9 +43,7 @@ def describe(request: WireRequest, response: WireResponse, requested_at: datetim
     known = {path: _described(value) for path, value in values.items() if path in interface}
     headers = {name: len(response.headers[name]) for name in _HEADERS.split() if name in response.headers}
     token: Any = fields.get("access_token")
-    # Parsing a longer one takes seconds.
-    is_short = isinstance(token, str) and len(token) <= MAX_CREDENTIAL_BYTES
-    header, claims = read_token(token) if is_short else ({}, {})
+    header, claims = read_token(token) if isinstance(token, str) else ({}, {})
     try:
         parsed: Any = from_json(request.response_model, fields)
     except ResponseError:  # there is no credential

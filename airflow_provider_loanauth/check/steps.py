@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth._compat import conf
-from airflow_provider_loanauth.auth.login_variables import NotSharedError, describe_login, end_rejection
+from airflow_provider_loanauth.auth.login_variables import LoginVariables, NotSharedError, end_rejection
 from airflow_provider_loanauth.check.network import Way, message_of
 from airflow_provider_loanauth.check.report import TITLES, Report, Step
 from airflow_provider_loanauth.check.response import describe
@@ -111,17 +111,19 @@ def _shared_login(settings: Settings) -> Step:
         message = f"Off: {LABELS['share_logins']} is false, so each process logs in on its own."
         return Step("shared_login", "ok", message)
     try:
-        login = describe_login(settings)
+        variables = LoginVariables(settings)
+        login = variables.read("login").get("public")
     except NotSharedError as error:
         return Step("shared_login", "not_checked", f"Not checked, because Variables cannot be read here ({error}).")
-    if not login:
+    if login is None:
         return Step("shared_login", "ok", "No task has logged in with these values yet.")
+    details = login | {"variable": variables.keys["login"]}
     if "error" not in login:
         until = f"; the credential expires at {login['expires_at']}" if "expires_at" in login else ""
-        return Step("shared_login", "ok", f"{login['by']} logged in at {login['at']}{until}.", login)
+        return Step("shared_login", "ok", f"{login['by']} logged in at {login['at']}{until}.", details)
     failed = f"{login['by']} failed at {login['at']} ({login['error']}), and tasks send nothing until {login['until']}."
-    mend = f"A successful login with --login, or deleting the Variable {login['variable']!r}, ends that at once."
-    return Step("shared_login", "ok", failed, login, warnings=(mend,))
+    mend = f"A successful login with --login, or deleting the Variable {details['variable']!r}, ends that at once."
+    return Step("shared_login", "ok", failed, details, warnings=(mend,))
 
 
 def _fernet_key() -> Step:
