@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, cast
 from urllib.parse import quote, quote_plus
 
-from airflow_provider_loanauth._compat import mask_secret, supervisor_lock
+from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, mask_secret
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def encoded_forms(secret: str) -> list[str]:
 def mask(secrets: Iterable[str]) -> None:
     """Make Airflow show ``***`` in this task's logs for these values and for all their :func:`encoded_forms`."""
     # One call for all values, because on Airflow 3 each call is a message to the supervisor.
-    with supervisor_lock():
+    with SUPERVISOR_LOCK.current:
         mask_secret([*sorted({str(form) for secret in secrets for form in encoded_forms(secret)})])
 
 

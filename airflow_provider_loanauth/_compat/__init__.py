@@ -42,7 +42,6 @@ except ImportError:
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
     from datetime import datetime
 
     from airflow.sdk import Context
@@ -74,12 +73,10 @@ TRIGGER_TIMEOUTS = {"Trigger timeout", "Trigger/execution timeout"}
 def allow_in_xcom(cls: type[Any]) -> None:
     """Allow Airflow to deserialize objects of a class from XCom in this process, without any configuration."""
     try:
-        allow = _newest("allow_class", "airflow.sdk.serde")
+        _newest("allow_class", "airflow.sdk.serde")(cls)
     except ImportError:  # before 3.3
         allowed = _newest("_extra_allowed", "airflow.sdk.serde", "airflow.serialization.serde")
         allowed.add(f"{cls.__module__}.{cls.__qualname__}")
-    else:
-        allow(cls)
 
 
 class ForkSafeLock:
@@ -98,7 +95,8 @@ class ForkSafeLock:
 _LOCKS: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
 
 
-_SUPERVISOR_LOCK = ForkSafeLock()
+#: Held during a call to the supervisor: on 3.0 and 3.1, each of two threads may get the other's response.
+SUPERVISOR_LOCK = ForkSafeLock()
 #: The channel to the supervisor that a process shares with the task that it was forked from; None: there is none.
 _inherited_channel: Any = None
 
@@ -122,11 +120,6 @@ def has_inherited_channel() -> bool:
     """Return whether this process was forked from a task, and has only the channel of that task to the supervisor."""
     channel = get_supervisor_channel()
     return channel is not None and channel is _inherited_channel
-
-
-def supervisor_lock() -> AbstractContextManager[Any]:
-    """Return a lock for calls to the supervisor. On 3.0 and 3.1, each of two threads may get the other's response."""
-    return _SUPERVISOR_LOCK.current
 
 
 async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") -> R:
@@ -189,7 +182,7 @@ def first_reschedule(context: Context) -> datetime | None:
     """Return when a sensor poked that was rescheduled first (UTC), else None. Raises any error of Airflow."""
     instance: Any = context["ti"]
     if hasattr(instance, "get_first_reschedule_date"):  # 3.0
-        with supervisor_lock():
+        with SUPERVISOR_LOCK.current:
             first: datetime | None = instance.get_first_reschedule_date(context)
     else:  # 2.11; its sensor counts the timeout from the same time
         names = {name: getattr(instance, name) for name in ("dag_id", "task_id", "run_id", "map_index")}

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import api_status, get_supervisor_channel, has_inherited_channel, supervisor_lock
+from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, api_status, get_supervisor_channel, has_inherited_channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ def _uses_supervisor() -> bool:
 
 def _send(message: str, **fields: Any) -> Any:
     comms = import_module("airflow.sdk.execution_time.comms")
-    with supervisor_lock():
+    with SUPERVISOR_LOCK.current:
         return get_supervisor_channel().send(getattr(comms, message)(**fields))
 
 

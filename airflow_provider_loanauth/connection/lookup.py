@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import (
+    SUPERVISOR_LOCK,
     AirflowException,
     AirflowNotFoundException,
     BaseHook,
     current_task,
-    supervisor_lock,
 )
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, DEFAULT_CONN_ID
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
     """Return the Connection of an id, as ``get``, the ``get_connection`` of a hook, finds it."""
     try:
-        with supervisor_lock():
+        with SUPERVISOR_LOCK.current:
             conn = get(conn_id)
             # Airflow 2.11 decrypts these attributes when they are first read. Read them here, to handle errors below.
             _ = conn.password, conn.extra
