@@ -78,13 +78,11 @@ class BaseLoanAuth(AuthType):
         :param conn_id: connection id
         :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
         :raises TypeError: ``conn_id`` is not a string, or ``min_ttl`` is not a number
-        :raises ValueError: ``conn_id`` is empty, or ``min_ttl`` is negative
+        :raises ValueError: ``min_ttl`` is negative
         """
         given: type[Any] = type(conn_id)
         if not issubclass(given, str):
             raise TypeError(f"LoanAuth.from_connection was given {given.__name__} instead of a connection id.")
-        if not conn_id:
-            raise ValueError("LoanAuth.from_connection was given an empty connection id.")
         return cls._make(conn_id, method, None, min_ttl, secret_header, company_header)
 
     @classmethod
@@ -127,10 +125,7 @@ class BaseLoanAuth(AuthType):
     # The flow of httpx is a generator, which cannot be sanitized.
     @sanitize_exceptions
     def _get(self, rejected: ActiveCredential | None = None) -> ActiveCredential:
-        """
-        Return a fresh credential, refreshed if necessary, and not one that the service rejected (401), unless that may
-        not be replaced yet. While it cannot be refreshed, a credential that is still valid is returned instead.
-        """
+        """Return a fresh credential, or the last one if that must not or cannot be replaced now."""
         from airflow_provider_loanauth.auth.shared_login import get_or_refresh, open_credential
 
         if rejected is not None:
@@ -139,12 +134,11 @@ class BaseLoanAuth(AuthType):
         if cached := self._get_cached():
             return cached
         with self._lock.current:
-            active = self._active
-            if active is None and self._credential is not None:
-                active = self._active = open_credential(self._credential, self._client)
-            if active is None or not active.is_fresh(self._min_ttl):
-                active = self._active = get_or_refresh(self._client, active, self._min_ttl)
-            return active
+            if self._active is None and self._credential is not None:
+                self._active = open_credential(self._credential, self._client)
+            if self._active is None or not self._active.is_fresh(self._min_ttl):
+                self._active = get_or_refresh(self._client, self._active, self._min_ttl)
+            return self._active
 
     def _get_cached(self) -> ActiveCredential | None:
         """Return the credential if it is open, and fresh or still valid while it is refreshed; never blocks."""

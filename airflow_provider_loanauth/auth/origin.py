@@ -1,9 +1,4 @@
-"""
-The origin that may receive a credential (RFC 6454), and the headers in which the credential is sent.
-
-An access token is sent as a bearer token (RFC 6750 §2.1). The headers of an API secret are those of public samples
-(``service-notes.md``), so their names can be set.
-"""
+"""The origin that may receive a credential (RFC 6454), and the headers in which the credential is sent."""
 
 from __future__ import annotations
 
@@ -21,7 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 
-#: Default names of the headers for an API secret and its company id.
+#: Default names of the headers for an API secret and its company id: those of public samples (``service-notes.md``).
 SECRET_HEADER = "secret"  # noqa: S105 - a header's name
 COMPANY_HEADER = "companyid"
 
@@ -89,7 +84,7 @@ class OriginGuard:
 
     def _headers_of(self, credential: ActiveCredential) -> dict[str, str]:
         if credential.credential_type is not ApiSecret:
-            return {"Authorization": SecretStr(f"Bearer {credential.value}")}
+            return {"Authorization": SecretStr(f"Bearer {credential.value}")}  # RFC 6750 §2.1
         if credential.company_id is None:
             raise SettingsError(
                 f"{LABELS['company_id']} is missing: pricing requests with an API secret require it.",

@@ -63,21 +63,6 @@ class ActiveCredential(NotForXCom):
         self._requested_at = time.monotonic() - max(0.0, time.time() - self.issued_at.timestamp())
 
     @classmethod
-    def open(cls, credential: AccessToken | ApiSecret) -> ActiveCredential:
-        """Open a sealed credential from XCom, which masks it."""
-        issued_at, expires_at = credential.issued_at, credential.expires_at
-        lifetime = (expires_at - issued_at).total_seconds() if expires_at else 0.0
-        return cls(
-            value=credential.value,
-            conn_id=credential.conn_id,
-            method=credential.method,
-            issued_at=issued_at,
-            expires_at=expires_at,
-            # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
-            lifetime=lifetime if lifetime > 0 else None,
-        )
-
-    @classmethod
     def from_stored(cls, settings: Settings, stored: dict[str, Any], *, issued_here: bool = False) -> ActiveCredential:
         """Return a credential that this process, or another one, has stored for all (:func:`as_stored`)."""
         expires_at = stored["expires_at"]
@@ -146,22 +131,18 @@ class ActiveCredential(NotForXCom):
         return True
 
     def should_refresh_on(self, status: int) -> bool:
-        """
-        Record the status of a response to a request with this credential; return whether to refresh and to retry.
-
-        A 401 is a reason, except in two cases. If this process has just requested the credential and the service has
-        not accepted it yet, a new credential would be rejected too. And if the credential has itself just replaced a
-        rejected one, the 401 is about the request, or the service is broken: replacing it again would only add logins.
-        """
+        """Record the status of a response to a request with this credential; return whether to refresh and to retry."""
         if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110 §15.3; only a 2xx shows that the service accepted it
             self._accepted = True
         if status != HTTPStatus.UNAUTHORIZED:
             return False
+        # If it is new and was never accepted, a newer one would be rejected too.
         untested = self.issued_here and not self._accepted and self.current_age < UNTESTED_SECONDS
         return not untested and self.may_be_replaced()
 
     def may_be_replaced(self) -> bool:
         """Return whether it is old enough to be replaced after a 401."""
+        # If it has just replaced a rejected one, the 401 is about the request, or the service is broken.
         return self.current_age >= self.min_401_age
 
     def next_min_401_age(self) -> float:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth._compat import get_current_context
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from requests import PreparedRequest, Response
-    from typing_extensions import Self
 
     from airflow_provider_loanauth.auth.origin import OriginGuard
     from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
@@ -58,26 +56,12 @@ class LoanAuth(BaseLoanAuth):
     :raises ValueError: ``min_ttl`` is negative
     """
 
-    @overload
-    def __call__(self, request: PreparedRequest, /) -> PreparedRequest: ...
-    @overload
-    def __call__(self, login: str | None = ..., password: str | None = ..., /) -> Self: ...
     @sanitize_exceptions
-    def __call__(self, *args: Any) -> Any:
-        """
-        Add the credential to a request (the protocol of ``requests``).
-
-        As an ``auth_type``, Airflow's HTTP hook calls it without a request, and gets the object itself.
-
-        :param args: the prepared request
-        :return: the same request
-        :raises LoanAuthError: the URL is not https, or has a different origin than the first request; or the credential
-            cannot be opened or refreshed
-        :raises TypeError: the request is not a request of ``requests``
-        """
-        if not args or isinstance(args[0], (str, type(None))):
+    def __call__(self, request: PreparedRequest | str | None = None, *_: Any) -> Any:
+        """Add the credential to a request (the protocol of ``requests``), and return the request."""
+        # Airflow's HTTP hook calls its auth_type without arguments, or with login and password.
+        if request is None or isinstance(request, str):
             return self
-        request: PreparedRequest = args[0]
         if not hasattr(request, "register_hook"):
             raise TypeError(
                 "This LoanAuth is for requests. For httpx, import LoanAuth from airflow_provider_loanauth.auth.httpx."
@@ -105,11 +89,7 @@ class LoanAuth(BaseLoanAuth):
 
 @dataclass(eq=False, repr=False)
 class _ResponseHook:
-    """
-    Retries a request after a 401, and protects the credential on redirects.
-
-    If ``requests`` follows a redirect, it registers the same hook on the next request.
-    """
+    """Retries a request after a 401, and protects the credential on redirects, which have the same hook."""
 
     replace: Callable[[ActiveCredential], ActiveCredential]
     guard: OriginGuard
@@ -148,10 +128,6 @@ class _ResponseHook:
         log_if_unauthorized(response.status_code, urlsplit(response.url).hostname)
         return response
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A response is copied and pickled together with its request, which does not need this hook any more.
-        return partial, (_unchanged,)
-
 
 def _rewind(request: PreparedRequest) -> None:
     from requests.exceptions import UnrewindableBodyError
@@ -163,10 +139,6 @@ def _rewind(request: PreparedRequest) -> None:
             rewind_body(request)
         except UnrewindableBodyError:
             raise LoanAuthError(BODY_NOT_REPLAYABLE) from None
-
-
-def _unchanged(response: Response, **_: Any) -> Response:
-    return response
 
 
 @dataclass(eq=False, repr=False)

@@ -23,9 +23,7 @@ _POOL_SIZE = 64
 
 class PricingSession(requests.Session):
     """
-    A ``requests`` session that sets authentication, timeout, TLS settings and proxy for each request.
-
-    :meth:`LoanAuthHook.get_conn` returns it.
+    The ``requests`` session of :meth:`LoanAuthHook.get_conn`, with the settings of the Connection for each request.
 
     :param auth: the ``LoanAuth`` that adds the credential to each request
     :param timeout: seconds to wait for a connection, and for each part of a response, as in ``requests``; unlike in an

@@ -5,9 +5,6 @@ The processes share two values that they can read and write (``auth/login_variab
 *claim* of the process that is about to log in. The last write wins, and no operation compares and writes in one step.
 Fischer's algorithm for mutual exclusion works with such values: a process writes a claim, waits for longer than any
 other process needs to write one, and reads the claim again. If it is still there, the process logs in for all.
-
-Refreshing means logging in again. The service's ``refresh_token`` is not used, because the interface does not show how
-to use it (``service-interface.md`` §5).
 """
 
 from __future__ import annotations
@@ -75,13 +72,21 @@ R = TypeVar("R")
 
 
 def open_credential(credential: AccessToken | ApiSecret, client: Client) -> ActiveCredential:
-    """Open a credential from XCom."""
-    active = ActiveCredential.open(credential)
+    """Open a sealed credential from XCom, which masks it."""
+    issued_at, expires_at = credential.issued_at, credential.expires_at
+    lifetime = (expires_at - issued_at).total_seconds() if expires_at else 0.0
+    active = ActiveCredential(
+        value=credential.value,
+        conn_id=credential.conn_id,
+        method=credential.method,
+        # Read the Connection only now, and only if it is needed: its id is text from XCom, which has been checked.
+        company_id=client.settings().company_id if isinstance(credential, ApiSecret) else None,
+        issued_at=issued_at,
+        expires_at=expires_at,
+        # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
+        lifetime=lifetime if lifetime > 0 else None,
+    )
     telemetry.set_expiry(Labels(active.conn_id, active.method), active.seconds_left)
-    if isinstance(credential, ApiSecret):
-        # Only an API secret needs the Connection: the company id is sent with it. Read the Connection only now: the
-        # connection id is text from XCom, and opening the credential has checked it.
-        active.company_id = client.settings().company_id
     return active
 
 
@@ -99,18 +104,14 @@ def get_credential(client: Client, settings: Settings, *, reuse: bool) -> Active
 
 def authenticate(client: Client, settings: Settings) -> AuthenticationResult:
     """Send one login, unless the service rejected it before; the other processes hear the result."""
-    return SharedLogin(client, settings, is_cleared=is_cleared_by_person()).authenticate()
+    with LOGINS.one_at_a_time(settings):
+        return SharedLogin(client, settings, is_cleared=is_cleared_by_person()).authenticate()
 
 
 def get_or_refresh(
     client: Client, old: ActiveCredential | None, min_ttl: float, *, is_rejected: bool = False
 ) -> ActiveCredential:
-    """
-    Return a credential other than the old one: one that another thread or process requested, or a new one.
-
-    It is the old one, if that is still valid and another process is refreshing it or it cannot be refreshed now, or if
-    it was rejected (401) and may not be replaced yet.
-    """
+    """Return a credential that another thread or process requested, or a new one; or the old one, if it must stay."""
 
     def is_usable(credential: ActiveCredential) -> bool:
         # Two objects may have opened the same credential.
@@ -277,9 +278,7 @@ class SharedLogin(NotForXCom):
         if stored["type"] == RejectedError.__name__:
             reason = f"{by} has sent the same values at {at}. {self._advice}"
         message = f"{stored['message'].removesuffix('.')}. Nothing was sent this time, because {reason}"
-        error: LoanAuthError = getattr(exceptions, stored["type"])(
-            message, conn_id=self.settings.conn_id, method=self.settings.method
-        )
+        error: LoanAuthError = getattr(exceptions, stored["type"])(message)
         vars(error).update(stored["attributes"])
         if isinstance(error, UnavailableError):
             error.retry_after = left
@@ -306,18 +305,15 @@ class SharedLogin(NotForXCom):
         """Claim the login, and log in; return None if another process was faster."""
         LOGINS.check(self.settings)
         delay = max(MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR * (time.monotonic() - began))
-        wrote_at, claim, is_mine = time.monotonic(), None, True
+        wrote_at, is_mine = time.monotonic(), True
+        claim = self._write_claim(delay)
+        if claim is None:
+            return None
         try:
-            claim = self._write_claim(delay)
-            is_mine = claim is not None
-            if is_mine:
-                time.sleep(max(delay, CLAIM_DELAY_FACTOR * (time.monotonic() - wrote_at)))
-                is_mine = self._variables.read("claim").get("id") == claim
+            time.sleep(max(delay, CLAIM_DELAY_FACTOR * (time.monotonic() - wrote_at)))
+            is_mine = self._variables.read("claim").get("id") == claim
             if is_mine and self._read_result().get("id") == before.get("id"):
                 return self._issued(self._log_in(self._wait_with_claim))
-        except NotSharedError:
-            is_mine = claim is not None  # If it was not written, there may be the claim of another process.
-            raise
         finally:
             # Also if the task is interrupted. The others need not wait until the claim is old.
             if is_mine:

@@ -108,11 +108,10 @@ class LoanAuthSensor(BaseSensorOperator):
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`; but no :class:`UnavailableError`
         """
         try:
-            if self.seal:
-                require_fernet()  # before any request
             settings = self.hook.client.settings()
             self._labels = settings.conn_id, settings.method
             if self.seal:
+                require_fernet()  # before any request
                 credential: Any = self.hook.get_credential(reuse=self._may_reuse(settings))
             else:
                 credential = self.hook.get_plaintext()
@@ -168,11 +167,8 @@ class LoanAuthSensor(BaseSensorOperator):
     def execute_complete(
         self, context: Context, event: Any = None, *, deadline: float
     ) -> AccessToken | ApiSecret | str:
-        """
-        Resume when the trigger has fired: authenticate, or wait again.
-
-        Airflow stores the names of this method and of its keyword argument, so neither may change.
-        """
+        """Resume when the trigger has fired: authenticate, or wait again."""
+        # Airflow stores the names of this method and of its keyword argument, so neither may change.
         from airflow_provider_loanauth.triggers.loanauth import TIMEOUT
 
         # A probe may use a different network route than a login, so this pokes once more also after the deadline.

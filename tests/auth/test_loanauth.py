@@ -322,17 +322,9 @@ def test_a_wrong_min_ttl(pulled, both, min_ttl, error):
             make()
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "message"),
-    [
-        (None, TypeError, "NoneType instead of a connection id"),
-        (b"made-up-octets", TypeError, "bytes instead of a connection id"),
-        (["made-up"], TypeError, "list instead of a connection id"),
-        ("", ValueError, "an empty connection id"),
-    ],
-)
-def test_a_wrong_connection_id_is_an_error_that_names_its_type(both, given, error, message):
-    with pytest.raises(error, match=f"from_connection was given {message}") as caught:
+@pytest.mark.parametrize("given", [None, b"made-up-octets", ["made-up"]])
+def test_a_wrong_connection_id_is_an_error_that_names_its_type(both, given):
+    with pytest.raises(TypeError, match=f"given {type(given).__name__} instead of a connection id") as caught:
         both.from_connection(given)
     assert "made-up" not in messages(caught.value) + locals_of(caught.value)
 

@@ -224,6 +224,5 @@ def test_a_response_can_be_pickled_and_copied(world, pulled):
     response = price(world, LoanAuth(pulled()))
     restored = pickle.loads(pickle.dumps(response))
     assert restored.json() == copy.deepcopy(response).json() == response.json()
-    # What is left of the hook works, and does nothing.
     with requests.Session() as session:
         assert session.send(restored.request, timeout=60).status_code == 200
