@@ -174,7 +174,7 @@ class Credential:
         raise SealError(f"The {cls.label} in XCom is damaged: clear the authenticating task.")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).deserialize, (self.serialize(), self.__version__)
+        return _restored, (type(self), self.serialize(), self.__version__)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and other.serialize() == self.serialize()
@@ -194,6 +194,11 @@ class Credential:
         )
 
     __str__ = __repr__
+
+
+def _restored(cls: type[Credential], data: dict[str, Any], version: int) -> Credential:
+    """Unpickle a credential. Stored pickles of Airflow 2.11 name this function, so it must keep its name."""
+    return cls.deserialize(data, version)
 
 
 class AccessToken(Credential):
