@@ -1,29 +1,24 @@
-"""The form of a Connection in this version of Airflow, the command line, and what both store."""
+"""The form of a Connection in this version of Airflow, and what it stores."""
 
 from __future__ import annotations
 
 import html
 import json
-import logging
 import shutil
 from importlib import resources
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 
 import jsonschema
 import pytest
-from airflow.providers_manager import ProvidersManager
 
 from airflow_provider_loanauth.connection.form_widgets import UNCHANGED_SECRET, form_widgets
 from airflow_provider_loanauth.connection.settings import is_secret
 from airflow_provider_loanauth.get_provider_info import (
     CONN_FIELDS,
-    CONN_TYPE,
     LABELS,
     METHOD_NAMES,
     RELABELING,
-    UI_FIELD_BEHAVIOUR,
 )
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.support.airflow_scratch import variables_of
@@ -52,14 +47,12 @@ FIELDS = {
 }
 
 
-# --- metadata
-
-
 def test_the_behaviour_of_fields_passes_the_schema_of_this_version():
     behaviour = LoanAuthHook.get_ui_field_behaviour()
     schema = resources.files("airflow").joinpath("customized_form_field_behaviours.schema.json")
     jsonschema.validate(behaviour, json.loads(schema.read_text()))
-    assert behaviour["hidden_fields"] == UI_FIELD_BEHAVIOUR["hidden-fields"]
+    assert behaviour["hidden_fields"] == ["schema", "extra"]
+    assert behaviour["relabeling"] == RELABELING
 
 
 def test_secret_fields_are_password_fields():
@@ -78,31 +71,6 @@ def test_airflow_masks_the_secret_fields_by_their_names():
             from airflow.utils.log.secrets_masker import should_hide_value_for_key
     assert all(map(should_hide_value_for_key, SECRET_FIELDS - {"proxy"}))
     assert should_hide_value_for_key("proxy") is MASKS_PROXY
-
-
-# --- discovery by Airflow
-
-
-@pytest.fixture
-def manager(caplog):
-    """A manager that discovers every provider again, without a warning about this package."""
-    providers = ProvidersManager()
-    providers._cleanup()
-    with caplog.at_level(logging.WARNING):
-        yield providers
-    providers._cleanup()
-    assert not [record for record in caplog.records if "loanauth" in record.getMessage()]
-
-
-def test_the_form_of_this_version(manager):
-    widgets = manager.connection_form_widgets
-    names = [name for name in widgets if name.startswith(f"extra__{CONN_TYPE}__")]
-    assert names == [f"extra__{CONN_TYPE}__{name}" for name in CONN_FIELDS]
-    assert {widgets[name].field_name for name in names if widgets[name].is_sensitive} == SECRET_FIELDS - {"password"}
-    behaviour = manager.field_behaviours[CONN_TYPE]
-    assert behaviour["relabeling"] == RELABELING
-    assert behaviour["hidden_fields"] == ["schema", "extra"]
-    assert {"host", "login", "password", "port"} <= behaviour["placeholders"].keys()
 
 
 # --- the fields of `wtforms`, from which Airflow 2.11 draws the form
@@ -231,43 +199,4 @@ def test_no_page_shows_a_secret(trip):
         assert "made-up-proxy-password" not in html.unescape(page) or not MASKS_PROXY
 
 
-# --- the command line. `project/test_compatibility.py` has `airflow connections add`
-
-
-@pytest.fixture
-def database(metadata_template):
-    """An empty metadata database for this process."""
-    from airflow import settings
-
-    target = Path(settings.SQL_ALCHEMY_CONN.removeprefix("sqlite:///"))
-    # An earlier test may have left a connection to a database that was empty.
-    settings.engine.dispose()
-    shutil.copy(metadata_template, target)
-    yield target
-    settings.engine.dispose()
-    target.unlink()
-
-
 # Airflow 3.3 warns of a call of its own command line.
-@pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated")
-def test_the_hook_reads_what_the_command_line_has_imported(database, monkeypatch, tmp_path, capfd):
-    from airflow.cli.cli_parser import get_parser
-    from airflow.models import Connection
-    from airflow.utils.session import create_session
-
-    extra = {name: FIELDS[name] for name in ("method", "origin", "client_id", "client_secret")}
-    connection = {"conn_type": CONN_TYPE, "host": "https://company.example/tenant", "extra": extra | {"verify": False}}
-    connection |= {"login": FIELDS["login"], "password": FIELDS["password"]}
-    path = tmp_path / "connections.json"
-    path.write_text(json.dumps({"given": connection}))
-    parsed = get_parser().parse_args(["connections", "import", str(path)])
-    parsed.func(parsed)
-    with create_session() as session:
-        stored = session.query(Connection).filter_by(conn_id="given").one()
-        monkeypatch.setenv("AIRFLOW_CONN_GIVEN", stored.get_uri())
-    found = LoanAuthHook("given").client.settings()
-    assert (found.login.user, found.login.password) == (FIELDS["login"], FIELDS["password"])
-    assert found.login.client_secret == FIELDS["client_secret"]
-    assert (found.auth_url, found.verify) == ("https://company.example/tenant", False)
-    output = capfd.readouterr()
-    assert FIELDS["client_secret"] not in output.out + output.err

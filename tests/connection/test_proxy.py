@@ -117,11 +117,6 @@ def test_it_is_ignored_for_an_address_without_tls():
     assert "Proxy does not begin" in problems(conn({"proxy": "socks5://a"}, host="http://127.0.0.1:8461"))
 
 
-def test_settings_differ_by_proxy_and_by_its_password():
-    urls = [None, "http://a.example", "https://a.example", "http://u:one11@a.example", "http://u:two22@a.example"]
-    assert len({load(conn({"proxy": url})) for url in urls}) == len(urls)
-
-
 def test_it_is_pickled_without_a_password_only():
     with pytest.raises(SealError, match="cannot be pickled"):
         pickle.dumps(proxy_of(f"http://user:{WRITTEN}@proxy.example"))

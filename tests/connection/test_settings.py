@@ -84,15 +84,16 @@ def test_the_settings_of_each_method():
 
 def test_settings_are_equal_where_all_values_are():
     """They are the key of what a process remembers."""
-    same = [load(conn()), load(conn({"unknown": "field"})), load(conn(), "jwt")]
     changes = [("password", "other-one"), ("login", "other"), ("host", "https://other.example"), ("conn_id", "other")]
     changes += [("origin", "https://other.example"), ("client_secret", "another-secret")]
+    changes += [
+        ("proxy", "http://a.example"),
+        ("proxy", "http://u:one11@a.example"),
+        ("proxy", "http://u:two22@a.example"),
+    ]
     others = [load(with_field(name, value)) for name, value in changes] + [load(conn(), "los"), load(conn(), "ppe")]
-    assert len({*same}) == 1
-    assert len({*same, *others}) == len(others) + 1
-
-
-# --- missing fields
+    assert load(conn()) == load(conn({"unknown": "field"}))
+    assert len({load(conn()), *others}) == len(others) + 1
 
 
 @pytest.mark.parametrize("method", REQUIRED_FIELDS)
@@ -126,16 +127,10 @@ def test_all_problems_at_once():
     assert "Method must be one of jwt, los, ppe. Timeout must be a number" in text
 
 
-# --- the address: ``test_address`` has the rest
-
-
 def test_the_address():
     # The forms of Airflow send 0 if the field is empty.
     for port, expected in ((None, ""), (0, ""), (8443, ":8443")):
         assert load(conn(port=port)).auth_url == f"https://auth.example{expected}"
-
-
-# --- the method
 
 
 @pytest.mark.parametrize(
@@ -160,9 +155,6 @@ def test_an_unknown_method():
         assert "The method parameter of the task must be one of jwt, los, ppe." in problems(conn(), requested)
 
 
-# --- the extra
-
-
 def test_extra_that_is_not_an_object():
     for extra in ("CANARY", "[]", "3", "null", "{", '{"a": 1}x'):
         assert "Extra is not a JSON object: correct it." in problems(conn(extra))
@@ -180,8 +172,6 @@ def test_the_test_button_of_2_11_sends_each_field_twice():
     assert load(conn(prefixed)) == load(conn())
     assert warnings(conn(prefixed)) == ()
 
-
-# --- text
 
 NOT_IN_HEADERS = "has a leading or trailing space or a non-ASCII character"
 
@@ -229,9 +219,6 @@ def test_a_field_of_ppe_that_is_sent_in_a_header(name):
     load(conn({name: "ü-abc"}), "ppe")
 
 
-# --- warnings
-
-
 @pytest.mark.parametrize(
     ("name", "method"),
     [("password", "jwt"), ("client_secret", "jwt"), ("los_client_secret", "los"), ("api_key", "ppe")],
@@ -249,8 +236,6 @@ def test_white_space_around_a_value_is_a_warning():
         [warning] = warnings(with_field(name, value))
         assert warning.startswith(f"{LABELS[name]} begins or ends with white space, which is sent too")
 
-
-# --- switches and numbers
 
 #: As JSON, as text in a URI, and as the forms send them: a ticked box of Airflow 2.11 arrives as "y" in a test.
 TRUE = [True, "true", "True", " TRUE ", "1", 1, "yes", "y", "on"]

@@ -135,6 +135,8 @@ def test_the_error_of_an_unreadable_connection_has_no_text_of_it(failure):
         ("tenant_a", "te… (8 characters)"),
         ("a" * 400, "aaaa… (400 characters)"),
         ("loanauth_default", "loanauth_default"),
+        ({"token": "CANARY"}, "not text but dict"),
+        (None, "not text but NoneType"),
     ],
 )
 def test_a_connection_that_was_not_found(conn_id, shown):
@@ -189,9 +191,6 @@ def test_a_variable_that_airflow_cannot_read(value, problem, define):
     assert f"AIRFLOW_CONN_TENANT_A is set, but Airflow cannot read it: {problem}" in text
     assert "CANARY" not in text
     assert caught.value.conn_id == "tenant_a"
-
-
-# --- outside of a task
 
 
 @pytest.mark.parametrize("task", [None, "a task"])
