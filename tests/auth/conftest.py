@@ -64,6 +64,20 @@ def auth(call, pulled):
 
 
 @pytest.fixture
+def sent(monkeypatch):
+    """The settings with which each request reaches the adapter of ``requests``."""
+    calls = []
+    really = requests.adapters.HTTPAdapter.send
+
+    def send(self, request, **kwargs):
+        calls.append(kwargs)
+        return really(self, request, **kwargs)
+
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
+    return calls
+
+
+@pytest.fixture
 def wrong_password(world, define):
     """Give the Connection ``loanauth_jwt`` a wrong password; call the result to correct it."""
 

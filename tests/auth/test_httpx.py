@@ -15,8 +15,8 @@ import pytest
 
 from airflow_provider_loanauth.auth.httpx import LoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
-from tests.auth.conftest import KINDS, Caller
-from tests.support.pricing_fixtures import in_threads, loan, ticks_during
+from tests.auth.conftest import Caller
+from tests.support.pricing_fixtures import loan, ticks_during
 
 
 @pytest.fixture
@@ -42,24 +42,6 @@ def threads(monkeypatch):
     return started
 
 
-@pytest.fixture
-def connection_error(monkeypatch):
-    """Raise an error whenever a Connection is read; return the number of times."""
-
-    def make(error, until=lambda: None):
-        reads = []
-
-        def read(*_, **__):
-            reads.append(1)
-            until()
-            raise error
-
-        monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", read)
-        return reads
-
-    return make
-
-
 def client_of(auth):
     return httpx.AsyncClient(auth=auth, timeout=60, verify=False)
 
@@ -76,22 +58,6 @@ def many(world, auth, number):
             return await price_all(client, world, number)
 
     return asyncio.run(main())
-
-
-# --- one refresh for many ---
-
-
-def test_threads_with_a_client_each_share_a_refresh_with_requests(world, expired):
-    callers = [Caller(kind) for kind in KINDS] * 8
-    auth = LoanAuth(expired)
-
-    def price(index):
-        call = callers[index]
-        own = auth if call.LoanAuth is LoanAuth else call.LoanAuth(expired)
-        return call(world.url, own, json=loan()).status_code
-
-    assert in_threads(len(callers), price) == [200] * len(callers)
-    assert world.logins == 1
 
 
 @pytest.mark.parametrize(("reason", "status"), [("expired", 200), ("revoked", 200), ("rejected", 401)])
@@ -126,9 +92,6 @@ def test_many_requests_during_an_outage_make_one_login_with_its_attempts(world, 
 
     asyncio.run(main())
     assert (world.logins, len(threads)) == (1, 2)
-
-
-# --- the event loop ---
 
 
 def test_the_loop_runs_during_a_login(world, expired):
@@ -192,26 +155,34 @@ def test_a_request_that_was_rejected_does_not_take_the_rejected_credential(monke
     assert asyncio.run(main()) == [rejected, refreshed]
 
 
-# --- errors of other packages ---
-
-
 class UncopiableError(RuntimeError):
     def __init__(self, first, second):
         super().__init__(f"{first} {second}")
 
 
-def test_another_error_is_raised_in_every_request_after_one_attempt(world, connection_error, threads):
+def test_another_error_is_raised_in_every_request_after_one_attempt(world, monkeypatch, threads):
     """For example an error of a secrets backend that Airflow does not turn into its own."""
-    reads = connection_error(UncopiableError("made-up", "trouble"))
+    reads = []
+
+    def read(*_):
+        reads.append(1)
+        raise UncopiableError("made-up", "trouble")
+
+    monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", read)
     failures = many(world, LoanAuth.from_connection("loanauth_jwt"), 50)
     assert {str(failure) for failure in failures} == {"made-up trouble"}
     assert len(reads) == len(threads) == 1
 
 
-def test_an_error_that_no_request_waits_for_any_more_is_not_logged(world, connection_error, logs):
+def test_an_error_that_no_request_waits_for_any_more_is_not_logged(world, monkeypatch, logs):
     """Otherwise asyncio logs its whole traceback, when the task is removed from memory."""
     cancelled = threading.Event()
-    connection_error(RuntimeError("made-up trouble"), until=lambda: cancelled.wait(60))
+
+    def read(*_):
+        cancelled.wait(60)
+        raise RuntimeError("made-up trouble")
+
+    monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", read)
     auth = LoanAuth.from_connection("loanauth_jwt")
 
     async def main():
@@ -228,9 +199,6 @@ def test_an_error_that_no_request_waits_for_any_more_is_not_logged(world, connec
     asyncio.run(main())
     gc.collect()
     assert "never retrieved" not in logs.text
-
-
-# --- redirects ---
 
 
 def test_the_trace_of_the_caller_works(pricing, pulled):

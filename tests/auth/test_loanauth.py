@@ -11,10 +11,9 @@ import pytest
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
-from airflow_provider_loanauth.service.logins import LOGINS
 from tests.auth.conftest import KINDS, Caller
 from tests.support.leaks import leaks, locals_of, messages
-from tests.support.pricing_fixtures import loan
+from tests.support.pricing_fixtures import in_threads, loan
 
 #: The 401 of a request that was retried.
 WARNING = "The service responded with 401 to a request to 127.0.0.1, although the credential is new"
@@ -27,9 +26,6 @@ def respond_in_turn(server, *responses):
 
 def reject_first(server):
     respond_in_turn(server, (401, {}, b"rejected"), (200, {}, b""))
-
-
-# --- use ---
 
 
 @pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_los", "loanauth_ppe"])
@@ -132,6 +128,31 @@ def test_a_refresh_that_fails_is_the_error_of_the_request(world, auth, call, mon
     # An API secret needs the Connection at once, for the Company ID.
     with pytest.raises(UnavailableError, match="made-up"):
         call(world.url, auth, json=loan())
+
+
+@pytest.mark.parametrize("reason", ["expired", "revoked", "rejected", "connection"])
+def test_threads_log_in_once(world, pulled, reason):
+    token = pulled()
+    if reason == "expired":
+        world.pass_time(4000)
+    if reason == "revoked":
+        world.sandbox.revoke()
+    if reason == "rejected":
+        world.sandbox.set_fault("status", where="price", status=401)
+
+    def make(kind):
+        return kind.from_connection("loanauth_jwt") if reason == "connection" else kind(token)
+
+    shared = {kind: make(kind) for kind in (LoanAuth, HttpxLoanAuth)}
+
+    def price(index):
+        """Half of the threads share an object; the others have their own, as each task of a batch."""
+        call = Caller([*KINDS][index % 3])
+        auth = shared[call.LoanAuth] if index % 2 else make(call.LoanAuth)
+        return call(world.url, auth, json=loan(), times=5).status_code
+
+    assert in_threads(32, price) == [401 if reason == "rejected" else 200] * 32
+    assert world.logins == 1
 
 
 # --- origins and redirects ---
@@ -304,7 +325,7 @@ def test_a_body_that_cannot_be_rewound_is_one_error(world, pricing, pulled, kind
     assert world.logins == 1
 
 
-# --- constructors ---
+# --- constructors, copies ---
 
 
 @pytest.fixture(params=[LoanAuth, HttpxLoanAuth], ids=["requests", "httpx"])
@@ -366,9 +387,6 @@ def test_used_by_the_other_library_it_names_the_right_import(pricing, pulled, ca
     assert pricing.seen == []
 
 
-# --- copies, secrets ---
-
-
 def test_a_copy_works_as_the_original(pricing, elsewhere, pulled, call):
     secret = pulled("loanauth_ppe")
     auth = call.LoanAuth(secret, secret_header="X-Made-Up")
@@ -379,14 +397,3 @@ def test_a_copy_works_as_the_original(pricing, elsewhere, pulled, call):
         # It is not bound to an origin yet.
         call(elsewhere.url, copied)
     assert [one.headers["x-made-up"] for one in elsewhere.seen] == [secret.value] * 3
-
-
-def test_no_log_and_no_representation_shows_a_secret(world, auth, call, logs):
-    """``integration/test_secrets.py`` and ``hooks/test_shared_login.py`` have errors."""
-    call(world.url, auth, json=loan())
-    world.sandbox.revoke()
-    call(world.url, auth, json=loan())
-    active, company = auth._get_cached(), world.sandbox.state.accounts[0]
-    shown = map(repr, (auth, vars(auth), active, vars(auth._guard), vars(LOGINS)))
-    secrets = [active.value, company.users[0].password, company.client_secret, company.api_key]
-    assert leaks("\n".join([str(auth), *shown, logs.text]), secrets) == []

@@ -29,17 +29,6 @@ def session(world):
         yield session
 
 
-@pytest.fixture
-def jwt_connection(world, define):
-    """Define the Connection with other values: fields, or extras."""
-
-    def change(extra=(), **fields):
-        usual = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-        define("loanauth_jwt", usual | fields | {"extra": usual["extra"] | dict(extra)})
-
-    return change
-
-
 @pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_los", "loanauth_ppe"])
 def test_it_prices_with_one_connection_and_one_login(world, conn_id):
     with LoanAuthHook(conn_id).get_conn() as session:
@@ -110,25 +99,9 @@ def test_the_connection_is_checked_at_once(world, define):
         LoanAuthHook("loanauth_jwt").get_conn()
 
 
-# --- timeouts ---
-
-
-@pytest.fixture
-def sent(monkeypatch):
-    """The settings with which each request reaches the adapter."""
-    calls = []
-    really = requests.adapters.HTTPAdapter.send
-
-    def send(self, request, **kwargs):
-        calls.append(kwargs)
-        return really(self, request, **kwargs)
-
-    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
-    return calls
-
-
-def test_the_timeout_is_that_of_the_connection(jwt_connection, pricing, sent):
-    jwt_connection({"timeout": "7"})
+def test_the_timeout_is_that_of_the_connection(world, define, pricing, sent):
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    define("loanauth_jwt", connection | {"extra": connection["extra"] | {"timeout": "7"}})
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         session.get(pricing.url)
         session.get(pricing.url, timeout=3)
@@ -141,9 +114,6 @@ def test_the_timeout_is_that_of_the_connection(jwt_connection, pricing, sent):
 def test_arguments_may_be_positional_as_in_requests(pricing):
     with PricingSession(auth=lambda request: request, timeout=7, verify=True) as session:
         assert session.request("GET", f"{pricing.url}/", {"number": "1"}).url == f"{pricing.url}/?number=1"
-
-
-# --- TLS ---
 
 
 @pytest.fixture
@@ -174,9 +144,6 @@ def test_without_one_the_ca_bundle_of_the_environment_is_used(secure, monkeypatc
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", tls_sandbox.ca_path)
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         assert price(session, url).status_code == 200
-
-
-# --- secrets ---
 
 
 def test_a_netrc_entry_does_not_replace_the_credential_on_a_redirect(session, pricing, tmp_path, monkeypatch):
