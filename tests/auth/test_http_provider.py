@@ -14,7 +14,6 @@ from airflow_provider_loanauth.auth import LoanAuth
 from loanauth_sandbox.server import running_sandbox
 from tests.support.airflow_scratch import conn_variable
 from tests.support.dag_runs import run
-from tests.support.leaks import leaks
 from tests.support.pricing_fixtures import loan
 
 pytestmark = pytest.mark.xdist_group("dags")
@@ -94,12 +93,3 @@ def test_hook_operator_mapped_operator_and_header_price_with_one_login_a_run(out
     assert outcome.counters.authentications.succeeded == 2
     # In each DAG three with the hook, one with the operator, two mapped; in one DAG, one with the header.
     assert (outcome.counters.prices.succeeded, outcome.counters.prices.rejected) == (6 + 7, 0)
-
-
-@pytest.mark.processes
-def test_the_runs_store_no_secret(outcome):
-    """Except the rendered fields of Airflow 3.0, where a templated header is in plaintext (``docs/security.md``)."""
-    for name, octets in outcome.of.octets.items():
-        if name != "printed":
-            found = leaks(octets.decode("utf-8", "replace"), ["made-up-password-of-pat-1001"])
-            assert not found, name

@@ -50,9 +50,6 @@ def values_of(settings):
     return LoginVariables(settings).values
 
 
-# --- keys ---
-
-
 @pytest.mark.parametrize(
     ("conn_id", "part"),
     [
@@ -124,9 +121,6 @@ def test_without_a_known_team_or_a_fernet_key_nothing_is_shared(monkeypatch, fer
         LoginVariables(OLD)
 
 
-# --- what is read ---
-
-
 def test_what_was_written_is_read(store):
     LoginVariables(OLD).write("login", CONTENT)
     assert LoginVariables(OLD).read("login")["made"] == "up"
@@ -183,9 +177,6 @@ def test_reading_never_fails_for_any_value(value):
         assert login_variables._open(KEY, text) == {}
 
 
-# --- errors of Airflow ---
-
-
 class SdkError(Exception):
     def __init__(self, status):
         super().__init__("https://made-up-secret@api.example")
@@ -212,9 +203,6 @@ def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
 def test_a_conflict_is_no_error(store):
     store.conflicts = True
     assert LoginVariables(OLD).write("claim", CONTENT) is None
-
-
-# --- what people see ---
 
 
 @pytest.mark.parametrize(
@@ -272,9 +260,6 @@ def test_no_secret_is_in_plaintext(store):
     assert LoginVariables(settings).read("login")["credential"]["value"] == marked
     searched = [*SECRETS.values(), USER.username, COMPANY.client_id, marked]
     assert leaks(json.dumps(store), searched) == []
-
-
-# --- deletion ---
 
 
 def test_rows_of_earlier_values_are_deleted_after_a_day(store, clock):

@@ -78,10 +78,6 @@ def client(clock):
     return StubClient()
 
 
-def auth_of(client, credential=None):
-    return LoanAuth.from_client(client, credential)
-
-
 def active(age=0.0, **changes):
     issued_at = datetime.fromtimestamp(refresh_policy.time.time() - age, tz=timezone.utc)
     usual = {"value": "made-up", "conn_id": "c", "method": "jwt", "issued_at": issued_at, "lifetime": 100.0}
@@ -178,7 +174,7 @@ def test_a_usable_credential_needs_no_waiting(client):
 
 
 def test_the_connection_is_read_for_each_refresh_and_not_for_each_use(clock, client):
-    auth = auth_of(client)
+    auth = LoanAuth.from_client(client)
     assert auth._get_cached() is None
     first = auth._get()
     assert [auth._get() for _ in range(4)] == [first] * 4
@@ -211,7 +207,7 @@ def test_connections_are_read_one_at_a_time():
 @pytest.mark.parametrize("failure", [UnavailableError("made-up"), SettingsError("made-up")])
 def test_a_valid_credential_is_used_while_it_cannot_be_refreshed(clock, failure):
     client = StubClient(lifetime=1000)
-    auth = auth_of(client)
+    auth = LoanAuth.from_client(client)
     first = auth._get()
     client.failure = failure
     clock.seconds += 950
@@ -237,7 +233,7 @@ def test_a_valid_credential_is_used_while_it_cannot_be_refreshed(clock, failure)
 
 def test_a_valid_credential_is_used_while_the_connection_cannot_be_read(clock, client, monkeypatch):
     """A secrets backend may be down."""
-    auth = auth_of(client)
+    auth = LoanAuth.from_client(client)
     first = auth._get()
     monkeypatch.setattr(client, "settings", Mock(side_effect=LoanAuthError("made-up")))
     clock.seconds += 91
@@ -255,7 +251,7 @@ def test_a_credential_is_valid_until_its_last_moment(clock):
 
 @pytest.mark.parametrize("failure", [RejectedError("made-up"), ResponseError("made-up")])
 def test_an_answer_of_the_service_is_raised_at_once(clock, client, failure):
-    auth = auth_of(client)
+    auth = LoanAuth.from_client(client)
     auth._get()
     client.failure = failure
     clock.seconds += 91
@@ -302,11 +298,11 @@ def test_the_time_between_two_refreshes_after_a_401_grows(age, before, after):
     assert active(age, min_401_age=before).next_min_401_age() == after
 
 
-# --- processes, representations ---
+# --- threads, processes ---
 
 
 def test_other_threads_use_a_valid_credential_while_one_refreshes_it(clock, client):
-    auth = auth_of(client)
+    auth = LoanAuth.from_client(client)
     first = auth._get()
     clock.seconds += 95
     client.gate.clear()
@@ -334,7 +330,7 @@ def test_threads_open_the_credential_once(client):
             return "made-up-secret"
 
     credential = SlowSecret(method="ppe", conn_id="made-up", issued_at=NOW, sealed="made-up")
-    auth = auth_of(client, credential)
+    auth = LoanAuth.from_client(client, credential)
     results = in_threads(8, lambda _: auth._get())
     assert len(opened) == client.settings_reads == 1
     assert {id(result) for result in results} == {id(results[0])}
@@ -348,7 +344,7 @@ def in_forked_child(client):
 
     def get():
         try:
-            results.put(auth_of(client)._get().value)
+            results.put(LoanAuth.from_client(client)._get().value)
         except LoanAuthError as error:
             results.put(repr(error))
 

@@ -9,7 +9,7 @@ from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import RejectedError
 from tests.support.backends import LOGIN, OPENED, spans, stats, statsd, total  # noqa: F401 - fixtures
 from tests.support.clock import replace_waits
-from tests.support.pricing_fixtures import in_threads, loan
+from tests.support.pricing_fixtures import loan
 from tests.support.processes import start_new_process
 
 CONN_ID = "loanauth_jwt"
@@ -49,13 +49,6 @@ def test_an_expired_credential_is_refreshed_once(credential, variables, world, s
     assert dict(refresh.attributes) == {"loanauth.conn_id": CONN_ID, "loanauth.method": "jwt"}
     assert (login.name, refresh.name) == ("loanauth.login", "loanauth.refresh")
     assert login.parent.span_id == refresh.context.span_id
-
-
-def test_threads_share_a_refresh(credential, variables, world, statsd):  # noqa: F811
-    world.pass_time(LIFETIME + 1)
-    in_threads(5, lambda _: price(credential, world))
-    assert statsd.counts["refreshes"] == statsd.counts["logins"] == 1
-    assert "shared_refreshes" not in statsd.counts
 
 
 def test_another_process_takes_a_refreshed_credential_over(credential, variables, world, statsd, spans):  # noqa: F811

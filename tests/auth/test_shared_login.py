@@ -97,6 +97,13 @@ def test_a_large_batch(median, sigma):
     assert {*simulation.values} == {TOKEN}
 
 
+def test_a_login_without_a_claim_returns_a_response_and_waits_between_attempts():
+    simulation = Simulation([Process()], outcomes=["unavailable", "ok"])
+    simulation.run(work=lambda process: process.results.append(simulation.authenticate(process).response.credential))
+    assert simulation.processes[0].results == [TOKEN]
+    assert simulation.time.now > 1
+
+
 # --- which credential is taken over ---
 
 
@@ -117,9 +124,6 @@ def test_only_one_process_waits_while_the_old_credential_is_valid():
     assert posts(simulation) == 1
     assert max(waits(simulation)[1:4]) < 0.1
     assert waits(simulation)[4] > 3
-
-
-# --- 401 ---
 
 
 def test_another_process_obeys_the_floor():
@@ -398,13 +402,3 @@ def test_a_result_is_written_again_after_a_conflict(conflicts, shared, logs):
     assert simulation.values[0] == TOKEN
     assert posts(simulation) == (1 if shared else 2)
     assert ("The result of this login could not be shared" in logs.text) is not shared
-
-
-# --- logins without a claim ---
-
-
-def test_a_login_without_a_claim_returns_a_response_and_waits_between_attempts():
-    simulation = Simulation([Process()], outcomes=["unavailable", "ok"])
-    simulation.run(work=lambda process: process.results.append(simulation.authenticate(process).response.credential))
-    assert simulation.processes[0].results == [TOKEN]
-    assert simulation.time.now > 1

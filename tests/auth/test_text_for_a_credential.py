@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 import requests
-from airflow.providers.http.hooks.http import HttpHook
 
 from airflow_provider_loanauth._compat import BaseHook
 from airflow_provider_loanauth.auth import LoanAuth
@@ -35,16 +34,15 @@ def read_ids(world, monkeypatch):
     return ids
 
 
-def from_task(value, in_task, *arguments):
+def from_task(value, in_task):
     in_task({None: value})
-    return LoanAuth.from_task("authenticate")(*arguments)
+    return LoanAuth.from_task("authenticate")()
 
 
 PLACES = {
     "LoanAuth": lambda value, _: LoanAuth(value),
     "get_conn": lambda value, _: LoanAuthHook("loanauth_jwt").get_conn(value),
     "from_task": from_task,
-    "from_task, called with login and password": lambda value, in_task: from_task(value, in_task, "login", "password"),
 }
 TEXT = r"a str instead of a credential.*LoanAuth\.from_connection\(.*LoanAuth\.from_task\("
 MAPPED = "{} instead of a credential.*pull one with map_indexes"
@@ -72,16 +70,6 @@ def test_a_value_that_is_no_credential(place, value, hint, world, read_ids, in_t
         assert len(text) < 10 or text not in messages(caught.value) + locals_of(caught.value) + logs.text
 
 
-def test_the_class_itself_as_the_auth_type_of_the_http_hook(world, read_ids, define):
-    """The hook calls it with the login and password of the HTTP Connection."""
-    define("pricing", {"conn_type": "http", "host": world.url, "login": OTHER, "password": "made-up-password"})
-    with pytest.raises(TypeError, match="given a str instead of a credential") as caught:
-        HttpHook(http_conn_id="pricing", auth_type=LoanAuth).get_conn()
-    assert set(read_ids) <= {"pricing"}
-    assert world.credential_requests == 0
-    assert "made-up-password" not in str(caught.value)
-
-
 @pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_ppe"])
 def test_a_connection_id_that_was_changed_in_xcom_is_not_read(conn_id, world, pulled, read_ids):
     credential = pulled(conn_id)
@@ -103,9 +91,7 @@ def test_no_representation_shows_a_connection_id(world):
 
 USES = {
     "LoanAuth": lambda text: requests.get("https://pricing.example", auth=LoanAuth.from_connection(text), timeout=5),
-    "get_conn": lambda text: LoanAuthHook(text).get_conn(),
     "get_credential": lambda text: LoanAuthHook(text).get_credential(),
-    "authenticate": lambda text: LoanAuthHook(text, "ppe").authenticate(),
 }
 TOKEN = "TOKN-eyJhbGciOiJub25lIn0.eyJqdGkiOiJDQU5BUlkifQ.c2ln"
 
@@ -121,11 +107,3 @@ def test_an_id_that_is_not_found_is_not_repeated(use, world, logs):
     lines = [line for line in logs.at("info", "warning", "error") if "Unable to retrieve connection" not in line]
     assert TOKEN not in "\n".join(lines)
     assert caught.value.__cause__ is caught.value.__context__ is None
-
-
-@pytest.mark.parametrize("value", [{"token": "CANARY"}, None])
-def test_an_id_that_is_not_text_is_not_repeated(value, world):
-    with pytest.raises(Exception, match="did not find") as caught:
-        LoanAuthHook(value).get_credential()
-    assert f"(connection id 'not text but {type(value).__name__}')" in str(caught.value)
-    assert "CANARY" not in messages(caught.value)
