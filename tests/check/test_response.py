@@ -16,7 +16,6 @@ from airflow_provider_loanauth.exceptions import UnavailableError
 from airflow_provider_loanauth.models import TokenResponse, interface_fields
 from airflow_provider_loanauth.service.protocol import WireResponse
 from tests.support.leaks import leaks
-from tests.support.paths import ROOT
 from tests.support.secret_accounts import SECRETS, USER
 from tests.support.wire_requests import secret_request, token_request
 
@@ -138,10 +137,3 @@ def test_text_that_is_no_token(access_token):
 )
 def test_a_long_duration_is_rounded_or_not_shown(seconds, shown):
     assert described({"access_token": token({"iat": 0, "exp": seconds})})["seconds"]["exp - iat"] == shown
-
-
-def test_the_header_fields_are_those_of_the_interface():
-    page = (ROOT / "docs" / "service-interface.md").read_text(encoding="utf-8")
-    tables = [section.partition("What comes back")[2] for section in re.split(r"^##", page, flags=re.MULTILINE)]
-    cells = re.findall(r"^\| (`.*?) \|", "".join(tables), re.MULTILINE)
-    assert {name.lower() for cell in cells for name in re.findall("`(.*?)`", cell)} >= {*_HEADERS.split()}

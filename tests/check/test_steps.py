@@ -24,7 +24,7 @@ from tests.support.leaks import leaks
 from tests.support.loopback import Loopback, endless, json_response, tls_context
 from tests.support.processes import start_new_process
 from tests.support.proxy import TunnelProxy
-from tests.support.secret_accounts import COMPANY, SECRETS, USER, WRONG_PASSWORD, with_wrong_password, without
+from tests.support.secret_accounts import COMPANY, SECRETS, USER, WRONG_PASSWORD, with_wrong_password
 
 CONN_ID = "checked"
 PROXY_USER, PROXY_PASSWORD = "CANARY pröxy", "CANARY-p@ss/wörd✓"
@@ -154,16 +154,12 @@ def test_warnings_are_in_the_line_that_they_belong_to(check, sandbox):
     assert "missing: expires_in" in about_response
 
 
-@pytest.mark.parametrize(
-    ("method", "missing"), [("jwt", ["Username", "Client secret"]), ("ppe", ["API key", "User ID"])]
-)
-def test_all_missing_fields_at_once(check, sandbox, method, missing):
-    connection = without(connection_of(sandbox), "client_secret") | {"login": ""}
-    report = check(connection, method, login=True)
+def test_all_missing_fields_at_once(check, sandbox):
+    report = check(connection_of(sandbox), "ppe", login=True)
     assert results(report) == outcomes("settings") | {"fernet_key": "ok"}
-    assert (report.exit_code, report.method) == (1, method)
+    assert (report.exit_code, report.method) == (1, "ppe")
     message = step(report, "settings").message
-    assert all(f"{field} is missing" in message for field in missing)
+    assert all(f"{field} is missing" in message for field in ("API key", "User ID"))
     assert "connection id" not in message
     assert sandbox.requests() == []
 
@@ -213,7 +209,7 @@ def test_nothing_of_the_response_is_shown(check, sandbox, loopback):
     assert "of-the-response" not in str(report) + report.to_json()
 
 
-# --- TLS
+# --- TLS, clock
 
 
 @pytest.mark.parametrize(
@@ -264,9 +260,6 @@ def test_a_certificate_that_cannot_be_parsed(check, sandbox, monkeypatch):
     shown = step(check(connection_of(sandbox, verify=False)), "tls")
     assert (shown.outcome, shown.details) == ("ok", {})
     assert shown.message.startswith("The handshake succeeded. It was not checked")
-
-
-# --- clock
 
 
 @pytest.mark.parametrize(
@@ -405,20 +398,6 @@ def test_a_proxy(check, sandbox, authority, scheme, is_trusted, expected, tunnel
     if not is_trusted:
         problem = "trustme" if scheme == "http" else "The certificate of the proxy is not trusted"
         assert problem in step(report, "tls").message
-
-
-def test_an_https_proxy_gets_no_password_without_tls(check, sandbox):
-    received = []
-
-    def accept(connection, _):
-        received.append(connection.recv(1))
-        connection.close()
-        return connection
-
-    with Loopback(accept) as server:
-        check(connection_of(sandbox, proxy=f"https://{PROXY_WRITTEN}@127.0.0.1:{server.port}"))
-    # The first connection ends without an octet, the second one begins a TLS handshake.
-    assert received == [b"", b"\x16"]
 
 
 @pytest.mark.parametrize(

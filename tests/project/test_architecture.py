@@ -16,8 +16,6 @@ from tests.support.programs import run_python
 PACKAGE = "airflow_provider_loanauth"
 
 
-# --- public names
-
 PUBLIC = {
     "auth": "LoanAuth",
     "auth.httpx": "LoanAuth",
@@ -53,8 +51,6 @@ def test_public_names(module):
     assert all(hasattr(loaded, name) for name in loaded.__all__)
     assert all(getattr(loaded, name).__module__ == loaded.__name__ for name in STORED.get(module, ()))
 
-
-# --- the modules that an import loads
 
 #: Import each module in a child of its own, and print what that has loaded.
 NEWLY_LOADED = """

@@ -207,11 +207,11 @@ def test_python_has_the_right_types(tmp_path):
 
 
 def test_json_is_valid_and_a_connection_can_be_used(define):
-    for block in of("json"):
-        document = json.loads(block.text)
-        if "conn_type" in document:
-            define("loanauth_default", document)
-            assert LoanAuthHook().client.settings().warnings == (), block
+    documents = [json.loads(block.text) for block in of("json")]
+    uris = [block.text.strip() for block in of("text") if block.text.startswith("loanauth://")]
+    for connection in [document for document in documents if "conn_type" in document] + uris:
+        define("loanauth_default", connection)
+        assert LoanAuthHook().client.settings().warnings == (), connection
 
 
 def test_yaml_toml_and_ini_are_valid():
@@ -295,31 +295,5 @@ def test_the_commands_of_the_pages_exist():
             check_command(line)
 
 
-def test_the_instructions_of_a_dockerfile():
-    for block in of("dockerfile"):
-        instructions = {line.split(maxsplit=1)[0] for line in block.text.splitlines()}
-        assert instructions <= {"FROM", "COPY", "RUN", "ENV", "USER"}
-
-
 def test_the_make_targets_that_the_pages_name_exist():
     assert set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", "\n".join(PAGES.values()), re.MULTILINE)) <= TARGETS
-
-
-# --- text
-
-
-def test_a_connection_uri_can_be_used(define):
-    for block in [block for block in of("text") if block.text.startswith("loanauth://")]:
-        define("loanauth_default", block.text.strip())
-        assert LoanAuthHook().client.settings().warnings == (), block
-
-
-def test_the_layers():
-    """The drawing in docs/architecture.md has the layers of pyproject.toml, in their order."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    (contract,) = [
-        one for one in project["tool"]["importlinter"]["contracts"] if one["name"] == "Layers point downward"
-    ]
-    (drawing,) = [block.text for block in BLOCKS if block.page == "docs/architecture.md" and block.language == "text"]
-    drawn = [sorted(re.findall(r"\w+", line[:45])) for line in drawing.splitlines() if line.strip() != "│"]
-    assert drawn == [sorted(layer.split(" | ")) for layer in contract["layers"]]

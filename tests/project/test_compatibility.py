@@ -37,9 +37,6 @@ def table(heading):
     return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows}
 
 
-# --- each row of the table
-
-
 def form_source():
     from airflow.providers_manager import ProvidersManager
 
@@ -186,9 +183,6 @@ def test_the_log_has_a_piece_of_a_password_that_breaks_its_uri(level, tmp_path):
     assert "raised: The environment variable AIRFLOW_CONN_BROKEN is set, but Airflow cannot read it" in done.stdout
     leaked = "CANARY" in done.stdout + done.stderr
     assert leaked == (VERSION == "2.11" or (VERSION, level) == ("3.3", "DEBUG"))
-
-
-# --- this package and its pins
 
 
 def test_the_docs_list_the_versions_that_the_matrix_runs():

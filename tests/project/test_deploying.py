@@ -10,7 +10,6 @@ import re
 import kubernetes_validate
 import yaml
 
-from airflow_provider_loanauth.check.report import TITLES
 from tests.support.paths import PACKAGE, ROOT
 
 PAGE = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
@@ -47,26 +46,10 @@ def test_the_values_of_the_chart_use_the_objects_that_the_commands_create():
     assert f"Verify TLS of the Connection is then {mount['mountPath']}/ca.pem." in PAGE
 
 
-#: The keys of ``values.schema.json`` of chart 1.22.0 that the page uses.
-KEYS = {"executor", "airflowVersion", "defaultAirflowRepository", "defaultAirflowTag"}
-KEYS |= {"fernetKeySecretName", "secret", "env", "volumes", "volumeMounts"}
-
-
-def test_the_values_have_keys_of_the_chart():
-    assert {*manifests(None)[0]} <= KEYS
-
-
 def test_the_network_policy_is_valid_and_limits_outgoing_connections_only():
     (policy,) = manifests("NetworkPolicy")
     kubernetes_validate.validate(policy, kubernetes_validate.latest_version(), strict=True)
     assert policy["spec"]["policyTypes"] == ["Egress"]
-
-
-def test_the_command_shows_the_line_that_the_page_names():
-    commands = [line for block in blocks("shell") for line in block.splitlines() if PACKAGE.name in line]
-    assert len(commands) == 2
-    assert f"grep '{TITLES['fernet_key']}'" in commands[1]
-    assert f"The line *{TITLES['fernet_key']}* must have the same\n   fingerprint" in PAGE
 
 
 def test_the_log_lines_are_those_of_the_code():

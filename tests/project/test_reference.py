@@ -22,9 +22,3 @@ def test_every_public_name_can_be_imported_as_the_page_states():
     stated = set(re.findall(r"^from airflow_provider_loanauth\.([\w.]+) import (\w+)$", PAGE, re.MULTILINE))
     public = {(module, name) for module, names in PUBLIC.items() for name in names.split()}
     assert {one for one in public if one[0] not in NOT_IN_THE_REFERENCE} == stated
-
-
-def test_no_markup_of_docstrings_remains():
-    assert (
-        re.findall(r"``|:\w+:`|^\s*:\w+|\.\. \w", re.sub(r"^```.*$", "", PAGE, flags=re.MULTILINE), re.MULTILINE) == []
-    )

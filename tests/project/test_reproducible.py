@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scripts.check_dist import DistError
-from scripts.reproducible import build_twice, export
+from scripts.reproducible import build_twice
 from tests.support.git_repository import GitRepository
 
 PYPROJECT = """
@@ -33,20 +33,8 @@ class Hook(BuildHookInterface):
 SDIST, WHEEL = "example-1.2.3.tar.gz", "example-1.2.3-py3-none-any.whl"
 
 
-@pytest.fixture
-def repository(tmp_path):
-    return GitRepository(tmp_path / "repository")
-
-
-def test_a_build_has_the_files_of_the_commit(repository, tmp_path):
-    """`make release` builds the distributions twice, and `test_packaging.py` builds them from the sdist."""
-    commit = repository.commit({"tracked.txt": ""})
-    (repository.root / "untracked.txt").touch()
-    export(repository.root, commit, tmp_path / "sources")
-    assert [path.name for path in (tmp_path / "sources").iterdir()] == ["tracked.txt"]
-
-
-def test_a_build_that_depends_on_its_surroundings_is_rejected(repository, tmp_path):
+def test_a_build_that_depends_on_its_surroundings_is_rejected(tmp_path):
+    repository = GitRepository(tmp_path / "repository")
     commit = repository.commit({"pyproject.toml": PYPROJECT, "example/__init__.py": "", "hatch_build.py": HOOK})
     with pytest.raises(DistError, match=rf"differ: {WHEEL}: example/built\.txt has a different content; {SDIST}: "):
         build_twice(repository.root, commit, (".",), tmp_path / "work")
