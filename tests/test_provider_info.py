@@ -22,15 +22,9 @@ def test_the_metadata_passes_the_schema():
 def test_every_named_module_and_class_exists():
     info = get_provider_info()
     assert info["package-name"] == "airflow-provider-loanauth"
-    modules = [
-        name
-        for kind in ("hooks", "operators", "sensors", "triggers")
-        for entry in info.get(kind, [])
-        for name in entry["python-modules"]
-    ]
-    assert modules
-    for name in modules:
-        importlib.import_module(name)
+    for kind in ("hooks", "operators", "sensors", "triggers"):
+        for entry in info[kind]:
+            assert all(map(importlib.import_module, entry["python-modules"]))
     [connection] = info["connection-types"]
     assert connection["connection-type"] == LoanAuthHook.conn_type == "loanauth"
     assert connection["hook-class-name"] == f"{LoanAuthHook.__module__}.{LoanAuthHook.__name__}"

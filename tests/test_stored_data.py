@@ -10,14 +10,11 @@ import json
 import pickle
 import pkgutil
 import re
-import time
 
 import pytest
 
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth.auth.login_variables import LoginVariables
-from airflow_provider_loanauth.credentials import AccessToken
-from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 from tests.support.airflow_names import serde
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
@@ -75,13 +72,3 @@ def test_a_stored_trigger_is_made_again():
     assert list(trigger.serialize()) == TRIGGER
     # As the scheduler writes it.
     assert Trigger.from_object(trigger).classpath == path
-
-
-@pytest.mark.parametrize("event", ["ready", "timeout"])
-def test_a_deferred_task_resumes_and_authenticates(event, sandbox, define):
-    """As the DAG file of the task makes its sensor again."""
-    define("loanauth_default", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
-    sensor = LoanAuthSensor(task_id="wait", timeout=600, poke_interval=30)
-    next_kwargs = {"deadline": time.time() + 60, "event": event}
-    assert type(sensor.resume_execution("execute_complete", next_kwargs, {})) is AccessToken
-    assert sandbox.counters().authentications.succeeded == 1

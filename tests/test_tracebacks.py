@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import traceback
 
 import pytest
 
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.redaction import clear_locals, sanitize_exceptions
-from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.leaks import leaks
 
 SECRET = "CANARY-made-up-secret"
@@ -163,30 +159,3 @@ def test_the_rest_of_the_traceback_is_logged_at_debug(logs):
     assert "raise error from inner" in record
     assert "ValueError:" in record
     assert leaks(record, [SECRET]) == []
-
-
-# --- what an entry point adds to a traceback. ``integration/test_secrets.py`` searches each of them for secrets
-
-#: How to call each, and how many frames of this package its error has.
-ENTRY_POINTS = {
-    "get_plaintext": (lambda: LoanAuthHook("tenant_a").get_plaintext(), 1),
-    "get_credential": (lambda: LoanAuthHook("tenant_a").get_credential(), 1),
-    # In a thread: the frames of the event loop and of the thread have no secret.
-    "aget_credential": (lambda: asyncio.run(LoanAuthHook("tenant_a").aget_credential()), 4),
-    "operator": (lambda: LoanAuthOperator(task_id="login", loanauth_conn_id="tenant_a").execute({}), 1),
-    "sensor": (lambda: LoanAuthSensor(task_id="wait", loanauth_conn_id="tenant_a").execute({}), 1),
-}
-
-
-@pytest.mark.parametrize("name", ENTRY_POINTS)
-def test_an_entry_point_adds_one_frame(name, sandbox, define, logs):
-    call, frames = ENTRY_POINTS[name]
-    connection = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-    define("tenant_a", connection | {"password": "made-up-wrong-password"})
-    with pytest.raises(RejectedError) as caught:
-        call()
-    files = [entry.filename for entry in traceback.extract_tb(caught.value.__traceback__)]
-    assert len([file for file in files if "airflow_provider_loanauth" in file]) == frames
-    assert not [file for file in files if "requests" in file]
-    # What was cut off is in the log at DEBUG.
-    assert "service/client.py" in "\n".join(logs.at("debug"))
