@@ -226,8 +226,6 @@ def test_a_value_that_cannot_be_masked_is_not_returned(monkeypatch):
     assert credential.value.startswith("CANARY")
 
 
-# --- encryption, on which the credentials and the shared logins are built
-
 CONTENT = "CANARY-token ü✓\nsecond line"
 
 

@@ -157,9 +157,6 @@ def test_responses_are_frozen():
             response.extra_fields = {}
 
 
-# --- secrets among the unknown fields
-
-
 @pytest.mark.parametrize(
     ("name", "value", "found"),
     [

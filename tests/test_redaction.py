@@ -50,9 +50,6 @@ def test_lower_case_escapes_keep_the_rest():
     assert "CANARY%2f%c3%bc%2b%20%22%25%26%e2%9c%93%3dab" in encoded_forms(AWKWARD)
 
 
-# --- masking in logs
-
-
 @pytest.mark.parametrize("secret", [*SECRETS.values(), "CANARY-plain-token.with-dots"])
 def test_masked_in_each_form(secret):
     mask([secret])

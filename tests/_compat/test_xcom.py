@@ -58,14 +58,7 @@ def modules_of(monkeypatch, **modules):
         ({0: "sealed", 3: "sealed"}, True, []),
         ({0: "sealed", 4: "beyond max_map_length"}, False, ["beyond max_map_length"]),
     ],
-    ids=[
-        "nothing",
-        "one",
-        "one on 3.0",
-        "mapped with gaps",
-        "mapped on 3.0",
-        "more than max_map_length",
-    ],
+    ids=["nothing", "one", "one on 3.0", "mapped with gaps", "mapped on 3.0", "more than max_map_length"],
 )
 def test_delete_xcom_returns_how_many_values_are_left(values, loses_index, left, monkeypatch):
     stored = StoredXComs(values, loses_index=loses_index)

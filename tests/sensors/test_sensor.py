@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import subprocess
-import sys
 import time
 from functools import partial
 from types import SimpleNamespace
@@ -19,18 +16,14 @@ from airflow_provider_loanauth._compat import (
     AirflowSkipException,
 )
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.exceptions import (
-    RejectedError,
-    ResponseError,
-    SealError,
-    SettingsError,
-)
+from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SealError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.sensors import loanauth as sensors
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
 from tests.support.processes import start_new_process
+from tests.support.programs import run_python
 from tests.support.waiting import MODES, context_of_a_task, each_mode, stored
 
 CONN_ID = "waiting"
@@ -81,9 +74,6 @@ def deferred_by(call):
 def resume(deferred, payload="ready", **parameters):
     """Resume in a new process, which knows the DAG file and what Airflow stored."""
     return sensor(**parameters).resume_execution(deferred.method_name, stored(deferred, payload), {})
-
-
-# --- what it returns
 
 
 @pytest.mark.parametrize(("method", "kind"), [("jwt", AccessToken), ("los", AccessToken), ("ppe", ApiSecret)])
@@ -299,7 +289,7 @@ def test_with_silent_fail_the_sensor_pokes_again_after_such_a_response(mode, con
     assert logs.text.count("The service is not available yet: The service responded with 200 and an HTML page") == 1
 
 
-# --- intervals
+# --- deferring
 
 
 @pytest.mark.parametrize("interval", [45, dt.timedelta(seconds=45)])
@@ -314,9 +304,6 @@ def test_the_interval_of_the_probe_is_poke_interval(interval, connection, sandbo
 @pytest.mark.parametrize("arguments", [{}, {"event": ["of another release"]}])
 def test_after_an_unknown_event_it_pokes_too(arguments, connection, sandbox):
     assert type(sensor().resume_execution("execute_complete", arguments, {})) is AccessToken
-
-
-# --- what Airflow stores
 
 
 def test_airflow_stores_the_address_and_seconds(connection, sandbox):
@@ -334,21 +321,13 @@ def test_airflow_stores_the_address_and_seconds(connection, sandbox):
     assert deferred.method_name == "execute_complete"
 
 
-# --- the default
-
-
-@pytest.mark.processes
 def test_the_configuration_decides_whether_it_defers_by_default():
     """Without it, a sensor does not defer: see all tests above."""
     program = (
         "from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor\n"
-        "print('deferrable:', LoanAuthSensor(task_id='wait').deferrable)\n"
+        "assert LoanAuthSensor(task_id='wait').deferrable\n"
     )
-    environment = os.environ | {"AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": "True"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert "deferrable: True\n" in done.stdout, done.stderr
+    run_python("-c", program, environment={"AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": "True"})
 
 
 def test_each_poke_of_a_deferrable_sensor_gets_the_context_of_the_task(connection, context):

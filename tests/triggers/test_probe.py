@@ -21,9 +21,6 @@ def requests(*sensors, **service):
     return service.times
 
 
-# --- sharing
-
-
 @pytest.mark.parametrize("number", [1, 1000])
 def test_one_request_per_interval_however_many_wait(number):
     assert requests(*[{}] * number) == [60, 120, 180, 240, 300, 360, 420, 480, 540]
@@ -56,9 +53,6 @@ def test_two_event_loops_have_a_probe_each():
             loop.run_until_complete(task)
         loop.close()
     assert probe._PROBES == {}
-
-
-# --- leaving
 
 
 @pytest.mark.parametrize("which", [0, 2, 4])
@@ -97,9 +91,6 @@ def test_an_error_of_the_probe_reaches_every_trigger(monkeypatch):
     assert probe._PROBES == {}
 
 
-# --- intervals
-
-
 @pytest.mark.parametrize(
     ("sensors", "times"),
     [
@@ -135,9 +126,6 @@ def test_the_interval_includes_the_request():
     """A service that does not respond in time makes it no longer."""
     assert requests({"interval": 15}, takes=100)[:4] == [15, 30, 45, 60]
     assert requests({"interval": 5}, takes=100)[:4] == [5, 10, 15, 20]
-
-
-# --- the log
 
 
 def test_the_probe_does_not_run_in_the_context_of_the_trigger_that_starts_it(monkeypatch):

@@ -165,9 +165,6 @@ def test_a_cancelled_request_closes_its_connection(scheme):
         asyncio.run(main(server.url.replace("http", scheme)))
 
 
-# --- names
-
-
 def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
     """Nothing interrupts a lookup: one for an address, in a thread that no other trigger needs, on all event loops."""
     ended, hosts = threading.Event(), []

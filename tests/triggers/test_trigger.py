@@ -38,9 +38,6 @@ def max_per_second(events):
     return max(bisect_left(times, at + 1) - number for number, at in enumerate(times))
 
 
-# --- what Airflow stores
-
-
 @pytest.mark.parametrize("parameter", ["address", "proxy"])
 @pytest.mark.parametrize(
     "url", ["https://user:made-up-password@lender.example", "https://@lender.example", "ftp://lender.example", ""]
@@ -71,9 +68,6 @@ def test_the_event_is_a_word(sandbox):
     assert sandbox.counters().probe == 1
 
 
-# --- when the event is sent
-
-
 @pytest.mark.parametrize("ago", [0, 3600])
 def test_it_ends_at_once_when_the_deadline_has_passed(ago, sandbox):
     event = fire(ServiceReadyTrigger(sandbox.url, 0.1, deadline=time.time() - ago), LIMIT)
@@ -82,10 +76,7 @@ def test_it_ends_at_once_when_the_deadline_has_passed(ago, sandbox):
 
 
 SENSORS = st.builds(
-    Sensor,
-    joins=st.floats(0, 300),
-    interval=st.floats(0.1, 600),
-    time_left=st.none() | st.floats(0, 600),
+    Sensor, joins=st.floats(0, 300), interval=st.floats(0.1, 600), time_left=st.none() | st.floats(0, 600)
 )
 
 
@@ -165,9 +156,6 @@ def test_a_trigger_that_is_cancelled_during_the_spread_sends_no_event():
     assert requests == [60]
     assert {event for event in events[:500] if event.at >= 80} == {Event(None, 80)}
     assert {event.payload for event in events[500:]} == {READY}
-
-
-# --- the log
 
 
 def test_it_logs_why_it_waits_at_growing_intervals(logs):

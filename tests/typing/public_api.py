@@ -18,11 +18,7 @@ from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth import httpx as auth_httpx
 from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.exceptions import (
-    LoanAuthError,
-    RejectedError,
-    UnavailableError,
-)
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook, Method
 from airflow_provider_loanauth.models import ApiSecretResponse, LoanAppSessionPolicy, Person, TokenResponse
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
@@ -31,8 +27,6 @@ from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 
 if TYPE_CHECKING:
     from airflow.triggers.base import TriggerEvent
-
-# --- the hook ---
 
 
 def hook_constructor(method: Method, name: str) -> None:
@@ -67,9 +61,6 @@ def hook_session(hook: LoanAuthHook, token: AccessToken, secret: ApiSecret) -> N
     hook.get_conn("plaintext")  # type: ignore[arg-type]
 
 
-# --- LoanAuth ---
-
-
 def loan_auth_for_requests(token: AccessToken, secret: ApiSecret, method: Method, name: str) -> None:
     assert_type(LoanAuth(token), LoanAuth)
     LoanAuth(credential=secret, min_ttl=0.5, secret_header="X-Secret", company_header="X-Company")
@@ -99,9 +90,6 @@ def loan_auth_for_httpx(token: AccessToken, secret: ApiSecret, method: Method) -
     httpx.Client(auth=authenticates)
     httpx.AsyncClient(auth=auth_httpx.LoanAuth.from_connection())
     httpx.Client(auth=LoanAuth(token))  # type: ignore[arg-type]
-
-
-# --- operators, sensor, trigger ---
 
 
 def operators(method: Method) -> None:
@@ -135,18 +123,12 @@ def trigger() -> None:
     del events
 
 
-# --- credentials ---
-
-
 def access_token(token: AccessToken) -> None:
     assert_type(token.value, str)
     moments: tuple[datetime, datetime | None] = (token.issued_at, token.expires_at)
     del moments
     now = datetime.now(timezone.utc)
     assert_type(AccessToken.seal("token", method="jwt", conn_id="conn", issued_at=now, expires_at=None), AccessToken)
-
-
-# --- models ---
 
 
 def models(response: TokenResponse, secret: ApiSecretResponse) -> None:
@@ -158,9 +140,6 @@ def models(response: TokenResponse, secret: ApiSecretResponse) -> None:
     assert_type(secret.valid, int | None)
     assert_type(secret.secret, str)
     response.access_token = "changed"  # type: ignore[misc]
-
-
-# --- check and exceptions ---
 
 
 def check(method: Method | None) -> None:
