@@ -78,7 +78,7 @@ def extend_mutmut() -> None:
     # They run while the package is imported, before a mutant is chosen. For the names that moved in Airflow, the tests
     # run on each version.
     file_mutation.NEVER_MUTATE_FUNCTION_NAMES.update(
-        {"wire_field", "_extra_fields", "_newest", "allow_in_xcom", "get_stats"}
+        {"wire_field", "_extra_fields", "_newest", "_schema", "allow_in_xcom", "get_stats", "sanitize_exceptions"}
     )
     isolation.PytestRunner = MirroredTests
     # Airflow's logging would write these lines to a closed file.
@@ -156,8 +156,8 @@ def _unescaped(test: str) -> str:
 
 def tests_of(function: str) -> str:
     """Return the beginning of the paths of the tests for a function: a directory, or ``tests/test_``."""
-    _, part, *rest = function.split(".")
-    return f"tests/{part}/" if len(rest) > 1 else "tests/test_"
+    folder = f"tests/{function.split('.')[1]}/"
+    return folder if (ROOT / folder).is_dir() else "tests/test_"
 
 
 def _file(test: str) -> str:
