@@ -42,7 +42,6 @@ except ImportError:
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     from airflow.sdk import Context
 
@@ -103,23 +102,22 @@ _inherited_channel: Any = None
 
 def get_supervisor_channel() -> Any:
     """Return the channel of this task to its supervisor; None before Airflow 3, and outside of a task."""
-    return getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
+    channel = getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
+    if channel is not None and channel is _inherited_channel:
+        # Each of the two processes may get the response to the other one.
+        raise RuntimeError("forked from a task")
+    return channel
 
 
 def _after_fork() -> None:
     global _inherited_channel  # noqa: PLW0603 - one fact of this process
+    _inherited_channel = None  # in a child of a child
     _inherited_channel = get_supervisor_channel()
     for lock in [*_LOCKS]:
         lock.recreate()
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def has_inherited_channel() -> bool:
-    """Return whether this process was forked from a task, and has only the channel of that task to the supervisor."""
-    channel = get_supervisor_channel()
-    return channel is not None and channel is _inherited_channel
 
 
 async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") -> R:
@@ -178,16 +176,15 @@ def api_status(error: Exception) -> int | None:
     return status if isinstance(status, int) else None
 
 
-def first_reschedule(context: Context) -> datetime | None:
+def first_reschedule(context: Context) -> Any:
     """Return when a sensor poked that was rescheduled first (UTC), else None. Raises any error of Airflow."""
     instance: Any = context["ti"]
     if hasattr(instance, "get_first_reschedule_date"):  # 3.0
         with SUPERVISOR_LOCK.current:
-            first: datetime | None = instance.get_first_reschedule_date(context)
-    else:  # 2.11; its sensor counts the timeout from the same time
-        names = {name: getattr(instance, name) for name in ("dag_id", "task_id", "run_id", "map_index")}
-        first = _newest("_orig_start_date", "airflow.sensors.base")(**names, try_number=_first_try(instance))
-    return first
+            return instance.get_first_reschedule_date(context)
+    # 2.11; its sensor counts the timeout from the same time
+    names = {name: getattr(instance, name) for name in ("dag_id", "task_id", "run_id", "map_index")}
+    return _newest("_orig_start_date", "airflow.sensors.base")(**names, try_number=_first_try(instance))
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, api_status, get_supervisor_channel, has_inherited_channel
+from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, api_status, get_supervisor_channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def read_variable(key: str) -> str | None:
     """Return the text of a Variable; None if there is none. Raises any error of Airflow."""
-    if _uses_supervisor():
+    if get_supervisor_channel():
         # Not Variable.get of the SDK: it asks the worker's secrets backends first, and for it any error of the API
         # server is "not found".
         response = _send("GetVariable", key=key)
@@ -32,7 +32,7 @@ def read_variable(key: str) -> str | None:
 def write_variable(key: str, text: str, description: str) -> bool:
     """Write a Variable; return False if another process wrote it at the same moment. Raises any other error."""
     try:
-        if _uses_supervisor():
+        if get_supervisor_channel():
             # Not Variable.set of the SDK: it asks the worker's secrets backends too.
             _send("PutVariable", key=key, value=text, description=description)
         else:
@@ -52,7 +52,7 @@ def write_variable(key: str, text: str, description: str) -> bool:
 
 def delete_variable(key: str) -> None:
     """Delete a Variable, if there is one. Raises any error of Airflow."""
-    if _uses_supervisor():
+    if get_supervisor_channel():
         _send("DeleteVariable", key=key)
         return
     with _database() as (session, variable):
@@ -63,13 +63,6 @@ def list_variables(prefix: str) -> list[str]:
     """Return the keys with a prefix, from the database: the Test button and the command know no connection id."""
     with _database() as (session, variable):
         return [key for (key,) in session.query(variable.key).filter(variable.key.startswith(prefix, autoescape=True))]
-
-
-def _uses_supervisor() -> bool:
-    if has_inherited_channel():
-        # Each of the two processes may get the response to the other one.
-        raise RuntimeError("forked from a task")
-    return get_supervisor_channel() is not None
 
 
 def _send(message: str, **fields: Any) -> Any:

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import sqlalchemy.orm
 
-from airflow_provider_loanauth import _compat
 from airflow_provider_loanauth._compat import variables
 
 RUNNER = "airflow.sdk.execution_time.task_runner"
@@ -169,5 +168,4 @@ def test_a_forked_child_does_not_use_the_channel_of_its_parent(new_channel, supe
     child.join(120)
     assert child.exitcode == 0
     assert results.get() == (None if new_channel else "forked from a task")
-    assert _compat.has_inherited_channel() is False
     assert variables.read_variable("made.up") == "text"
