@@ -53,15 +53,19 @@ def test_metrics_of_a_login(expires_in, loopback, statsd):  # noqa: F811 - a fix
 
 
 @pytest.mark.parametrize(
-    ("word", "is_shown"),
-    [("Wrong", True), *((SECRETS[name], False) for name in SENT_SECRETS["jwt"]), ("Egress-7Zq", False)],
+    ("method", "word", "is_shown"),
+    [
+        ("jwt", "Wrong", True),
+        *((method, SECRETS[name], False) for method in ("jwt", "ppe") for name in SENT_SECRETS[method]),
+        *((method, "Egress-7Zq", False) for method in ("jwt", "ppe")),
+    ],
 )
-def test_a_response_that_repeats_a_secret_is_not_shown(word, is_shown, monkeypatch):
+def test_a_response_that_repeats_a_secret_is_not_shown(method, word, is_shown, monkeypatch):
     """The proxy may have written the response, with its own password."""
     document = {"error": "invalid_grant", "error_description": f"{word} user"}
     received = protocol.WireResponse(status=400, headers={}, body=json.dumps(document).encode())
     monkeypatch.setattr(transport, "send", lambda request, **_: received)
-    settings = settings_of("jwt", proxy="https://made-up:Egress-7Zq@proxy.example")
+    settings = settings_of(method, proxy="https://made-up:Egress-7Zq@proxy.example")
     with pytest.raises(RejectedError, match="invalid_grant") as caught:
         Client("made-up")._send(settings, lambda *_: None)
     assert (word in messages(caught.value)) is is_shown
