@@ -22,7 +22,7 @@ def ends_at_first_poke(scenario, sensor, context):
     """Return whether the sensor does not wait for this fault; check its result if so."""
     row = scenario.row
     if row.sensor == SUCCEEDS:
-        scenario.credential(sensor.execute(context))
+        scenario.check_credential(sensor.execute(context))
     elif row.sensor in (FAILS, FAILS_AT_ONCE):
         error = scenario.failure(lambda: sensor.execute(context))
         assert isinstance(error, AirflowFailException) == (row.sensor == FAILS_AT_ONCE)
@@ -50,7 +50,7 @@ def test_sensor_that_pokes(scenario, monkeypatch, logs, memory_clock):
     if ends_at_first_poke(scenario, sensor, {}):
         assert slept == []
         return
-    scenario.credential(sensor.execute({}))
+    scenario.check_credential(sensor.execute({}))
     assert slept == [30] * max(2, pokes_per_request)
     assert logs.text.count("The service is not available yet: ") == len(slept)
     assert scenario.row.message.partition("Gave up after")[0] in logs.text
@@ -70,7 +70,7 @@ def test_sensor_that_is_rescheduled(scenario, monkeypatch):
         scenario.check_requests(poke)
     scenario.sandbox.clear_faults()
     start_new_process()
-    scenario.credential(scenario.sensor(mode="reschedule").execute(context))
+    scenario.check_credential(scenario.sensor(mode="reschedule").execute(context))
 
 
 @each(OUTCOMES)
@@ -86,14 +86,11 @@ def test_sensor_that_is_deferred(scenario, logs):
         sensor = scenario.sensor(deferrable=True, poke_interval=INTERVAL)
         if deferred is None:
             return sensor.execute({})
-        arguments = stored(deferred, event.payload)
-        scenario.texts += [repr(arguments), repr(event)]
-        return sensor.resume_execution(deferred.method_name, arguments, {})
+        return sensor.resume_execution(deferred.method_name, stored(deferred, event.payload), {})
 
     with pytest.raises(TaskDeferred) as first:
         poke()
     deferred = first.value
-    scenario.texts += [repr(deferred.trigger), repr(deferred.trigger.serialize()), repr(vars(deferred.trigger))]
     scenario.check_requests(1)
     # During the fault, the trigger sends no event, or one after an interval, and the next poke defers again.
     event = fire(deferred.trigger, MAX_WAIT if scenario.row.sensor == POKES_AGAIN else SHORT_WAIT)
@@ -107,7 +104,7 @@ def test_sensor_that_is_deferred(scenario, logs):
     scenario.sandbox.clear_faults()
     event = fire(deferred.trigger, MAX_WAIT)
     assert event.payload == "ready"
-    scenario.credential(poke(deferred, event))
+    scenario.check_credential(poke(deferred, event))
     if scenario.row.received:
         assert scenario.requests() == requests_before + 1
     assert {entry.endpoint for entry in scenario.sandbox.requests()} <= {"token", "secret", "probe"}

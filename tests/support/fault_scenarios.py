@@ -14,8 +14,7 @@ from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from loanauth_sandbox.server import running_sandbox
 from tests.support.clock import replace_waits
 from tests.support.fault_table import ROWS
-from tests.support.leaks import leaks, messages
-from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
+from tests.support.secret_accounts import COMPANY, with_wrong_password
 
 CONN_ID = "faulty"
 TIMEOUT = 5.0  # seconds
@@ -37,7 +36,6 @@ class Scenario:
     row: object
     method: str
     waits: list  # seconds of each wait between two attempts of the hook
-    texts: list  # that must not contain a secret
 
     def requests(self):
         """Return how many authentication requests the sandbox has received."""
@@ -53,11 +51,8 @@ class Scenario:
         assert self.requests() == expected
 
     def sensor(self, **parameters):
-        sensor = LoanAuthSensor(
-            task_id="wait", loanauth_conn_id=CONN_ID, timeout=3600, **{"poke_interval": 30, **parameters}
-        )
-        self.texts.append(repr(sensor))
-        return sensor
+        usual = {"task_id": "wait", "loanauth_conn_id": CONN_ID, "timeout": 3600, "poke_interval": 30}
+        return LoanAuthSensor(**(usual | parameters))
 
     def failure(self, call):
         """Return the exception of a call, which must be that of the table."""
@@ -68,20 +63,17 @@ class Scenario:
         message = self.row.message.replace("access_token", "secret") if self.method == "ppe" else self.row.message
         assert message.partition("Gave up after")[0] in str(error)
         assert str(error).endswith(f"(connection id '{CONN_ID}', method '{self.method}')")
-        self.texts.append(messages(error))
         return error
 
-    def credential(self, value):
-        """Check that a value is a credential that can be opened, and that no text contains its secret."""
+    def check_credential(self, value):
+        """Check that a value is a credential that can be opened."""
         assert type(value) is (ApiSecret if self.method == "ppe" else AccessToken)
         assert (value.conn_id, value.method) == (CONN_ID, self.method)
-        self.texts += [repr(value), str(value), repr(value.serialize())]
-        assert leaks("\n".join(self.texts), [value.value]) == []
-        return value
+        assert value.value
 
 
 @pytest.fixture
-def scenario(servers, define, monkeypatch, logs, memory_clock, request):
+def scenario(servers, define, monkeypatch, memory_clock, request):
     row, method = request.param
     sandbox = servers[row.tls]
     sandbox.clear_faults()
@@ -93,8 +85,6 @@ def scenario(servers, define, monkeypatch, logs, memory_clock, request):
         memory_clock.pass_time(seconds)
 
     replace_waits(monkeypatch, wait)
-    # No text may depend on Airflow's masker, which works only when a text is logged.
-    monkeypatch.setattr("airflow_provider_loanauth.redaction.mask_secret", lambda _: None)
     conn = copy.deepcopy(sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"])
     is_slow = row.kind in ("hang", "stall") or row.params.get("body") == "slow" or "interval" in row.params
     conn["extra"]["timeout"] = SHORT_TIMEOUT if is_slow else TIMEOUT
@@ -104,11 +94,8 @@ def scenario(servers, define, monkeypatch, logs, memory_clock, request):
     sandbox.set_fault(row.kind, **row.params)
     if row.locked:
         sandbox.state.wrong_passwords[COMPANY.company_id, COMPANY.users[0].username] = 1
-    scenario = Scenario(sandbox, row, method, waits, [])
-    yield scenario
+    yield Scenario(sandbox, row, method, waits)
     sandbox.clear_faults()
-    assert leaks("\n".join(scenario.texts), SECRETS.values()) == []
-    assert leaks(logs.text, SECRETS.values()) == []
 
 
 def each(rows=ROWS):

@@ -2,7 +2,7 @@
 The fault table: each fault, and how the provider responds to it. ``test_faults.py`` and ``test_sensor_faults.py``
 check each row over real sockets.
 
-``docs/faults.md`` is generated from it: ``python -m tests.support.fault_table docs/faults.md``.
+The table of ``docs/faults.md`` is generated from it: ``python -m tests.support.fault_table docs/faults.md``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Row:
     params: dict[str, Any] = field(default_factory=dict)  # the sandbox's parameters of the fault
     exception: str | None = None  # its name; None if the hook succeeds
     attempts: int = 1  # requests that the hook sends
-    message: str = ""  # part of the log message
+    message: str = ""  # part of the log message, of method jwt
     task: str = SUCCEEDS
     sensor: str = SUCCEEDS
     tls: bool = False  # of the sandbox
@@ -53,69 +53,33 @@ def _row(description: str, kind: str, message: str, **rest: Any) -> Row:
 used = partial(_row, message="the access token expires at")
 #: It may pass.
 unavailable = partial(_row, exception="UnavailableError", attempts=3, task=FAILS, sensor=WAITS)
-unavailable_when_deferred = partial(unavailable, sensor=POKES_AGAIN)
+#: Part of a body arrives.
+cut_off = partial(
+    unavailable, message="The response of the service was cut off or cannot be decoded", sensor=POKES_AGAIN
+)
 #: Only a person can correct it.
 rejected = partial(_row, exception="RejectedError", task=FAILS_AT_ONCE, sensor=FAILS_AT_ONCE)
 #: The response does not follow the interface.
 unexpected = partial(_row, exception="ResponseError", task=FAILS, sensor=FAILS)
 
-_UNREACHABLE = (
-    "The service could not be reached: it is down, its host name does not resolve, or a firewall blocks the connection"
-)
 _TIMED_OUT = "The service did not respond within the time set in Timeout"
-_CUT_OFF = "The response of the service was cut off or cannot be decoded"
 _BAD_HEAD = "The service responded, but the head of its response cannot be read"
-_SLOW_HEAD = "The service responded, but the head of its response did not arrive within the time set in Timeout"
-_SLOW_BODY = "The service responded, but the body of its response did not arrive within the time set in Timeout"
-_CODING = "The response of the service is encoded in a way that was not requested"
+_LATE = "did not arrive within the time set in Timeout"
 _STATUS = "The service responded with"
 _OVERLOADED = "The service, or a gateway in front of it, is failing or overloaded."
 _NOT_JSON = "and a body that is not JSON"
-_NOT_AN_OBJECT = "The service responded with 200 and JSON that is not an object."
 _TOO_LARGE = "The response of the service is larger than 1024 KiB"
-_TOO_LONG = (
-    "The credential in the response is longer than 16 KiB, which is more than common servers accept in a header: check "
-    "Auth URL in the Connection."
-)
-_TOKEN_METHODS = ("jwt", "los")
-
+_TOO_LONG = "The credential in the response is longer than 16 KiB, which is more than common servers accept in a header"
 _ASKED = "Gave up after 3 attempts. The service asked to wait "
-_NOT_FOUND = "Nothing exists at this address: check Auth URL in the Connection (host and path prefix)."
-_BAD_REQUEST = (
-    "The request was not accepted: check Username, Password, Origin and the client credentials of the method in the "
-    "Connection."
-)
-_REDIRECTED = (
-    "a redirect to elsewhere.invalid. It was not followed, because that could send the credentials to a different "
-    "server: check Auth URL in the Connection."
-)
-_CREDENTIALS = (
-    "The service responded with 401 (Unauthorized: No message available). The client credentials were rejected: "
-    "check Client ID and Client secret (method jwt), LOS client ID and LOS client secret (method los), or API key "
-    "and User ID (method ppe) in the Connection."
-)
-_ACCESS_DENIED = (
-    "The service responded with 403 (Forbidden: No message available). Access denied. Likely causes: the Group of "
-    "the user does not permit it; Origin is not the domain in the company settings; the address of this machine is "
-    "not on the service's allow-list."
-)
-_WRONG_PASSWORD = (
-    "Username or Password is wrong, or the user is locked. The password is not sent again, because repeated "
-    "failures can lock the account: correct the Connection, or have the user unlocked, then clear the task."
-)
-_HTML = (
-    "The service responded with 200 and an HTML page instead of JSON, probably a login page or the page of a proxy: "
-    "check Auth URL in the Connection, and the proxies between this machine and the service."
-)
-
-
-MAX_MESSAGE = 100  # characters; of a longer message, docs/faults.md has the first sentence
+_WRONG_PASSWORD = "Username or Password is wrong, or the user is locked"
+_BAD_CREDENTIALS = f"{_STATUS} 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}"
+_WRONG_CLIENT = "The client credentials were rejected: check Client ID and Client secret (method jwt)"
+_TOKEN_METHODS = ("jwt", "los")
 SLOW = 0.01  # seconds between two octets
-BAD_CREDENTIALS = f"{_STATUS} 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}"
 
 ROWS = (
     # --- no connection ---
-    unavailable("The connection is refused", "refuse", _UNREACHABLE, received=False),
+    unavailable("The connection is refused", "refuse", "The service could not be reached", received=False),
     unavailable("The TLS handshake hangs", "stall", _TIMED_OUT, tls=True, received=False),
     rejected(
         "TLS: the certificate is of an unknown authority",
@@ -129,28 +93,44 @@ ROWS = (
     # --- no complete response ---
     unavailable("The request is accepted, and no response is sent", "hang", _TIMED_OUT),
     used("The response is late, but within Timeout", "latency", seconds=0.05),
-    unavailable_when_deferred(
-        "The connection is reset in the middle of the response", "broken-body", _CUT_OFF, body="reset"
-    ),
-    unavailable_when_deferred("The chunked body is cut off", "broken-body", _CUT_OFF, body="cut"),
-    unavailable_when_deferred("`Content-Length` is larger than the body", "wrong-content-length", _CUT_OFF, delta=100),
+    cut_off("The connection is reset in the middle of the response", "broken-body", body="reset"),
+    cut_off("The chunked body is cut off", "broken-body", body="cut"),
+    cut_off("`Content-Length` is larger than the body", "wrong-content-length", delta=100),
     unexpected("`Content-Length` is smaller than the body", "wrong-content-length", _NOT_JSON, delta=-10),
-    unavailable_when_deferred("The body arrives octet by octet", "endless", _SLOW_BODY, part="body", interval=SLOW),
-    unavailable_when_deferred("The body is labelled gzip and is not", "broken-body", _CUT_OFF, body="not-gzip"),
+    cut_off(
+        "The body arrives octet by octet",
+        "endless",
+        message=f"The service responded, but the body of its response {_LATE}",
+        part="body",
+        interval=SLOW,
+    ),
+    cut_off("The body is labelled gzip and is not", "broken-body", body="not-gzip"),
     # --- a head that cannot be read: the request is not sent again, because a login may have failed ---
     unexpected("Octets that are not HTTP", "broken-head", _BAD_HEAD, head="garbage", end="close"),
-    unexpected("The status line arrives octet by octet", "endless", _SLOW_HEAD, part="status-line", interval=SLOW),
+    unexpected(
+        "The status line arrives octet by octet",
+        "endless",
+        f"The service responded, but the head of its response {_LATE}",
+        part="status-line",
+        interval=SLOW,
+    ),
     unexpected("200, and the head ends too early", "broken-head", _NOT_JSON, head="half-headers", end="close"),
     unexpected("401, and a header line never ends", "endless", _BAD_HEAD, part="header-line", status=401),
     # --- over a limit ---
     unexpected("200, and the body never ends", "endless", _TOO_LARGE, part="body"),
     used("A token or secret of 16 KiB", "long-credential", length=16_384),
     unexpected("A token or secret of 16,385 characters", "long-credential", _TOO_LONG, length=16_385),
-    unexpected("A gzip bomb in two layers", "gzip-bomb", _CODING, size=16_777_216, layers=2),
-    unexpected("A gzip body that becomes 16 MiB", "gzip-bomb", _TOO_LARGE, size=16_777_216),
+    unexpected(
+        "A gzip bomb in two layers",
+        "gzip-bomb",
+        "The response of the service is encoded in a way that was not requested",
+        size=2**24,
+        layers=2,
+    ),
+    unexpected("A gzip body that becomes 16 MiB", "gzip-bomb", _TOO_LARGE, size=2**24),
     # --- a response that does not follow the interface ---
     unexpected("200 and a body that is not JSON", "invalid-json", _NOT_JSON),
-    unexpected("200 and a JSON list", "wrong-shape", _NOT_AN_OBJECT, shape="list"),
+    unexpected("200 and a JSON list", "wrong-shape", f"{_STATUS} 200 and JSON that is not an object.", shape="list"),
     unexpected(
         "200 without the token", "wrong-shape", "The field access_token is missing from the response.", shape="missing"
     ),
@@ -160,23 +140,23 @@ ROWS = (
         "The field access_token of the response is not a string.",
         shape="wrong-type",
     ),
-    unexpected("200 and an HTML page", "html-200", _HTML),
+    unexpected("200 and an HTML page", "html-200", f"{_STATUS} 200 and an HTML page instead of JSON"),
     used("The correct body with a different content type", "wrong-content-type"),
     used("A header line without a colon", "broken-head", head="bad-header", methods=_TOKEN_METHODS),
-    unexpected("302 to a different host", "redirect", f"{_STATUS} 302, {_REDIRECTED}", status=302),
+    unexpected("302 to a different host", "redirect", f"{_STATUS} 302, a redirect to elsewhere.invalid.", status=302),
     unexpected(
         "302 to a login page of the same host",
         "redirect",
-        "The service responded with 302, a redirect to another path on the same host.",
+        f"{_STATUS} 302, a redirect to another path on the same host.",
         location="/login?error",
     ),
     # --- rejections ---
-    rejected("400, not `invalid_grant`", "status", _BAD_REQUEST, status=400),
-    rejected("400 `invalid_grant`", "status", BAD_CREDENTIALS, status=400, shape="oauth"),
+    rejected("400, not `invalid_grant`", "status", "The request was not accepted: check Username", status=400),
+    rejected("400 `invalid_grant`", "status", _BAD_CREDENTIALS, status=400, shape="oauth"),
     rejected(
         "A wrong password, where the service locks a user after three",
         "lockout",
-        BAD_CREDENTIALS,
+        _BAD_CREDENTIALS,
         after=3,
         methods=_TOKEN_METHODS,
         wrong_password=True,
@@ -189,18 +169,13 @@ ROWS = (
         methods=_TOKEN_METHODS,
         locked=True,
     ),
-    rejected("401", "status", _CREDENTIALS, status=401),
-    rejected("403", "status", _ACCESS_DENIED, status=403),
-    rejected("404", "status", _NOT_FOUND, status=404),
+    rejected("401", "status", _WRONG_CLIENT, status=401),
+    rejected("403", "status", "Access denied. Likely causes: the Group of the user does not permit it", status=403),
+    rejected("404", "status", "Nothing exists at this address: check Auth URL", status=404),
     # --- an error response whose body is broken: the status decides ---
-    rejected("401, and the body is cut off", "status", "check Client ID", status=401, body="cut"),
+    rejected("401, and the body is cut off", "status", _WRONG_CLIENT, status=401, body="cut"),
     rejected(
-        "401, and the body arrives octet by octet",
-        "endless",
-        "check Client ID",
-        status=401,
-        part="body",
-        interval=SLOW,
+        "401, and the body arrives octet by octet", "endless", _WRONG_CLIENT, status=401, part="body", interval=SLOW
     ),
     unavailable("503, and the body is cut off", "status", _OVERLOADED, status=503, body="cut"),
     # --- an error code says that the request was rejected, whatever the status is ---
@@ -219,13 +194,9 @@ ROWS = (
         status=429,
         retry_after=120,
     ),
-    unavailable(
-        "500", "status", f"{_STATUS} 500 (Internal Server Error: No message available). {_OVERLOADED}", status=500
-    ),
+    unavailable("500", "status", f"{_STATUS} 500 (Internal Server Error: No message available).", status=500),
     unavailable("502, an HTML page of a gateway", "status", f"{_STATUS} 502. {_OVERLOADED}", status=502, shape="html"),
-    unavailable(
-        "503", "status", f"{_STATUS} 503 (Service Unavailable: No message available). {_OVERLOADED}", status=503
-    ),
+    unavailable("503", "status", _OVERLOADED, status=503),
     # --- an unusual token ---
     used("A token that expires after 5 s", "short-lived-token"),
     used("A token without `exp`", "no-exp", methods=_TOKEN_METHODS),
@@ -238,65 +209,23 @@ OUTCOMES = tuple(
     {(row.exception, row.task, row.sensor, row.received, row.attempts): row for row in reversed(ROWS)}.values()
 )
 
-_HEAD = """\
-# What happens when the service fails
 
-Each row of the table is one way in which the service can fail, and what this provider then does. This page is generated
-from `tests/support/fault_table.py`. Two tests check each fault against a server that simulates it over real sockets:
-`tests/integration/test_faults.py` with the hook, the operator and `LoanAuth`, and
-`tests/integration/test_sensor_faults.py` with the sensor in its three modes. To change this page, edit
-`tests/support/fault_table.py` and run `.venv/bin/python -m tests.support.fault_table docs/faults.md`.
-
-## The columns
-
-* **Fault**: what the service does. Faults with the same consequences share a row.
-* **Attempts**: how many requests the hook or the operator sends for one authentication. The sensor sends one per
-  poke. The wait before the second attempt is random, up to 1 s, and before the third attempt up to 2 s. If the service
-  sends `Retry-After`, the hook waits at least that long.
-* **Log says**: part of the message, with method `jwt` if the methods differ;
-  [troubleshooting.md](troubleshooting.md) has causes and remedies. Before each further attempt, the log states the
-  number of the failed attempt, the cause and the wait.
-* **Task**: what the operator does, or a task that calls the hook. *Fails at once* means that Airflow does not retry
-  the task, whatever its `retries` say. *Fails* means that its `retries` apply.
-* **Sensor**: *waits* means that the sensor pokes again after `poke_interval`, in every mode, until `timeout`. A
-  deferred sensor pokes again on a worker when the triggerer's probe gets any response other than 408, 429 or 5xx. With
-  `soft_fail`, a timeout skips the task, and an error still fails it.
-
-After a recovery, the deferred sensors of a triggerer resume in random order, about 20 per second. The first one logs
-in, and the others take its login over. A sensor waits for its turn at most one `poke_interval`, and resumes before its
-`timeout`, so more than 20 per second resume if more than 1,200 wait with a `poke_interval` of 60 s. Sensors that are
-not deferred poke at their own times.
-
-## A response that breaks
-
-The status of an error response decides, even if its body is cut off, slow, without end or over a limit. If the head of
-a response cannot be read to its end, the hook does not send the request again, because the service may have counted a
-failed login.
-
-## The table
-
-| Fault | Exception | Attempts | Log says | Task | Sensor |
-|---|---|---|---|---|---|
-"""
-
-
-def document() -> str:
-    """Return the text of ``docs/faults.md``. Rows in sequence that differ only in the fault share a line."""
+def table() -> str:
+    """Return the rows for ``docs/faults.md``. Rows in sequence that differ only in the fault share a line."""
     lines = []
     for cells, rows in groupby(ROWS, key=_cells):
         faults = [row.description for row in rows]
         lines.append(f"| {' | '.join(['; '.join(faults), *cells])} |\n")
-    return _HEAD + "".join(lines)
+    return "".join(lines)
 
 
 def _cells(row: Row) -> list[str]:
     """Return the columns of a row after the first."""
     exception = f"`{row.exception}`" if row.exception else "none"
-    message = row.message.strip()
-    if len(message) > MAX_MESSAGE:
-        message = message.split(". ")[0]
-    return [exception, str(row.attempts), message, row.task, row.sensor]
+    return [exception, str(row.attempts), row.message.strip(), row.task, row.sensor]
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(document(), encoding="utf-8")
+    page = Path(sys.argv[1])
+    head, line, _ = page.read_text(encoding="utf-8").partition("|---|---|---|---|---|---|\n")
+    page.write_text(head + line + table(), encoding="utf-8")
