@@ -2,9 +2,9 @@
 The wire protocol as a literal table: the request for a Connection, the response of the service, and its meaning.
 
 The client (``test_wire.py``) and the sandbox (``test_wire_sandbox.py``) are both checked against it, so that they share
-no error. ``service-interface.md`` §4 is the source. Only the chunk sizes of a response are computed. Two parts of a
-request vary and are not in the table: the boundary of a form, for which :data:`BOUNDARY` stands, and the headers
-``User-Agent`` and ``Connection``.
+no error. ``service-interface.md`` §4 is the source. Only the chunk sizes of a response are computed, and what surrounds
+the value of a field. Two parts of a request vary and are not in the table: the boundary of a form, for which
+:data:`BOUNDARY` stands, and the headers ``User-Agent`` and ``Connection``.
 
 All values are made up.
 """
@@ -32,6 +32,11 @@ class Case:
     response: bytes  # that the service sends
     expected: TokenResponse | ApiSecretResponse
     prefix: str = ""  # the path before the paths of §4, for the sandbox
+
+
+def part(name: bytes, value: bytes) -> bytes:
+    """Return one field of a form, as in §4.1."""
+    return b'--%s\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (BOUNDARY, name, value)
 
 
 def chunked(head: bytes, *parts: bytes) -> bytes:
@@ -132,23 +137,11 @@ CASES = (
             b"Content-Type: multipart/form-data; boundary=0123456789abcdef0123456789abcdef\r\n"
             b"Content-Length: 469\r\n"
             b"\r\n"
-            b"--0123456789abcdef0123456789abcdef\r\n"
-            b'Content-Disposition: form-data; name="username"\r\n'
-            b"\r\n"
-            b"pat@lender.example\r\n"
-            b"--0123456789abcdef0123456789abcdef\r\n"
-            b'Content-Disposition: form-data; name="password"\r\n'
-            b"\r\n"
-            b"made-up-password-of-pat-1001\r\n"
-            b"--0123456789abcdef0123456789abcdef\r\n"
-            b'Content-Disposition: form-data; name="grant_type"\r\n'
-            b"\r\n"
-            b"password\r\n"
-            b"--0123456789abcdef0123456789abcdef\r\n"
-            b'Content-Disposition: form-data; name="client_id"\r\n'
-            b"\r\n"
-            b"lender-client-1001\r\n"
-            b"--0123456789abcdef0123456789abcdef--\r\n"
+            + part(b"username", b"pat@lender.example")
+            + part(b"password", b"made-up-password-of-pat-1001")
+            + part(b"grant_type", b"password")
+            + part(b"client_id", b"lender-client-1001")
+            + b"--%s--\r\n" % BOUNDARY
         ),
         response=chunked(TOKEN_HEAD, FULL_TOKEN_BODY[:100], FULL_TOKEN_BODY[100:]),
         expected=FULL_TOKEN,
@@ -183,24 +176,15 @@ CASES = (
             b"Content-Type: multipart/form-data; boundary=0123456789abcdef0123456789abcdef\r\n"
             b"Content-Length: 500\r\n"
             b"\r\n"
-            b"--0123456789abcdef0123456789abcdef\r\n"
-            b'Content-Disposition: form-data; name="username"\r\n'
-            b"\r\n"
-            b"us\xc3\xa9r\xc2\xa0name=a&b;c%00\r\n"
-            b"--0123456789abcdef0123456789abcdef\r\n"
-            b'Content-Disposition: form-data; name="password"\r\n'
-            b"\r\n"
-            b" \xd0\xbf\xd0\xb0\xd1\x80\xd0\xbe\xd0\xbb\xd1\x8c+\xe5\xaf\x86\xe7\xa0\x81/%2B?#"
-            b'; --boundary "x" \\ \xf0\x9f\x94\x91 \r\n'
-            b"--0123456789abcdef0123456789abcdef\r\n"
-            b'Content-Disposition: form-data; name="grant_type"\r\n'
-            b"\r\n"
-            b"password\r\n"
-            b"--0123456789abcdef0123456789abcdef\r\n"
-            b'Content-Disposition: form-data; name="client_id"\r\n'
-            b"\r\n"
-            b"los+client@lender.example\r\n"
-            b"--0123456789abcdef0123456789abcdef--\r\n"
+            + part(b"username", b"us\xc3\xa9r\xc2\xa0name=a&b;c%00")
+            + part(
+                b"password",
+                b" \xd0\xbf\xd0\xb0\xd1\x80\xd0\xbe\xd0\xbb\xd1\x8c+\xe5\xaf\x86\xe7\xa0\x81/%2B?#"
+                b'; --boundary "x" \\ \xf0\x9f\x94\x91 ',
+            )
+            + part(b"grant_type", b"password")
+            + part(b"client_id", b"los+client@lender.example")
+            + b"--%s--\r\n" % BOUNDARY
         ),
         # Null where the interface allows it, non-ASCII characters, a field that the interface does not define.
         response=chunked(
