@@ -8,11 +8,13 @@ numbers are seeded.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import random
 import selectors
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
@@ -28,39 +30,21 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """
 
     def __init__(self):
-        self._now = 0.0
-        super().__init__(_VirtualTimeSelector(self))
+        self.now = 0.0
+        selector = selectors.DefaultSelector()
+        self._select, selector.select = selector.select, self._go_to_the_next_timer
+        super().__init__(selector)
 
     def time(self):
-        return self._now
+        return self.now
 
-    def pass_time(self, seconds):
-        self._now += seconds
-
-
-class _VirtualTimeSelector(selectors.DefaultSelector):
-    """Does not block until the next timer, but moves the clock forward."""
-
-    def __init__(self, loop):
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout=None):
+    def _go_to_the_next_timer(self, timeout=None):
         if not timeout:  # None: there is no timer
-            return super().select(timeout)
-        events = super().select(0)
+            return self._select(timeout)
+        events = self._select(0)
         if not events:
-            self._loop.pass_time(timeout)
+            self.now += timeout
         return events
-
-
-def run(main):
-    """Run a coroutine on a new loop with virtual time; return its result."""
-    loop = VirtualTimeLoop()
-    try:
-        return loop.run_until_complete(main)
-    finally:
-        loop.close()
 
 
 ADDRESS = "http://lender.invalid"
@@ -84,16 +68,14 @@ class Sensor:
         return math.inf if self.time_left is None else self.joins + self.time_left
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """What a trigger has sent, and when; a cancelled trigger sends nothing."""
 
     payload: str | None
     at: float
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """A request that a probe has sent."""
 
     at: float
@@ -109,8 +91,7 @@ class Service:
         self.recovers = recovers
         self.takes = takes
         self.requests = []
-        #: Times at which requests were cancelled.
-        self.cancelled = []
+        self.cancelled = []  # times
 
     @property
     def times(self):
@@ -138,11 +119,10 @@ def wait_for(service, sensors, *, seed=0):
         deadline = None if sensor.time_left is None else EPOCH + sensor.deadline
         trigger = ServiceReadyTrigger(sensor.address, sensor.interval, deadline, sensor.proxy)
         try:
-            events = [(event.payload, loop.time()) async for event in trigger.run()]
+            [event] = [Event(event.payload, loop.time()) async for event in trigger.run()]
         except asyncio.CancelledError:
-            events = [(None, loop.time())]
-        (event,) = events
-        return Event(*event)
+            return Event(None, loop.time())
+        return event
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -157,8 +137,8 @@ def wait_for(service, sensors, *, seed=0):
         assert probe._PROBES == {}
         return events
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, contextlib.closing(VirtualTimeLoop()) as virtual:
         patch.setattr(loanauth, "random", random.Random(seed))
         patch.setattr(probe, "why_unavailable", service.why_unavailable)
         patch.setattr(loanauth, "time", SimpleNamespace(time=lambda: EPOCH + asyncio.get_running_loop().time()))
-        return run(main())
+        return virtual.run_until_complete(main())
