@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import socket
+import socketserver
 import ssl
 import threading
 
 TIMEOUT = 60.0  # seconds
 
 
-class Loopback:
+class InThread:
+    """Runs a server of the standard library in a thread, on a free port of a loopback address."""
+
+    request_queue_size = 128
+
+    def __init__(self, handler):
+        super().__init__(("127.0.0.1", 0), handler)
+        self.port = self.server_address[1]
+        self.stopped = threading.Event()
+
+    def __enter__(self):
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopped.set()
+        self.shutdown()
+        self._thread.join(TIMEOUT)
+        self.server_close()
+
+
+class Loopback(InThread, socketserver.TCPServer):
     """
     A server that accepts one connection after another, and sends one response of :attr:`responses` on each.
 
@@ -23,51 +45,27 @@ class Loopback:
     """
 
     def __init__(self, accept=lambda connection, stopped: connection):
-        self._accept = accept
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
+        super().__init__(None)
         self.url = f"http://127.0.0.1:{self.port}"
+        self._accept = accept
         self.responses = []
         self.requests = []
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
 
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stopped.set()
+    def finish_request(self, connection, _):
+        connection.settimeout(TIMEOUT)
+        # The client may close the connection; the test checks what the client did.
         with contextlib.suppress(OSError):
-            # Wakes the thread that waits in accept().
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(TIMEOUT)
-        self._listener.close()
-        assert not self._thread.is_alive()
-
-    def _serve(self):
-        while not self._stopped.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            connection.settimeout(TIMEOUT)
-            with connection:
-                try:
-                    connection.getpeername()  # If the client has gone, ssl would leave the socket open.
-                    with self._accept(connection, self._stopped) as stream:
-                        request = read_request(stream)
-                        if not request:
-                            continue
-                        self.requests.append(request)
-                        response = self.responses.pop(0) if self.responses else None
-                        if callable(response):
-                            response(stream, self._stopped)
-                        elif response is not None:
-                            stream.sendall(response)
-                except OSError:
-                    # The client closed the connection; the test checks what the client did.
-                    continue
+            connection.getpeername()  # If the client has gone, ssl would leave the socket open.
+            with self._accept(connection, self.stopped) as stream:
+                request = read_request(stream)
+                if not request:
+                    return
+                self.requests.append(request)
+                response = self.responses.pop(0) if self.responses else None
+                if callable(response):
+                    response(stream, self.stopped)
+                elif response is not None:
+                    stream.sendall(response)
 
 
 def tls_context(authority, **options):

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from airflow_provider_loanauth.auth import login_variables, refresh_policy, shar
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.service import client, logins
 from tests.support.clock import Clock
+from tests.support.loopback import InThread
 from tests.support.processes import start_new_process
 
 CREDENTIAL_HEADERS = ("authorization", "secret", "companyid")
@@ -86,78 +88,51 @@ def pulled(world):
     return pull
 
 
-class Pricing:
-    """A pricing service on a free port. ``respond`` takes a request and returns status, headers and body."""
+class PricingHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+    # Send a short response at once, not after the client's delayed acknowledgement.
+    wbufsize = -1
+    disable_nagle_algorithm = True
 
-    def __init__(self):
-        self.seen = []  # requests, each with ``path``, ``headers`` (names in lower case) and ``body``
-        self.connections = 0  # that were accepted
-        self.respond = lambda request: (200, {}, b"{}")
-        self._lock = threading.Lock()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            timeout = 60
-            # Send a short response at once, not after the client's delayed acknowledgement.
-            wbufsize = -1
-            disable_nagle_algorithm = True
-
-            def setup(self):
-                with outer._lock:
-                    outer.connections += 1
-                super().setup()
-
-            def do_GET(self):
-                outer._serve(self)
-
-            do_POST = do_GET  # noqa: N815 - the library's name
-
-            def log_message(self, *_):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.port = self._server.server_port
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def _serve(self, handler):
-        body = self._body(handler)
-        request = SimpleNamespace(
-            path=handler.path, headers={name.lower(): value for name, value in handler.headers.items()}, body=body
-        )
-        with self._lock:
-            self.seen.append(request)
-        status, headers, content = self.respond(request)
+    def do_GET(self):
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = SimpleNamespace(path=self.path, headers=headers, body=self._body(), port=self.client_address[1])
+        self.server.seen.append(request)
+        status, headers, content = self.server.respond(request)
         with contextlib.suppress(OSError):
-            handler.send_response(status)
+            self.send_response(status)
             for name, value in headers.items():
-                handler.send_header(name, value)
-            handler.send_header("Content-Length", str(len(content)))
-            handler.end_headers()
-            handler.wfile.write(content)
-            handler.wfile.flush()
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+            self.wfile.flush()
 
-    @staticmethod
-    def _body(handler):
-        if handler.headers.get("Transfer-Encoding") != "chunked":
-            return handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+    do_POST = do_GET  # noqa: N815 - the library's name
+
+    def _body(self):
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
         body = b""
-        while size := int(handler.rfile.readline(), 16):
-            body += handler.rfile.read(size)
-            handler.rfile.readline()
-        handler.rfile.readline()
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
         return body
 
-    def __enter__(self):
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        return self
+    def log_message(self, *_):
+        pass
 
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._thread.join(5)
-        self._server.server_close()
+
+class Pricing(InThread, ThreadingHTTPServer):
+    """A pricing service. ``respond`` takes a request and returns status, headers and body."""
+
+    def __init__(self):
+        super().__init__(PricingHandler)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.seen = []  # requests, with ``path``, ``headers`` (names in lower case), ``body`` and the client's ``port``
+        self.respond = lambda request: (200, {}, b"{}")
 
     @property
     def credentials(self):
@@ -180,22 +155,16 @@ def elsewhere():
 def in_threads(number, work):
     """Call work(0), work(1), … in threads at the same time; return results or exceptions, in order."""
     start = threading.Barrier(number)
-    results = [None] * number
 
     def run(index):
         start.wait(120)
         try:
-            results[index] = work(index)
+            return work(index)
         except Exception as error:  # noqa: BLE001 - a result like any other
-            results[index] = error
+            return error
 
-    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(600)
-    assert not any(thread.is_alive() for thread in threads)
-    return results
+    with ThreadPoolExecutor(number) as threads:
+        return [*threads.map(run, range(number), timeout=600)]
 
 
 async def ticks_during(awaitable):
