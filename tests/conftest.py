@@ -40,11 +40,13 @@ from airflow_provider_loanauth.service import logins  # noqa: E402
 from loanauth_sandbox.server import running_sandbox  # noqa: E402
 from tests.support import masking  # noqa: E402
 from tests.support.airflow_scratch import conn_variable, migrated_database, reload_fernet_key  # noqa: E402
+from tests.support.backends import spans, stats, statsd  # noqa: E402, F401 - fixtures
 from tests.support.captured_logs import logs  # noqa: E402, F401 - a fixture
 from tests.support.clock import Clock  # noqa: E402
 from tests.support.loopback import Loopback  # noqa: E402
 from tests.support.pricing_fixtures import elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
 from tests.support.processes import start_new_process  # noqa: E402
+from tests.support.sentry import sentry  # noqa: E402, F401 - a fixture
 from tests.support.tiers import runs_once, starts_programs  # noqa: E402
 from tests.support.variables import Variables, use  # noqa: E402
 
@@ -96,11 +98,9 @@ def pytest_unconfigure():
 @pytest.fixture(autouse=True)
 def _no_network_settings(monkeypatch):
     """Remove the proxies and CA bundles of this machine. A module that needs them overrides this fixture."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "requests_ca_bundle", "curl_ca_bundle"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import RejectedError
-from tests.support.backends import LOGIN, OPENED, spans, stats, statsd, total  # noqa: F401 - fixtures
+from tests.support.backends import LOGIN, OPENED, total
 from tests.support.clock import replace_waits
 from tests.support.pricing_fixtures import loan
 from tests.support.processes import start_new_process
@@ -18,7 +18,7 @@ TAGS = {"method": "jwt", "conn_id": CONN_ID}
 
 
 @pytest.fixture
-def credential(pulled, statsd, spans):  # noqa: F811
+def credential(pulled, statsd, spans):
     """A credential as a later task pulls it from XCom. What its login sent is not counted."""
     found = pulled()
     start_new_process()
@@ -33,14 +33,14 @@ def price(credential, world, times=1):
         requests.post(world.url, json=loan(number), auth=auth, timeout=9).raise_for_status()
 
 
-def test_a_fresh_credential_is_only_opened(credential, world, statsd, spans):  # noqa: F811
+def test_a_fresh_credential_is_only_opened(credential, world, statsd, spans):
     price(credential, world, times=5)
     assert (statsd.counts, spans.finished) == (OPENED, ())
     [expiry] = statsd.metrics
     assert LIFETIME - 60 < expiry.value <= LIFETIME
 
 
-def test_an_expired_credential_is_refreshed_once(credential, variables, world, statsd, spans):  # noqa: F811
+def test_an_expired_credential_is_refreshed_once(credential, variables, world, statsd, spans):
     world.pass_time(LIFETIME + 1)
     price(credential, world, times=5)
     assert statsd.counts == total(OPENED, LOGIN, {"refreshes": 1})
@@ -51,7 +51,7 @@ def test_an_expired_credential_is_refreshed_once(credential, variables, world, s
     assert login.parent.span_id == refresh.context.span_id
 
 
-def test_another_process_takes_a_refreshed_credential_over(credential, variables, world, statsd, spans):  # noqa: F811
+def test_another_process_takes_a_refreshed_credential_over(credential, variables, world, statsd, spans):
     world.pass_time(LIFETIME + 1)
     price(credential, world)
     for _ in range(2):
@@ -66,7 +66,7 @@ def test_another_process_takes_a_refreshed_credential_over(credential, variables
         assert [span.name for span in spans.finished] == ["loanauth.refresh"]
 
 
-def test_another_process_repeats_a_rejection_of_the_register(credential, variables, world, define, statsd, spans):  # noqa: F811
+def test_another_process_repeats_a_rejection_of_the_register(credential, variables, world, define, statsd, spans):
     world.pass_time(LIFETIME + 1)
     define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
     for expected in ({"rejected": 1}, {}, {}):
@@ -79,7 +79,7 @@ def test_another_process_repeats_a_rejection_of_the_register(credential, variabl
     assert [span.name for span in spans.finished] == ["loanauth.login", *["loanauth.refresh"] * 3]
 
 
-def test_a_refresh_that_is_put_off_counts_nothing(credential, variables, world, statsd, monkeypatch):  # noqa: F811
+def test_a_refresh_that_is_put_off_counts_nothing(credential, variables, world, statsd, monkeypatch):
     """The service is unavailable, and the credential is still valid."""
     replace_waits(monkeypatch, lambda _: None)
     world.pass_time(LIFETIME - 30)
@@ -88,7 +88,7 @@ def test_a_refresh_that_is_put_off_counts_nothing(credential, variables, world, 
     assert statsd.counts == total(OPENED, {"unavailable": 3})
 
 
-def test_the_first_credential_of_a_connection_is_no_refresh(world, statsd, spans):  # noqa: F811
+def test_the_first_credential_of_a_connection_is_no_refresh(world, statsd, spans):
     auth = LoanAuth.from_connection(CONN_ID)
     for passed in (0, LIFETIME + 1):
         world.pass_time(passed)

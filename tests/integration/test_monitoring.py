@@ -18,17 +18,7 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.service import telemetry
 from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.airflow_scratch import conn_variable
-from tests.support.backends import (  # noqa: F401 - fixtures
-    LOGIN,
-    NOT_DEPRECATED,
-    OPENED,
-    PREFIX,
-    StatsD,
-    spans,
-    stats,
-    statsd,
-    total,
-)
+from tests.support.backends import LOGIN, NOT_DEPRECATED, OPENED, PREFIX, StatsD, total
 from tests.support.dag_runs import run
 from tests.support.loopback import Loopback, json_response
 from tests.support.paths import ROOT
@@ -39,7 +29,7 @@ CONN_ID = "loanauth_jwt"
 # --- authentication
 
 
-def test_a_login_of_the_test_button(world, statsd, spans):  # noqa: F811
+def test_a_login_of_the_test_button(world, statsd, spans):
     """Airflow tests with a random connection id. ``service/test_client.py`` has the other logins."""
     LoanAuthHook(CONN_ID).test_connection()
     assert statsd.counts == LOGIN
@@ -47,7 +37,7 @@ def test_a_login_of_the_test_button(world, statsd, spans):  # noqa: F811
     assert [span.name for span in spans.finished] == ["loanauth.login"]
 
 
-def test_a_rejection_is_counted_once_however_often_it_is_repeated(world, define, statsd, spans):  # noqa: F811
+def test_a_rejection_is_counted_once_however_often_it_is_repeated(world, define, statsd, spans):
     define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
     for _ in range(3):
         with pytest.raises(RejectedError):
@@ -73,7 +63,7 @@ def test_a_time_out_while_a_metric_is_sent_does_not_send_rejected_credentials_ag
     assert world.rejected_logins == 1
 
 
-def test_a_response_without_a_credential_is_only_in_the_span(world, statsd, spans):  # noqa: F811
+def test_a_response_without_a_credential_is_only_in_the_span(world, statsd, spans):
     world.sandbox.set_fault("html-200", where="token")
     with pytest.raises(LoanAuthError):
         LoanAuthHook(CONN_ID).get_credential()

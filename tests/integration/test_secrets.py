@@ -17,7 +17,6 @@ import time
 import pytest
 import requests
 import sentry_sdk
-from opentelemetry.instrumentation.requests import RequestsInstrumentor
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.check import check_connection
@@ -35,7 +34,6 @@ from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.service import telemetry
 from tests.support.airflow_names import AirflowTaskTimeout
-from tests.support.backends import spans, stats, statsd  # noqa: F401 - fixtures
 from tests.support.clock import replace_waits
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks, locals_of, messages
@@ -46,7 +44,6 @@ from tests.support.secret_accounts import (
     with_wrong_password,
     without,
 )
-from tests.support.sentry import sentry  # noqa: F401 - a fixture
 
 #: What goes wrong: a fault of the sandbox or a change of the Connection, and the error of the hook.
 OUTCOMES = {
@@ -80,7 +77,7 @@ ENTRY_POINTS = {
 
 
 @pytest.fixture
-def recorded(logs, capfd, sentry, spans, statsd):  # noqa: F811
+def recorded(logs, capfd, sentry, spans, statsd):
     """Return a function that returns everything that has left the process since its last call, and all logs."""
     return lambda: "\n".join([logs.text, *capfd.readouterr(), sentry.text, spans.text, *statsd.datagrams])
 
@@ -183,32 +180,10 @@ def test_a_credential_that_does_not_open_shows_nothing(marked, fernet, recorded)
         assert leaks(recorded() + seen, [*SECRETS.values(), value]) == []
 
 
-def test_error_trackers_and_tracing_record_other_requests(marked, pricing, sentry, spans):  # noqa: F811
-    """A login is neither a breadcrumb nor a span of requests, and the other requests are recorded as always."""
-    marked("jwt")
-    instrumentor = RequestsInstrumentor()
-    instrumentor.instrument()
-    try:
-
-        def action():
-            LoanAuthHook("marked").get_credential()
-            requests.get(f"{pricing.url}/recorded", timeout=9)
-            raise KeyError("made up")
-
-        observe(action)
-    finally:
-        instrumentor.uninstrument()
-    breadcrumbs = [crumb for event in sentry.sent for crumb in event.get("breadcrumbs", {}).get("values", ())]
-    of_sentry = [span for event in sentry.sent for span in event.get("spans", ())]
-    for recorded in ([one for one in breadcrumbs if one["category"] == "httplib"], of_sentry):
-        assert [one["data"]["url"] for one in recorded] == [f"{pricing.url}/recorded"]
-    assert [span.name for span in spans.finished if not span.name.startswith("loanauth.")] == ["GET"]
-
-
 # --- controls: the search finds what is there
 
 
-def test_the_search_finds_what_is_logged_printed_and_recorded(recorded, spans):  # noqa: F811
+def test_the_search_finds_what_is_logged_printed_and_recorded(recorded, spans):
     labels = telemetry.Labels("CANARY-in-a-metric", "jwt")
     telemetry.count_refresh(labels, shared=False)
     telemetry.record_wait(telemetry.Labels("CANARY-in-a-span", "jwt"), time.time)

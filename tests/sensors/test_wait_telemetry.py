@@ -13,7 +13,7 @@ from airflow_provider_loanauth._compat import AirflowSensorTimeout, AirflowSkipE
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
-from tests.support.backends import LOGIN, seconds_of, spans, stats, statsd  # noqa: F401 - fixtures
+from tests.support.backends import LOGIN, seconds_of
 from tests.support.processes import start_new_process
 from tests.support.waiting import MODES, TaskInstance, context_of_a_task, each_mode, stored
 
@@ -63,7 +63,7 @@ def wait(monkeypatch, world):
 
 
 @each_mode
-def test_a_sensor_measures_from_its_first_poke(mode, wait, world, statsd, spans):  # noqa: F811
+def test_a_sensor_measures_from_its_first_poke(mode, wait, world, statsd, spans):
     world.sandbox.set_fault("status", status=503, where="token", times=2)
     wait(mode)
     assert statsd.counts == LOGIN | {"unavailable": 2, "wait_duration": 1}
@@ -77,7 +77,7 @@ def test_a_sensor_measures_from_its_first_poke(mode, wait, world, statsd, spans)
 
 
 @each_mode
-def test_a_sensor_that_times_out_has_only_a_span(mode, wait, world, statsd, spans):  # noqa: F811
+def test_a_sensor_that_times_out_has_only_a_span(mode, wait, world, statsd, spans):
     world.sandbox.set_fault("status", status=503, where="token")
     with pytest.raises(AirflowSensorTimeout):
         wait(mode, timeout=0)
@@ -91,7 +91,7 @@ def test_a_sensor_that_times_out_has_only_a_span(mode, wait, world, statsd, span
 @pytest.mark.parametrize(
     "parameters", [{"loanauth_conn_id": MISPLACED}, {"loanauth_conn_id": CONN_ID, "method": MISPLACED}]
 )
-def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, monkeypatch, spans):  # noqa: F811
+def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, monkeypatch, spans):
     waits = LoanAuthSensor(task_id="wait", **parameters)
     with pytest.raises(LoanAuthError):
         waits.execute(context_of_a_task(monkeypatch))
@@ -107,7 +107,7 @@ def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, mo
         (None, SettingsError, {}, {}),
     ],
 )
-def test_a_sensor_that_fails(case, mode, wait, world, define, statsd, spans):  # noqa: F811
+def test_a_sensor_that_fails(case, mode, wait, world, define, statsd, spans):
     password, kind, counts, attributes = case
     define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": password})
     with pytest.raises(kind):
@@ -117,7 +117,7 @@ def test_a_sensor_that_fails(case, mode, wait, world, define, statsd, spans):  #
     assert dict(spans.named["loanauth.wait"].attributes) == ATTRIBUTES | error
 
 
-def test_a_sensor_that_is_skipped_instead(wait, world, define, spans):  # noqa: F811
+def test_a_sensor_that_is_skipped_instead(wait, world, define, spans):
     """The error says which Connection was rejected, although Airflow raises another one."""
     define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
     with pytest.raises(AirflowSkipException):

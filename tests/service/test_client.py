@@ -16,7 +16,7 @@ from airflow_provider_loanauth.service import client as client_module
 from airflow_provider_loanauth.service import protocol, retry, transport
 from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.expiry import read_expiry, read_token
-from tests.support.backends import LOGIN, stats, statsd  # noqa: F401 - fixtures
+from tests.support.backends import LOGIN
 from tests.support.leaks import messages
 from tests.support.loopback import json_response
 from tests.support.secret_accounts import SECRETS, SENT_SECRETS
@@ -42,7 +42,7 @@ def _fixed_time(monkeypatch):
 
 
 @pytest.mark.parametrize("expires_in", [60, None])
-def test_metrics_of_a_login(expires_in, loopback, statsd):  # noqa: F811 - a fixture
+def test_metrics_of_a_login(expires_in, loopback, statsd):
     document = {"access_token": "made-up"} | ({"expires_in": expires_in} if expires_in else {})
     loopback.responses = [json_response(json.dumps(document).encode())]
     authenticate("jwt", loopback.url)

@@ -15,7 +15,6 @@ from airflow_provider_loanauth.exceptions import UnavailableError
 from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.log_filter import unrecorded
 from tests.support.loopback import json_response
-from tests.support.sentry import sentry  # noqa: F401 - a fixture
 from tests.support.wire_requests import secret_request, token_request
 
 LOGGER = logging.getLogger("urllib3.connectionpool")
@@ -67,7 +66,7 @@ def test_each_request_uses_the_same_filter(loopback):
 # --- tracing
 
 
-def test_sentry_records_nothing_of_the_block(sentry):  # noqa: F811 - the fixture
+def test_sentry_records_nothing_of_the_block(sentry):
     with sentry_sdk.start_transaction(name="task") as task:
         sentry_sdk.add_breadcrumb(message="before")
         with unrecorded():

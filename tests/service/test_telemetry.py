@@ -9,13 +9,20 @@ from types import SimpleNamespace
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.trace import SpanKind, StatusCode
 
 from airflow_provider_loanauth.exceptions import RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.telemetry import Labels
 from tests.support.airflow_names import AirflowTaskTimeout
-from tests.support.backends import otel_metrics, seconds_of, spans, stats, statsd  # noqa: F401 - fixtures
+from tests.support.backends import PREFIX, seconds_of
+
+try:  # 3.2
+    from airflow.sdk._shared.observability.metrics import otel_logger
+except ImportError:
+    from airflow.metrics import otel_logger
 
 LABELS = Labels("made-up", "jwt")
 URL = "https://auth.example/prefix"
@@ -57,22 +64,27 @@ NAMES = {
         ("x" * 250, "x" * telemetry.MAX_TAG_LENGTH),
     ],
 )
-def test_every_metric_has_tags_that_are_valid_for_every_backend(conn_id, tag, statsd, otel_metrics, stats, caplog):  # noqa: F811
+def test_every_metric_has_tags_that_are_valid_for_every_backend(conn_id, tag, statsd, monkeypatch, caplog):
     """Airflow drops a metric of StatsD whose tag has any other character, and logs an error for each."""
-    record_everything(Labels(conn_id, "jwt"))
-    assert {*otel_metrics.points} == {*NAMES}
-    for name, [(tags, value)] in otel_metrics.points.items():
-        assert tags == {"method": "jwt", "conn_id": tag}
-        assert value == 1 or NAMES[name] != "c"
-    stats(statsd.environment())
+    tags = {"method": "jwt", "conn_id": tag}
     record_everything(Labels(conn_id, "jwt"))
     assert {metric.name: metric.kind for metric in statsd.metrics} == NAMES
     assert statsd.counts == dict.fromkeys(NAMES, 1)
-    assert [metric.tags for metric in statsd.metrics] == [{"method": "jwt", "conn_id": tag}] * len(NAMES)
+    assert [metric.tags for metric in statsd.metrics] == [tags] * len(NAMES)
+    reader = InMemoryMetricReader()
+    stats = otel_logger.SafeOtelLogger(MeterProvider(metric_readers=[reader]), "airflow")
+    monkeypatch.setattr(telemetry, "get_stats", lambda: stats)
+    record_everything(Labels(conn_id, "jwt"))
+    [scope] = reader.get_metrics_data().resource_metrics[0].scope_metrics
+    points = {metric.name.removeprefix(PREFIX): metric.data.data_points for metric in scope.metrics}
+    assert {*points} == {*NAMES}
+    for name, [point] in points.items():
+        assert dict(point.attributes) == tags
+        assert NAMES[name] != "c" or point.value == 1
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_durations_are_milliseconds(statsd, monkeypatch):  # noqa: F811
+def test_durations_are_milliseconds(statsd, monkeypatch):
     clock = SimpleNamespace(monotonic=iter([5.0, 5.25]).__next__, time=lambda: 190.0)
     monkeypatch.setattr(telemetry, "time", clock)
     with telemetry.login(LABELS, URL):
@@ -86,7 +98,7 @@ def test_durations_are_milliseconds(statsd, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.parametrize(("seconds", "sent"), [(3600.0, [3600.0]), (0.25, [0.25]), (-5.0, [0.0]), (None, [])])
-def test_the_seconds_to_expiry(seconds, sent, statsd):  # noqa: F811
+def test_the_seconds_to_expiry(seconds, sent, statsd):
     telemetry.set_expiry(LABELS, seconds)
     assert [metric.value for metric in statsd.metrics] == sent
 
@@ -102,7 +114,7 @@ def test_the_seconds_to_expiry(seconds, sent, statsd):  # noqa: F811
         ("http://[::1]/CANARY", "::1", 80),
     ],
 )
-def test_a_login_that_succeeded(url, host, port, spans):  # noqa: F811
+def test_a_login_that_succeeded(url, host, port, spans):
     with telemetry.login(LABELS, url):
         time.sleep(0.01)
     [span] = spans.finished
@@ -124,7 +136,7 @@ def test_a_login_that_succeeded(url, host, port, spans):  # noqa: F811
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_error_in_a_span(error, status, spans):  # noqa: F811
+def test_an_error_in_a_span(error, status, spans):
     """Its class, and no text: the texts of libraries contain URLs."""
     with pytest.raises(type(error)) as raised, telemetry.refresh(LABELS):
         raise error
@@ -138,7 +150,7 @@ def test_an_error_in_a_span(error, status, spans):  # noqa: F811
     assert "CANARY" not in spans.text
 
 
-def test_a_span_is_the_parent_of_spans_within_it(spans):  # noqa: F811
+def test_a_span_is_the_parent_of_spans_within_it(spans):
     with telemetry.refresh(LABELS), telemetry.login(LABELS, URL):
         pass
     login, refresh = spans.finished
@@ -150,7 +162,7 @@ def test_a_span_is_the_parent_of_spans_within_it(spans):  # noqa: F811
 
 
 @pytest.mark.parametrize("error", [None, UnavailableError("CANARY", status=503)])
-def test_a_wait(error, spans, statsd, monkeypatch):  # noqa: F811
+def test_a_wait(error, spans, statsd, monkeypatch):
     monkeypatch.setattr(telemetry, "time", SimpleNamespace(time=lambda: 190.5))
     telemetry.record_wait(Labels("made-up", None), lambda: 100.0, error)
     [span] = spans.finished
@@ -169,7 +181,7 @@ def broken(*_, **__):
 
 
 @pytest.mark.parametrize("function", ["get_stats", "_tracer"])
-def test_a_broken_backend_is_logged_once_and_changes_nothing(function, spans, statsd, monkeypatch, caplog):  # noqa: F811
+def test_a_broken_backend_is_logged_once_and_changes_nothing(function, spans, statsd, monkeypatch, caplog):
     monkeypatch.setattr(telemetry, function, broken)
     for _ in range(3):
         record_everything()
@@ -178,38 +190,23 @@ def test_a_broken_backend_is_logged_once_and_changes_nothing(function, spans, st
     assert "CANARY" not in caplog.text
 
 
-class Span(trace.NonRecordingSpan):
-    """A span whose methods a test may replace."""
-
-    def __init__(self):
-        super().__init__(trace.INVALID_SPAN_CONTEXT)
-
-
-class Tracer(trace.NoOpTracer):
-    def start_span(self, *_, **__):
-        return Span()
-
-
-@pytest.mark.parametrize("step", ["start_span", "set_attribute", "end"])
-def test_a_broken_span_changes_nothing(step, monkeypatch, stats):  # noqa: F811
-    monkeypatch.setattr(telemetry, "_tracer", Tracer)
-    monkeypatch.setattr(Tracer if step == "start_span" else Span, step, broken)
+@pytest.mark.parametrize("name", ["Tracer.start_span", "Span.set_attribute", "Span.end"])
+def test_a_broken_span_changes_nothing(name, spans, stats, monkeypatch):
+    monkeypatch.setattr(f"opentelemetry.sdk.trace.{name}", broken)
     record_everything()
 
 
-def test_a_span_that_cannot_be_ended_has_no_text_of_an_error(monkeypatch, stats):  # noqa: F811
+def test_a_span_that_cannot_be_ended_has_no_text_of_an_error(spans, stats, monkeypatch):
     recorded = []
-    monkeypatch.setattr(telemetry, "_tracer", Tracer)
-    monkeypatch.setattr(Span, "is_recording", lambda _: True)
-    monkeypatch.setattr(Span, "set_attribute", broken)
-    monkeypatch.setattr(Span, "record_exception", lambda _, error: recorded.append(error))
-    monkeypatch.setattr(Span, "set_status", lambda _, *values: recorded.append(values))
+    monkeypatch.setattr("opentelemetry.sdk.trace.Span.set_attribute", broken)
+    for name in ("record_exception", "set_status"):
+        monkeypatch.setattr(f"opentelemetry.sdk.trace.Span.{name}", lambda _, *values, **names: recorded.append(values))
     with pytest.raises(OSError, match="CANARY"), telemetry.refresh(LABELS):
         raise OSError("CANARY")
     assert recorded == []
 
 
-def test_a_slow_backend_is_no_part_of_the_duration(statsd, monkeypatch):  # noqa: F811
+def test_a_slow_backend_is_no_part_of_the_duration(statsd, monkeypatch):
     really, clock = telemetry.get_stats, SimpleNamespace(now=100.0)
 
     def slow():
@@ -223,13 +220,13 @@ def test_a_slow_backend_is_no_part_of_the_duration(statsd, monkeypatch):  # noqa
     assert [metric.value for metric in statsd.metrics if metric.name == "login_duration"] == [1000]
 
 
-def test_the_start_of_a_wait_is_not_known(spans, statsd):  # noqa: F811
+def test_the_start_of_a_wait_is_not_known(spans, statsd):
     """In mode reschedule, Airflow's API server is asked for it."""
     telemetry.record_wait(LABELS, broken)
     assert (spans.finished, statsd.metrics) == ((), [])
 
 
-def test_opentelemetry_that_is_not_imported_is_no_error(statsd, monkeypatch, caplog):  # noqa: F811
+def test_opentelemetry_that_is_not_imported_is_no_error(statsd, monkeypatch, caplog):
     monkeypatch.setattr(telemetry, "_logged", set())
     monkeypatch.delitem(sys.modules, "opentelemetry.trace")
     record_everything()

@@ -1,4 +1,4 @@
-"""Backends of metrics and spans: a StatsD listener, and OpenTelemetry in memory, as Airflow configures both."""
+"""Backends: a StatsD listener to which Airflow sends its metrics, and spans of OpenTelemetry in memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -79,10 +77,7 @@ class StatsD:
     @property
     def counts(self):
         """How often each metric of this package was sent. A counter counts its values."""
-        found = {}
-        for metric in self.metrics:
-            found[metric.name] = found.get(metric.name, 0) + (metric.value if metric.kind == "c" else 1)
-        return found
+        return total(*({metric.name: metric.value if metric.kind == "c" else 1} for metric in self.metrics))
 
     def environment(self, **settings):
         """Return the environment variables by which Airflow sends its metrics here."""
@@ -91,8 +86,8 @@ class StatsD:
         return {f"AIRFLOW__METRICS__{name.upper()}": str(value) for name, value in values.items()}
 
 
-def configure_stats(logger=None):
-    """Make Airflow read the section [metrics] again, as a new task process does; or send its metrics to a logger."""
+def configure_stats():
+    """Make Airflow read the section [metrics] again, as a new task process does."""
     try:
         stats_utils = importlib.import_module("airflow.sdk.observability.metrics.stats_utils")
     except ImportError:  # 2.11 to 3.1
@@ -100,13 +95,12 @@ def configure_stats(logger=None):
         if hasattr(meta, "factory"):
             del meta.factory
         meta.__init__(get_stats())
-        get_stats().instance = logger
+        get_stats().instance = None
         return
-    make_logger = (lambda: logger) if logger else None
     try:  # 3.3
-        get_stats().initialize(factory=make_logger or stats_utils.get_stats_factory(), export_legacy_names=True)
+        get_stats().initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
     except TypeError:  # 3.2
-        get_stats().initialize(factory=make_logger or stats_utils.get_stats_factory(get_stats()))
+        get_stats().initialize(factory=stats_utils.get_stats_factory(get_stats()))
 
 
 @pytest.fixture
@@ -142,45 +136,6 @@ def statsd(stats):
     server.datagrams.clear()
     yield server
     server.close()
-
-
-class OpenTelemetryMetrics:
-    """Metrics of OpenTelemetry in memory."""
-
-    def __init__(self):
-        self.reader = InMemoryMetricReader()
-        self.provider = MeterProvider(metric_readers=[self.reader])
-
-    @property
-    def points(self):
-        """The data points of this package: by name, a list of tags and the value or the number of values."""
-        found = {}
-        data = self.reader.get_metrics_data()
-        for resource in data.resource_metrics if data else ():
-            for metric in resource.scope_metrics[0].metrics:
-                if metric.name.startswith(PREFIX):
-                    values = [
-                        (dict(point.attributes), point.value if hasattr(point, "value") else point.sum)
-                        for point in metric.data.data_points
-                    ]
-                    found[metric.name.removeprefix(PREFIX)] = values
-        return found
-
-
-@pytest.fixture
-def otel_metrics(stats):
-    """Receive the metrics that Airflow's logger for OpenTelemetry records."""
-    stats({})
-    for name in ("airflow.sdk._shared.observability.metrics.otel_logger", "airflow.metrics.otel_logger"):
-        try:
-            module = importlib.import_module(name)
-            break
-        except ImportError:
-            continue
-    backend = OpenTelemetryMetrics()
-    configure_stats(module.SafeOtelLogger(backend.provider, "airflow"))
-    yield backend
-    backend.provider.shutdown()
 
 
 class Spans:
