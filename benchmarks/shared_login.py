@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import sys
-import threading
 from itertools import count
 from random import Random
 
@@ -95,7 +94,8 @@ def failures_after_403_of_one_worker() -> str:
     def respond_to_host(settings: object) -> object:
         if simulation.time.current.host == "blocked":
             simulation.service.posts["blocked"] += 1
-            raise ERRORS["forbidden"]
+            error = ERRORS["forbidden"]()
+            raise error
         return respond(settings)
 
     simulation.service._respond = respond_to_host
@@ -106,8 +106,6 @@ def failures_after_403_of_one_worker() -> str:
 
 def main() -> None:
     logging.disable(logging.CRITICAL)
-    # Ten thousand threads.
-    threading.stack_size(512 * 1024)
     numbers = [int(one) for one in sys.argv[1:]] or [*STARTS]
     rows = [load(number, within) for number in numbers for within in STARTS[number]]
     header = ["processes without a credential", "start", "logins", "requests of each", "median wait", "slowest wait"]
