@@ -14,17 +14,6 @@ except ImportError:
         from airflow.utils.log.secrets_masker import redact
 
 
-def maskers():
-    """Return every masker of this process."""
-    found = []
-    for name, module in [*sys.modules.items()]:
-        if name.startswith("airflow") and "_secrets_masker" in vars(module):
-            # It raises where it was not configured.
-            with suppress(RuntimeError):
-                found.append(module._secrets_masker())
-    return found
-
-
 def reset():
     """
     Remove all values from every masker of this process.
@@ -32,9 +21,12 @@ def reset():
     For each new secret, Airflow's masker compiles all its values into one pattern again. A process that runs a whole
     suite would spend most of its time on that.
     """
-    for masker in maskers():
-        masker.patterns = set()
-        masker.replacer = None
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("airflow") and "_secrets_masker" in vars(module):
+            # It raises where it was not configured.
+            with suppress(RuntimeError):
+                masker = module._secrets_masker()
+                masker.patterns, masker.replacer = set(), None
 
 
 __all__ = ["redact", "reset"]
