@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import socket
@@ -97,38 +98,29 @@ def read_head(connection):
 def ended(connection):
     """Return all that comes until the end of the connection, whichever way it ends."""
     raw = b""
-    try:
+    with contextlib.suppress(ConnectionResetError):
         while received := connection.recv(65_536):
             raw += received
-    except ConnectionResetError:
-        pass
     return raw
 
 
 def send(sandbox, raw):
-    """Send bytes and return the parsed response with its body in `.text` and `.json()`."""
+    """Send bytes and return the response."""
     with connect(sandbox) as connection:
         connection.sendall(raw)
-        return read(connection, raw.partition(b" ")[0].decode())
+        return Response(connection, raw.partition(b" ")[0].decode())
 
 
 class Response:
-    def __init__(self, received):
-        self.status = received.status
-        self.headers = received.headers
-        self.body = received.read()
+    """A response that the standard library reads from a connection."""
+
+    def __init__(self, connection, method="GET"):
+        with contextlib.closing(http.client.HTTPResponse(connection, method=method)) as received:
+            received.begin()
+            self.status, self.headers, self.body = received.status, received.headers, received.read()
 
     def json(self):
         return json.loads(self.body)
-
-
-def read(connection, method="GET"):
-    received = http.client.HTTPResponse(connection, method=method)
-    try:
-        received.begin()
-        return Response(received)
-    finally:
-        received.close()
 
 
 COMPANY, OTHER_COMPANY = default_accounts()

@@ -19,7 +19,7 @@ def test_a_strict_client_trusts_the_good_certificate_and_resumes_no_session(over
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     with raw_http.connect_plain(over_tls) as plain, context.wrap_socket(plain, server_hostname="localhost") as socket:
         socket.sendall(TOKEN)
-        assert raw_http.read(socket).status == 200
+        assert raw_http.Response(socket).status == 200
         assert socket.version() == "TLSv1.3"
         assert not socket.session.has_ticket
 
