@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import datetime as dt
 import importlib
 import inspect
 import re
-import threading
 from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider_loanauth import _compat
-from airflow_provider_loanauth._compat import run_in_thread
 from tests.support.airflow_names import serde
 from tests.support.programs import run_python
 
@@ -152,40 +148,3 @@ def test_the_team_is_that_of_the_dag_bundle(monkeypatch):
     task = SimpleNamespace(bundle_instance=SimpleNamespace(name="lender-dags"))
     monkeypatch.setattr(_compat, "get_current_context", lambda: {"ti": task})
     assert _compat.current_team() == "lender-dags"
-
-
-# --- `run_in_thread`: blocking work of a coroutine in a thread of its own
-
-
-def test_the_thread_is_not_one_of_the_loops_pool_and_has_the_context_of_the_coroutine():
-    variable = contextvars.ContextVar("made_up")
-
-    async def main():
-        variable.set("here")
-        assert await run_in_thread(variable.get) == "here"
-        thread = await run_in_thread(threading.current_thread)
-        assert (thread.name, thread.daemon) == ("loanauth", True)
-        assert asyncio.get_running_loop()._default_executor is None
-        with pytest.raises(KeyError, match="made-up"):
-            await run_in_thread(lambda: {}["made-up"])
-
-    asyncio.run(main())
-
-
-def test_a_result_is_dropped_if_the_waiter_was_cancelled():
-    """Also after the loop is closed; pytest makes an exception of the thread an error."""
-    release = threading.Event()
-
-    async def main():
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(run_in_thread(lambda: release.wait(60)), 0.05)
-        # Another one ends while the loop is open.
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(run_in_thread(lambda: threading.Event().wait(0.1)), 0.05)
-        await asyncio.sleep(0.1)
-
-    asyncio.run(main())
-    release.set()
-    for thread in threading.enumerate():
-        if thread.name == "loanauth":
-            thread.join(60)
