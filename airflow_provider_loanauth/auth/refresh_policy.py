@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
-from datetime import datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_loanauth.connection.methods import METHODS
-from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
+from airflow_provider_loanauth.redaction import NotForXCom
 
 if TYPE_CHECKING:
-    from airflow_provider_loanauth.connection.settings import Settings
+    from datetime import datetime
+
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-    from airflow_provider_loanauth.service.client import AuthenticationResult
 
 #: Default number of seconds before its expiry at which a credential is refreshed.
 MIN_TTL = 60.0
@@ -61,22 +60,6 @@ class ActiveCredential(NotForXCom):
     def __post_init__(self) -> None:
         # Only here the wall clock counts: another machine may have requested the credential.
         self._requested_at = time.monotonic() - max(0.0, time.time() - self.issued_at.timestamp())
-
-    @classmethod
-    def from_stored(cls, settings: Settings, stored: dict[str, Any], *, issued_here: bool = False) -> ActiveCredential:
-        """Return a credential that this process, or another one, has stored for all (:func:`as_stored`)."""
-        expires_at = stored["expires_at"]
-        return cls(
-            value=SecretStr(stored["value"]),
-            conn_id=settings.conn_id,
-            method=settings.method,
-            company_id=settings.company_id,
-            issued_at=datetime.fromisoformat(stored["issued_at"]),
-            expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
-            lifetime=stored["lifetime"],
-            issued_here=issued_here,
-            min_401_age=stored["min_401_age"],
-        )
 
     def seal(self) -> AccessToken | ApiSecret:
         """Return the sealed credential, which can be stored in XCom."""
@@ -150,14 +133,3 @@ class ActiveCredential(NotForXCom):
         if self.current_age >= LIVED_SECONDS:
             return MIN_401_SECONDS
         return min(max(2 * self.min_401_age, MIN_401_SECONDS), MAX_401_SECONDS)
-
-
-def as_stored(result: AuthenticationResult, rejected: ActiveCredential | None) -> dict[str, Any]:
-    """Return what all processes need of a new credential, which was requested after a 401 for ``rejected``."""
-    return {
-        "value": result.response.credential,
-        "issued_at": result.requested_at.isoformat(),
-        "expires_at": result.expires_at and result.expires_at.isoformat(),
-        "lifetime": result.lifetime,
-        "min_401_age": rejected.next_min_401_age() if rejected else 0.0,
-    }

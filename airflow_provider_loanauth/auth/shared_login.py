@@ -17,12 +17,13 @@ import socket
 import time
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_loanauth import exceptions
 from airflow_provider_loanauth._compat import current_task, is_cleared_by_person
 from airflow_provider_loanauth.auth.login_variables import DAY, LoginVariables, NotSharedError, as_utc
-from airflow_provider_loanauth.auth.refresh_policy import GRACE_PERIOD, ActiveCredential, as_stored
+from airflow_provider_loanauth.auth.refresh_policy import GRACE_PERIOD, ActiveCredential
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
@@ -31,7 +32,7 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
-from airflow_provider_loanauth.redaction import NotForXCom, mask
+from airflow_provider_loanauth.redaction import NotForXCom, SecretStr, mask
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.logins import LOGINS, seconds_to_remember
 from airflow_provider_loanauth.service.retry import MAX_SECONDS
@@ -175,7 +176,7 @@ class SharedLogin(NotForXCom):
         self._claims_left = MAX_CLAIMS
 
     def get(self) -> ActiveCredential:
-        """Return a credential of another process, or a new one; or the old one, as :func:`get_or_refresh` says."""
+        """Return a credential of another process, or a new one; the old one, if valid, while another process logs in."""
         return self._if_shared(self._take_over_or_log_in) or self._issued(self.client.authenticate(self.settings))
 
     def authenticate(self) -> AuthenticationResult:
@@ -261,7 +262,7 @@ class SharedLogin(NotForXCom):
         if self.old is not None and stored["value"] == self.old.value:
             self.old.min_401_age = stored["min_401_age"]
             return self.old if self.is_rejected and not self.old.may_be_replaced() else None
-        credential = ActiveCredential.from_stored(self.settings, stored)
+        credential = self._from_stored(stored)
         if not self.accepts(credential):
             return None
         _log.info("Took over the %s that %s has requested.", credential.credential_type.label, result["public"]["by"])
@@ -348,11 +349,33 @@ class SharedLogin(NotForXCom):
         self._write_result(self._stored(result), None)
         return result
 
-    def _stored(self, result: AuthenticationResult) -> dict[str, Any]:
-        return as_stored(result, self.old if self.is_rejected else None)
-
     def _issued(self, result: AuthenticationResult) -> ActiveCredential:
-        return ActiveCredential.from_stored(self.settings, self._stored(result), issued_here=True)
+        return self._from_stored(self._stored(result), issued_here=True)
+
+    def _stored(self, result: AuthenticationResult) -> dict[str, Any]:
+        """Return what all processes need of a new credential."""
+        return {
+            "value": result.response.credential,
+            "issued_at": result.requested_at.isoformat(),
+            "expires_at": result.expires_at and result.expires_at.isoformat(),
+            "lifetime": result.lifetime,
+            "min_401_age": self.old.next_min_401_age() if self.old and self.is_rejected else 0.0,
+        }
+
+    def _from_stored(self, stored: dict[str, Any], *, issued_here: bool = False) -> ActiveCredential:
+        """Return the credential of what this process, or another one, has stored for all."""
+        expires_at = stored["expires_at"]
+        return ActiveCredential(
+            value=SecretStr(stored["value"]),
+            conn_id=self.settings.conn_id,
+            method=self.settings.method,
+            company_id=self.settings.company_id,
+            issued_at=datetime.fromisoformat(stored["issued_at"]),
+            expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
+            lifetime=stored["lifetime"],
+            issued_here=issued_here,
+            min_401_age=stored["min_401_age"],
+        )
 
     def _share_error(self, error: LoanAuthError) -> None:
         """Tell the other processes that a login failed, if they must not send the same values for some time."""
