@@ -176,7 +176,7 @@ class SharedLogin(NotForXCom):
         self._claims_left = MAX_CLAIMS
 
     def get(self) -> ActiveCredential:
-        """Return a credential of another process, or a new one; the old one, if valid, while another process logs in."""
+        """Return a credential of another process, or a new one; the old one, if valid, while another one logs in."""
         return self._if_shared(self._take_over_or_log_in) or self._issued(self.client.authenticate(self.settings))
 
     def authenticate(self) -> AuthenticationResult:
