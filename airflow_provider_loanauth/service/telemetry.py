@@ -35,11 +35,6 @@ class Labels(NamedTuple):
     method: str | None
 
     @property
-    def tags(self) -> dict[str, str]:
-        """The tags of a metric."""
-        return {name: _NOT_IN_TAGS.sub("_", text)[:MAX_TAG_LENGTH] for name, text in self._asdict().items() if text}
-
-    @property
     def attributes(self) -> dict[str, Any]:
         """The attributes of a span."""
         return {f"loanauth.{name}": text for name, text in self._asdict().items() if text}
@@ -103,7 +98,8 @@ def record_wait(labels: Labels, get_start: Callable[[], float], error: Exception
 
 @_errors_logged()
 def _send(kind: str, name: str, labels: Labels, *value: float) -> None:
-    getattr(get_stats(), kind)(f"loanauth.{name}", *value, tags=labels.tags)
+    tags = {label: _NOT_IN_TAGS.sub("_", text)[:MAX_TAG_LENGTH] for label, text in labels._asdict().items() if text}
+    getattr(get_stats(), kind)(f"loanauth.{name}", *value, tags=tags)
 
 
 @contextmanager
