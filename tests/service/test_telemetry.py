@@ -19,11 +19,6 @@ from airflow_provider_loanauth.service.telemetry import Labels
 from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.backends import PREFIX, seconds_of
 
-try:  # 3.2
-    from airflow.sdk._shared.observability.metrics import otel_logger
-except ImportError:
-    from airflow.metrics import otel_logger
-
 LABELS = Labels("made-up", "jwt")
 URL = "https://auth.example/prefix"
 
@@ -71,6 +66,10 @@ def test_every_metric_has_tags_that_are_valid_for_every_backend(conn_id, tag, st
     assert {metric.name: metric.kind for metric in statsd.metrics} == NAMES
     assert statsd.counts == dict.fromkeys(NAMES, 1)
     assert [metric.tags for metric in statsd.metrics] == [tags] * len(NAMES)
+    try:  # 3.2
+        from airflow.sdk._shared.observability.metrics import otel_logger
+    except ImportError:
+        from airflow.metrics import otel_logger
     reader = InMemoryMetricReader()
     stats = otel_logger.SafeOtelLogger(MeterProvider(metric_readers=[reader]), "airflow")
     monkeypatch.setattr(telemetry, "get_stats", lambda: stats)
