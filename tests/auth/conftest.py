@@ -78,18 +78,6 @@ def sent(monkeypatch):
 
 
 @pytest.fixture
-def wrong_password(world, define):
-    """Give the Connection ``loanauth_jwt`` a wrong password; call the result to correct it."""
-
-    def make():
-        connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-        define("loanauth_jwt", connection | {"password": "made-up-wrong-password"})
-        return lambda: define("loanauth_jwt", connection)
-
-    return make
-
-
-@pytest.fixture
 def in_task(monkeypatch):
     """Run in a task that pulls these values, by map index; return the arguments of each pull."""
 

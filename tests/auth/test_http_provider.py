@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import shutil
-from types import SimpleNamespace
 
 import pytest
 import requests
@@ -15,8 +14,6 @@ from loanauth_sandbox.server import running_sandbox
 from tests.support.airflow_scratch import conn_variable
 from tests.support.dag_runs import run
 from tests.support.pricing_fixtures import loan
-
-pytestmark = pytest.mark.xdist_group("dags")
 
 
 @pytest.mark.parametrize("arguments", [(), ("made-up-login", "made-up-password")])
@@ -70,10 +67,8 @@ def test_its_representation_is_the_same_at_each_parse_and_in_copies(copied):
     assert repr(copied(LoanAuth.from_task("authenticate"))) == "LoanAuth.from_task('authenticate')"
 
 
-@pytest.fixture(scope="module")
-def outcome(metadata_template, tmp_path_factory):
-    home = tmp_path_factory.mktemp("http")
-    shutil.copy(metadata_template, home)
+def test_hook_operator_mapped_operator_and_header_price_with_one_login_a_run(metadata_template, tmp_path):
+    shutil.copy(metadata_template, tmp_path)
     with running_sandbox() as sandbox:
         connections = sandbox.connections()
         env = dict(
@@ -81,15 +76,11 @@ def outcome(metadata_template, tmp_path_factory):
             for name in ("jwt", "ppe")
         )
         env |= dict([conn_variable("pricing", {"conn_type": "http", "host": sandbox.url})])
-        [outcome] = run(home, ("http", "http_dags.py", env))
-        yield SimpleNamespace(of=outcome, counters=sandbox.counters())
-
-
-@pytest.mark.processes
-def test_hook_operator_mapped_operator_and_header_price_with_one_login_a_run(outcome):
-    assert set(outcome.of.states("http_jwt").values()) == {"success"}
-    assert set(outcome.of.states("http_ppe").values()) == {"success"}
-    assert "by_header" in outcome.of.states("http_jwt")
-    assert outcome.counters.authentications.succeeded == 2
+        [outcome] = run(tmp_path, ("http", "http_dags.py", env))
+        counters = sandbox.counters()
+    assert set(outcome.states("http_jwt").values()) == {"success"}
+    assert set(outcome.states("http_ppe").values()) == {"success"}
+    assert "by_header" in outcome.states("http_jwt")
+    assert counters.authentications.succeeded == 2
     # In each DAG three with the hook, one with the operator, two mapped; in one DAG, one with the header.
-    assert (outcome.counters.prices.succeeded, outcome.counters.prices.rejected) == (6 + 7, 0)
+    assert (counters.prices.succeeded, counters.prices.rejected) == (6 + 7, 0)

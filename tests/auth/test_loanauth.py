@@ -106,16 +106,17 @@ def test_a_credential_that_may_not_be_replaced_yet_is_not_sent_again(pricing, au
     assert len(pricing.seen) == 1
 
 
-def test_a_rejected_refresh_is_not_repeated_until_the_connection_is_corrected(world, pulled, call, wrong_password):
+def test_a_rejected_refresh_is_not_repeated_until_the_connection_is_corrected(world, pulled, call, define):
     token = pulled()
     world.pass_time(4000)
-    correct = wrong_password()
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    define("loanauth_jwt", connection | {"password": "made-up-wrong-password"})
     auth = call.LoanAuth(token)
     for one in (auth, auth, call.LoanAuth(token)):
         with pytest.raises(RejectedError, match="loanauth_jwt"):
             call(world.url, one, json=loan())
     assert world.rejected_logins == 1
-    correct()
+    define("loanauth_jwt", connection)
     assert call(world.url, auth, json=loan()).status_code == 200
 
 

@@ -24,8 +24,6 @@ from tests.support.airflow_scratch import variables_of
 from tests.support.paths import ROOT
 from tests.support.programs import run_python
 
-CONSTRAINTS = ROOT / "constraints"
-
 VERSION = ".".join(metadata.version("apache-airflow").split(".")[:2])
 
 
@@ -190,7 +188,7 @@ def test_the_docs_list_the_versions_that_the_matrix_runs():
     pinned = {}
     for airflow, pythons in PAIRS.items():
         pinned[airflow] = re.search(
-            r"^apache-airflow==(.+)$", (CONSTRAINTS / f"airflow-{airflow}.in").read_text(), re.MULTILINE
+            r"^apache-airflow==(.+)$", (ROOT / "constraints" / f"airflow-{airflow}.in").read_text(), re.MULTILINE
         )[1]
         assert documented[airflow]["tested"] == pinned[airflow]
         assert documented[airflow]["Python"] == ", ".join(pythons)
