@@ -9,13 +9,13 @@ from airflow_provider_loanauth._compat import conf
 
 def delete_xcom(*, dag_id: str, run_id: str, task_id: str) -> int:
     """Delete the return values of a task; return how many are still stored. Raises any error of Airflow."""
-    names = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id}
+    task = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id}
     try:  # 3.0
         xcom = import_module("airflow.sdk.execution_time.xcom").XCom
     except ImportError:  # 2.11
-        import_module("airflow.models.xcom").XCom.clear(**names)
+        import_module("airflow.models.xcom").XCom.clear(**task)
         return 0
-    names["key"] = "return_value"
+    names = task | {"key": "return_value"}
 
     def stored() -> int:
         return sum(bool(value) for value in xcom.get_all(**names) or ())
