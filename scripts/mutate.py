@@ -42,6 +42,8 @@ PACKAGE = "airflow_provider_loanauth"
 MAX_SURVIVORS = 0.03
 # A mutant may make a test wait for ever. In seconds, and more than ten times as long as the slowest test takes.
 TEST_TIMEOUT = 40
+# Seconds of tests of other parts that run if those of the same part do not fail.
+OTHER_SECONDS = 5.0
 PASSED = {"killed", "timeout", "not checked"}
 _ERROR = 255
 _PROSE = re.compile(r"\w[.,:;]? \(?'?\w")
@@ -97,7 +99,7 @@ def _without_prose(operator: Any) -> Any:
 
 
 class MirroredTests(PytestRunner):  # type: ignore[misc]  # mutmut is not installed where types are checked
-    """Runs, for each function, the tests of the same part of the package, those of fast files first."""
+    """Runs, for each function, the tests of the same part of the package, and then fast ones of other parts."""
 
     def warm_up(self) -> None:
         """Import the tests, and keep the garbage collector from visiting them in the process of each mutant."""
@@ -109,14 +111,14 @@ class MirroredTests(PytestRunner):  # type: ignore[misc]  # mutmut is not instal
         exit_code = super().run_stats(tests=tests)
         reached = state().tests_by_mangled_function_name
         for function, names in reached.items():
-            reached[function] = {name for name in names if name.startswith(tests_of(function))} or names
+            reached[function] = mirrored_and_fast(function, names)
         return int(exit_code)
 
     def run_tests(self, *, mutant_name: str | None, tests: Iterable[str]) -> int:
         """Run the tests of a mutant until one fails."""
         if not tests:
             return int(super().run_tests(mutant_name=mutant_name, tests=tests))
-        selection = Selection([*tests])
+        selection = Selection([*tests], tests_of(mutant_name) if mutant_name else "")
         arguments = ["-x", "-q", f"--timeout={TEST_TIMEOUT}", *selection.files]
         with change_cwd("mutants"):
             try:
@@ -131,13 +133,13 @@ class MirroredTests(PytestRunner):  # type: ignore[misc]  # mutmut is not instal
 class Selection:
     """A plugin of pytest that runs only some tests, which pytest could not find by name if it has a backslash."""
 
-    def __init__(self, names: Collection[str]) -> None:
+    def __init__(self, names: Collection[str], first: str) -> None:
         self.failed = False
         self._names = set(map(_unescaped, names))
-        seconds: Counter[str] = Counter()
+        seconds: dict[str, float] = {}
         for name in names:
-            seconds[_file(name)] += state().duration_by_test.get(name, 0)
-        self.files = sorted(seconds, key=lambda file: (seconds[file], file))
+            seconds[_file(name)] = seconds.get(_file(name), 0) + _seconds(name)
+        self.files = sorted(seconds, key=lambda file: (not file.startswith(first), seconds[file], file))
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Remove all other tests."""
@@ -158,6 +160,24 @@ def tests_of(function: str) -> str:
     """Return the beginning of the paths of the tests for a function: a directory, or ``tests/test_``."""
     folder = f"tests/{function.split('.')[1]}/"
     return folder if (ROOT / folder).is_dir() else "tests/test_"
+
+
+def mirrored_and_fast(function: str, names: Iterable[str]) -> set[str]:
+    """Return the tests of the same part that reach a function, and the fastest others, ``OTHER_SECONDS`` of them."""
+    mirrored = {name for name in names if name.startswith(tests_of(function))}
+    if not mirrored:
+        return {*names}
+    seconds = 0.0
+    for name in sorted({*names} - mirrored, key=_seconds):
+        seconds += _seconds(name)
+        if seconds > OTHER_SECONDS:
+            break
+        mirrored.add(name)
+    return mirrored
+
+
+def _seconds(test: str) -> float:
+    return float(state().duration_by_test.get(test, 0))
 
 
 def _file(test: str) -> str:
