@@ -94,6 +94,10 @@ class ForkSafeLock:
 _LOCKS: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
 
 
+class SupervisorError(RuntimeError):
+    """The supervisor of a task cannot be asked, or responds with an error. The text has no secret."""
+
+
 #: Held during a call to the supervisor: on 3.0 and 3.1, each of two threads may get the other's response.
 SUPERVISOR_LOCK = ForkSafeLock()
 #: The channel to the supervisor that a process shares with the task that it was forked from; None: there is none.
@@ -105,7 +109,7 @@ def get_supervisor_channel() -> Any:
     channel = getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
     if channel is not None and channel is _inherited_channel:
         # Each of the two processes may get the response to the other one.
-        raise RuntimeError("forked from a task")
+        raise SupervisorError("this process was forked from a task")
     return channel
 
 

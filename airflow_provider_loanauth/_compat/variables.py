@@ -7,7 +7,7 @@ from http import HTTPStatus
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, api_status, get_supervisor_channel
+from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, SupervisorError, api_status, get_supervisor_channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ def read_variable(key: str) -> str | None:
         if type(response).__name__ == "ErrorResponse":
             if response.error.value == "VARIABLE_NOT_FOUND":
                 return None
-            raise RuntimeError(response.error.value)
+            raise SupervisorError(response.error.value)
         return str(response.value)
     with _database() as (session, variable):
         row = session.query(variable).filter(variable.key == key).one_or_none()

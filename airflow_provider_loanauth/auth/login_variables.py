@@ -22,7 +22,7 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import api_status, conf, current_task, current_team
+from airflow_provider_loanauth._compat import SupervisorError, api_status, conf, current_task, current_team
 from airflow_provider_loanauth._compat.variables import delete_variable, list_variables, read_variable, write_variable
 from airflow_provider_loanauth.credentials import decrypt, encrypt, require_fernet
 from airflow_provider_loanauth.exceptions import SealError
@@ -167,6 +167,8 @@ def _open(key: str, text: str | None) -> dict[str, Any]:
 
 
 def _not_shared(error: Exception) -> NotSharedError:
-    # Not the text of the error, which may contain a URL.
+    if isinstance(error, SupervisorError):
+        return NotSharedError(str(error))
+    # Not the text of another error, which may contain a URL.
     status = api_status(error)
     return NotSharedError(type(error).__name__ + ("" if status is None else f", status {status}"))

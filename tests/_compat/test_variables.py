@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import sqlalchemy.orm
 
-from airflow_provider_loanauth._compat import variables
+from airflow_provider_loanauth._compat import SupervisorError, variables
 
 RUNNER = "airflow.sdk.execution_time.task_runner"
 
@@ -69,7 +69,7 @@ def test_a_task_asks_its_supervisor(supervised):
 
 def test_an_error_of_the_api_server_is_not_a_missing_variable(supervised):
     supervised(Supervisor(error="API_SERVER_ERROR"))
-    with pytest.raises(RuntimeError, match="API_SERVER_ERROR"):
+    with pytest.raises(SupervisorError, match="API_SERVER_ERROR"):
         variables.read_variable("made.up")
 
 
@@ -160,12 +160,12 @@ def test_a_forked_child_does_not_use_the_channel_of_its_parent(new_channel, supe
             supervised(Supervisor())
         try:
             results.put(variables.read_variable("made.up"))
-        except RuntimeError as error:
+        except SupervisorError as error:
             results.put(str(error))
 
     child = context.Process(target=read)
     child.start()
     child.join(120)
     assert child.exitcode == 0
-    assert results.get() == (None if new_channel else "forked from a task")
+    assert results.get() == (None if new_channel else "this process was forked from a task")
     assert variables.read_variable("made.up") == "text"

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_loanauth._compat import SupervisorError
 from airflow_provider_loanauth.auth import login_variables
 from airflow_provider_loanauth.auth.login_variables import DAY, FORMAT, LoginVariables, NotSharedError
 from airflow_provider_loanauth.auth.shared_login import SharedLogin
@@ -189,6 +190,7 @@ class SdkError(Exception):
         (SdkError(403), "SdkError, status 403"),
         (SdkError(None), "SdkError"),
         (TimeoutError("made-up-secret"), "TimeoutError"),
+        (SupervisorError("this process was forked from a task"), "this process was forked from a task"),
     ],
 )
 def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
