@@ -1,4 +1,4 @@
-"""Every row of `fault_table.py` over real sockets by the hook, and each outcome by the operator and `LoanAuth`."""
+"""Every row of `fault_table.py` over real sockets by the hook, and each error by `LoanAuth`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import requests
 from airflow_provider_loanauth._compat import AirflowFailException
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from loanauth_sandbox.faults import KINDS
 from tests.support.fault_scenarios import CONN_ID, each
-from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, ROWS, SUCCEEDS, WAITS, table
+from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, ROWS, WAITS, table
 from tests.support.paths import ROOT
 
 
@@ -32,18 +31,6 @@ def test_hook(scenario, logs):
     at_least = row.params.get("retry_after", row.params.get("retry_at", 15) - 15)
     assert [wait >= at_least for wait in scenario.waits] == [True] * (row.attempts - 1)
     assert len([text for text in logs.at("warning") if text.startswith("Attempt ")]) == row.attempts - 1
-
-
-@each(OUTCOMES)
-def test_operator(scenario):
-    operator = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID)
-    if scenario.row.task == SUCCEEDS:
-        scenario.check_credential(operator.execute({}))
-    else:
-        error = scenario.failure(lambda: operator.execute({}))
-        # Airflow decides by this class alone whether it retries the task.
-        assert isinstance(error, AirflowFailException) == (scenario.row.task == FAILS_AT_ONCE)
-    scenario.check_requests(scenario.row.attempts)
 
 
 @each([row for row in OUTCOMES if row.exception])

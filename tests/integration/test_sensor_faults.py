@@ -10,29 +10,28 @@ import pytest
 from airflow_provider_loanauth._compat import AirflowFailException
 from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
 from tests.support.fault_scenarios import MAX_WAIT, each
-from tests.support.fault_table import FAILS, FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, SUCCEEDS
+from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, SUCCEEDS, WAITS
 from tests.support.processes import start_new_process
-from tests.support.waiting import context_of_a_task, fire, stored
+from tests.support.waiting import MODES, context_of_a_task, each_mode, fire, stored
 
 INTERVAL = 0.06  # seconds between two probes
 SHORT_WAIT = 3.5 * INTERVAL
+WAITING = [row for row in OUTCOMES if row.sensor in (WAITS, POKES_AGAIN)]
 
 
-def ends_at_first_poke(scenario, sensor, context):
-    """Return whether the sensor does not wait for this fault; check its result if so."""
-    row = scenario.row
-    if row.sensor == SUCCEEDS:
+@each_mode
+@each([row for row in OUTCOMES if row not in WAITING])
+def test_sensor_that_does_not_wait(scenario, mode, monkeypatch):
+    sensor, context = scenario.sensor(**MODES[mode]), context_of_a_task(monkeypatch)
+    if scenario.row.sensor == SUCCEEDS:
         scenario.check_credential(sensor.execute(context))
-    elif row.sensor in (FAILS, FAILS_AT_ONCE):
-        error = scenario.failure(lambda: sensor.execute(context))
-        assert isinstance(error, AirflowFailException) == (row.sensor == FAILS_AT_ONCE)
     else:
-        return False
+        error = scenario.failure(lambda: sensor.execute(context))
+        assert isinstance(error, AirflowFailException) == (scenario.row.sensor == FAILS_AT_ONCE)
     scenario.check_requests(1)
-    return True
 
 
-@each(OUTCOMES)
+@each(WAITING)
 def test_sensor_that_pokes(scenario, monkeypatch, logs, memory_clock):
     slept = []
     # A poke sends nothing while the service asks to wait.
@@ -46,22 +45,16 @@ def test_sensor_that_pokes(scenario, monkeypatch, logs, memory_clock):
             scenario.sandbox.clear_faults()
 
     monkeypatch.setattr(time, "sleep", sleep)
-    sensor = scenario.sensor()
-    if ends_at_first_poke(scenario, sensor, {}):
-        assert slept == []
-        return
-    scenario.check_credential(sensor.execute({}))
+    scenario.check_credential(scenario.sensor().execute({}))
     assert slept == [30] * max(2, pokes_per_request)
     assert logs.text.count("The service is not available yet: ") == len(slept)
     assert scenario.row.message.partition("Gave up after")[0] in logs.text
     assert scenario.waits == []
 
 
-@each(OUTCOMES)
+@each(WAITING)
 def test_sensor_that_is_rescheduled(scenario, monkeypatch):
     context = context_of_a_task(monkeypatch)
-    if ends_at_first_poke(scenario, scenario.sensor(mode="reschedule"), context):
-        return
     for poke in (1, 2):
         start_new_process()
         with pytest.raises(AirflowRescheduleException) as raised:
@@ -73,13 +66,8 @@ def test_sensor_that_is_rescheduled(scenario, monkeypatch):
     scenario.check_credential(scenario.sensor(mode="reschedule").execute(context))
 
 
-@each(OUTCOMES)
+@each(WAITING)
 def test_sensor_that_is_deferred(scenario, logs):
-    sensor = scenario.sensor(deferrable=True, poke_interval=INTERVAL)
-    if ends_at_first_poke(scenario, sensor, {}):
-        assert scenario.sandbox.counters().probe <= 1
-        return
-
     def poke(deferred=None, event=None):
         """Poke as a worker does, with nothing but the values that Airflow stored."""
         start_new_process()

@@ -58,9 +58,7 @@ WIRE_NAMES = [
 ] + ["error", "error_description", "message", "status", "path"]
 tokens = st.builds(
     lambda claims: jwt.encode(claims, "made-up-signing-key-of-thirty-two-octets"),
-    st.dictionaries(st.sampled_from(["exp", "iat", "nbf", "sub"]), st.one_of(numbers, words), max_size=3).map(
-        lambda claims: {name: str(value) if name == "sub" else value for name, value in claims.items()}
-    ),
+    st.dictionaries(st.sampled_from(["exp", "iat", "nbf"]), st.one_of(numbers, words), max_size=3),
 )
 # Close to a usable response, so that some pass the first checks.
 objects = st.builds(
