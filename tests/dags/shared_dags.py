@@ -22,7 +22,6 @@ from airflow_provider_loanauth import _compat
 from airflow_provider_loanauth.auth import LoanAuth, login_variables
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
 from airflow_provider_loanauth.exceptions import RejectedError
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.airflow_names import DAG, get_current_context, task
@@ -67,13 +66,6 @@ def with_connection():
 
 
 @task
-def with_httpx(token):
-    start_new_process()
-    with httpx.Client(auth=HttpxLoanAuth(token), timeout=60) as client:
-        return client.post(os.environ["PRICE_URL"], json=LOAN).raise_for_status().json()["rate"]
-
-
-@task
 def with_async_httpx(token):
     start_new_process()
 
@@ -85,45 +77,13 @@ def with_async_httpx(token):
     return asyncio.run(main())
 
 
-@task
-def with_from_task():
-    start_new_process()
-    return price_with(LoanAuth.from_task("authenticate")())
-
-
-@task
-def with_get_conn():
-    start_new_process()
-    with LoanAuthHook(CONN_ID).get_conn() as session:
-        return session.post(os.environ["PRICE_URL"], json=LOAN).json()["rate"]
-
-
 if STEP == "share":
     with DAG("share", schedule=None, **COMMON) as share_dag:
         first = operator()
-        (
-            wait_for_expiry(first.output)
-            >> price(first.output)
-            >> with_connection()
-            >> with_httpx(first.output)
-            >> with_async_httpx(first.output)
-            >> with_from_task()
-            >> with_get_conn()
-        )
+        wait_for_expiry(first.output) >> price(first.output) >> with_connection() >> with_async_httpx(first.output)
 
     with DAG("another", schedule=None, **COMMON) as another_dag:
-        sensors = {
-            mode: LoanAuthSensor(
-                task_id=mode,
-                loanauth_conn_id=CONN_ID,
-                poke_interval=0.2,
-                timeout=300,
-                mode="reschedule" if mode == "reschedule" else "poke",
-                deferrable=mode == "deferrable",
-            )
-            for mode in ("poke", "reschedule", "deferrable")
-        }
-        [*sensors.values()] >> operator()
+        LoanAuthSensor(task_id="wait", loanauth_conn_id=CONN_ID, deferrable=True, timeout=300) >> operator()
 
 
 # --- a changed password

@@ -17,7 +17,6 @@ from tests.support.dag_runs import run
 from tests.support.leaks import leaks
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password
 
-pytestmark = pytest.mark.xdist_group("dags")
 
 BEFORE_3_1 = version("apache-airflow").startswith(("2.", "3.0."))
 #: Steps that run one after another in one process. Each has a sandbox, so that no login of another step is taken over.
@@ -71,7 +70,7 @@ def variables(step):
     return step.outcome.query("select key, description from variable where key like 'loanauth.%' order by key")
 
 
-def test_two_dags_and_each_way_to_use_a_credential_share_one_login_and_one_refresh(steps):
+def test_the_tasks_and_the_sensor_of_two_dags_share_one_login_and_one_refresh(steps):
     step = steps["share"]
     succeeded(step, "share", "another")
     # The token of the first login lives for a second. All that come later take the second one over.
