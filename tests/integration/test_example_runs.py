@@ -18,7 +18,6 @@ from tests.support.leaks import leaks
 from tests.support.paths import EXAMPLE_DAGS, ROOT
 from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
 
-
 #: Each example, and the DAG of the README: what it prints, how often it logs in, and how many loans it prices.
 EXAMPLES = {
     "reprice_pipeline_jwt": ("40 loans priced", 1, 40),

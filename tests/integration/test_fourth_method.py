@@ -18,10 +18,7 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 FIELDS = {
     "broker_client_id": {"label": "Broker client ID", "schema": {"type": ["string", "null"]}},
-    "broker_client_secret": {
-        "label": "Broker client secret",
-        "schema": {"type": ["string", "null"], "format": "password"},
-    },
+    "broker_client_secret": {"label": "Broker client secret", "schema": {"type": "string", "format": "password"}},
 }
 
 

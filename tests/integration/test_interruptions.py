@@ -1,8 +1,6 @@
 """
-Time-outs in the middle of a call. Airflow raises one from a signal handler, so it can arrive at any moment. At whatever
-moment that is, the exception that leaves the package must contain no secret.
-
-Here the moments are those at which a function of the package, or of ``requests``, begins or returns.
+Airflow raises the time-out of a task from a signal handler, at any moment: here, when a function of the package or of
+``requests`` begins or returns. The exception that leaves the package contains no secret.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from tests.support.dag_runs import run
 from tests.support.leaks import leaks
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password
 
-
 BEFORE_3_1 = version("apache-airflow").startswith(("2.", "3.0."))
 #: Steps that run one after another in one process. Each has a sandbox, so that no login of another step is taken over.
 STEPS = ("share", "rejected", "cleared", "forget")

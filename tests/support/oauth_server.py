@@ -1,8 +1,4 @@
-"""
-``python -m tests.support.oauth_server``: an OAuth 2.0 server of Authlib, which shares no code with the sandbox.
-
-It prints its port. ``PUT /account`` sets the one client and user that it knows.
-"""
+"""An OAuth 2.0 server of Authlib. It prints its port; ``PUT /account`` sets the one client and user that it knows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-Keeps the values that the current code stores as those of a release: ``python -m tests.support.stored_values X.Y.Z``.
-
-Each credential is kept as XCom stores it, and as a pickle of Airflow 2.11, with what a reader must find in it.
-"""
+"""Keeps credentials as this release stores them: ``python -m tests.support.stored_values X.Y.Z``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""
-Triggers that wait for a service, on an event loop with virtual time.
-
-A wait of minutes takes no time and gives the same result on any machine. Times are seconds of that loop, and random
-numbers are seeded.
-"""
+"""Triggers that wait for a service, on an event loop with virtual time: waits take no time. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -23,11 +18,7 @@ from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """
-    An event loop with a clock that starts at 0 and goes to the next timer as soon as nothing else is left to do.
-
-    Work in other threads takes no time of this clock, so a test must replace it.
-    """
+    """Its clock starts at 0 and goes to the next timer when nothing else is left to do, but for other threads."""
 
     def __init__(self):
         self.now = 0.0
