@@ -128,7 +128,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             address = str(httpx.URL(scheme=url.scheme.decode(), host=url.host.decode(), port=url.port))
         if not self._guard.is_bound_to(address):
             raise LoanAuthError(
-                "A redirect leads to a different origin than the one that this LoanAuth was first used for. The "
+                "A redirect leads to a different host or port than the one that the credential was first used for. The "
                 "credential is not sent there: check the URL that you call."
             )
 

@@ -57,8 +57,9 @@ class OriginGuard:
         first = self._bound.setdefault("origin", origin)
         if first != origin:
             raise LoanAuthError(
-                f"This LoanAuth was first used for {first[1]}, port {first[2]}, and sends its credential to no other "
-                f"origin; this request goes to {host}, port {port}. Use a separate LoanAuth for each service."
+                f"The credential was first used for {first[0]}://{first[1]}, port {first[2]}, and is sent nowhere "
+                f"else; this request goes to {scheme}://{host}, port {port}. Use a separate LoanAuth or session for "
+                "each service."
             )
 
     def is_bound_to(self, url: str, location: str = "") -> bool:

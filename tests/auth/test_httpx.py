@@ -223,7 +223,7 @@ def test_through_a_proxy_the_target_is_checked(pricing, elsewhere, pulled):
     with httpx.Client(proxy=elsewhere.url, **options) as client:
         assert client.get(f"{pricing.url}/there").status_code == 200
         elsewhere.respond = lambda request: (302, {"Location": f"http://localhost:{pricing.port}/there"}, b"")
-        with pytest.raises(LoanAuthError, match="leads to a different origin"):
+        with pytest.raises(LoanAuthError, match="leads to a different host or port"):
             client.get(f"{pricing.url}/there")
     assert [request.path for request in elsewhere.seen] == [f"{pricing.url}/there"] * 2
     assert pricing.seen == []
@@ -248,5 +248,5 @@ def test_the_origin_of_each_request_that_is_about_to_be_sent(method, url, is_sen
     if is_sent:
         assert auth._trace(lambda *_: "traced", *about_to_send) == "traced"
     else:
-        with pytest.raises(LoanAuthError, match="different origin"):
+        with pytest.raises(LoanAuthError, match="different host or port"):
             auth._trace(lambda *_: None, *about_to_send)
