@@ -17,7 +17,8 @@ from airflow_provider_loanauth.check.network import Way, message_of
 from airflow_provider_loanauth.check.report import TITLES, Report, Step
 from airflow_provider_loanauth.check.response import describe
 from airflow_provider_loanauth.connection.lookup import get_from_task_or_database
-from airflow_provider_loanauth.credentials import require_fernet
+from airflow_provider_loanauth.connection.methods import METHODS
+from airflow_provider_loanauth.credentials import ApiSecret, require_fernet
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS, METHOD_NAMES, PACKAGE_NAME
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -102,7 +103,10 @@ def _settings(settings: Settings) -> Step:
     method, url = settings.method, settings.auth_url
     message = f"Method {method} ({METHOD_NAMES[method]}) has all fields that it needs. {LABELS['host']}: {url}."
     details = {"auth_url": url, "timeout": settings.timeout}
-    return Step("settings", "ok", message, details, warnings=settings.warnings)
+    warnings = settings.warnings
+    if METHODS[method].credential_type is ApiSecret and settings.company_id is None:
+        warnings += (f"{LABELS['company_id']} is missing: LoanAuth and get_conn require it for pricing requests.",)
+    return Step("settings", "ok", message, details, warnings=warnings)
 
 
 def _shared_login(settings: Settings) -> Step:

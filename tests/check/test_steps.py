@@ -154,6 +154,13 @@ def test_warnings_are_in_the_line_that_they_belong_to(check, sandbox):
     assert "missing: expires_in" in about_response
 
 
+@pytest.mark.parametrize(("company_id", "number"), [("", 1), ("made-up-company", 0)])
+def test_a_company_id_that_only_pricing_requests_need(check, sandbox, company_id, number):
+    report = check(connection_of(sandbox, "ppe", company_id=company_id), "ppe")
+    warnings = step(report, "settings").warnings
+    assert [warning[:22] for warning in warnings] == ["Company ID is missing:"] * number
+
+
 def test_all_missing_fields_at_once(check, sandbox):
     report = check(connection_of(sandbox), "ppe", login=True)
     assert results(report) == outcomes("settings") | {"fernet_key": "ok"}
