@@ -23,7 +23,7 @@ def credential(pulled, statsd, spans):
     found = pulled()
     start_new_process()
     statsd.datagrams.clear()
-    spans._exporter.clear()
+    spans.clear()
     return found
 
 
@@ -57,7 +57,7 @@ def test_another_process_takes_a_refreshed_credential_over(credential, variables
     for _ in range(2):
         start_new_process()
         statsd.datagrams.clear()
-        spans._exporter.clear()
+        spans.clear()
         price(credential, world, times=5)
         assert statsd.counts == total(OPENED, {"shared_refreshes": 1, "seconds_to_expiry": 1})
         assert all(metric.tags == TAGS for metric in statsd.metrics)

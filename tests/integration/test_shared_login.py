@@ -42,11 +42,10 @@ def steps(metadata_template, tmp_path_factory):
         sandboxes = {name: stack.enter_context(running_sandbox(accounts=[COMPANY])) for name in STEPS}
         sandboxes["share"].set_fault("short-lived-token", where="token", times=1, lifetime=1)
         outcomes = run(home, *((name, "shared_dags.py", environment(name, sandboxes[name])) for name in STEPS))
-        counters = {name: sandbox.counters() for name, sandbox in sandboxes.items()}
-    return {
-        name: SimpleNamespace(outcome=outcome, counters=counters[name])
-        for name, outcome in zip(STEPS, outcomes, strict=True)
-    }
+        return {
+            name: SimpleNamespace(outcome=outcome, counters=sandbox.counters())
+            for (name, sandbox), outcome in zip(sandboxes.items(), outcomes, strict=True)
+        }
 
 
 def succeeded(step, *dag_ids):
@@ -65,7 +64,7 @@ def proofs(step):
 
 
 def variables(step):
-    """Return key, description and, if it is not encrypted, the text of each Variable."""
+    """Return key and description of each Variable."""
     return step.outcome.query("select key, description from variable where key like 'loanauth.%' order by key")
 
 

@@ -1,8 +1,4 @@
-"""
-Any response of a service, a proxy or an attacker becomes a model or an error of this package. No text has a secret.
-
-Hypothesis makes the responses: any JSON, any octets, any status, any headers, any types; some of them repeat secrets.
-"""
+"""Any response of a service, a proxy or an attacker becomes a model or an error of this package, without a secret."""
 
 from __future__ import annotations
 

@@ -138,15 +138,12 @@ def statsd(stats):
     server.close()
 
 
-class Spans:
+class Spans(InMemorySpanExporter):
     """Spans of OpenTelemetry in memory."""
-
-    def __init__(self, exporter):
-        self._exporter = exporter
 
     @property
     def finished(self):
-        return self._exporter.get_finished_spans()
+        return self.get_finished_spans()
 
     @property
     def named(self):
@@ -161,11 +158,10 @@ class Spans:
 @pytest.fixture
 def spans(monkeypatch):
     """Record spans in memory, as in a process in which tracing is configured."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    recorded, provider = Spans(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(recorded))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    return Spans(exporter)
+    return recorded
 
 
 def seconds_of(span):

@@ -77,24 +77,17 @@ async def token(request):
         return server.create_token_response(FormRequest(request, dict(form)))
 
 
-async def set_account(request):
-    account.clear()
-    account.update(await request.json())
-    return JSONResponse({})
-
-
-async def get_issued(request):
-    return JSONResponse(account.get("issued"))
+async def account_of(request):
+    if request.method == "PUT":
+        account.clear()
+        account.update(await request.json())
+    return JSONResponse(account)
 
 
 if __name__ == "__main__":
     # Authlib accepts only https otherwise.
     os.environ["AUTHLIB_INSECURE_TRANSPORT"] = "1"
-    routes = [
-        Route("/oauth/token", token, methods=["POST"]),
-        Route("/account", set_account, methods=["PUT"]),
-        Route("/issued", get_issued),
-    ]
+    routes = [Route("/oauth/token", token, methods=["POST"]), Route("/account", account_of, methods=["GET", "PUT"])]
     with socket.create_server(("127.0.0.1", 0)) as listening:
         print(listening.getsockname()[1], flush=True)  # noqa: T201 - for the test that started it
         uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="warning")).run(sockets=[listening])

@@ -98,9 +98,7 @@ class Process:
     ended_at: list = field(default_factory=list)
     steps: int = 0
     requests: int = 0
-
-    def __post_init__(self):
-        self.logins = logins.Logins()
+    logins: logins.Logins = field(default_factory=logins.Logins)
 
     @property
     def died(self):
