@@ -34,7 +34,7 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr, mask
 from airflow_provider_loanauth.service import telemetry
-from airflow_provider_loanauth.service.logins import LOGINS, seconds_to_remember
+from airflow_provider_loanauth.service.process_logins import LOGINS, seconds_to_remember
 from airflow_provider_loanauth.service.retry import MAX_SECONDS
 from airflow_provider_loanauth.service.telemetry import Labels
 

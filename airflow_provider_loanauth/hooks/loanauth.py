@@ -19,7 +19,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.get_provider_info import CONN_TYPE, DEFAULT_CONN_ID, HOOK_NAME, UI_FIELD_BEHAVIOUR
 from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
-from airflow_provider_loanauth.service.logins import LOGINS, Logins
+from airflow_provider_loanauth.service.process_logins import LOGINS, Logins
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.auth.session import PricingSession

@@ -19,7 +19,7 @@ from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, d
 from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service import protocol, telemetry
 from airflow_provider_loanauth.service.expiry import read_expiry
-from airflow_provider_loanauth.service.logins import LOGINS, Logins
+from airflow_provider_loanauth.service.process_logins import LOGINS, Logins
 from airflow_provider_loanauth.service.retry import call_with_retries
 from airflow_provider_loanauth.service.telemetry import Labels
 

@@ -22,7 +22,7 @@ from airflow_provider_loanauth.auth.shared_login import (
 )
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
-from airflow_provider_loanauth.service.logins import MAX_RETRY_AFTER
+from airflow_provider_loanauth.service.process_logins import MAX_RETRY_AFTER
 from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, OLD, Process, Simulation, StoreError
 
 #: Seconds in which a process waits for one that has died.

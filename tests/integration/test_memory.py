@@ -1,7 +1,7 @@
 """
 All that authenticates shares its rejections, in a process and between processes: each way, against the sandbox.
 
-``service/test_logins.py`` has threads, other settings, and what is remembered for how long.
+``service/test_process_logins.py`` has threads, other settings, and what is remembered for how long.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_loanauth.service.logins import LOGINS
+from airflow_provider_loanauth.service.process_logins import LOGINS
 
 
 def start_new_process():

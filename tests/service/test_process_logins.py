@@ -18,7 +18,7 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 from airflow_provider_loanauth.service.client import Client
-from airflow_provider_loanauth.service.logins import LOGINS, MAX_RETRY_AFTER, RESPONSE_ERROR_SECONDS, Logins
+from airflow_provider_loanauth.service.process_logins import LOGINS, MAX_RETRY_AFTER, RESPONSE_ERROR_SECONDS, Logins
 from tests.support.clock import replace_waits
 from tests.support.leaks import leaks
 from tests.support.pricing_fixtures import in_threads
