@@ -48,13 +48,8 @@ def log_in(server, define, method, account):
     masking.reset()
     extra = {"origin": "https://lender.example", "method": method}
     extra |= {METHODS[method] + name: account[name] for name in ("client_id", "client_secret")}
-    connection = {
-        "conn_type": "loanauth",
-        "host": server,
-        "login": account["username"],
-        "password": account["password"],
-    }
-    define("peer", connection | {"extra": extra})
+    credentials = {"login": account["username"], "password": account["password"]}
+    define("peer", {"conn_type": "loanauth", "host": server, "extra": extra} | credentials)
     return LoanAuthHook("peer").get_credential()
 
 

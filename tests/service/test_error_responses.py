@@ -134,8 +134,7 @@ def test_an_error_code_is_shown_with_every_password(password):
 
 
 def test_description_wins_over_message_and_may_be_long():
-    longest = "a" * MAX_TEXT_LENGTH
-    assert error_details({"message": longest}, []) == longest
+    assert error_details({"message": "a" * MAX_TEXT_LENGTH}, []) == "a" * MAX_TEXT_LENGTH
     assert error_details({"error": "e", "error_description": "d", "message": "m"}, []) == "e: d"
 
 

@@ -103,11 +103,7 @@ def test_the_limit_of_a_body(coding, loopback):
 
 @pytest.mark.parametrize(
     ("coding", "body"),
-    [
-        ("deflate", zlib.compress(BODY)),
-        ("unknown", BODY),
-        ("gzip, gzip", gzip.compress(gzip.compress(BODY))),
-    ],
+    [("deflate", zlib.compress(BODY)), ("unknown", BODY), ("gzip, gzip", gzip.compress(gzip.compress(BODY)))],
     ids=["deflate", "unknown", "gzip twice"],
 )
 def test_a_coding_that_was_not_asked_for(coding, body, loopback):
