@@ -36,7 +36,7 @@ for _name in [*os.environ]:
     if _name.startswith("AIRFLOW_CONN_"):
         del os.environ[_name]
 
-from airflow_provider_loanauth.service import logins  # noqa: E402
+from airflow_provider_loanauth.service import process_logins  # noqa: E402
 from loanauth_sandbox.server import running_sandbox  # noqa: E402
 from tests.support import masking  # noqa: E402
 from tests.support.airflow_scratch import conn_variable, migrated_database, reload_fernet_key  # noqa: E402
@@ -132,7 +132,7 @@ def variables(_no_variables, monkeypatch):
 def memory_clock(monkeypatch):
     """The clock by which remembered failures end."""
     clock = Clock()
-    monkeypatch.setattr(logins, "time", clock)
+    monkeypatch.setattr(process_logins, "time", clock)
     return clock
 
 

@@ -28,7 +28,7 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 from airflow_provider_loanauth.models import TokenResponse
-from airflow_provider_loanauth.service import logins
+from airflow_provider_loanauth.service import process_logins
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 from tests.support.pricing_fixtures import in_threads
 from tests.support.simulation import OLD
@@ -68,7 +68,7 @@ class StubClient(Client):
 @pytest.fixture
 def clock(monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.seconds, time=lambda: NOW.timestamp() + now.seconds, seconds=0.0)
-    for module in (refresh_policy, shared_login, logins):
+    for module in (refresh_policy, shared_login, process_logins):
         monkeypatch.setattr(module, "time", now)
     return now
 
@@ -365,7 +365,7 @@ def test_a_forked_process_keeps_the_credential_and_the_failure_of_its_parent(cli
     with pytest.raises(RejectedError):
         get_or_refresh(client, rejected, 60, is_rejected=True)
     client.failure = None
-    logins.LOGINS.of(OLD).credential = None
+    process_logins.LOGINS.of(OLD).credential = None
     result = in_forked_child(client)
     assert result.startswith("RejectedError('made-up")
     assert "Nothing was sent this time" in result

@@ -17,7 +17,7 @@ import pytest
 
 from airflow_provider_loanauth.auth import login_variables, refresh_policy, shared_login
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.service import client, logins
+from airflow_provider_loanauth.service import client, process_logins
 from tests.support.clock import Clock
 from tests.support.loopback import InThread
 from tests.support.processes import start_new_process
@@ -65,7 +65,7 @@ class World:
 def world(sandbox, monkeypatch, define):
     """A sandbox without faults, Connections ``loanauth_jwt``, ``_los`` and ``_ppe``, no credential in this process."""
     here = World(sandbox)
-    for module in (login_variables, logins, refresh_policy, shared_login):
+    for module in (login_variables, process_logins, refresh_policy, shared_login):
         monkeypatch.setattr(module, "time", here.clock)
     monkeypatch.setattr(client, "datetime", SimpleNamespace(now=lambda _: here.clock.now()))
     for name, value in sandbox.connections().items():

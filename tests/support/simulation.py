@@ -27,7 +27,7 @@ from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
-from airflow_provider_loanauth.service import logins
+from airflow_provider_loanauth.service import process_logins
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.retry import MAX_SECONDS
 
@@ -98,7 +98,7 @@ class Process:
     ended_at: list = field(default_factory=list)
     steps: int = 0
     requests: int = 0
-    logins: logins.Logins = field(default_factory=logins.Logins)
+    logins: process_logins.Logins = field(default_factory=process_logins.Logins)
 
     @property
     def died(self):
@@ -346,7 +346,7 @@ class Simulation:
         """Replace the clocks, the store, what a process knows, random numbers and the name of the host."""
         host = SimpleNamespace(gethostname=lambda: self.time.current.host)
         with pytest.MonkeyPatch.context() as patch:
-            for module in (refresh_policy, shared_login, login_variables, logins):
+            for module in (refresh_policy, shared_login, login_variables, process_logins):
                 patch.setattr(module, "time", self.time)
             for module in (shared_login, login_variables):
                 patch.setattr(module, "socket", host)
