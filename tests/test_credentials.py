@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 import pendulum
 import pytest
+import requests
 
 from airflow_provider_loanauth import credentials
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, decrypt, encrypt, require_fernet
@@ -69,6 +70,12 @@ def test_times_are_pendulum_and_utc(issued_at):
         assert isinstance(time, pendulum.DateTime)
         assert time.timezone_name == "UTC"
     assert through_xcom(token).issued_at == ISSUED
+
+
+@both
+def test_a_credential_that_is_passed_as_auth_itself(make):
+    with pytest.raises(TypeError, match=rf"The {make().label} was passed as auth itself: pass auth=LoanAuth"):
+        requests.get("https://pricing.example", auth=make(), timeout=5)
 
 
 @both

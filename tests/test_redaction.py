@@ -44,6 +44,7 @@ def test_forms(value):
         assert any(encoded.rstrip("=") == form for form in forms)
     percent = {quote(octets, safe=""), quote(octets), quote_plus(octets)}
     assert percent <= set(forms)
+    assert {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]} <= set(forms)
 
 
 def test_lower_case_escapes_keep_the_rest():

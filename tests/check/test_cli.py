@@ -66,6 +66,8 @@ def test_the_connection_id(define, connection, capsys):
     define("loanauth_default", connection)
     assert cli.main(["check"]) == 0
     assert capsys.readouterr().out.startswith("Connection 'loanauth_default'")
+    assert cli.main(["check", "--method", "los"]) == 0
+    assert "Method los" in capsys.readouterr().out
     # One that is not known is shown whole.
     assert cli.main(["check", "loanauth_defualt", "--login"]) == 2
     assert capsys.readouterr().out.startswith("Connection 'loanauth_defualt'\n")
@@ -127,6 +129,21 @@ def test_a_wrong_command_line(capsys, arguments, words):
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "usage", "help_text"),
+    [
+        (["--help"], "airflow_provider_loanauth [-h] COMMAND", f"{cli.GROUP_HELP}\n"),
+        (["check", "--help"], "airflow_provider_loanauth check [-h]", "Exit codes: 0 usable;"),
+    ],
+)
+def test_help(capsys, arguments, usage, help_text):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(arguments)
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: python -m {usage}")
+    assert help_text in printed
+
+
 def test_the_command_of_airflow(monkeypatch):
     """Airflow reads the section ``cli`` of the metadata from 3.2 on, and ignores it before."""
     assert get_provider_info()["cli"] == [f"{cli.__name__}.get_cli_commands"]
@@ -135,7 +152,10 @@ def test_the_command_of_airflow(monkeypatch):
     [group] = cli.get_cli_commands()
     [check] = group.subcommands
     assert (group.name, check.name) == ("loanauth", "check")
-    assert [arg.flags for arg in check.args] == [flags for flags, _ in cli.ARGUMENTS]
+    assert [(arg.flags, arg.kwargs["help"]) for arg in check.args] == [
+        (flags, it["help"]) for flags, it in cli.ARGUMENTS
+    ]
+    assert (group.help, check.help) == (cli.GROUP_HELP, cli.TEXTS["help"])
     # It ends the program with the exit code.
     monkeypatch.setattr(cli, "run", {"parsed": 2}.get)
     with pytest.raises(SystemExit) as raised:

@@ -116,6 +116,7 @@ def test_all_missing_fields_at_once(method):
         text = problems(empty, method)
         assert all(f"{LABELS[name]} is missing" in text for name in REQUIRED_FIELDS[method])
         assert "Auth URL is missing: every method requires it." in text
+        assert "Extra" not in text
 
 
 def test_all_problems_at_once():
@@ -131,6 +132,12 @@ def test_the_address():
     # The forms of Airflow send 0 if the field is empty.
     for port, expected in ((None, ""), (0, ""), (8443, ":8443")):
         assert load(conn(port=port)).auth_url == f"https://auth.example{expected}"
+    # White space around it is not sent.
+    assert (load(conn(host=" auth.example ")).auth_url, warnings(conn(host=" a.example "))) == (
+        "https://auth.example",
+        (),
+    )
+    assert "Auth URL has a scheme other than https or http: use https." in problems(conn(host="ftp://auth.example"))
 
 
 @pytest.mark.parametrize(
