@@ -49,7 +49,13 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         )
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Add the credential to a request, and retry the request after a 401 (the protocol of ``httpx``)."""
+        """
+        Add the credential to a request, and retry the request after a 401 (the protocol of ``httpx``).
+
+        :param request: the request
+        :raises LoanAuthError: the URL is not https, or has a different origin than the first request; the credential
+            cannot be opened or refreshed; or the request cannot be retried
+        """
         flow, received = self._flow(request, lambda *_: None), None
         with suppress(StopIteration):
             while True:
@@ -57,7 +63,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
                 received = (yield step) if isinstance(step, httpx.Request) else self._get(step)
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        """Do the same as :meth:`sync_auth_flow` without blocking the event loop."""
+        """Do the same as :meth:`sync_auth_flow` without blocking the event loop; parameters and errors are the same."""
         flow, received = self._flow(request, _atrace_nothing), None
         with suppress(StopIteration):
             while True:
@@ -67,11 +73,15 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
     def _flow(
         self, request: httpx.Request, trace_nothing: Callable[..., Any]
     ) -> Generator[httpx.Request | ActiveCredential | None, Any, None]:
-        """Yield a request, and receive its response; yield a rejected credential, or None, and receive another one."""
+        """
+        Do the steps of both clients: yield a request, and receive its response; yield a credential that the service
+        rejected, or None at first, and receive the one to send.
+        """
         self._guard.bind(str(request.url))
         credential: ActiveCredential = yield None
         trace = partial(self._trace, request.extensions.get("trace") or trace_nothing)
         request.extensions = {**request.extensions, "trace": trace}
+        positions = _positions(request.stream)
         for retries in count():
             self._guard.apply(request.headers, credential)
             response: httpx.Response = yield request
@@ -80,7 +90,10 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             rejected, credential = credential, (yield credential)
             if credential is rejected:
                 break
-            _rewind(request.stream)
+            if positions is None:
+                raise LoanAuthError(BODY_NOT_REPLAYABLE)
+            for file, position in positions:
+                file.seek(position)
         log_if_unauthorized(response.status_code, request.url.host)
 
     async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
@@ -136,15 +149,12 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
 async def _atrace_nothing(*_: Any) -> None: ...
 
 
-def _rewind(stream: Any) -> None:
-    # httpx sends each file from its start. It rewinds the files of a form itself, and no other file.
+def _positions(stream: Any) -> list[tuple[Any, int]] | None:
+    """Return the files of a body with their positions; None if it cannot be rewound."""
+    # httpx rewinds the files of a form itself, and no other file.
     fields = getattr(stream, "fields", None)
-    parts: list[Any] = [getattr(stream, "_stream", None)]
-    if fields is not None:
-        parts = [getattr(one, "file", b"") for one in fields]
-    try:
-        for part in parts:
-            if not isinstance(part, (str, bytes)):
-                part.seek(0)
-    except (AttributeError, OSError):
-        raise LoanAuthError(BODY_NOT_REPLAYABLE) from None
+    parts = [getattr(stream, "_stream", None)] if fields is None else [getattr(one, "file", b"") for one in fields]
+    files: list[Any] = [part for part in parts if not isinstance(part, (str, bytes))]
+    if all(hasattr(file, "seekable") and file.seekable() for file in files):
+        return [(file, file.tell()) for file in files]
+    return None
