@@ -109,7 +109,12 @@ class _ResponseHook:
     def _retry_unauthorized(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
         request, retries = response.request, 0
         while self.credential.should_refresh_on(response.status_code) and retries < MAX_RETRIES:
-            rejected, self.credential = self.credential, self.replace(self.credential)
+            rejected = self.credential
+            try:
+                self.credential = self.replace(rejected)
+            except BaseException:
+                response.close()
+                raise
             if self.credential is rejected:
                 break
             response.close()
