@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -128,6 +129,10 @@ class _ResponseHook:
         log_if_unauthorized(response.status_code, urlsplit(response.url).hostname)
         return response
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A response is copied and pickled together with its request, and after a redirect it has no other credential.
+        return partial, (_unchanged,)
+
 
 def _rewind(request: PreparedRequest) -> None:
     from requests.exceptions import UnrewindableBodyError
@@ -139,6 +144,10 @@ def _rewind(request: PreparedRequest) -> None:
             rewind_body(request)
         except UnrewindableBodyError:
             raise LoanAuthError(BODY_NOT_REPLAYABLE) from None
+
+
+def _unchanged(response: Response, **_: Any) -> Response:
+    return response
 
 
 @dataclass(eq=False, repr=False)

@@ -306,15 +306,18 @@ class SharedLogin(NotForXCom):
         """Claim the login, and log in; return None if another process was faster."""
         LOGINS.check(self.settings)
         delay = max(MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR * (time.monotonic() - began))
-        wrote_at, is_mine = time.monotonic(), True
-        claim = self._write_claim(delay)
-        if claim is None:
-            return None
+        wrote_at, claim, is_mine = time.monotonic(), None, True
         try:
-            time.sleep(max(delay, CLAIM_DELAY_FACTOR * (time.monotonic() - wrote_at)))
-            is_mine = self._variables.read("claim").get("id") == claim
+            claim = self._write_claim(delay)
+            is_mine = claim is not None
+            if is_mine:
+                time.sleep(max(delay, CLAIM_DELAY_FACTOR * (time.monotonic() - wrote_at)))
+                is_mine = self._variables.read("claim").get("id") == claim
             if is_mine and self._read_result().get("id") == before.get("id"):
                 return self._issued(self._log_in(self._wait_with_claim))
+        except NotSharedError:
+            is_mine = claim is not None  # If it was not written, there may be the claim of another process.
+            raise
         finally:
             # Also if the task is interrupted. The others need not wait until the claim is old.
             if is_mine:

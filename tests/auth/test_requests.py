@@ -11,10 +11,12 @@ import time
 
 import pytest
 import requests
+from requests.adapters import HTTPAdapter
 
 from airflow_provider_loanauth.auth import LoanAuth
-from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.service.client import Client
+from tests.support.leaks import leaks
 from tests.support.masking import redact
 from tests.support.pricing_fixtures import in_threads, loan
 
@@ -149,9 +151,34 @@ def test_a_pickle_of_the_auth_of_a_client_uses_the_same_connection(world, pricin
         requests.get(pricing.url, auth=with_method, timeout=60)
 
 
+def test_the_connection_of_a_401_is_closed_if_the_refresh_fails(world, pulled, pricing, monkeypatch):
+    """Also while the error is kept, whose traceback has the response."""
+    responses, send = [], HTTPAdapter.send
+    monkeypatch.setattr(
+        HTTPAdapter, "send", lambda *args, **kwargs: responses.append(send(*args, **kwargs)) or responses[-1]
+    )
+    pricing.respond = lambda _: (401, {}, b"made-up")
+    auth = LoanAuth(pulled())
+    world.sandbox.set_fault("status", where="token", status=400)
+    with pytest.raises(RejectedError):
+        requests.get(pricing.url, auth=auth, timeout=60, stream=True)
+    [response] = [response for response in responses if response.status_code == 401]
+    assert response.raw.closed
+
+
 def test_a_response_can_be_pickled_and_copied(world, pulled):
     response = price(world, LoanAuth(pulled()))
     restored = pickle.loads(pickle.dumps(response))
     assert restored.json() == copy.deepcopy(response).json() == response.json()
     with requests.Session() as session:
         assert session.send(restored.request, timeout=60).status_code == 200
+
+
+def test_a_pickle_of_a_response_from_another_origin_has_no_credential(world, pulled, pricing, elsewhere):
+    pricing.respond = lambda request: (302, {"Location": elsewhere.url}, b"")
+    token = pulled()
+    response = requests.get(pricing.url, auth=LoanAuth(token), timeout=60)
+    response.history.clear()
+    pickled = pickle.dumps(response)
+    assert leaks(pickled.decode("latin-1"), [token.value]) == []
+    assert pickle.loads(pickled).url.startswith(elsewhere.url)
