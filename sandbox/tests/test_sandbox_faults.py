@@ -16,8 +16,6 @@ from raw_http import COMPANY, PROBE, SECRET, TOKEN, ended, price_request, send
 
 from loanauth_sandbox.faults import FaultError, load_faults
 
-# --- An unusual token ---
-
 
 def claims(token):
     return jwt.decode(token["access_token"], options={"verify_signature": False})
@@ -44,9 +42,6 @@ def test_a_broken_head_may_have_a_status(sandbox):
     with raw_http.connect(sandbox) as connection:
         connection.sendall(SECRET)
         assert ended(connection).startswith(b"HTTP/1.1 401 ")
-
-
-# --- How faults are described and switched ---
 
 
 def test_faults_are_used_up_in_order(sandbox):

@@ -86,9 +86,6 @@ if STEP == "share":
         LoanAuthSensor(task_id="wait", loanauth_conn_id=CONN_ID, deferrable=True, timeout=300) >> operator()
 
 
-# --- a changed password
-
-
 @task(trigger_rule="all_done")
 def obey(name):
     start_new_process()
@@ -115,8 +112,6 @@ if STEP == "rejected":
     with DAG("rejected_then_deleted", schedule=None, **COMMON) as deleted_dag:
         delete_variable() >> operator("again")
 
-
-# --- a person clears a task
 
 CLEARED = set()
 

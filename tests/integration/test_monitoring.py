@@ -26,9 +26,6 @@ from tests.support.paths import ROOT
 CONN_ID = "loanauth_jwt"
 
 
-# --- authentication
-
-
 def test_a_login_of_the_test_button(world, statsd, spans):
     """Airflow tests with a random connection id. ``service/test_client.py`` has the other logins."""
     LoanAuthHook(CONN_ID).test_connection()
@@ -69,9 +66,6 @@ def test_a_response_without_a_credential_is_only_in_the_span(world, statsd, span
         LoanAuthHook(CONN_ID).get_credential()
     assert statsd.counts == {}
     assert spans.named["loanauth.login"].attributes["error.type"] == "ResponseError"
-
-
-# --- a process that Airflow configures
 
 
 #: How ``docs/monitoring.md`` configures tracing: on every version in a file, and from 3.2 on by a setting.

@@ -86,9 +86,6 @@ def test_each_attempt_has_its_own_time(loopback, monkeypatch):
     assert result.expires_at == result.requested_at.replace(minute=1)
 
 
-# --- the result
-
-
 @pytest.mark.parametrize(
     ("method", "body", "lifetime", "summary"),
     [
@@ -105,9 +102,6 @@ def test_a_result(method, body, lifetime, summary, loopback):
     assert result.summary().startswith(f"Authenticated {result.settings.login.user!r} with {summary}")
     assert not lifetime or result.summary().endswith(" 2026-11-21 10:00:00 UTC.")
     assert "CANARY" not in repr(result) + result.summary()
-
-
-# --- when an access token expires
 
 
 def token(**claims):
@@ -158,9 +152,6 @@ def test_expiry_is_not_checked_here():
 def test_text_that_is_not_a_json_web_token(text):
     assert read_token(text) == ({}, {})
     assert expiry_of(text, 60) == (REQUESTED_AT + timedelta(seconds=60), 60)
-
-
-# --- differences from the interface
 
 
 def test_differences_are_logged_once_by_name(loopback, logs):

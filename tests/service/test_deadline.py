@@ -145,9 +145,6 @@ def test_a_proxy_that_sends_without_end(start, repeated, pace, loopback, monkeyp
     assert loopback.requests[0].startswith(b"CONNECT auth.example:443")
 
 
-# --- what is left
-
-
 def descriptors():
     return len([*Path("/proc/self/fd").iterdir()])
 
@@ -211,9 +208,6 @@ def test_each_request_has_its_own_connection(loopback):
     for _ in range(2):
         assert send(secret_request(loopback.url), timeout=LIMIT, verify=True).status == 200
     wait_for(lambda: next_octets == [b"", b""])
-
-
-# --- memory
 
 
 IN_GZIP, IN_CHUNKS = b"Content-Encoding: gzip\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"

@@ -92,9 +92,6 @@ def test_other_errors_do_not_change_what_the_status_means(document):
     assert type(error_of(302, document)) is ResponseError
 
 
-# --- what is shown
-
-
 @pytest.mark.parametrize(
     "unsafe",
     [
@@ -160,9 +157,6 @@ def test_only_the_host_of_a_redirect_is_shown(location, target):
     text = str(error_of(307, None, {"location": location}, secrets=["CANARY-key"]))
     assert target in text
     assert "CANARY" not in text
-
-
-# --- Retry-After
 
 
 @pytest.mark.parametrize(

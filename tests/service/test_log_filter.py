@@ -63,9 +63,6 @@ def test_each_request_uses_the_same_filter(loopback):
     assert LOGGER.filters == before
 
 
-# --- tracing
-
-
 def test_sentry_records_nothing_of_the_block(sentry):
     with sentry_sdk.start_transaction(name="task") as task:
         sentry_sdk.add_breadcrumb(message="before")
