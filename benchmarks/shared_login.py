@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
+import threading
 from itertools import count
 from random import Random
 
@@ -106,6 +107,8 @@ def failures_after_403_of_one_worker() -> str:
 
 def main() -> None:
     logging.disable(logging.CRITICAL)
+    # Ten thousand threads.
+    threading.stack_size(512 * 1024)
     numbers = [int(one) for one in sys.argv[1:]] or [*STARTS]
     rows = [load(number, within) for number in numbers for within in STARTS[number]]
     header = ["processes without a credential", "start", "logins", "requests of each", "median wait", "slowest wait"]

@@ -1,13 +1,14 @@
 """
 Processes that share one login, simulated in virtual time.
 
-Each process is a greenlet: when it waits, the one that wakes up first continues. A run therefore depends on its plan
-only, and waiting takes no real time.
+Each process is a thread, but only one thread runs at a time. When it waits, the thread that wakes up first continues.
+A run therefore depends on its plan only, and waiting takes no real time.
 """
 
 from __future__ import annotations
 
 import heapq
+import threading
 from collections import Counter, defaultdict
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -18,7 +19,6 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
-from greenlet import getcurrent, greenlet
 
 from airflow_provider_loanauth.auth import login_variables, refresh_policy, shared_login
 from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
@@ -99,6 +99,7 @@ class Process:
     steps: int = 0
     requests: int = 0
     logins: process_logins.Logins = field(default_factory=process_logins.Logins)
+    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     @property
     def died(self):
@@ -116,7 +117,7 @@ class Scheduler:
         self.now, self.steps = 0.0, 0
         self.current = None
         self._max_steps = max_steps
-        self._waiting, self._numbers = [], count()
+        self._waiting, self._numbers, self._ended = [], count(), threading.Semaphore(0)
 
     def monotonic(self):
         # The clocks of two hosts have nothing in common.
@@ -130,8 +131,11 @@ class Scheduler:
         process = self.current
         if process.died:
             raise DiedError
-        self._wake_at(self.now + max(0.0, seconds), process, getcurrent())
-        getcurrent().parent.switch()
+        self._wake_at(self.now + max(0.0, seconds), process)
+        following = self._next()
+        if following is not process:
+            following.turn.release()
+            process.turn.acquire()
         process.steps += 1
         self.steps += 1
         if self.steps > self._max_steps:
@@ -143,14 +147,32 @@ class Scheduler:
 
     def run(self, processes, work):
         """Run ``work(process)`` for each process until all have ended."""
-        for process in processes:
-            self._wake_at(max(self.now, process.start), process, greenlet(partial(work, process)))
-        while self._waiting:
-            self.now, _, self.current, running = heapq.heappop(self._waiting)
-            running.switch()
+        threads = [threading.Thread(target=self._run, args=(process, work), daemon=True) for process in processes]
+        for process, thread in zip(processes, threads, strict=True):
+            self._wake_at(max(self.now, process.start), process)
+            thread.start()
+        self._next().turn.release()
+        assert self._ended.acquire(timeout=3600)
+        for thread in threads:
+            thread.join(60)
 
-    def _wake_at(self, moment, process, running):
-        heapq.heappush(self._waiting, (moment, next(self._numbers), process, running))
+    def _run(self, process, work):
+        process.turn.acquire()
+        try:
+            work(process)
+        finally:
+            following = self._next()
+            (following.turn if following else self._ended).release()
+
+    def _wake_at(self, moment, process):
+        heapq.heappush(self._waiting, (moment, next(self._numbers), process))
+
+    def _next(self):
+        """Go to the time at which the next process wakes up, and return it; None if all have ended."""
+        if not self._waiting:
+            return None
+        self.now, _, self.current = heapq.heappop(self._waiting)
+        return self.current
 
 
 class OfCurrent:
