@@ -71,8 +71,6 @@ def failure(kind=LoanAuthError, **arguments):
     return caught.value
 
 
-# --- what is remembered ---
-
 REJECTED = (
     "this process does not send these credentials again until the Connection changes. If the cause was corrected at "
     "the service, clear the task; in a process that continues, such as a notebook, call LoanAuthHook.test_connection()."
@@ -175,9 +173,6 @@ def test_a_success_ends_what_is_remembered(service, memory_clock):
     assert service.posts == 4
 
 
-# --- threads ---
-
-
 def test_threads_send_a_wrong_password_once(service):
     service.respond(WRONG_PASSWORD)
     errors = in_threads(10, lambda _: [failure(RejectedError) for _ in range(10)])
@@ -255,9 +250,6 @@ def test_other_settings_do_not_wait(pricing, other):
     pricing.respond = respond
     results = in_threads(2, lambda index: client(url=pricing.url, **[{}, other][index]).authenticate())
     assert [result.response.access_token for result in results] == ["made-up"] * 2
-
-
-# --- what is kept ---
 
 
 def test_an_interruption_is_not_remembered_and_ends_the_turn(service, monkeypatch):

@@ -86,9 +86,6 @@ def heads(proxy):
     return b"".join(proxy.requests).decode("latin-1")
 
 
-# --- login
-
-
 @pytest.mark.usefixtures("_environment")
 @pytest.mark.parametrize("method", ["jwt", "ppe"])
 def test_a_login_goes_through_it(method, proxy, connection, service):
@@ -112,9 +109,6 @@ def test_without_the_field_the_environment_applies(connection, service, monkeypa
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         LoanAuthHook().get_credential()
         assert len(proxy.tunnels) == 1
-
-
-# --- pricing requests
 
 
 @pytest.mark.usefixtures("_environment")
@@ -170,9 +164,6 @@ def test_a_session_with_the_password_of_a_proxy_cannot_be_pickled(proxy, connect
         pickle.dumps(session)
 
 
-# --- the deferred sensor and its probe
-
-
 def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connection, service):
     connection(proxy.url(WRITTEN))
     service.set_fault("status", where="token", times=1)
@@ -201,9 +192,6 @@ def test_a_probe_goes_through_an_http_proxy(service):
         assert is_reachable(service.url, 20, proxy.url()) is False
     assert service.counters().probe == 2
     assert is_reachable(service.url, 20, "http://127.0.0.1:1") is False
-
-
-# --- errors and leaks
 
 
 def failure_of(call, kind):

@@ -102,9 +102,6 @@ def test_the_seconds_to_expiry(seconds, sent, statsd):
     assert [metric.value for metric in statsd.metrics] == sent
 
 
-# --- spans
-
-
 @pytest.mark.parametrize(
     ("url", "host", "port"),
     [
@@ -170,9 +167,6 @@ def test_a_wait(error, spans, statsd, monkeypatch):
     assert dict(span.attributes) == {"loanauth.conn_id": "made-up"} | (failed if error else {})
     # Only a wait that ended with a credential is measured.
     assert [metric.tags for metric in statsd.metrics] == ([] if error else [{"conn_id": "made-up"}])
-
-
-# --- backends that are broken, off, or not installed
 
 
 def broken(*_, **__):

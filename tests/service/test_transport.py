@@ -84,9 +84,6 @@ def test_no_cookie_is_stored(loopback):
     assert all(b"cookie" not in request.lower() for request in loopback.requests)
 
 
-# --- bodies
-
-
 @pytest.mark.parametrize("coding", ["identity", "gzip", "GZip", "x-gzip"])
 def test_the_limit_of_a_body(coding, loopback):
     encode = bytes if coding == "identity" else gzip.compress
@@ -138,9 +135,6 @@ def test_an_error_code_in_a_body_that_cannot_be_read(rest, loopback):
         assert "invalid_grant" in str(fails(token_request(loopback.url), RejectedError, timeout=timeout))
 
 
-# --- heads
-
-
 def reset(octets):
     """Respond with octets, and then reset the connection."""
 
@@ -186,9 +180,6 @@ def test_an_interim_response_before_the_response(loopback):
     assert parsed(secret_request(loopback.url)).secret == "made-up"
 
 
-# --- no connection
-
-
 @pytest.mark.parametrize("content", [None, "made-up text"], ids=["missing", "no certificates"])
 def test_a_ca_bundle_that_cannot_be_used(content, tmp_path, loopback):
     """Retrying cannot help, so it is a SettingsError and not an UnavailableError."""
@@ -206,9 +197,6 @@ def test_a_ca_bundle_that_cannot_be_used(content, tmp_path, loopback):
 )
 def test_an_invalid_address(url):
     assert "is not a valid address" in str(fails(secret_request(url), SettingsError))
-
-
-# --- proxies of the environment; that of the Connection: test_proxy.py
 
 
 @pytest.mark.parametrize("response", [b"HTTP/1.1 403 X\r\n\r\n", b"HTTP/1.1 401 X\r\n\r\n", b"garbage\r\n\r\n", None])

@@ -32,9 +32,6 @@ def response(status, headers=b"", body=b""):
     return head + headers + b"Connection: close\r\n\r\n" + body
 
 
-# --- responses
-
-
 @pytest.mark.parametrize("status", [200, 302, 407, 408, 409, 428, 429, 430, 499, 500, 599])
 def test_each_status_but_408_429_and_5xx_counts_as_reachable(status, loopback):
     loopback.responses.append(response(status, b"Location: /elsewhere\r\nRetry-After: 0\r\n"))
@@ -61,9 +58,6 @@ def test_no_response_is_unavailable():
 def test_an_invalid_host_name_is_left_to_the_login():
     """Its error names the field of the Connection."""
     assert is_reachable(f"https://{'x' * 80}.invalid", TIMEOUT) is True
-
-
-# --- what is sent
 
 
 def test_the_request_contains_nothing_but_the_address(loopback, monkeypatch, tmp_path):
@@ -100,9 +94,6 @@ def test_certificates_are_not_checked_and_no_ca_bundle_is_loaded(certificate, mo
             monkeypatch.setattr(ssl.SSLContext, name, load)
         assert is_reachable(service.url, TIMEOUT) is True
         assert service.counters().probe == 1
-
-
-# --- every request ends
 
 
 #: What comes first, what is repeated without end, and seconds between two repetitions.
@@ -196,9 +187,6 @@ def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
             thread.join(TIMEOUT)
     # It continues when they have ended.
     assert reason(SERVICE) == "no response (gaierror)"
-
-
-# --- proxies
 
 
 def test_the_proxy_of_the_environment_is_used(loopback, monkeypatch):
