@@ -51,6 +51,7 @@ def test_the_interface_has_22_fields():
 def test_a_complete_response():
     assert from_json(TokenResponse, FULL) == FULL_TOKEN
     assert from_json(ApiSecretResponse, SECRET) == ApiSecretResponse(**SECRET)
+    assert repr(from_json(TokenResponse, FULL).access_token) == "'***'"
 
 
 def test_an_absent_field_is_none():

@@ -111,6 +111,7 @@ def test_everything_is_right(check, sandbox):
     report = check(connection_of(sandbox))
     assert results(report) == WITHOUT_LOGIN
     assert report.exit_code == 0
+    assert [*report.versions] == ["airflow-provider-loanauth", "apache-airflow", "Python"]
     assert "--login" in step(report, "login").message
     # Only one request without credentials was sent.
     [request] = sandbox.requests()
@@ -504,6 +505,8 @@ def test_the_fingerprints_of_fernet_keys(check, sandbox, fernet):
     line = step(check(connection_of(sandbox)), "fernet_key")
     assert line.details == {"fingerprints": ["66514bab8600", "52bd1a48c10e"]}
     assert line.message.startswith("Fingerprint 66514bab8600, and then 52bd1a48c10e, which only decrypt.")
+    fernet(FERNET_KEY)
+    assert step(check(None), "fernet_key").message.startswith("Fingerprint 66514bab8600.")
 
 
 def test_no_connection(check):

@@ -103,7 +103,7 @@ def test_it_is_masked_in_each_form(written, masked):
 
 
 def test_a_short_password_is_a_warning():
-    (warning,) = warnings(conn({"proxy": "http://user:abcd@proxy.example"}))
+    (warning,) = warnings(conn({"proxy": "http://a:bcde@proxy.example"}))
     assert warning.startswith("The password in Proxy is shorter than 5 characters, so Airflow cannot mask it")
     assert warnings(conn({"proxy": "http://user:abcde@proxy.example"})) == ()
 
