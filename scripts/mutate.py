@@ -9,9 +9,12 @@ module extends it, prints the survivors, and fails if more than 3 % of the mutan
 from __future__ import annotations
 
 import argparse
+import bisect
 import gc
+import itertools
 import json
 import logging
+import math
 import os
 import random
 import re
@@ -111,19 +114,12 @@ class MirroredTests(PytestRunner):  # type: ignore[misc]  # mutmut is not instal
         super().warm_up()
         gc.freeze()
 
-    def run_stats(self, *, tests: Iterable[str]) -> int:
-        """Find out which tests reach which function."""
-        exit_code = super().run_stats(tests=tests)
-        reached = state().tests_by_mangled_function_name
-        for function, names in reached.items():
-            reached[function] = mirrored_and_fast(function, names)
-        return int(exit_code)
-
     def run_tests(self, *, mutant_name: str | None, tests: Iterable[str]) -> int:
         """Run the tests of a mutant until one fails."""
         if not tests:
             return int(super().run_tests(mutant_name=mutant_name, tests=tests))
-        selection = Selection([*tests], tests_of(mutant_name) if mutant_name else "")
+        first = tests_of(mutant_name) if mutant_name else ""
+        selection = Selection(mirrored_and_fast(first, tests), first)
         arguments = ["-x", "-q", f"--timeout={TEST_TIMEOUT}", *selection.files]
         with change_cwd("mutants"):
             try:
@@ -167,18 +163,12 @@ def tests_of(function: str) -> str:
     return folder if (ROOT / folder).is_dir() else "tests/test_"
 
 
-def mirrored_and_fast(function: str, names: Iterable[str]) -> set[str]:
-    """Return the tests of the same part that reach a function, and the fastest others, ``OTHER_SECONDS`` of them."""
-    mirrored = {name for name in names if name.startswith(tests_of(function))}
-    if not mirrored:
-        return {*names}
-    seconds = 0.0
-    for name in sorted({*names} - mirrored, key=_seconds):
-        seconds += _seconds(name)
-        if seconds > OTHER_SECONDS:
-            break
-        mirrored.add(name)
-    return mirrored
+def mirrored_and_fast(first: str, names: Iterable[str]) -> set[str]:
+    """Return the tests in ``first``, and the fastest others, ``OTHER_SECONDS`` of them; all if there are none."""
+    mirrored = {name for name in names if name.startswith(first)}
+    others = sorted({*names} - mirrored, key=_seconds)
+    seconds = [*itertools.accumulate(map(_seconds, others))]
+    return mirrored | {*others[: bisect.bisect(seconds, OTHER_SECONDS if mirrored else math.inf)]}
 
 
 def _seconds(test: str) -> float:
@@ -216,32 +206,18 @@ def changed_lines(diff: str) -> str:
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="scripts.mutate", description=__doc__.partition("\n\n")[0])
-    parser.add_argument(
-        "modules", nargs="*", help="modules of the package, such as connection or auth.origin (default: all configured)"
-    )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--survivors", action="store_true", help="run only mutants that survived, timed out or were not run"
-    )
-    which.add_argument("--resume", action="store_true", help="run only mutants without a result")
-    which.add_argument("--report", action="store_true", help="run no mutants, and print the last results")
-    parser.add_argument("--sample", type=int, help="with --resume: run only so many of them, chosen at random")
+    parser.add_argument("modules", nargs="*", help="modules, such as connection or auth.origin (default: all)")
+    parser.add_argument("--report", action="store_true", help="run no mutants, and print the last results")
+    parser.add_argument("--resume", action="store_true", help="run only mutants that no test has failed for")
+    parser.add_argument("--sample", type=int, help="the same, but only so many of them, chosen at random")
     parser.add_argument("--processes", type=int, default=1, help="mutants to run at the same time (default: 1)")
-    parsed = parser.parse_args(arguments)
-    if parsed.sample is not None and not parsed.resume:
-        parser.error("--sample requires --resume")
-    return parsed
+    return parser.parse_args(arguments)
 
 
 def select(arguments: argparse.Namespace) -> list[str]:
     """Return the names, or patterns of names, of the mutants to run."""
-    if arguments.survivors or arguments.resume:
-        found = [
-            name
-            for name, status, _ in mutants()
-            if (status == "not checked" if arguments.resume else status not in {"killed", "not checked"})
-            and _is_in(name, arguments.modules)
-        ]
+    if arguments.resume or arguments.sample is not None:
+        found = [name for name, status, _ in mutants() if status != "killed" and _is_in(name, arguments.modules)]
         # The same order each time. It is not for cryptography.
         random.Random(0).shuffle(found)  # noqa: S311
         return found[: arguments.sample]
