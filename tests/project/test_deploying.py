@@ -7,12 +7,32 @@ from __future__ import annotations
 
 import re
 
+import jsonschema
 import kubernetes_validate
 import yaml
 
 from tests.support.paths import PACKAGE, ROOT
 
 PAGE = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+
+
+TEXT, OBJECTS = {"type": "string"}, {"type": "array", "items": {"type": "object", "required": ["name"]}}
+
+
+def closed(**properties):
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+#: An excerpt of ``values.schema.json`` of chart 1.22.0: the keys that the page uses.
+VALUES = closed(
+    **dict.fromkeys(
+        ("executor", "airflowVersion", "defaultAirflowRepository", "defaultAirflowTag", "fernetKeySecretName"), TEXT
+    ),
+    secret={"type": "array", "items": closed(envName=TEXT, secretName=TEXT, secretKey=TEXT)},
+    env={"type": "array", "items": closed(name=TEXT, value=TEXT)},
+    volumes=OBJECTS,
+    volumeMounts=OBJECTS,
+)
 
 
 def blocks(language):
@@ -29,6 +49,10 @@ def test_the_line_that_2_11_leaves_out_is_the_third_one():
         third = block.splitlines()[2]
         assert third.startswith("AIRFLOW__CORE__EXECUTION_API_SERVER_URL=")
     assert len(re.findall(r"On Airflow 2\.11, leave\s+out the third\s+line", PAGE)) == len(blocks("ini")) == 2
+
+
+def test_the_values_fit_the_schema_of_the_chart():
+    jsonschema.validate(manifests(None)[0], VALUES)
 
 
 def test_the_values_of_the_chart_use_the_objects_that_the_commands_create():
