@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Letters and digits of any script (IDNA checks them later), underscores, dots and hyphens; or an IPv6 address.
 _HOST = re.compile(r"[\w.\-]+|[0-9A-Fa-f:.]+")
+_LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 class AddressError(ValueError):
@@ -46,6 +47,8 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
             path.endswith("oauth/token") or "encodeAES128" in path,
             "contains the path of an endpoint: remove it, because the provider adds it.",
         ),
+        # requests would encode a secret in the path once more.
+        (_LONE_PERCENT.search(path), "contains '%' without two hexadecimal digits (RFC 3986 §2.1): write %25 instead."),
     ):
         if wrong:
             raise AddressError(sentence)
