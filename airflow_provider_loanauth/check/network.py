@@ -84,7 +84,7 @@ class Way:
         target = self.service.netloc if self.service.port else f"{self.service.netloc}:443"
         headers = "".join(f"{name}: {value}\r\n" for name, value in self.proxy_headers.items())
         sock.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{headers}\r\n".encode())
-        with http.client.HTTPResponse(sock, method="CONNECT") as response:
+        with http.client.HTTPResponse(sock) as response:
             response.begin()
             # http.client takes the end of the connection for the end of the response.
             if not deadline.expired:
@@ -108,7 +108,7 @@ class Way:
         details = {"host": self.host, "port": self.port, "addresses": self.addresses}
         if self.addresses:
             return Step("host_name", "ok", f"{self.target}: {', '.join(self.addresses)}.", details)
-        is_temporary = getattr(self.error, "errno", 0) == socket.EAI_AGAIN
+        is_temporary = isinstance(self.error, OSError) and self.error.errno == socket.EAI_AGAIN
         problem = "was not resolved: the name servers did not respond" if is_temporary else "does not resolve"
         advice = f"Check the host name in {self.source}, and the DNS settings of this machine."
         return Step("host_name", "failed", f"{self.target} {problem}. {advice}", details, temporary=is_temporary)

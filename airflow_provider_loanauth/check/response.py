@@ -43,7 +43,7 @@ def describe(request: WireRequest, response: WireResponse, requested_at: datetim
     known = {path: _described(value) for path, value in values.items() if path in interface}
     headers = {name: len(response.headers[name]) for name in _HEADERS.split() if name in response.headers}
     token: Any = fields.get("access_token")
-    header, claims = read_token(token) if isinstance(token, str) else ({}, {})
+    header, claims = read_token(token)
     try:
         parsed: Any = from_json(request.response_model, fields)
     except ResponseError:  # there is no credential

@@ -66,6 +66,7 @@ def check(define, monkeypatch, logs, capfd, variables):
             define(CONN_ID, connection)
         report = check_connection(CONN_ID, method, **options)
         texts.extend([str(report), report.to_json(), repr(report)])
+        assert ".." not in texts[-2]
         return report
 
     yield run
@@ -126,7 +127,7 @@ def test_everything_is_right(check, sandbox):
     details = step(report, "tls").details
     assert [*details] == ["version", "issuer", "not_before", "not_after", "trusted"]
     assert (details["version"], details["trusted"]) == ("TLSv1.3", True)
-    assert "trustme" in details["issuer"]
+    assert re.fullmatch(r"O=trustme v\S+, OU=Testing CA #\S+", details["issuer"])
     assert datetime.fromisoformat(details["not_before"]) < NOW < datetime.fromisoformat(details["not_after"])
     assert all(details[name] in step(report, "tls").message for name in ("version", "issuer", "not_after"))
 
@@ -157,8 +158,8 @@ def test_warnings_are_in_the_line_that_they_belong_to(check, sandbox):
 
 @pytest.mark.parametrize(("company_id", "number"), [("", 1), ("made-up-company", 0)])
 def test_a_company_id_that_only_pricing_requests_need(check, sandbox, company_id, number):
-    report = check(connection_of(sandbox, "ppe", company_id=company_id), "ppe")
-    warnings = step(report, "settings").warnings
+    report = check(connection_of(sandbox, "ppe", company_id=company_id, made_up="any"), "ppe")
+    _, *warnings = step(report, "settings").warnings
     assert [warning[:22] for warning in warnings] == ["Company ID is missing:"] * number
 
 
@@ -208,6 +209,8 @@ def test_statuses(check, sandbox, faults, login, expected, exit_code, logins):
     assert step(report, "response").details == {"status": status}
     assert f"responded with {status}" in step(report, "response").message
     assert step(report, "response").temporary == (status > 428)
+    is_shown = "A request without credentials got 403" in step(report, "allow_list").message
+    assert is_shown == (expected["allow_list"] in ("failed", "unknown"))
 
 
 def test_nothing_of_the_response_is_shown(check, sandbox, loopback):
@@ -347,6 +350,8 @@ def test_a_port_that_does_not_accept(check, sandbox, monkeypatch):
     assert (results(report), report.exit_code) == (outcomes("tcp", proxy="ok"), 2)
     assert "(no response within 5 s)" in step(report, "tcp").message
     assert timeouts == [2.5, 2.5]
+    assert step(report, "tcp").details == {"host": "127.0.0.1", "port": sandbox.port, "address": None}
+    assert step(report, "host_name").message == "127.0.0.1 (the service): 127.0.0.1, 127.0.0.1."
 
 
 HANDSHAKE = b"\x16\x03\x03\x40\x00"  # begins a TLS record of 16 KiB
@@ -372,6 +377,7 @@ def test_every_connection_ends(check, sandbox, peer, start, repeated, failed):
         assert time.monotonic() - began < 20
         proxy = "failed" if peer == "proxy" else "ok"
         assert (results(report), report.exit_code) == (outcomes(failed, proxy=proxy), 2)
+        assert re.fullmatch(r"(?!.*issuer).*\.", step(report, failed).message)
         while {*threading.enumerate()} - threads:
             assert time.monotonic() - began < 30
             time.sleep(0.01)

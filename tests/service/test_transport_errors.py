@@ -94,6 +94,7 @@ def linked(error, inner, name="__cause__"):
 def check(mapped, kind, sentence):
     assert type(mapped) is kind
     assert sentence in str(mapped)
+    assert mapped.status == (407 if "407" in str(mapped) else None)
     assert str(mapped).endswith(SUFFIX)
     assert leaks(messages(mapped), [API_KEY]) == []
 
