@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from http import HTTPStatus
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, SupervisorError, api_status, get_supervisor_channel
+from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, SupervisorError, get_supervisor_channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,20 +30,19 @@ def read_variable(key: str) -> str | None:
 
 def write_variable(key: str, text: str, description: str) -> bool:
     """Write a Variable; return False if another process wrote it at the same moment. Raises any other error."""
+    if get_supervisor_channel():
+        # Not Variable.set of the SDK: it asks the worker's secrets backends too.
+        # To one of two writers, the API server of 3.0 responds with 500; the supervisor then tries again.
+        _send("PutVariable", key=key, value=text, description=description)
+        return True
     try:
-        if get_supervisor_channel():
-            # Not Variable.set of the SDK: it asks the worker's secrets backends too.
-            _send("PutVariable", key=key, value=text, description=description)
-        else:
-            with _database() as (session, variable):
-                row = session.query(variable).filter(variable.key == key).one_or_none() or variable(key=key)
-                row.val, row.description = text, description
-                session.add(row)
+        with _database() as (session, variable):
+            row = session.query(variable).filter(variable.key == key).one_or_none() or variable(key=key)
+            row.val, row.description = text, description
+            session.add(row)
     except Exception as error:
-        # Of two writers that insert the same key into the database, one fails, on MySQL with a deadlock. The API server
-        # of 3.0 deletes and inserts, so it responds with an error to one of two writers.
-        is_conflict = type(error).__name__ == "IntegrityError" or "deadlock" in str(error).lower()
-        if is_conflict or api_status(error) in (HTTPStatus.CONFLICT, HTTPStatus.INTERNAL_SERVER_ERROR):
+        # Of two writers that insert the same key, one fails, on MySQL with a deadlock.
+        if type(error).__name__ == "IntegrityError" or "deadlock" in str(error).lower():
             return False
         raise
     return True

@@ -54,9 +54,6 @@ MAX_CLAIM_AGE = 7200.0
 MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR = 0.3, 4.0
 #: Seconds between two reads of a process that waits: at first, and at most. They grow by this factor, with jitter.
 MIN_POLL, MAX_POLL, POLL_FACTOR = 0.5, 5.0, 1.5
-#: Attempts to write a result, if other processes write at the same moment; and to write a claim, before Variables
-#: count as read-only.
-MAX_WRITES, MAX_CLAIMS = 3, 5
 #: A rejection that may concern one machine (403, 404 …) is tried again by so many hosts, and by one more after so many
 #: seconds.
 MAX_HOSTS, HOSTS_SECONDS = 3, 600.0
@@ -173,7 +170,6 @@ class SharedLogin(NotForXCom):
         self._known = LOGINS.of(self.settings)
         # Longer than any login takes. The time of reading does not count: Airflow limits it.
         self._seconds_to_wait = MAX_SECONDS + 2 * self.settings.timeout + CLAIM_MARGIN
-        self._claims_left = MAX_CLAIMS
 
     def get(self) -> ActiveCredential:
         """Return a credential of another process, or a new one; the old one, if valid, while another one logs in."""
@@ -250,7 +246,10 @@ class SharedLogin(NotForXCom):
         while is_claimed:
             if self._seconds_to_wait <= 0:
                 raise UnavailableError("Other processes are about to log in, but none has finished: try again.")
-            self._seconds_to_wait -= _sleep(poll)
+            # For a random time, so that not all processes continue at the same moment.
+            seconds = random.uniform(poll / 2, poll)  # noqa: S311 - not for cryptography
+            time.sleep(seconds)
+            self._seconds_to_wait -= seconds
             poll = min(poll * POLL_FACTOR, MAX_POLL)
             is_claimed = self._is_claimed()
 
@@ -327,11 +326,7 @@ class SharedLogin(NotForXCom):
 
     def _write_claim(self, delay: float) -> str | None:
         """Claim the login, for a request after so many seconds."""
-        claim = self._variables.write("claim", {"seconds": delay + 2 * self.settings.timeout + CLAIM_MARGIN})
-        self._claims_left -= claim is None
-        if not self._claims_left:
-            raise NotSharedError("no Variable can be written")
-        return claim
+        return self._variables.write("claim", {"seconds": delay + 2 * self.settings.timeout + CLAIM_MARGIN})
 
     def _wait_with_claim(self, seconds: float) -> None:
         """Wait before the next attempt."""
@@ -418,16 +413,8 @@ class SharedLogin(NotForXCom):
             public = {"error": error["type"], "until": as_utc(time.time() + error["seconds"])}
         elif credential and credential["expires_at"]:
             public = {"expires_at": credential["expires_at"]}
-        with suppress(NotSharedError):
-            for _ in range(MAX_WRITES):
-                if self._variables.write("login", {"credential": credential, "error": error}, **public):
-                    return
-                _sleep(MIN_POLL)
-        _log.warning("The result of this login could not be shared, so other tasks log in too.")
-
-
-def _sleep(longest: float) -> float:
-    """Wait for a random time, so that not all processes continue at the same moment; return it."""
-    seconds = random.uniform(longest / 2, longest)  # noqa: S311 - not for cryptography
-    time.sleep(seconds)
-    return seconds
+        try:
+            # After a conflict, the result that another process has written at the same moment stands: it is as new.
+            self._variables.write("login", {"credential": credential, "error": error}, **public)
+        except NotSharedError:
+            _log.warning("The result of this login could not be shared, so other tasks log in too.")
