@@ -71,16 +71,15 @@ R = TypeVar("R")
 
 def open_credential(credential: AccessToken | ApiSecret, client: Client) -> ActiveCredential:
     """Open a sealed credential from XCom, which masks it."""
-    issued_at, expires_at = credential.issued_at, credential.expires_at
-    lifetime = (expires_at - issued_at).total_seconds() if expires_at else 0.0
+    lifetime = (credential.expires_at - credential.issued_at).total_seconds() if credential.expires_at else 0.0
     active = ActiveCredential(
         value=credential.value,
         conn_id=credential.conn_id,
         method=credential.method,
         # Read the Connection only now, and only if it is needed: its id is text from XCom, which has been checked.
         company_id=client.settings().company_id if isinstance(credential, ApiSecret) else None,
-        issued_at=issued_at,
-        expires_at=expires_at,
+        issued_at=credential.issued_at,
+        expires_at=credential.expires_at,
         # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
         lifetime=lifetime if lifetime > 0 else None,
     )
@@ -126,8 +125,7 @@ def get_or_refresh(
         with LOGINS.one_at_a_time(settings):
             known = state.credential
             if known is None or not is_usable(known):
-                known = _refresh(client, settings, accepts=is_usable, old=old, is_rejected=is_rejected)
-                state.credential = known
+                known = state.credential = _refresh(SharedLogin(client, settings, is_usable, old, is_rejected))
             return known
     except LoanAuthError as error:
         # The service, its proxy or the source of the Connection does not work now.
@@ -137,13 +135,13 @@ def get_or_refresh(
         return old
 
 
-def _refresh(client: Client, settings: Settings, *, old: ActiveCredential | None, **how: Any) -> ActiveCredential:
+def _refresh(login: SharedLogin) -> ActiveCredential:
     """Return another credential than the old one, for requests; record it in metrics and spans."""
-    labels = Labels(settings.conn_id, settings.method)
+    labels = Labels(login.settings.conn_id, login.settings.method)
     # The first credential of a LoanAuth from a Connection replaces none.
-    with telemetry.refresh(labels) if old else nullcontext():
-        credential = SharedLogin(client, settings, old=old, **how).get()
-    if old and credential is not old:
+    with telemetry.refresh(labels) if login.old else nullcontext():
+        credential = login.get()
+    if login.old and credential is not login.old:
         telemetry.count_refresh(labels, shared=not credential.issued_here)
         if not credential.issued_here:
             telemetry.set_expiry(labels, credential.seconds_left)
