@@ -73,10 +73,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
     def _flow(
         self, request: httpx.Request, trace_nothing: Callable[..., Any]
     ) -> Generator[httpx.Request | ActiveCredential | None, Any, None]:
-        """
-        Do the steps of both clients: yield a request, and receive its response; yield a credential that the service
-        rejected, or None at first, and receive the one to send.
-        """
+        """Yield a request to receive its response; yield a rejected credential, or None, to receive the one to send."""
         self._guard.bind(str(request.url))
         credential: ActiveCredential = yield None
         trace = partial(self._trace, request.extensions.get("trace") or trace_nothing)
