@@ -214,6 +214,7 @@ class SharedLogin(NotForXCom):
 
     def _log_in_without_claim(self) -> AuthenticationResult:
         self._raise_shared_error(self._read_result())
+        LOGINS.check(self.settings)
         return self._log_in(time.sleep)
 
     # --- what is known

@@ -242,12 +242,15 @@ def test_a_login_that_takes_twice_the_timeout_is_the_only_one():
     assert run(*processes, outcomes=["rejected"], login_seconds=[2 * OLD.timeout]) == ([RejectedError] * 6, 1)
 
 
-def test_earlier_errors_of_this_process_hold():
-    """Nothing is claimed if this process must not send its credentials yet."""
+@pytest.mark.parametrize("with_claim", [True, False])
+def test_earlier_errors_of_this_process_hold(with_claim):
+    """Nothing is claimed, nor told to others, if this process must not send its credentials yet."""
     process = Process()
     process.logins.record(OLD, RejectedError("made-up, remembered."))
-    simulation = Simulation([process]).run()
-    assert simulation.values == [RejectedError]
+    simulation = Simulation([process])
+    if not with_claim:
+        simulation.log_in = lambda process, *_: simulation.authenticate(process)
+    assert simulation.run().values == [RejectedError]
     assert (posts(simulation), simulation.store.counts["write"]) == (0, 0)
 
 
