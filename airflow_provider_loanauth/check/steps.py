@@ -54,12 +54,9 @@ def run(conn_id: str, method: str | None, *, login: bool) -> Report:
     except SettingsError as error:
         method = error.method
         add(Step("settings", "failed", message_of(error)))
-    except Exception as error:  # noqa: BLE001 - a secrets backend or a database driver may raise anything
+    except LoanAuthError as error:
         method = None
-        problem = f"Airflow cannot read the connection here ({type(error).__name__}): check the Fernet key."
-        if isinstance(error, LoanAuthError):
-            problem = "Airflow did not find a connection with this id here. Check its spelling."
-        add(Step("settings", "unknown", f"{problem} {WAYS_TO_READ}"))
+        add(Step("settings", "unknown", f"{message_of(error)} {WAYS_TO_READ}"))
     else:
         method = settings.method
         add(_settings(settings))

@@ -35,7 +35,7 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
     for wrong, sentence in (
         (parts.scheme not in ("http", "https"), "has a scheme other than https or http: use https."),
         ("@" in parts.netloc, "contains user information before '@': enter it in Username and Password instead."),
-        ("?" in host or "#" in host, "contains a query or a fragment ('?' or '#'): remove it."),
+        (bool({"?", "#"} & {*host, *schema}), "contains a query or a fragment ('?' or '#'): remove it."),
         (not _HOST.fullmatch(name), "has no valid host name: correct it."),
         (
             parts.scheme == "http" and not is_loopback(name),

@@ -100,7 +100,7 @@ class _FieldReader:
         self.warnings: list[str] = []
         try:
             self._extra = json.loads(conn.extra or "{}")
-        except ValueError:
+        except (TypeError, ValueError, RecursionError):
             self._extra = None
         if not isinstance(self._extra, dict):
             self.problems.append("Extra is not a JSON object: correct it.")
@@ -184,7 +184,7 @@ class _FieldReader:
     def timeout(self) -> float:
         value = self._raw("timeout")
         seconds = math.nan
-        with suppress(TypeError, ValueError):
+        with suppress(TypeError, ValueError, OverflowError):
             seconds = DEFAULT_TIMEOUT if value is None else float(value)
         if isinstance(value, bool) or not 0 < seconds <= MAX_TIMEOUT:
             self.problems.append(

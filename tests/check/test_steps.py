@@ -66,7 +66,7 @@ def check(define, monkeypatch, logs, capfd, variables):
             define(CONN_ID, connection)
         report = check_connection(CONN_ID, method, **options)
         texts.extend([str(report), report.to_json(), repr(report)])
-        assert ".." not in texts[-2]
+        assert ".." not in texts[-2].replace("...", "")
         return report
 
     yield run
@@ -520,7 +520,7 @@ def test_no_connection(check):
     assert results(report) == outcomes("settings", "unknown", fernet_key="ok")
     assert (report.conn_id, report.method, report.exit_code) == ("checked", None, 2)
     message = step(report, "settings").message
-    assert message.startswith("Airflow did not find a connection with this id here. Check its spelling.")
+    assert message.startswith("Airflow did not find a connection with this id: define it in the UI")
     for way in ("example_dags/check_connection.py", "scheduler", "AIRFLOW_CONN_", "secrets backend"):
         assert way in message
 

@@ -41,6 +41,7 @@ def test_addresses(host, schema, port, expected):
         ("https://pat:CANARY@auth.example", None, None, "user information before '@'"),
         ("https://auth.example?CANARY=1", None, None, "query or a fragment"),
         ("https://auth.example/#x", None, None, "query or a fragment"),
+        ("auth.example", "tenant?CANARY=1", None, "query or a fragment"),
         ("https://", None, None, "no valid host name"),
         ("https://exa$mple", None, None, "no valid host name"),
         ("http://auth.example", None, None, "begins with http"),

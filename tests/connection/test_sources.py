@@ -155,6 +155,17 @@ def test_a_connection_that_was_not_found(conn_id, shown):
     assert "CANARY" not in str(caught.value)
 
 
+def test_any_other_error_of_airflow_may_be_retried():
+    """A secrets backend or a driver of the database raises its own. `LoanAuth` goes on with a valid credential."""
+
+    def get(_):
+        raise PermissionError("made-up CANARY-password")
+
+    with pytest.raises(LoanAuthError, match=r"could not read .* \(PermissionError\): try again\.") as caught:
+        read_connection(get, "tenant_a")
+    assert (type(caught.value), caught.value.conn_id) == (LoanAuthError, "te… (8 characters)")
+
+
 def test_an_id_that_cannot_be_a_token_is_shown(monkeypatch):
     """That of an operator or a sensor: Airflow stores it in plaintext anyway."""
     for kind in (LoanAuthOperator, LoanAuthSensor):
