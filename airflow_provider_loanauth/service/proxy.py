@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from requests.adapters import HTTPAdapter
+from requests.exceptions import InvalidProxyURL
+from requests.utils import select_proxy
 
 if TYPE_CHECKING:
+    from requests import PreparedRequest
+
     from airflow_provider_loanauth.connection.proxy import Proxy
 
 
@@ -34,3 +38,12 @@ class ProxyAdapter(HTTPAdapter):
         if self._proxy is not None and proxy == self._proxy.url:
             return self._proxy.headers
         return super().proxy_headers(proxy)
+
+    def get_connection_with_tls_context(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Any:
+        """Return a pool of connections. If the URL of a proxy is wrong, the error does not show it."""
+        try:
+            return super().get_connection_with_tls_context(request, *args, **kwargs)
+        except ValueError:
+            if not select_proxy(str(request.url), kwargs.get("proxies")):
+                raise
+        raise InvalidProxyURL("The address of the proxy is not valid.", request=request)

@@ -216,6 +216,17 @@ def test_a_wrong_password_of_the_proxy_is_sent_once_a_minute(proxy, connection, 
     assert len(proxy.requests) == 2
 
 
+@pytest.mark.parametrize("password", ["CANARY/x", "CANARY#x", "CANARY€", "CANARY@127.0.0.1:99999/"])
+def test_a_wrong_address_in_the_environment_is_named_and_not_shown(password, connection, service, monkeypatch):
+    connection("")
+    monkeypatch.setenv("HTTPS_PROXY", f"http://user:{password}@127.0.0.1:1")
+    error = failure_of(LoanAuthHook().get_credential, SettingsError)
+    assert "The proxy address in this machine's environment is invalid" in str(error)
+    with LoanAuthHook().get_conn() as session:
+        session.auth = None
+        failure_of(lambda: session.get(service.url), requests.exceptions.InvalidProxyURL)
+
+
 @pytest.mark.parametrize("where", ["Connection", "environment"])
 @pytest.mark.parametrize("case", ["a wrong password", "down"])
 def test_an_error_names_what_sets_the_proxy_and_shows_no_password(
