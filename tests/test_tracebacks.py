@@ -64,7 +64,8 @@ def test_other_exceptions_keep_their_traceback_and_the_frames_of_the_caller():
     assert frames[0].f_locals["secret"] == "of the caller"
 
 
-def test_an_exception_that_the_caller_handles_stays():
+@pytest.mark.parametrize("ending", [contextlib.nullcontext, clear_locals])
+def test_an_exception_that_the_caller_handles_stays(ending):
     def outer():
         local = "of the caller"
         raise ValueError(local)
@@ -73,7 +74,8 @@ def test_an_exception_that_the_caller_handles_stays():
         try:
             outer()
         except ValueError:
-            call(LoanAuthError("made up"))
+            with ending():
+                call(LoanAuthError("made up"))
 
     with pytest.raises(LoanAuthError) as caught:
         handle()

@@ -468,9 +468,6 @@ def test_the_user_of_a_proxy_is_not_shown(check, sandbox, monkeypatch, url, show
     assert "4711" not in texts
 
 
-# --- the shared login, the Fernet key, the Connection
-
-
 def test_a_shared_login_is_shown(check, sandbox):
     report = check(connection_of(sandbox))
     assert step(report, "shared_login").message == "No task has logged in with these values yet."
