@@ -79,7 +79,7 @@ def map_exception(
     return make(f"{sentence} ({request.target})")
 
 
-def map_body_error(error: Exception, request: WireRequest, *, expired: bool = False) -> LoanAuthError:
+def map_body_error(error: Exception, request: WireRequest, *, expired: bool) -> LoanAuthError:
     """Map an exception that was raised while the body of a response was read; ``expired``: at the deadline."""
     is_late = expired or _cause_of(error, TimeoutError, u3.ReadTimeoutError)
     return UnavailableError(f"{_LATE_BODY if is_late else _BROKEN} ({request.target})")

@@ -156,8 +156,9 @@ def test_at_the_deadline(error, kind, sentence):
 
 def test_a_body_whose_time_ends_at_the_socket():
     """`test_deadline.py` has bodies that end at the deadline."""
-    mapped = map_body_error(u3.ReadTimeoutError(None, "/", "x"), REQUEST)
+    mapped = map_body_error(u3.ReadTimeoutError(None, "/", "x"), REQUEST, expired=False)
     check(mapped, UnavailableError, f"The service responded, but the body of its response {LATE}: check the")
+    check(map_body_error(u3.ProtocolError("x"), REQUEST, expired=False), UnavailableError, BROKEN)
 
 
 @pytest.mark.parametrize(
