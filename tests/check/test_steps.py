@@ -383,9 +383,6 @@ def test_every_connection_ends(check, sandbox, peer, start, repeated, failed):
             time.sleep(0.01)
 
 
-# --- proxies
-
-
 @pytest.mark.parametrize(
     ("scheme", "is_trusted", "expected", "tunnels"),
     [
@@ -476,6 +473,9 @@ def test_a_shared_login_is_shown(check, sandbox):
     assert re.fullmatch(r".+ logged in at \S+; the credential expires at \S+\.", line.message)
     assert set(line.details) == {"by", "at", "variable", "expires_at"}
     assert "Off" in step(check(connection_of(sandbox, share_logins=False)), "shared_login").message
+    check(connection_of(sandbox, "ppe"), "ppe")
+    LoanAuthHook(CONN_ID, "ppe").get_credential()
+    assert re.fullmatch(r".+ logged in at [^;]+\.", step(check(None, "ppe"), "shared_login").message)
 
 
 def test_a_shared_rejection_is_shown_and_ended_by_a_login(check, sandbox, variables):
