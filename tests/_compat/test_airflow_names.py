@@ -122,7 +122,7 @@ def test_the_first_poke_of_a_rescheduled_sensor_on_2_11(max_tries, retries, trie
     instance = SimpleNamespace(**names, max_tries=max_tries, task=SimpleNamespace(retries=retries))
     assert _compat.first_reschedule({"ti": instance}) == FIRST
     # On 3.x, the task instance knows it.
-    assert _compat.first_reschedule({"ti": SimpleNamespace(get_first_reschedule_date=lambda context: context and FIRST)}) == FIRST
+    assert _compat.first_reschedule({"ti": SimpleNamespace(get_first_reschedule_date=lambda c: c and FIRST)}) == FIRST
     assert requested == [{**names, "try_number": tried}]
 
 
