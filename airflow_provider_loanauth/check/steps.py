@@ -132,7 +132,7 @@ def _fernet_key() -> Step:
         require_fernet()
     except SealError as error:
         return Step("fernet_key", "failed", message_of(error))
-    keys = [base64.urlsafe_b64decode(key.strip()) for key in conf.get("core", "fernet_key").split(",")]
+    keys = [base64.urlsafe_b64decode(key) for key in conf.get("core", "fernet_key").split(",")]
     digests = [hashlib.sha256(b"airflow-provider-loanauth fernet key\n" + key).hexdigest() for key in keys]
     # 12 digits, from which a key cannot be computed.
     first, *others = fingerprints = [digest[:12] for digest in digests]

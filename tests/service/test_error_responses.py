@@ -56,6 +56,7 @@ def test_the_class_of_a_status(kind, statuses):
         (410, None, "410.", "The service rejected the request: check Auth URL"),
         (503, "text", "503.", "overloaded"),
         (103, None, "103,", "not a valid final status"),
+        (300, None, "300, a redirect.", "It was not followed"),
     ],
 )
 def test_details_and_causes(status, document, details, cause):
@@ -80,7 +81,7 @@ CODES = {
 def test_an_error_code_is_a_rejection_under_any_status(code):
     for status in (100, 200, 302, 408, 429, 500, 599):
         error = error_of(status, {"error": code})
-        assert type(error) is RejectedError
+        assert (type(error), error.code) == (RejectedError, code)
         assert f"({code})" in str(error)
         assert CODES[code] in str(error)
 
