@@ -120,7 +120,7 @@ def expiry_of(access_token, expires_in=None):
         # The service has returned a token that it issued earlier.
         ({"exp": NOW + 60, "iat": NOW - 3540}, 60, REQUESTED_AT + timedelta(seconds=60), 60),
         ({"exp": NOW + 60, "iat": NOW - 40}, 3599, REQUESTED_AT + timedelta(seconds=60), 100),
-        ({"exp": NOW + 60}, -1, REQUESTED_AT + timedelta(seconds=60), 60),
+        ({"exp": NOW + 60}, 0, REQUESTED_AT + timedelta(seconds=60), 60),
         ({"exp": NOW + 0.5}, None, REQUESTED_AT + timedelta(seconds=0.5), 0.5),
         ({}, 3599, REQUESTED_AT + timedelta(seconds=3599), 3599),
         ({"iat": NOW - 40}, 3599, REQUESTED_AT + timedelta(seconds=3599), 3599),
