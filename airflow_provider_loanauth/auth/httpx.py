@@ -134,7 +134,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
     def _check_origin(self, url: Any) -> None:
         # A request to a proxy has an absolute URL as its target.
         address = url.target.decode()
-        if not address.startswith(("http://", "https://")):
+        if not address.startswith("http://"):
             address = str(httpx.URL(scheme=url.scheme.decode(), host=url.host.decode(), port=url.port))
         if not self._guard.is_bound_to(address):
             raise LoanAuthError(

@@ -79,7 +79,6 @@ def open_credential(credential: AccessToken | ApiSecret, client: Client) -> Acti
         # Read the Connection only now, and only if it is needed: its id is text from XCom, which has been checked.
         company_id=client.settings().company_id if isinstance(credential, ApiSecret) else None,
         issued_at=credential.issued_at,
-        expires_at=credential.expires_at,
         # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
         lifetime=lifetime if lifetime > 0 else None,
     )

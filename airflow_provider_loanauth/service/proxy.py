@@ -46,4 +46,4 @@ class ProxyAdapter(HTTPAdapter):
         except ValueError:
             if not select_proxy(str(request.url), kwargs.get("proxies")):
                 raise
-        raise InvalidProxyURL("The address of the proxy is not valid.", request=request)
+        raise InvalidProxyURL("The address of the proxy is not valid.")

@@ -43,9 +43,10 @@ def test_it_cannot_be_deferred(auth_type):
 
 def test_in_a_mapped_task_group_it_pulls_the_value_of_its_own_index(pulled, in_task):
     tokens = {None: ["made-up", "list"], 0: pulled(), 3: pulled("loanauth_los")}
-    in_task(tokens, map_index=0)
+    pulls = in_task(tokens, map_index=0)
     assert LoanAuth.from_task("group.authenticate")()._credential is tokens[0]
     assert LoanAuth.from_task("group.authenticate", map_indexes=3)()._credential is tokens[3]
+    assert pulls == [("group.authenticate", 0), ("group.authenticate", 3)]
     in_task(tokens, map_index=1)
     with pytest.raises(TypeError, match=r"LoanAuth\.from_task\('authenticate'\) was given list .* with map_indexes"):
         LoanAuth.from_task("authenticate")()
@@ -56,6 +57,7 @@ def test_in_a_mapped_task_group_it_pulls_the_value_of_its_own_index(pulled, in_t
 def test_parameters_are_passed_on_when_it_is_called(pulled, in_task):
     in_task({None: pulled("loanauth_ppe")})
     assert LoanAuth.from_task("authenticate", secret_header="X-Made-Up")()._guard.secret_header == "X-Made-Up"
+    assert LoanAuth.from_connection(company_header="X-Company")._guard.company_header == "X-Company"
     auth_type = LoanAuth.from_task("authenticate", min_ttl=-1)
     with pytest.raises(ValueError, match="min_ttl must be"):
         auth_type()

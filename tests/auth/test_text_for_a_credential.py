@@ -62,7 +62,7 @@ VALUES = {
     ],
 )
 def test_a_value_that_is_no_credential(place, value, hint, world, read_ids, in_task, logs):
-    with pytest.raises(TypeError, match=f"was given {hint.format(type(value).__name__)}") as caught:
+    with pytest.raises(TypeError, match=rf"(^|\.){place}\S* was given {hint.format(type(value).__name__)}") as caught:
         PLACES[place](value, in_task)
     assert read_ids == []
     assert world.credential_requests == 0

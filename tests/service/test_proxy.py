@@ -224,7 +224,8 @@ def test_a_wrong_address_in_the_environment_is_named_and_not_shown(password, con
     assert "The proxy address in this machine's environment is invalid" in str(error)
     with LoanAuthHook().get_conn() as session:
         session.auth = None
-        failure_of(lambda: session.get(service.url), requests.exceptions.InvalidProxyURL)
+        error = failure_of(lambda: session.get(service.url), requests.exceptions.InvalidProxyURL)
+    assert (str(error), error.request) == ("The address of the proxy is not valid.", None)
 
 
 @pytest.mark.parametrize("where", ["Connection", "environment"])
