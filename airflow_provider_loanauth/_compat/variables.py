@@ -41,8 +41,9 @@ def write_variable(key: str, text: str, description: str) -> bool:
             row.val, row.description = text, description
             session.add(row)
     except Exception as error:
-        # Of two writers that insert the same key, one fails, on MySQL with a deadlock.
-        if type(error).__name__ == "IntegrityError" or "deadlock" in str(error).lower():
+        # Of two writers that insert the same key, one fails, on MySQL with a deadlock. The row of the other is there.
+        is_conflict = type(error).__name__ == "IntegrityError" or "deadlock" in str(error).lower()
+        if is_conflict and read_variable(key) is not None:
             return False
         raise
     return True

@@ -121,21 +121,24 @@ class IntegrityError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "is_conflict"),
+    ("error", "stored", "is_conflict"),
     [
-        (IntegrityError("made-up text"), True),
-        (RuntimeError("(1213, 'Deadlock found when trying to get lock')"), True),
-        (RuntimeError("made-up text"), False),
+        (IntegrityError("made-up text"), "of another", True),
+        (RuntimeError("(1213, 'Deadlock found: made-up text')"), "of another", True),
+        (RuntimeError("made-up text"), "of another", False),
+        # Nobody else has written: no row can be inserted.
+        (IntegrityError("made-up text"), None, False),
     ],
 )
-def test_two_writers_of_one_variable_conflict_in_the_database(error, is_conflict, monkeypatch):
+def test_two_writers_of_one_variable_conflict_in_the_database(error, stored, is_conflict, monkeypatch):
     @contextmanager
     def database():
         raise error
         yield
 
     monkeypatch.setattr(variables, "_database", database)
-    with nullcontext() if is_conflict else pytest.raises(RuntimeError, match="made-up text"):
+    monkeypatch.setattr(variables, "read_variable", lambda _: stored)
+    with nullcontext() if is_conflict else pytest.raises(type(error), match="made-up text"):
         assert not variables.write_variable("made.up", "text", "")
 
 
