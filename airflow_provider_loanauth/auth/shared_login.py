@@ -124,7 +124,8 @@ def get_or_refresh(
         with LOGINS.one_at_a_time(settings):
             known = state.credential
             if known is None or not is_usable(known):
-                known = state.credential = _refresh(SharedLogin(client, settings, is_usable, old, is_rejected))
+                login = SharedLogin(client, settings, accepts=is_usable, old=old, is_rejected=is_rejected)
+                known = state.credential = _refresh(login)
             return known
     except LoanAuthError as error:
         # The service, its proxy or the source of the Connection does not work now.

@@ -375,9 +375,10 @@ def test_a_wrong_connection_is_an_error_of_the_first_request(world, call, argume
 
 def test_used_by_the_other_library_it_names_the_right_import(pricing, pulled, call):
     token = pulled()
-    wrong, message = LoanAuth, r"is for requests\. For httpx, import LoanAuth from .+\.auth\.httpx\.$"
+    package = r"airflow_provider_loanauth\.auth"
+    wrong, message = LoanAuth, rf"is for requests\. For httpx, import LoanAuth from {package}\.httpx\.$"
     if call.kind == "requests":
-        wrong, message = HttpxLoanAuth, r"is for httpx\. For requests, import LoanAuth from .+\.auth\.$"
+        wrong, message = HttpxLoanAuth, rf"is for httpx\. For requests, import LoanAuth from {package}\.$"
     with pytest.raises(TypeError, match=message) as caught:
         call(pricing.url, wrong(token))
     assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
