@@ -44,7 +44,7 @@ def load(number: int, within: float) -> list[str]:
 
 def extra_logins(delay: float, stall: float) -> int:
     """Return how many logins were too many in 100 batches of 32 processes, 5 % of whose steps stall."""
-    from airflow_provider_loanauth.auth import shared_login
+    from airflow_provider_loanauth.login import shared as shared_login
 
     usual, shared_login.MIN_CLAIM_DELAY = shared_login.MIN_CLAIM_DELAY, delay
     logins = 0

@@ -14,7 +14,7 @@ import re
 import pytest
 
 from airflow_provider_loanauth import __version__
-from airflow_provider_loanauth.auth.login_variables import LoginVariables
+from airflow_provider_loanauth.login.variables import LoginVariables
 from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
 from tests.support.airflow_names import serde
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY

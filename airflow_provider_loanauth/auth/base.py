@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.auth.origin import COMPANY_HEADER, SECRET_HEADER, OriginGuard
-from airflow_provider_loanauth.auth.refresh_policy import MIN_TTL
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
+from airflow_provider_loanauth.login.credential import MIN_TTL
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
     from airflow_provider_loanauth.connection.methods import Method
+    from airflow_provider_loanauth.login.credential import ActiveCredential
     from airflow_provider_loanauth.service.client import Client
 
 BODY_NOT_REPLAYABLE = (
@@ -126,7 +126,7 @@ class BaseLoanAuth(AuthType):
     @sanitize_exceptions
     def _get(self, rejected: ActiveCredential | None = None) -> ActiveCredential:
         """Return a fresh credential, or the last one if that must not or cannot be replaced now."""
-        from airflow_provider_loanauth.auth.shared_login import get_or_refresh, open_credential
+        from airflow_provider_loanauth.login.shared import get_or_refresh, open_credential
 
         if rejected is not None:
             self._active = get_or_refresh(self._client, rejected, self._min_ttl, is_rejected=True)

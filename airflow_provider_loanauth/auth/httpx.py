@@ -13,14 +13,14 @@ import httpx
 
 from airflow_provider_loanauth._compat import run_in_thread
 from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth, log_if_unauthorized
-from airflow_provider_loanauth.auth.refresh_policy import MAX_RETRIES
 from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.login.credential import MAX_RETRIES
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
-    from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
+    from airflow_provider_loanauth.login.credential import ActiveCredential
 
     _Key = tuple[asyncio.AbstractEventLoop, ActiveCredential | None]
 

@@ -14,7 +14,7 @@ from airflow_provider_loanauth.redaction import SecretStr, sanitize_exceptions
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-    from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
+    from airflow_provider_loanauth.login.credential import ActiveCredential
 
 #: Default names of the headers for an API secret and its company id: those of public samples (``service-notes.md``).
 SECRET_HEADER = "secret"  # noqa: S105 - a header's name

@@ -15,9 +15,9 @@ from airflow_provider_loanauth.auth.base import (
     check_credential,
     log_if_unauthorized,
 )
-from airflow_provider_loanauth.auth.refresh_policy import MAX_RETRIES
 from airflow_provider_loanauth.credentials import Credential
 from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.login.credential import MAX_RETRIES
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from requests import PreparedRequest, Response
 
     from airflow_provider_loanauth.auth.origin import OriginGuard
-    from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
+    from airflow_provider_loanauth.login.credential import ActiveCredential
 
 __all__ = ["LoanAuth"]
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth._compat import conf
-from airflow_provider_loanauth.auth.login_variables import LoginVariables, NotSharedError, end_rejection
 from airflow_provider_loanauth.check.network import Way, message_of
 from airflow_provider_loanauth.check.report import TITLES, Report, Step
 from airflow_provider_loanauth.check.response import describe
@@ -21,6 +20,7 @@ from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.credentials import ApiSecret, require_fernet
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS, METHOD_NAMES, PACKAGE_NAME
+from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, end_rejection
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 

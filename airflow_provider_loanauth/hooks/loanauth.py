@@ -8,15 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from airflow_provider_loanauth._compat import BaseHook, run_in_thread
-from airflow_provider_loanauth.auth import shared_login  # noqa: TID253 - DAG parsing does not import the hook
 from airflow_provider_loanauth.auth.base import check_credential
-from airflow_provider_loanauth.auth.login_variables import end_rejection
 from airflow_provider_loanauth.auth.requests import LoanAuth
 from airflow_provider_loanauth.connection.form_widgets import form_widgets
 from airflow_provider_loanauth.connection.methods import Method
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.get_provider_info import CONN_TYPE, DEFAULT_CONN_ID, HOOK_NAME, UI_FIELD_BEHAVIOUR
+from airflow_provider_loanauth.login import shared as shared_login  # noqa: TID253 - DAG parsing does not import the hook
+from airflow_provider_loanauth.login.variables import end_rejection
 from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
 from airflow_provider_loanauth.service.process_logins import LOGINS, Logins

@@ -110,7 +110,7 @@ class LoanAuthForgetOperator(BaseOperator):
         :raises Exception: any error of Airflow during the deletion
         """
         from airflow_provider_loanauth._compat.xcom import delete_xcom
-        from airflow_provider_loanauth.auth.login_variables import forget
+        from airflow_provider_loanauth.login.variables import forget
 
         instance = context["ti"]
         returned = _credentials_in(instance.xcom_pull(task_ids=self.credential_task_id)) if self.shared else []

@@ -40,10 +40,10 @@ class LoginState:
     failure: LoanAuthError | None = None
     #: Until when the same credentials are not sent again, in seconds of the monotonic clock.
     until: float = -math.inf
-    #: The last credential that this process requested or took over (``auth/shared_login.py``).
+    #: The last credential that this process requested or took over (``login/shared.py``).
     credential: Any = None
     #: The claim of another process and when this one first saw it; the rejection of another process; until when
-    #: Variables are not used, because they could not be (``auth/shared_login.py``).
+    #: Variables are not used, because they could not be (``login/shared.py``).
     claim_seen: tuple[str, float] = ("", -math.inf)
     shared_rejection: LoanAuthError | None = None
     not_shared_until: float = -math.inf

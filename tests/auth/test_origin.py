@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 import pytest
 
 from airflow_provider_loanauth.auth.origin import OriginGuard, origin_of
-from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.login.credential import ActiveCredential
 
 VALUE = "made-up-value-of-a-credential"
 

@@ -11,14 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from airflow_provider_loanauth.auth import LoanAuth, refresh_policy, shared_login
-from airflow_provider_loanauth.auth.refresh_policy import (
-    GRACE_PERIOD,
-    LIVED_SECONDS,
-    UNTESTED_SECONDS,
-    ActiveCredential,
-)
-from airflow_provider_loanauth.auth.shared_login import get_or_refresh
+from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
@@ -27,6 +20,15 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
+from airflow_provider_loanauth.login import credential as refresh_policy
+from airflow_provider_loanauth.login import shared as shared_login
+from airflow_provider_loanauth.login.credential import (
+    GRACE_PERIOD,
+    LIVED_SECONDS,
+    UNTESTED_SECONDS,
+    ActiveCredential,
+)
+from airflow_provider_loanauth.login.shared import get_or_refresh
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service import process_logins
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client

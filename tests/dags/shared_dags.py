@@ -19,9 +19,10 @@ import httpx
 import requests
 
 from airflow_provider_loanauth import _compat
-from airflow_provider_loanauth.auth import LoanAuth, login_variables
+from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
 from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.login import variables as login_variables
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.airflow_names import DAG, get_current_context, task

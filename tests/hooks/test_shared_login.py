@@ -8,10 +8,11 @@ import httpx
 import pytest
 import requests
 
-from airflow_provider_loanauth.auth import LoanAuth, shared_login
+from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
 from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.login import shared as shared_login
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import in_threads, loan
 from tests.support.processes import start_new_process

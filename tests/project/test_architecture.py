@@ -102,7 +102,7 @@ PARSED_BY = {
     "operators.loanauth": PARSED | {"operators", "operators.loanauth"},
     "sensors.loanauth": PARSED | {"sensors", "sensors.loanauth"},
     "auth": PARSED
-    | {"auth", "auth.base", "auth.origin", "auth.refresh_policy", "auth.requests"}
+    | {"auth", "auth.base", "auth.origin", "auth.requests", "login", "login.credential"}
     | {"connection", "connection.address", "connection.methods"},
 }
 

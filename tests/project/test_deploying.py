@@ -77,7 +77,7 @@ def test_the_network_policy_is_valid_and_limits_outgoing_connections_only():
 
 
 def test_the_log_lines_are_those_of_the_code():
-    code = (PACKAGE / "auth" / "shared_login.py").read_text(encoding="utf-8")
+    code = (PACKAGE / "login" / "shared.py").read_text(encoding="utf-8")
     patterns = [
         re.sub(r"%\w", ".+", re.escape(text).replace("\\%", "%"))
         for text in re.findall(r'_log\.\w+\((?:\w+, )?"([^"]+)"', code)

@@ -15,8 +15,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.auth import login_variables, refresh_policy, shared_login
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.login import credential as refresh_policy
+from airflow_provider_loanauth.login import shared as shared_login
+from airflow_provider_loanauth.login import variables as login_variables
 from airflow_provider_loanauth.service import client, process_logins
 from tests.support.clock import Clock
 from tests.support.loopback import InThread

@@ -20,11 +20,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.auth import login_variables, refresh_policy, shared_login
-from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
 from airflow_provider_loanauth.connection.methods import PasswordLogin
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
+from airflow_provider_loanauth.login import credential as refresh_policy
+from airflow_provider_loanauth.login import shared as shared_login
+from airflow_provider_loanauth.login import variables as login_variables
+from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service import process_logins

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_loanauth.auth import login_variables
+from airflow_provider_loanauth.login import variables as login_variables
 
 
 class Variables(dict):

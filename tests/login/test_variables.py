@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_loanauth._compat import SupervisorError
-from airflow_provider_loanauth.auth import login_variables
-from airflow_provider_loanauth.auth.login_variables import DAY, FORMAT, LoginVariables, NotSharedError
-from airflow_provider_loanauth.auth.shared_login import SharedLogin
 from airflow_provider_loanauth.connection.methods import ApiKeyLogin
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.credentials import encrypt
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
+from airflow_provider_loanauth.login import variables as login_variables
+from airflow_provider_loanauth.login.shared import SharedLogin
+from airflow_provider_loanauth.login.variables import DAY, FORMAT, LoginVariables, NotSharedError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.client import AuthenticationResult

@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from airflow_provider_loanauth.auth.login_variables import DAY
-from airflow_provider_loanauth.auth.refresh_policy import GRACE_PERIOD
-from airflow_provider_loanauth.auth.shared_login import CLEARED_SECONDS, HOSTS_SECONDS, MAX_POLL, MIN_CLAIM_DELAY
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
+from airflow_provider_loanauth.login.credential import GRACE_PERIOD
+from airflow_provider_loanauth.login.shared import CLEARED_SECONDS, HOSTS_SECONDS, MAX_POLL, MIN_CLAIM_DELAY
+from airflow_provider_loanauth.login.variables import DAY
 from airflow_provider_loanauth.service.process_logins import MAX_RETRY_AFTER
 from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, OLD, Process, Simulation, StoreError
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
-from airflow_provider_loanauth.auth.shared_login import MIN_CLAIM_DELAY
 from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
+from airflow_provider_loanauth.login.credential import ActiveCredential
+from airflow_provider_loanauth.login.shared import MIN_CLAIM_DELAY
 from tests.support.simulation import ERRORS, FIRST, NEW, OLD, VALID, Process, Simulation
 
 #: Seconds in which a process waits for one that has died, or for one login with all its attempts.

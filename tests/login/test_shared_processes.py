@@ -16,8 +16,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.auth import login_variables, shared_login
-from airflow_provider_loanauth.auth.refresh_policy import ActiveCredential
+from airflow_provider_loanauth.login import shared as shared_login
+from airflow_provider_loanauth.login import variables as login_variables
+from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from tests.support.simulation import OLD

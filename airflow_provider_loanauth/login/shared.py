@@ -1,7 +1,7 @@
 """
 One login for all processes of an Airflow, on any number of hosts.
 
-The processes share two values that they can read and write (``auth/login_variables.py``): the last *result*, and the
+The processes share two values that they can read and write (``login/variables.py``): the last *result*, and the
 *claim* of the process that is about to log in. The last write wins, and no operation compares and writes in one step.
 Fischer's algorithm for mutual exclusion works with such values: a process writes a claim, waits for longer than any
 other process needs to write one, and reads the claim again. If it is still there, the process logs in for all.
@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_loanauth import exceptions
 from airflow_provider_loanauth._compat import current_task, is_cleared_by_person
-from airflow_provider_loanauth.auth.login_variables import DAY, LoginVariables, NotSharedError, as_utc
-from airflow_provider_loanauth.auth.refresh_policy import GRACE_PERIOD, ActiveCredential
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
@@ -32,6 +30,8 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
+from airflow_provider_loanauth.login.credential import GRACE_PERIOD, ActiveCredential
+from airflow_provider_loanauth.login.variables import DAY, LoginVariables, NotSharedError, as_utc
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr, mask
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.process_logins import LOGINS, seconds_to_remember
