@@ -113,7 +113,7 @@ def airflow_environment(home: Path, key: str, ready: dict[str, Any]) -> dict[str
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        "AIRFLOW_VAR_LOAN_PRICING_URL": f"{ready['url']}/sandbox/price",
+        "AIRFLOW_VAR_LOAN_PRICING_URL": ready["pricing_url"],
         "NO_PROXY": direct,
         "no_proxy": direct,
         "PYTHONUNBUFFERED": "1",

@@ -87,6 +87,7 @@ async def _serve(options: Options, ready_file: Path | None) -> None:
     async with serve(options) as sandbox:
         ready = {
             "url": sandbox.url,
+            "pricing_url": sandbox.pricing_url,
             "control_url": sandbox.control_url,
             "ca_path": sandbox.ca_path,
             "pid": os.getpid(),
@@ -110,6 +111,7 @@ def greeting(ready: dict[str, Any]) -> str:
         "Not part of the interface: GET / (a probe), POST /sandbox/price (a made-up rate), and the control address.",
         "",
         f"  service:  {ready['url']}",
+        f"  pricing:  {ready['pricing_url']}",
         f"  control:  {ready['control_url']}  (GET /counters, /requests, /kinds; PUT, DELETE /fault)",
     ]
     if ready["ca_path"]:

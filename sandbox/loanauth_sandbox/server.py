@@ -82,6 +82,7 @@ class Sandbox:
     """A sandbox that listens. Its methods are the commands of the control API, for another thread than its own."""
 
     url: str  # {auth_url} of §4, with the path prefix
+    pricing_url: str  # that prices one loan
     control_url: str
     port: int
     ca_path: str | None  # the CA file that a client must trust; None for plain HTTP
@@ -131,8 +132,10 @@ async def serve(options: Options) -> AsyncIterator[Sandbox]:
         await commands.set_faults(options.faults)
         await control.listen()
         host = f"[{options.host}]" if ":" in options.host else options.host
+        address = f"{'https' if certificates else 'http'}://{host}:{service.port}"
         yield Sandbox(
-            url=f"{'https' if certificates else 'http'}://{host}:{service.port}{options.path_prefix}",
+            url=address + options.path_prefix,
+            pricing_url=f"{address}/sandbox/price",
             control_url=f"http://{host}:{control.port}",
             port=service.port,
             ca_path=str(certificates.ca_path) if certificates else None,
