@@ -5,6 +5,7 @@ All values are made up. Airflow reads its environment at its first import, so th
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import tempfile
@@ -38,6 +39,7 @@ for _name in [*os.environ]:
 
 from airflow_provider_loanauth.service import process_logins  # noqa: E402
 from loanauth_sandbox.server import running_sandbox  # noqa: E402
+from loanauth_sandbox.state import Settings  # noqa: E402
 from tests.support import masking  # noqa: E402
 from tests.support.airflow_scratch import conn_variable, migrated_database, reload_fernet_key  # noqa: E402
 from tests.support.backends import spans, stats, statsd  # noqa: E402, F401 - fixtures
@@ -181,7 +183,7 @@ def shared_tls_sandbox():
 def healthy(sandbox):
     accounts = sandbox.state.accounts
     sandbox.clear_faults()
-    sandbox.set_settings(token_lifetime=3600, secret_lifetime=86_400)
+    sandbox.set_settings(**dataclasses.asdict(Settings()))
     sandbox.reset()
     yield sandbox
     sandbox.set_accounts(accounts)

@@ -23,18 +23,14 @@ class AccountsError(ValueError):
 
 @dataclass(frozen=True, config=_STRICT)
 class User:
-    """A user of a company (``service-interface.md`` §1), with the fields of the token response (§2.1)."""
+    """A user of a company (``service-interface.md`` §1)."""
 
     username: str
     password: str = field(repr=False)
     user_id: str = field(repr=False)
-    firstname: str = "Pat"
-    middlename: str | None = None
-    lastname: str = "Example"
-    email: str = "pat@lender.example"
-    loan_officer_nmls_id: str = "900001"
-    device_id: str = "00000000-0000-4000-8000-000000000001"
     label: str = "user"  # the name in counters
+    # Fields of the token response (§2.1) that are not the usual ones, such as {"enabled": False}.
+    response: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -60,13 +56,7 @@ def default_accounts() -> tuple[Company, ...]:
 
 
 def _made_up(label: str, number: str) -> Company:
-    user = User(
-        username=f"pat@{label}.example",
-        password=f"made-up-password-of-pat-{number}",
-        user_id=f"{label}-user-{number}",
-        email=f"pat@{label}.example",
-        label="pat",
-    )
+    user = User(f"pat@{label}.example", f"made-up-password-of-pat-{number}", f"{label}-user-{number}", label="pat")
     return Company(
         company_id=f"{label}-company-{number}",
         origin=f"https://{label}.example",

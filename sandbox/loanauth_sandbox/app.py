@@ -78,6 +78,7 @@ def token(call: Call) -> Response:
         los=call.method == "los",
         now=call.state.clock(),
         lifetime=call.lifetime(call.state.settings.token_lifetime),
+        one_loan=call.state.settings.one_loan_per_session,
         with_exp=not isinstance(call.fault, NoExp),
     )
     return token_response(fields, company.origin)
@@ -171,32 +172,39 @@ def _is_same(left: str, right: str) -> bool:
 
 def price(call: Call) -> Response:
     """Price a loan for a caller with a credential. The interface shows no pricing."""
-    _check_credential(call)
+    credential = _check_credential(call)
     try:
-        return ServiceResponse(price_loan(call.body))
+        priced = price_loan(call.body)
     except LoanError as error:
         value = {"error": "invalid_loan", "error_description": str(error)}
         raise HTTPError(f"not a loan: {error}", ServiceResponse(value, 400)) from None
+    first = call.state.issuer.first_loan(credential, priced["loan_id"])
+    if call.state.settings.one_loan_per_session and first != priced["loan_id"]:
+        reason = "a second loan in a session that is limited to one"
+        value = {"error": "one_loan_per_session", "error_description": reason, "invented_by": "sandbox"}
+        raise HTTPError(reason, ServiceResponse(value, 403))
+    return ServiceResponse(priced)
 
 
-def _check_credential(call: Call) -> None:
+def _check_credential(call: Call) -> str:
     request, issuer, now = call.request, call.state.issuer, call.state.clock()
     if "authorization" in request.headers:
         reject_credentials(request, frozenset(["authorization"]))
-        scheme, _, access_token = single_header(request, "authorization").partition(" ")
+        scheme, _, credential = single_header(request, "authorization").partition(" ")
         if scheme != "Bearer":
             raise ProtocolViolation("the Authorization header does not begin with the word Bearer and a space")
-        reason = issuer.check(access_token, "access token", now=now)
+        reason = issuer.check(credential, "access token", now=now)
     elif "secret" in request.headers:
         reject_credentials(request, frozenset(["secret", "companyid"]))
-        api_secret = single_header(request, "secret")
+        credential = single_header(request, "secret")
         single_header(request, "companyid")
         company_id = header_text(request, "companyid") or ""
-        reason = issuer.check(api_secret, "API secret", now=now, company_id=company_id)
+        reason = issuer.check(credential, "API secret", now=now, company_id=company_id)
     else:
         raise HTTPError("no credential", bearer_error("", "No credential was sent"))
     if reason:
         raise HTTPError(reason, bearer_error("invalid_token", reason))
+    return credential
 
 
 def probe(call: Call) -> Response:

@@ -48,6 +48,8 @@ or any; default: any) and "times" (to how many requests it applies; default: all
     add("--token-lifetime", type=int, default=3600, help="lifetime of access tokens in seconds (default: %(default)s)")
     lifetime = "how many seconds the pricing endpoint accepts an API secret (default: %(default)s)"
     add("--secret-lifetime", type=int, default=86_400, help=lifetime)
+    limit = "a credential prices one loan only, and the token response says so; the error for a second loan is made up"
+    add("--one-loan-per-session", action="store_true", help=limit)
     certificate = "use TLS with this certificate; without a name: good"
     add("--tls", nargs="?", const="good", choices=CERTIFICATES, help=certificate)
     add("--tls-dir", type=Path, help="directory for the certificates (default: a temporary one)")

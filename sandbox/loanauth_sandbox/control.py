@@ -62,7 +62,7 @@ class Commands:
         return self._state.settings
 
     async def set_settings(self, /, **values: int) -> None:
-        """Change ``token_lifetime`` or ``secret_lifetime``, in seconds."""
+        """Change ``token_lifetime`` or ``secret_lifetime``, in seconds, or ``one_loan_per_session``, true or false."""
         self._state.settings = self._state.settings.changed(**values)
 
     async def faults(self) -> list[Fault]:

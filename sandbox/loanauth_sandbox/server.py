@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import ipaddress
 import re
@@ -40,6 +41,7 @@ class Options:
     accounts: Sequence[Company] = field(default_factory=default_accounts)
     token_lifetime: int = 3600  # seconds
     secret_lifetime: int = 86_400  # seconds for which pricing accepts an API secret
+    one_loan_per_session: bool = False  # whether a credential prices one loan only: invented
     host: str = "127.0.0.1"  # a loopback address
     port: int = 0  # 0: a free one
     control_port: int = 0
@@ -57,7 +59,7 @@ class Options:
 
     def state(self) -> State:
         """Return the state at the start."""
-        settings = Settings().changed(token_lifetime=self.token_lifetime, secret_lifetime=self.secret_lifetime)
+        settings = Settings().changed(**{one.name: getattr(self, one.name) for one in dataclasses.fields(Settings)})
         return State(accounts=tuple(self.accounts), settings=settings, prefix=self.path_prefix, clock=self.clock)
 
 

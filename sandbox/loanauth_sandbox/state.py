@@ -64,10 +64,11 @@ class Counters:
 
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))
 class Settings:
-    """Settings that can change while the sandbox runs, in seconds."""
+    """Settings that can change while the sandbox runs."""
 
-    token_lifetime: WholeNumber = 3600
-    secret_lifetime: WholeNumber = 86_400  # for which pricing accepts an API secret
+    token_lifetime: WholeNumber = 3600  # seconds
+    secret_lifetime: WholeNumber = 86_400  # seconds for which pricing accepts an API secret
+    one_loan_per_session: pydantic.StrictBool = False  # whether a credential prices one loan only: invented
 
     def changed(self, /, **values: Any) -> Settings:
         """Return a copy with these values."""

@@ -25,19 +25,29 @@ def signing_key() -> rsa.RSAPrivateKey:
 
 
 @dataclass
+class _Issued:
+    """What is known of a credential."""
+
+    company_id: str
+    expires_at: float  # seconds since the epoch
+    username: str | None = None  # None for an API secret
+    loan_id: str | int | None = None  # of the first loan that was priced with it
+
+
+@dataclass
 class Issuer:
     """Issues credentials and checks them later."""
 
-    _issued: dict[str, tuple[str, float]] = field(default_factory=dict, repr=False)  # company id, expiry in seconds
+    _issued: dict[str, _Issued] = field(default_factory=dict, repr=False)
 
-    def revoke(self) -> None:
-        """Revoke every credential issued so far."""
-        self._issued.clear()
+    def revoke(self, username: str | None = None) -> None:
+        """Revoke every token of a user issued so far; without a user, every credential."""
+        self._issued = {key: one for key, one in self._issued.items() if username not in {None, one.username}}
 
     def token(
-        self, company: Company, user: User, *, los: bool, now: float, lifetime: int, with_exp: bool = True
+        self, company: Company, user: User, *, los: bool, now: float, lifetime: int, one_loan: bool, with_exp: bool
     ) -> dict[str, Any]:
-        """Issue a token: the 22 fields of ``service-interface.md`` §2.1."""
+        """Issue a token: the 22 fields of ``service-interface.md`` §2.1, and those of ``user.response``."""
         jti = str(uuid.uuid4())
         claims: dict[str, Any] = {
             "iss": ISSUER,
@@ -51,7 +61,7 @@ class Issuer:
         access = {**claims, "exp": int(now) + lifetime} if with_exp else claims
         refresh = {**claims, "jti": str(uuid.uuid4()), "ati": jti, "exp": int(now) + 30 * 86_400}
         access_token = jwt.encode(access, signing_key(), "RS256")
-        self._issued[access_token] = (company.company_id, int(now) + lifetime)
+        self._issued[access_token] = _Issued(company.company_id, int(now) + lifetime, user.username)
         return {
             "access_token": access_token,
             "token_type": "bearer",
@@ -60,34 +70,41 @@ class Issuer:
             "scope": "openId",
             "temporary": False,
             "fromLP": False,
-            "loanOfficerNmlsId": user.loan_officer_nmls_id,
+            "loanOfficerNmlsId": "900001",
             "userId": user.user_id,
-            "deviceId": user.device_id,
-            "loanAppSessionPolicy": {"limitOneLoanAppPerSession": False, "limitOneSessionPerLoanApp": False},
+            "deviceId": "00000000-0000-4000-8000-000000000001",
+            "loanAppSessionPolicy": {"limitOneLoanAppPerSession": one_loan, "limitOneSessionPerLoanApp": False},
             "enabled": True,
             "companyUserType": "COMPANY_USER",
             "companyId": company.company_id,
             "registrationIncomplete": False,
             "employeeLoanEligible": False,
-            "person": {"firstname": user.firstname, "middlename": user.middlename, "lastname": user.lastname},
+            "person": {"firstname": "Pat", "middlename": None, "lastname": "Example"},
             "userType": "CompanyUser",
-            "email": user.email,
+            "email": user.username,
             "companyNmlsId": company.los_company_nmls_id if los else company.company_nmls_id,
             "resetPasswordRequired": False,
             "jti": jti,
+            **user.response,
         }
 
     def secret(self, company: Company, *, now: float, lifetime: int) -> dict[str, Any]:
         """Issue an API secret: the two fields of §2.2. ``valid`` is the time of issue."""
         secret = base64.b64encode(secrets.token_bytes(48)).decode("ascii")
-        self._issued[secret] = (company.company_id, now + lifetime)
+        self._issued[secret] = _Issued(company.company_id, now + lifetime)
         return {"valid": int(now * 1000), "secret": secret}
 
     def check(self, credential: str, name: str, *, now: float, company_id: str | None = None) -> str | None:
         """Return why pricing rejects a credential, or None if it is good."""
         if credential not in self._issued:
             return f"The {name} is unknown or was revoked"
-        owner, expires_at = self._issued[credential]
-        if company_id not in {None, owner}:
+        issued = self._issued[credential]
+        if company_id not in {None, issued.company_id}:
             return f"The {name} belongs to another company"
-        return None if now < expires_at else f"The {name} expired"
+        return None if now < issued.expires_at else f"The {name} expired"
+
+    def first_loan(self, credential: str, loan_id: str | int) -> str | int:
+        """Record that a loan is priced with a credential, and return the id of the first such loan."""
+        issued = self._issued[credential]
+        issued.loan_id = loan_id if issued.loan_id is None else issued.loan_id
+        return issued.loan_id

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from loanauth_sandbox.server import running_sandbox
+from loanauth_sandbox.state import Settings
 
 
 def reused(running):
     yield running
     running.clear_faults()
-    running.set_settings(token_lifetime=3600, secret_lifetime=86_400)
+    running.set_settings(**dataclasses.asdict(Settings()))
     running.reset()
 
 

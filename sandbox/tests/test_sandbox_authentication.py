@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 
@@ -35,6 +36,11 @@ def test_the_values_of_a_token_response(sandbox):
     assert shown == ["bearer", "openId", "COMPANY_USER", "CompanyUser", 3600]
     assert token["person"] == {"firstname": "Pat", "middlename": None, "lastname": "Example"}
     assert token["loanAppSessionPolicy"] == {"limitOneLoanAppPerSession": False, "limitOneSessionPerLoanApp": False}
+    assert (token["email"], token["enabled"], token["registrationIncomplete"]) == (USER.username, True, False)
+    user = dataclasses.replace(USER, response={"enabled": False, "registrationIncomplete": True, "email": None})
+    with running_sandbox(accounts=[dataclasses.replace(COMPANY, users=[user])]) as changed_user:
+        changes = {"enabled": False, "registrationIncomplete": True, "email": None}
+        assert raw_http.get_token(changed_user).items() >= changes.items()
 
 
 def test_tokens_are_signed_json_web_tokens(sandbox):

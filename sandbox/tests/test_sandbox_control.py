@@ -57,10 +57,18 @@ def test_faults(sandbox, control):
 
 
 def test_settings(sandbox, control):
-    assert control("PUT", "/settings", {"token_lifetime": 7}).status_code == 200
-    assert control("GET", "/settings").json() == {"token_lifetime": 7, "secret_lifetime": 86_400}
+    assert control("PUT", "/settings", {"token_lifetime": 7, "one_loan_per_session": True}).status_code == 200
+    settings = {"token_lifetime": 7, "secret_lifetime": 86_400, "one_loan_per_session": True}
+    assert control("GET", "/settings").json() == settings
     assert send(sandbox, TOKEN).json()["expires_in"] == 7
-    for wrong in ({"x": 1}, {"token_lifetime": -1}, {"token_lifetime": True}, {"secret_lifetime": "3"}, [1]):
+    for wrong in (
+        {"x": 1},
+        {"token_lifetime": -1},
+        {"token_lifetime": True},
+        {"secret_lifetime": "3"},
+        {"one_loan_per_session": 1},
+        [1],
+    ):
         assert control("PUT", "/settings", wrong).status_code == 400
 
 

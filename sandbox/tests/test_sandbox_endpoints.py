@@ -29,6 +29,23 @@ def test_both_credentials_price_a_loan(sandbox):
     assert (sandbox.counters().price, sandbox.counters().prices.succeeded) == (2, 2)
 
 
+def test_a_session_may_be_limited_to_one_loan(sandbox):
+    sandbox.set_settings(one_loan_per_session=True)
+    token = raw_http.get_token(sandbox)
+    assert token["loanAppSessionPolicy"] == {"limitOneLoanAppPerSession": True, "limitOneSessionPerLoanApp": False}
+    for headers in (bearer(token["access_token"]), by_secret(sandbox)):
+        found = [send(sandbox, price_request(headers, **loan)) for loan in ({"fico": 0}, {}, {}, {"loan_id": "L-2"})]
+        assert [response.status for response in found] == [400, 200, 200, 403]
+        assert found[3].json() == {
+            "error": "one_loan_per_session",
+            "error_description": "a second loan in a session that is limited to one",
+            "invented_by": "sandbox",
+        }
+        sandbox.set_settings(one_loan_per_session=False)
+        assert send(sandbox, price_request(headers, loan_id="L-2")).status == 200
+        sandbox.set_settings(one_loan_per_session=True)
+
+
 def test_what_is_no_good_credential_gets_the_challenge_of_rfc_6750(sandbox):
     issued = raw_http.get_token(sandbox)
     forged = jwt.encode({"jti": issued["jti"]}, "k" * 32, "HS256")
