@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
 faults, for --fault and for PUT /fault on the control listener, as JSON: {{"kind": "status", "status": 429, "times": 2}}
 Each fault except refuse, stall, certificate and lockout also takes "where" (the endpoint: token, secret, price, probe
 or any; default: any) and "times" (to how many requests it applies; default: all, until it is cleared).
+Of several faults, the first one that matches a request applies, in the order given, each for its "times".
 
 {describe()}""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -55,7 +56,8 @@ or any; default: any) and "times" (to how many requests it applies; default: all
     add("--tls-dir", type=Path, help="directory for the certificates (default: a temporary one)")
     add("--accounts", type=Path, metavar="FILE.json", help="accounts to use instead of the made-up ones")
     add("--ready-file", type=Path, help="JSON file with addresses and Connections, written when the sandbox listens")
-    add("--fault", dest="faults", type=_faults, default=[], metavar="JSON", help="a fault, or a list, to start with")
+    fault = "a fault, or a list, to start with; may be repeated"
+    add("--fault", dest="faults", action="extend", type=_faults, default=[], metavar="JSON", help=fault)
     return result
 
 

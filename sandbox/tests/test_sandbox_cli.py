@@ -72,16 +72,21 @@ def test_everything_can_be_set(tmp_path):
     accounts = tmp_path / "accounts.json"
     accounts.write_text(json.dumps({"companies": [company]}))
     faults = [{"kind": "status", "status": 503, "times": 1}, {"kind": "hang", "where": "probe"}, {"kind": "lockout"}]
+    fault_options = ("--fault", json.dumps(faults[:1]), "--fault", json.dumps(faults[1:]))
     with started(
         tmp_path,
         *("--tls", "--tls-dir", str(tmp_path / "tls"), "--path-prefix", "/tenant1", "--accounts", str(accounts)),
-        *("--token-lifetime", "7", "--fault", json.dumps(faults)),
+        *("--token-lifetime", "7", "--one-loan-per-session", *fault_options),
     ) as running:
         assert running.ca_path == str(tmp_path / "tls" / "ca.pem")
         assert running.url.endswith("/tenant1")
         raw = token_request(OTHER_COMPANY, OTHER_COMPANY.users[0], "/tenant1")
         assert send(running, raw).status == 503
-        assert send(running, raw).json()["expires_in"] == 7
+        token = send(running, raw).json()
+        assert (token["expires_in"], token["loanAppSessionPolicy"]["limitOneLoanAppPerSession"]) == (7, True)
+        assert running.pricing_url == running.url.removesuffix("/tenant1") + "/sandbox/price"
+        shown = requests.get(running.control_url + "/fault", timeout=10).json()
+        assert [fault["kind"] for fault in shown] == ["hang", "lockout"]
         counters = requests.get(running.control_url + "/counters", timeout=10).json()
         assert counters["token"] == 2
         with raw_http.connect(running) as hanging:
