@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from loanauth_sandbox.accounts import load_accounts
 from loanauth_sandbox.faults import Certificate, FaultError, Refuse, Stall, describe_kinds, load_faults, make_fault
+from loanauth_sandbox.validation import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from loanauth_sandbox.log import LogEntry
     from loanauth_sandbox.state import Counters, Settings, State
     from loanauth_sandbox.tls import Certificates
+
+MAX_BODY = 1_048_576  # bytes
 
 
 class Commands:
@@ -130,21 +134,38 @@ def control_app(commands: Commands) -> Starlette:
     }
     return Starlette(
         routes=[_route(path, method, command) for (path, method), command in table.items()],
-        exception_handlers={ValueError: _bad_request, TypeError: _bad_request},
+        exception_handlers={HTTPException: _error, ValueError: _error, TypeError: _error},
     )
 
 
 def _route(path: str, method: str, command: Callable[[Any], Awaitable[Any]]) -> Route:
     async def endpoint(request: Request) -> JSONResponse:
-        body = await request.body()
+        body = await _read(request)
         result = await command(json.loads(body) if body else None)
         return JSONResponse({"ok": True} if result is None else _TO_JSON.dump_python(result, mode="json"))
 
     return Route(path, endpoint, methods=[method])
 
 
+async def _read(request: Request) -> bytes:
+    """Return the body, unless the request is too large or comes from a web page."""
+    # A page of another site can make a browser send requests here, under a name that it has bound to this address.
+    if not is_loopback(request.url.hostname or ""):
+        raise HTTPException(421, "the Host header must be a loopback address")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise HTTPException(413, "the body is larger than 1 MiB")
+    return body
+
+
 _TO_JSON = pydantic.TypeAdapter(Any)
 
 
-def _bad_request(_: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"error": str(error)}, 400)
+def _error(_: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    # The text of a TypeError names functions of this module, and quotes the names of members.
+    wrong_members = "the body is not a JSON object with the members of this request"
+    return JSONResponse({"error": wrong_members if isinstance(error, TypeError) else str(error)}, 400)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import ipaddress
 import re
 import tempfile
 import threading
@@ -23,6 +22,7 @@ from loanauth_sandbox.listener import Listener
 from loanauth_sandbox.state import Settings, State
 from loanauth_sandbox.tls import Certificates
 from loanauth_sandbox.tokens import signing_key
+from loanauth_sandbox.validation import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -52,7 +52,7 @@ class Options:
     clock: Callable[[], float] = time.time  # seconds since the epoch
 
     def __post_init__(self) -> None:
-        if self.host != "localhost" and not ipaddress.ip_address(self.host).is_loopback:
+        if not is_loopback(self.host):
             raise ValueError("the sandbox listens on loopback addresses only")
         if not _PATH_PREFIX.fullmatch(self.path_prefix):
             raise ValueError("a path prefix begins with /, does not end with it, and is percent-encoded")

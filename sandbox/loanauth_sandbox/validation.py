@@ -1,7 +1,8 @@
-"""A type that models share, and messages of validation errors that quote no value."""
+"""Checks that modules share, and messages of validation errors that quote no value."""
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TYPE_CHECKING, Annotated
 
 import pydantic
@@ -11,6 +12,14 @@ if TYPE_CHECKING:
 
 WholeNumber = Annotated[int, pydantic.Field(ge=0, strict=True)]
 _UNKNOWN_MEMBER = frozenset(["extra_forbidden", "unexpected_keyword_argument"])
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is an address of this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def explain(error: ValidationError, what: str) -> str:

@@ -18,9 +18,9 @@ def control(sandbox):
     with requests.Session() as session:
         session.trust_env = False
 
-        def call(method, path, value=None, data=None):
+        def call(method, path, value=None, data=None, **headers):
             body = json.dumps(value) if value is not None else data
-            return session.request(method, sandbox.control_url + path, data=body, timeout=10)
+            return session.request(method, sandbox.control_url + path, data=body, headers=headers, timeout=10)
 
         yield call
 
