@@ -1,10 +1,9 @@
-"""Companies, their client credentials and users, made up or read from JSON; and Airflow Connections for them."""
+"""Companies, their client credentials and users, made up or as JSON; and Airflow Connections for them."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
 from pydantic.dataclasses import dataclass
@@ -12,13 +11,18 @@ from pydantic.dataclasses import dataclass
 from loanauth_sandbox.validation import explain
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
 _STRICT = pydantic.ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 
-class AccountsError(ValueError):
-    """The accounts cannot be read. The message names fields and quotes no value."""
+def _not_empty(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not items:
+        raise ValueError("the list is empty, but at least one item is needed")
+    return items
+
+
+_OneOrMore = pydantic.AfterValidator(_not_empty)
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -44,7 +48,7 @@ class Company:
     los_client_id: str
     los_client_secret: str = field(repr=False)
     api_key: str = field(repr=False)
-    users: tuple[User, ...]
+    users: Annotated[tuple[User, ...], _OneOrMore]
     company_nmls_id: str = "800001"
     los_company_nmls_id: str = "800002"  # Authen LOS may respond with another one (§4.2)
     label: str = "company"  # the name in counters
@@ -72,27 +76,44 @@ def _made_up(label: str, number: str) -> Company:
 
 @dataclass(frozen=True, config=_STRICT)
 class _Accounts:
-    companies: tuple[Company, ...]
+    companies: Annotated[tuple[Company, ...], _OneOrMore]
 
 
 _ACCOUNTS = pydantic.TypeAdapter(_Accounts)
 
 
-def read_accounts(path: Path) -> tuple[Company, ...]:
-    """Read accounts from a JSON file: ``{"companies": [{...fields of Company...}]}``."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise AccountsError(f"the accounts file cannot be read ({type(error).__name__})") from None
-    return load_accounts(value)
-
-
 def load_accounts(value: Any) -> tuple[Company, ...]:
-    """Build accounts from parsed JSON."""
+    """Build accounts from JSON, as bytes or parsed. Instances of :class:`Company` may stand for companies."""
     try:
-        return _ACCOUNTS.validate_python(value).companies
+        accounts = _ACCOUNTS.validate_json(value) if isinstance(value, bytes) else _ACCOUNTS.validate_python(value)
     except pydantic.ValidationError as error:
-        raise AccountsError(explain(error, "accounts")) from None
+        raise ValueError(explain(error, "accounts")) from None
+    return accounts.companies
+
+
+def dump_accounts(accounts: Sequence[Company]) -> str:
+    """Return accounts as JSON, which :func:`load_accounts` reads again."""
+    return _ACCOUNTS.dump_json(_Accounts(tuple(accounts)), indent=2).decode("utf-8")
+
+
+def company_ids(accounts: Sequence[Company], username: str) -> list[str]:
+    """Return the ids of the companies that have this user."""
+    found = [company.company_id for company in accounts if username in {user.username for user in company.users}]
+    if not found:
+        raise ValueError("no account has this username")
+    return found
+
+
+def change_password(accounts: Sequence[Company], username: str, password: str) -> tuple[Company, ...]:
+    """Return the accounts with another password of a user."""
+    company_ids(accounts, username)  # raises an error if there is none
+    if not isinstance(password, str) or not password:
+        raise ValueError("the new password is not a string, or is empty")
+
+    def changed(user: User) -> User:
+        return replace(user, password=password) if user.username == username else user
+
+    return tuple(replace(company, users=tuple(map(changed, company.users))) for company in accounts)
 
 
 def connections(company: Company, url: str, ca_path: str | None = None) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loanauth_sandbox import __version__
-from loanauth_sandbox.accounts import default_accounts, read_accounts
+from loanauth_sandbox.accounts import default_accounts, dump_accounts, load_accounts
 from loanauth_sandbox.faults import describe, load_faults
 from loanauth_sandbox.server import Options, serve
 from loanauth_sandbox.tls import CERTIFICATES
@@ -37,7 +37,12 @@ Each fault except refuse, stall, certificate and lockout also takes "where" (the
 or any; default: any) and "times" (to how many requests it applies; default: all, until it is cleared).
 Of several faults, the first one that matches a request applies, in the order given, each for its "times".
 
-{describe()}""",
+{describe()}
+
+accounts, for --accounts and for PUT /accounts on the control listener, as JSON; here the first of the made-up ones.
+Optional: label, company_nmls_id, los_company_nmls_id, and response, which has fields of the token response to change.
+
+{dump_accounts(default_accounts()[:1])}""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = result.add_argument
@@ -54,7 +59,8 @@ Of several faults, the first one that matches a request applies, in the order gi
     certificate = "use TLS with this certificate; without a name: good"
     add("--tls", nargs="?", const="good", choices=CERTIFICATES, help=certificate)
     add("--tls-dir", type=Path, help="directory for the certificates (default: a temporary one)")
-    add("--accounts", type=Path, metavar="FILE.json", help="accounts to use instead of the made-up ones")
+    add("--accounts", type=Path, metavar="FILE.json", help="accounts to use instead of the made-up ones: see below")
+    add("--print-accounts", action="store_true", help="print the accounts as JSON, for --accounts, and exit")
     add("--ready-file", type=Path, help="JSON file with addresses and Connections, written when the sandbox listens")
     fault = "a fault, or a list, to start with; may be repeated"
     add("--fault", dest="faults", action="extend", type=_faults, default=[], metavar="JSON", help=fault)
@@ -73,9 +79,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = vars(parser().parse_args(argv))
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("loanauth_sandbox").setLevel(logging.INFO)
-    ready_file, accounts = arguments.pop("ready_file"), arguments.pop("accounts")
+    ready_file, path, only_print = (arguments.pop(name) for name in ("ready_file", "accounts", "print_accounts"))
     try:
-        options = Options(accounts=read_accounts(accounts) if accounts else default_accounts(), **arguments)
+        accounts = load_accounts(path.read_bytes()) if path else default_accounts()
+        if only_print:
+            print(dump_accounts(accounts))
+            return 0
+        options = Options(accounts=accounts, **arguments)
         # A program that waits for the file must not read the addresses of an earlier sandbox.
         _remove(ready_file)
         asyncio.run(_serve(options, ready_file))
@@ -95,7 +105,7 @@ async def _serve(options: Options, ready_file: Path | None) -> None:
             "control_url": sandbox.control_url,
             "ca_path": sandbox.ca_path,
             "pid": os.getpid(),
-            "connections": sandbox.connections() if options.accounts else {},
+            "connections": sandbox.connections(),
         }
         print(greeting(ready), flush=True)
         try:
@@ -116,7 +126,7 @@ def greeting(ready: dict[str, Any]) -> str:
         "",
         f"  service:  {ready['url']}",
         f"  pricing:  {ready['pricing_url']}",
-        f"  control:  {ready['control_url']}  (GET /counters, /requests, /kinds; PUT, DELETE /fault)",
+        f"  control:  {ready['control_url']}  (GET /counters, /requests, /kinds; PUT, DELETE /fault; PUT /password)",
     ]
     if ready["ca_path"]:
         lines.append(f"  CA file:  {ready['ca_path']}")

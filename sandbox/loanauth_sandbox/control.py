@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from loanauth_sandbox.accounts import load_accounts
-from loanauth_sandbox.faults import Certificate, FaultError, Refuse, Stall, describe_kinds, load_faults, make_fault
+from loanauth_sandbox.accounts import change_password, company_ids, load_accounts
+from loanauth_sandbox.faults import Certificate, Refuse, Stall, describe_kinds, load_faults, make_fault
 from loanauth_sandbox.validation import is_loopback
 
 if TYPE_CHECKING:
@@ -58,8 +58,27 @@ class Commands:
         self._state.issuer.revoke()
 
     async def set_accounts(self, accounts: Sequence[Company]) -> None:
-        """Replace the accounts."""
-        self._state.accounts = tuple(accounts)
+        """Replace the accounts. At least one company is needed."""
+        self._state.accounts = load_accounts({"companies": accounts})
+
+    async def change_password(self, user: str, password: str, *, revoke: bool = False) -> None:
+        """
+        Change the password of a user. A user who is locked stays locked.
+
+        :param user: the username
+        :param revoke: whether the tokens that the user has got so far are revoked too
+        :raises ValueError: if there is no such user, or the password is empty.
+        """
+        if not isinstance(revoke, bool):
+            raise ValueError("revoke is not true or false")  # noqa: TRY004 - the caller of the control API reads it
+        self._state.accounts = change_password(self._state.accounts, user, password)
+        if revoke:
+            self._state.issuer.revoke(user)
+
+    async def unlock(self, user: str) -> None:
+        """Unlock a user, given by the username, whom the fault ``lockout`` has locked."""
+        for company_id in company_ids(self._state.accounts, user):
+            del self._state.wrong_passwords[company_id, user]
 
     async def settings(self) -> Settings:
         """Return the settings."""
@@ -87,7 +106,7 @@ class Commands:
 
     def _check(self, faults: Sequence[Fault]) -> None:
         if self._certificates is None and any(isinstance(fault, Certificate) for fault in faults):
-            raise FaultError("the certificate fault needs a sandbox started with TLS")
+            raise ValueError("the certificate fault needs a sandbox started with TLS")
 
     async def set_fault(self, /, kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> None:
         """Replace all faults with this one: a kind with its parameters, the endpoint, and for how many requests."""
@@ -129,6 +148,8 @@ def control_app(commands: Commands) -> Starlette:
         ("/fault", "DELETE"): lambda _: commands.clear_faults(),
         ("/kinds", "GET"): lambda _: asyncio.sleep(0, describe_kinds()),
         ("/accounts", "PUT"): lambda body: commands.set_accounts(load_accounts(body)),
+        ("/password", "PUT"): lambda body: commands.change_password(**body),
+        ("/unlock", "POST"): lambda body: commands.unlock(**body),
         ("/settings", "GET"): lambda _: commands.settings(),
         ("/settings", "PUT"): lambda body: commands.set_settings(**body),
     }

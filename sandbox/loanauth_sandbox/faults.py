@@ -44,10 +44,6 @@ OTHER_SHAPES = {"list": [1, 2], "string": "text", "number": 7, "null": None, "em
 FaultT = TypeVar("FaultT", bound="Fault")
 
 
-class FaultError(ValueError):
-    """The description of a fault is wrong. The message names the mistake."""
-
-
 KINDS: dict[str, type[Fault]] = {}
 """Every kind of fault by its name."""
 
@@ -108,9 +104,9 @@ class Certificate(Fault, kind="certificate", scope="service"):
 
 
 class Lockout(Fault, kind="lockout", scope="service"):
-    """A user is locked after wrong passwords in a row."""
+    """A user is locked after wrong passwords in a row, until the user is unlocked."""
 
-    after: WholeNumber = Field(3, description="how many wrong passwords lock a user")
+    after: Annotated[int, Field(ge=1)] = Field(3, description="how many wrong passwords lock a user")
 
 
 class Hang(Fault, kind="hang"):
@@ -335,19 +331,19 @@ class NoExpiresIn(_ChangedJson, kind="no-expires-in"):
 def load_fault(value: Any) -> Fault:
     """Build a fault from parsed JSON: ``{"kind": ..., "where": ..., "times": ..., <parameters>}``."""
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        raise FaultError("a fault is an object with a member kind")
+        raise ValueError("a fault is an object with a member kind")  # noqa: TRY004 - of JSON, as the others
     kind, params = value["kind"], {name: member for name, member in value.items() if name != "kind"}
     if kind not in KINDS:
-        raise FaultError(f"no such kind; there are {', '.join(KINDS)}")
+        raise ValueError(f"no such kind; there are {', '.join(KINDS)}")
     model = KINDS[kind]
     unknown = params.keys() - model.model_fields.keys()
     if unknown:
         names = ", ".join(_parameters(model)) or "none"
-        raise FaultError(f"{kind} has no parameter {', '.join(sorted(unknown))}; it has {names}")
+        raise ValueError(f"{kind} has no parameter {', '.join(sorted(unknown))}; it has {names}")
     try:
         return model.model_validate(params)
     except pydantic.ValidationError as error:
-        raise FaultError(explain(error, kind)) from None
+        raise ValueError(explain(error, kind)) from None
 
 
 def load_faults(value: Any) -> list[Fault]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from loanauth_sandbox.accounts import Company, connections, default_accounts
+from loanauth_sandbox.accounts import Company, connections, default_accounts, load_accounts
 from loanauth_sandbox.app import ServiceApp
 from loanauth_sandbox.control import Commands, control_app
 from loanauth_sandbox.listener import Listener
@@ -60,7 +60,8 @@ class Options:
     def state(self) -> State:
         """Return the state at the start."""
         settings = Settings().changed(**{one.name: getattr(self, one.name) for one in dataclasses.fields(Settings)})
-        return State(accounts=tuple(self.accounts), settings=settings, prefix=self.path_prefix, clock=self.clock)
+        accounts = load_accounts({"companies": self.accounts})
+        return State(accounts=accounts, settings=settings, prefix=self.path_prefix, clock=self.clock)
 
 
 Parameters = ParamSpec("Parameters")
@@ -73,7 +74,8 @@ def _in_thread(
     """Return a method that runs a command in the thread of the sandbox and waits for it."""
 
     def method(sandbox: Sandbox, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        return sandbox.run(command(sandbox.commands, *args, **kwargs))
+        called = command(sandbox.commands, *args, **kwargs)
+        return asyncio.run_coroutine_threadsafe(called, sandbox.loop).result(TIMEOUT)
 
     functools.update_wrapper(method, command)
     return method
@@ -96,15 +98,13 @@ class Sandbox:
         """Return the three Airflow Connections of a company, by environment variable."""
         return connections(self.state.accounts[company], self.url, self.ca_path)
 
-    def run(self, command: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine in the thread of the sandbox and return its result."""
-        return asyncio.run_coroutine_threadsafe(command, self.loop).result(TIMEOUT)
-
     counters = _in_thread(Commands.counters)
     requests = _in_thread(Commands.requests)
     reset = _in_thread(Commands.reset)
     revoke = _in_thread(Commands.revoke)
     set_accounts = _in_thread(Commands.set_accounts)
+    change_password = _in_thread(Commands.change_password)
+    unlock = _in_thread(Commands.unlock)
     set_settings = _in_thread(Commands.set_settings)
     set_fault = _in_thread(Commands.set_fault)
     add_fault = _in_thread(Commands.add_fault)

@@ -131,7 +131,7 @@ PROBE = request("GET", "/", {"Host": "h"})
 SECRETS = (USER.password, COMPANY.client_secret, COMPANY.api_key, USER.user_id, USER.username)
 
 
-def get_token(sandbox):
-    response = send(sandbox, TOKEN)
+def get_token(sandbox, company=COMPANY):
+    response = send(sandbox, token_request(company, company.users[0]))
     assert response.status == 200, response.body
     return response.json()

@@ -20,6 +20,7 @@ import requests
 from raw_http import COMPANY, OTHER_COMPANY, SECRETS, TOKEN, USER, send, token_request
 
 from loanauth_sandbox import __version__, cli
+from loanauth_sandbox.accounts import load_accounts
 from loanauth_sandbox.faults import KINDS
 
 
@@ -103,7 +104,8 @@ def test_everything_can_be_set(tmp_path):
     [
         (["--fault", "{"], "argument --fault"),
         (["--host", "0.0.0.0"], "loopback addresses only"),
-        (["--accounts", "nowhere.json"], "accounts file cannot be read"),
+        (["--accounts", "nowhere.json"], "No such file or directory: 'nowhere.json'"),
+        (["--accounts", sys.executable], "accounts: Invalid JSON"),
         (["--fault", '{"kind": "certificate"}'], "started with TLS"),
     ],
 )
@@ -112,6 +114,18 @@ def test_a_wrong_argument(arguments, message, capsys):
         cli.main(arguments)
     assert caught.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_printed_accounts_can_be_read_again(tmp_path, capsys):
+    printed = tmp_path / "accounts.json"
+    for arguments in ([], ["--accounts", str(printed)]):
+        assert cli.main([*arguments, "--print-accounts"]) == 0
+        printed.write_text(capsys.readouterr().out)
+        assert load_accounts(printed.read_bytes()) == (COMPANY, OTHER_COMPANY)
+    printed.write_text('{"companies": []}')
+    with pytest.raises(SystemExit):
+        cli.main(["--accounts", str(printed)])
+    assert "companies: the list is empty, but at least one item is needed" in capsys.readouterr().err
 
 
 def test_help_and_version(capsys):

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import pytest
 import requests
-from raw_http import COMPANY, SECRETS, TOKEN, USER, get_token, price_request, send, token_request
+from raw_http import (
+    COMPANY,
+    OTHER_COMPANY,
+    SECRETS,
+    TOKEN,
+    USER,
+    get_token,
+    price_request,
+    secret_request,
+    send,
+    token_request,
+)
 
 from loanauth_sandbox.accounts import default_accounts
 from loanauth_sandbox.faults import KINDS
+from loanauth_sandbox.server import running_sandbox
 
 
 @pytest.fixture
@@ -78,7 +91,62 @@ def test_accounts(sandbox, control):
     assert control("PUT", "/accounts", {"companies": [dataclasses.asdict(company)]}).status_code == 200
     assert send(sandbox, TOKEN).status == 400
     assert send(sandbox, token_request(COMPANY, user)).status == 200
+    for wrong, message in (
+        ([], "companies: the list is empty"),
+        ([company.__class__], "companies[0]: Input should be"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            sandbox.set_accounts(wrong)
+        with pytest.raises(ValueError, match=re.escape(message)), running_sandbox(accounts=wrong):
+            pass
     sandbox.set_accounts(default_accounts())
+
+
+def test_a_password_changes_and_a_user_is_locked_and_unlocked(sandbox, control):
+    user = {"user": USER.username}
+    held = [{"Authorization": f"Bearer {get_token(sandbox)['access_token']}"} for _ in range(2)]
+    other = get_token(sandbox, OTHER_COMPANY)["access_token"]
+    sandbox.set_fault("lockout", after=1)
+    assert control("PUT", "/password", user | {"password": "the-new-one"}).json() == {"ok": True}
+    new = token_request(COMPANY, USER, password="the-new-one")
+    assert [send(sandbox, raw).status for raw in (new, TOKEN, new)] == [200, 400, 400]
+    assert sandbox.requests()[-1].rejected == "locked user"
+    assert control("POST", "/unlock", user).json() == {"ok": True}
+    assert send(sandbox, new).status == 200
+    assert send(sandbox, price_request(held[0])).status == 200
+    secret = send(sandbox, secret_request(COMPANY, USER)).json()["secret"]
+    sandbox.change_password(USER.username, USER.password, revoke=True)
+    headers = [*held, {"Authorization": f"Bearer {other}"}, {"secret": secret, "companyid": COMPANY.company_id}]
+    assert [send(sandbox, price_request(one)).status for one in headers] == [401, 401, 200, 200]
+    sandbox.change_password(OTHER_COMPANY.users[0].username, "another")
+    assert send(sandbox, TOKEN).status == 200
+    sandbox.set_accounts(default_accounts())
+    for path, wrong, message in (
+        ("PUT /password", {"user": "hush", "password": "hush"}, "no account has this username"),
+        ("PUT /password", user | {"password": ""}, "the new password is not a string, or is empty"),
+        ("PUT /password", user | {"password": 7}, "the new password is not a string, or is empty"),
+        ("PUT /password", user | {"password": "new", "revoke": 1}, "revoke is not true or false"),
+        ("PUT /password", user | {"hush": 1}, "not a JSON object with the members of this request"),
+        ("POST /unlock", ["hush"], "not a JSON object with the members of this request"),
+        ("POST /unlock", {"user": "hush"}, "no account has this username"),
+    ):
+        response = control(*path.split(), wrong)
+        assert (response.status_code, list(response.json())) == (400, ["error"])
+        assert message in response.json()["error"]
+        assert "hush" not in response.text
+
+
+def test_a_request_of_a_web_page_or_a_large_one_is_refused(control):
+    for host in ("lender.example", "lender.example:8501", "127.0.0.1.lender.example", "[2001:db8::1]", "10.0.0.1"):
+        response = control("POST", "/reset", Host=host)
+        assert (response.status_code, "must be a loopback address" in response.json()["error"]) == (421, True)
+    for host in ("localhost", "LOCALHOST:1", "[::1]:8501", "127.0.0.2"):
+        assert control("GET", "/counters", Host=host).status_code == 200
+    for size, status in ((1_048_576, 400), (1_048_577, 413)):
+        for data in (b" " * size, iter([b" " * size])):
+            assert control("PUT", "/accounts", data=data).status_code == status
+    assert "larger than 1 MiB" in control("PUT", "/accounts", data=b" " * 5_000_000).json()["error"]
+    assert control("GET", "/nowhere").json() == {"error": "Not Found"}
 
 
 def test_a_mistake_in_the_accounts_is_named_without_values(control):
@@ -88,6 +156,7 @@ def test_a_mistake_in_the_accounts_is_named_without_values(control):
         (company | {"api_key": 12345}, "companies[0].api_key: Input should be a valid string"),
         ({"client_secret": "hush"}, "companies[0].api_key: Field required"),
         ([], "companies[0]: Input should be"),
+        (company | {"users": []}, "companies[0].users: the list is empty"),
     ):
         wrong = control("PUT", "/accounts", {"companies": [changed]})
         assert (wrong.status_code, message in wrong.json()["error"]) == (400, True), wrong.text

@@ -14,7 +14,7 @@ import pytest
 import raw_http
 from raw_http import COMPANY, PROBE, SECRET, TOKEN, ended, price_request, send
 
-from loanauth_sandbox.faults import FaultError, load_faults
+from loanauth_sandbox.faults import load_faults
 
 
 def claims(token):
@@ -71,13 +71,14 @@ def test_a_fault_meets_its_endpoint_only(sandbox, where):
         ({"kind": "hang", "seconds": -1}, "seconds: Input should be greater than or equal to 0"),
         ({"kind": "redirect", "location": "a\r\nb"}, "location: String should match pattern"),
         ({"kind": "refuse", "times": 1}, "applies to the whole service"),
+        ({"kind": "lockout", "after": 0}, "after: Input should be greater than or equal to 1"),
         ([{"kind": "hang"}, None], "a member kind"),
     ],
 )
 def test_a_wrong_fault_is_rejected(sandbox, fault, message):
-    with pytest.raises(FaultError, match=message):
+    with pytest.raises(ValueError, match=message):
         load_faults(fault)
-    with pytest.raises(FaultError, match="started with TLS"):
+    with pytest.raises(ValueError, match="started with TLS"):
         sandbox.set_fault("certificate")
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+from loanauth_sandbox.accounts import default_accounts, dump_accounts
 from loanauth_sandbox.control import control_app
 from loanauth_sandbox.faults import describe_kinds
 
@@ -31,6 +32,11 @@ def test_the_table_of_the_control_api_is_complete(sandbox):
     rows = re.findall(r"^\| `([A-Z]+ /[a-z-]+)` \|", README, re.MULTILINE)
     routes = [(route.methods - {"HEAD"}, route.path) for route in control_app(sandbox.commands).routes]
     assert sorted(rows) == sorted(f"{method} {path}" for methods, path in routes for method in methods)
+
+
+def test_the_accounts_are_the_first_of_the_made_up_ones():
+    (example,) = re.findall(r"```json\n(.*?)```", README, re.DOTALL)
+    assert example == dump_accounts(default_accounts()[:1]) + "\n"
 
 
 def test_the_example_runs():
