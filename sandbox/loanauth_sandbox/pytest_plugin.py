@@ -54,26 +54,40 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def loanauth_sandbox() -> Iterator[Sandbox]:
-    """Run a sandbox on a free port. Each test has its own, so no login is left over from another test."""
+def loanauth_sandbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
+    """Run a sandbox on a free port, new for each test. Requests to its address use no proxy of the environment."""
     from loanauth_sandbox.server import running_sandbox  # noqa: PLC0415 - pytest imports this file in every project
 
+    # A proxy of this machine could not reach the sandbox.
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, ",".join(filter(None, [os.environ.get(name), "127.0.0.1"])))
     with running_sandbox() as sandbox:
         yield sandbox
 
 
 @pytest.fixture
-def loanauth_connections(loanauth_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
-    """Define the Connections ``loanauth_jwt``, ``_los``, ``_ppe``, ``_default``, and the Variable of the examples."""
-    connections = loanauth_sandbox.connections()
-    connections["AIRFLOW_CONN_LOANAUTH_DEFAULT"] = connections["AIRFLOW_CONN_LOANAUTH_JWT"]
-    for name, value in connections.items():
-        monkeypatch.setenv(name, json.dumps(value))
-    monkeypatch.setenv("AIRFLOW_VAR_LOAN_PRICING_URL", f"{loanauth_sandbox.url}/sandbox/price")
-    # A proxy of this machine could not reach the sandbox.
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.setenv(name, ",".join(filter(None, [os.environ.get(name), "127.0.0.1"])))
-    return connections
+def loanauth_pricing_url(loanauth_sandbox: Sandbox) -> str:
+    """Return the URL at which the sandbox prices a loan."""
+    return loanauth_sandbox.pricing_url
+
+
+@pytest.fixture
+def loanauth_conn_ids() -> dict[str, str]:
+    """Return the method of each Connection by its id. Override this fixture to use other ids."""
+    return {"loanauth_default": "jwt", "loanauth_jwt": "jwt", "loanauth_los": "los", "loanauth_ppe": "ppe"}
+
+
+@pytest.fixture
+def loanauth_connections(
+    loanauth_sandbox: Sandbox, loanauth_conn_ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, dict[str, Any]]:
+    """Define the Connections of ``loanauth_conn_ids`` in the environment, and return each by its id, as JSON."""
+    made = {value["extra"]["method"]: value for value in loanauth_sandbox.connections().values()}
+    for conn_id, method in loanauth_conn_ids.items():
+        if method not in made:
+            pytest.fail(f"loanauth_conn_ids: the method of {conn_id} is none of {', '.join(made)}", pytrace=False)
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(made[method]))
+    return {conn_id: {**made[method]} for conn_id, method in loanauth_conn_ids.items()}
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import sys
 from tests.support.code_blocks import BLOCKS
 
 PAGE = "docs/testing-your-dags.md"
-FILES = ("pyproject.toml", "dags/price_loans.py", "tests/test_price_loans.py")
+FILES = ("pyproject.toml", "dags/price_loans.py", "tests/conftest.py", "tests/test_price_loans.py")
 
 
 def test_the_tests_of_the_page_run_as_they_stand(tmp_path):
@@ -32,5 +32,5 @@ def test_the_tests_of_the_page_run_as_they_stand(tmp_path):
         check=False,
         timeout=600,
     )
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert "5 passed" in done.stdout, done.stdout + done.stderr
     assert not list(tmp_path.glob("loanauth-airflow-*"))
