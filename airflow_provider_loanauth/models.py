@@ -150,12 +150,6 @@ _SCHEMAS: dict[Any, dict[str, tuple[Field[Any], type[Any]]]] = {
 }
 
 
-def interface_fields(cls: type[Any]) -> set[str]:
-    """Return the fields of a response in the interface (§2) by their paths, such as person.lastname."""
-    inner = {(name, kind) for name, (_, kind) in _SCHEMAS[cls].items() if is_dataclass(kind)}
-    return {*_SCHEMAS[cls]} | {f"{outer}.{name}" for outer, kind in inner for name in _SCHEMAS[kind]}
-
-
 def from_json(cls: type[M], document: Mapping[str, Any]) -> M:
     """Make a model from a parsed JSON object. A message names a wrong field, never its value."""
     schema = _SCHEMAS[cls]

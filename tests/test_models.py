@@ -14,7 +14,6 @@ from airflow_provider_loanauth.models import (
     TokenResponse,
     differences,
     from_json,
-    interface_fields,
 )
 from tests.support.wire_cases import FULL_TOKEN, FULL_TOKEN_BODY
 
@@ -119,11 +118,6 @@ def test_expires_in_as_a_numeric_string_counts(value, expected):
     response = from_json(TokenResponse, {"access_token": "t", "expires_in": value})
     assert response.expires_in == expected
     assert response.extra_fields == ({} if expected is not None else {"expires_in": value})
-
-
-def test_the_interface_by_path():
-    assert interface_fields(TokenResponse) == {*FULL} | {f"{outer}.{inner}" for outer, inner in NESTED}
-    assert interface_fields(ApiSecretResponse) == {"valid", "secret"}
 
 
 def test_missing_fields_are_differences():

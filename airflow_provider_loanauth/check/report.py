@@ -76,7 +76,6 @@ class Report:
     :param versions: versions of the provider, Airflow and Python
     :param checked_at: when the check began (UTC)
     :param steps: the steps, in order
-    :param response: description of the response to the login, without a value of it; None: there was none
     """
 
     conn_id: str
@@ -85,7 +84,6 @@ class Report:
     versions: Mapping[str, str]
     checked_at: datetime
     steps: tuple[Step, ...]
-    response: Mapping[str, Any] | None = None
 
     @property
     def status(self) -> Status:

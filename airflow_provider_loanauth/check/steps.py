@@ -8,13 +8,12 @@ import platform
 import socket
 from datetime import datetime, timezone
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.check.network import Way, message_of
 from airflow_provider_loanauth.check.report import TITLES, Report, Step
-from airflow_provider_loanauth.check.response import describe
 from airflow_provider_loanauth.connection.lookup import get_from_task_or_database
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.credentials import ApiSecret, require_fernet
@@ -40,7 +39,6 @@ def run(conn_id: str, method: str | None, *, login: bool) -> Report:
     """Check a Connection; see :func:`airflow_provider_loanauth.check.check_connection`."""
     checked_at = datetime.now(timezone.utc)
     steps = {name: Step(name, "not_checked", "Not checked, because of another step.") for name in TITLES}
-    responses: list[Any] = []
     warnings: set[str] = set()
 
     def add(step: Step) -> bool:
@@ -74,7 +72,7 @@ def run(conn_id: str, method: str | None, *, login: bool) -> Report:
         elif is_reached:
             warnings.clear()
             try:
-                result = client.authenticate(settings, on_response=lambda *response: responses.append(response))
+                result = client.authenticate(settings)
                 end_rejection(settings)
             except LoanAuthError as error:
                 result = error
@@ -92,7 +90,6 @@ def run(conn_id: str, method: str | None, *, login: bool) -> Report:
         },
         checked_at=checked_at,
         steps=tuple(steps.values()),
-        response=describe(*responses[0]) if responses else None,
     )
 
 

@@ -87,15 +87,14 @@ class Client:
         settings: Settings | None = None,
         *,
         sleep: Callable[[float], None] = time.sleep,
-        on_response: Callable[..., None] = lambda *_: None,
     ) -> AuthenticationResult:
-        """Authenticate, with the errors of :meth:`LoanAuthHook.authen_jwt`; ``on_response`` gets each response."""
+        """Authenticate, with the errors of :meth:`LoanAuthHook.authen_jwt`."""
         # The new credential is not masked in logs. A caller that reveals the plaintext must mask it: Airflow's masker
         # compiles all its patterns again for each new value, which costs more than the authentication.
         settings = settings or self.settings()
         with self.logins.one_at_a_time(settings):
             result = call_with_retries(
-                partial(self._attempt, settings, on_response),
+                partial(self._attempt, settings),
                 check=partial(self.logins.check, settings),
                 max_attempts=self.max_attempts,
                 log_retry=_log.warning,
@@ -105,13 +104,13 @@ class Client:
         self._log_differences(result.response)
         return result
 
-    def _attempt(self, settings: Settings, on_response: Callable[..., None]) -> AuthenticationResult:
+    def _attempt(self, settings: Settings) -> AuthenticationResult:
         """Send one request, and record whether it failed."""
         labels = Labels(settings.conn_id, settings.method)
         with telemetry.login(labels, settings.auth_url):
             # Before a metric is sent: the time-out of a task may interrupt that.
             try:
-                result = self._send(settings, on_response)
+                result = self._send(settings)
             except LoanAuthError as error:
                 self.logins.record(settings, error)
                 raise
@@ -119,13 +118,12 @@ class Client:
         telemetry.set_expiry(labels, result.lifetime)
         return result
 
-    def _send(self, settings: Settings, on_response: Callable[..., None]) -> AuthenticationResult:
+    def _send(self, settings: Settings) -> AuthenticationResult:
         from airflow_provider_loanauth.service import transport
 
         request = protocol.build_request(settings)
         requested_at = datetime.now(timezone.utc)
         received = transport.send(request, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
-        on_response(request, received, requested_at)
         response = protocol.parse_response(request, received, now=datetime.now(timezone.utc))
         # Once, because parsing a long token takes time.
         expires_at, lifetime = read_expiry(response, requested_at=requested_at)

@@ -17,7 +17,7 @@ def read_expiry(
     """Return when a credential expires (UTC), and its lifetime in seconds; each is None if it is not known."""
     if isinstance(response, ApiSecretResponse):
         return None, None
-    _, claims = read_token(response.access_token)
+    claims = _read_claims(response.access_token)
     # In seconds (RFC 6749 §5.1), because the interface states no unit.
     given = _instant(response.expires_in, since=requested_at.timestamp())
     # Both by the clock of the service (RFC 7519 §4.1.4, §4.1.6): for the lifetime, no clock has to be right.
@@ -34,15 +34,14 @@ def read_expiry(
     return expires_at, max(0.0, lifetime.total_seconds()) or None
 
 
-def read_token(token: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return header and claims of a JSON web token without verifying them (RFC 7519); empty if it is no such token."""
+def _read_claims(token: str) -> Mapping[str, Any]:
+    """Return the claims of a JSON web token without verifying them (RFC 7519); empty if it is no such token."""
     import jwt
 
     try:
-        decoded = jwt.decode_complete(token, options={"verify_signature": False})
+        return jwt.decode(token, options={"verify_signature": False})
     except (jwt.PyJWTError, ValueError, RecursionError):
-        return {}, {}
-    return decoded["header"], decoded["payload"]
+        return {}
 
 
 def _instant(seconds: Any, *, since: float = 0.0) -> datetime | None:

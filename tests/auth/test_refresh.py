@@ -53,7 +53,7 @@ class StubClient(Client):
         self.settings_reads += 1
         return OLD
 
-    def _send(self, settings, on_response):
+    def _send(self, settings):
         self.sent += 1
         number, requested_at = self.sent, datetime.fromtimestamp(refresh_policy.time.time(), tz=timezone.utc)
         self.running += 1

@@ -89,6 +89,5 @@ def test_the_json_document():
                 "warnings": ["Risky."],
             }
         ],
-        "response": None,
         "status": "unknown",
     }

@@ -73,8 +73,6 @@ def test_the_command_checks_it(tenant, capsys):
     document = json.loads(printed)
     assert (document["method"], document["status"]) == ("broker", "usable")
     assert document["steps"][0]["message"].startswith("Method broker (Authen broker) has all fields that it needs.")
-    assert document["response"]["fields"]["access_token"].startswith("string, length ")
-    assert document["response"]["differences"] == {"missing": [], "null_or_of_another_type": []}
     assert tenant["broker_client_secret"] not in printed
 
 

@@ -8,10 +8,7 @@ from datetime import datetime, timezone
 
 from airflow_provider_loanauth.check.cli import ARGUMENTS
 from airflow_provider_loanauth.check.report import FORMAT, MARKS, STATUSES, TITLES, Report, Step
-from airflow_provider_loanauth.check.response import describe
-from airflow_provider_loanauth.service.protocol import WireResponse
 from tests.support.paths import ROOT
-from tests.support.wire_requests import token_request
 
 NOW = datetime.now(timezone.utc)
 PAGE = (ROOT / "docs" / "checking.md").read_text(encoding="utf-8")
@@ -44,15 +41,12 @@ def test_each_member_of_the_document_is_described():
         versions={},
         checked_at=NOW,
         steps=(Step("tcp", "ok", "any"),),
-        response=describe(token_request("any"), WireResponse(status=200, headers={}, body=b"{}"), NOW),
     )
     document = json.loads(report.to_json())
     members = [cells[0] for cells in rows("The JSON document") if cells[0] not in {"Member", "Step", "---"}]
     expected = [*document, *document["steps"][0]]
     assert members[: len(expected)] == expected
     assert {*members[len(expected) :]} <= {*TITLES}
-    described = [name for cells in rows("The response")[2:] for name in re.findall(r"\w+", cells[0])]
-    assert {*described} == {*document["response"]}
     assert f"| `format` | integer | {FORMAT};" in PAGE
     for value in [*MARKS, *STATUSES]:
         assert f"`{value}`" in PAGE
