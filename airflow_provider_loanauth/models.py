@@ -20,9 +20,16 @@ _MAX_UNKNOWN_SECRETS, _SECRET_LENGTH = 8, range(6, 4097)
 M = TypeVar("M")
 
 
-def wire_field(name: str | None = None, *, required: bool = False, nullable: bool = False, secret: bool = False) -> Any:
-    """Declare a field of a model, with its name on the wire if that is not the name of the attribute."""
-    metadata = {"wire": name, "nullable": nullable}
+def wire_field(
+    name: str | None = None,
+    *,
+    required: bool = False,
+    nullable: bool = False,
+    secret: bool = False,
+    notable: bool | None = None,
+) -> Any:
+    """Declare a field, with its name on the wire if that is not the attribute's, and the value to be told to people."""
+    metadata = {"wire": name, "nullable": nullable, "notable": notable}
     return field(default=MISSING if required else None, repr=not secret, metadata=metadata)
 
 
@@ -35,8 +42,8 @@ def _extra_fields() -> Any:
 class LoanAppSessionPolicy:
     """Limits of loan application sessions (§2.1, ``loanAppSessionPolicy``); see :class:`TokenResponse`."""
 
-    limit_one_loan_app_per_session: bool | None = wire_field("limitOneLoanAppPerSession")
-    limit_one_session_per_loan_app: bool | None = wire_field("limitOneSessionPerLoanApp")
+    limit_one_loan_app_per_session: bool | None = wire_field("limitOneLoanAppPerSession", notable=True)
+    limit_one_session_per_loan_app: bool | None = wire_field("limitOneSessionPerLoanApp", notable=True)
     extra_fields: Mapping[str, Any] = _extra_fields()
 
 
@@ -72,16 +79,16 @@ class TokenResponse(NotForXCom):
     user_id: str | None = wire_field("userId")
     device_id: str | None = wire_field("deviceId")
     loan_app_session_policy: LoanAppSessionPolicy | None = wire_field("loanAppSessionPolicy")
-    enabled: bool | None = wire_field()
+    enabled: bool | None = wire_field(notable=False)
     company_user_type: str | None = wire_field("companyUserType")
     company_id: str | None = wire_field("companyId")
-    registration_incomplete: bool | None = wire_field("registrationIncomplete")
+    registration_incomplete: bool | None = wire_field("registrationIncomplete", notable=True)
     employee_loan_eligible: bool | None = wire_field("employeeLoanEligible")
     person: Person | None = wire_field()
     user_type: str | None = wire_field("userType")
     email: str | None = wire_field()
     company_nmls_id: str | None = wire_field("companyNmlsId")
-    reset_password_required: bool | None = wire_field("resetPasswordRequired")
+    reset_password_required: bool | None = wire_field("resetPasswordRequired", notable=True)
     jti: str | None = wire_field()
     extra_fields: Mapping[str, Any] = _extra_fields()
 
@@ -192,3 +199,15 @@ def differences(response: Any, *, prefix: str = "") -> tuple[list[str], list[str
             missing += inner[0]
             unusable += inner[1]
     return missing, unusable
+
+
+def notable_fields(response: Any, *, prefix: str = "") -> list[str]:
+    """Return the fields whose value may concern the user or the sessions, each as ``"name": value``."""
+    found: list[str] = []
+    for name, (declared, _) in _SCHEMAS[type(response)].items():
+        value = getattr(response, declared.name)
+        if is_dataclass(value):
+            found += notable_fields(value, prefix=f"{prefix}{name}.")
+        elif value is not None and value is declared.metadata["notable"]:
+            found.append(f'"{prefix}{name}": {str(value).lower()}')
+    return found

@@ -14,6 +14,7 @@ from airflow_provider_loanauth.models import (
     TokenResponse,
     differences,
     from_json,
+    notable_fields,
 )
 from tests.support.wire_cases import FULL_TOKEN, FULL_TOKEN_BODY
 
@@ -118,6 +119,27 @@ def test_expires_in_as_a_numeric_string_counts(value, expected):
     response = from_json(TokenResponse, {"access_token": "t", "expires_in": value})
     assert response.expires_in == expected
     assert response.extra_fields == ({} if expected is not None else {"expires_in": value})
+
+
+@pytest.mark.parametrize(
+    ("document", "notable"),
+    [
+        ({"resetPasswordRequired": True}, ['"resetPasswordRequired": true']),
+        ({"registrationIncomplete": True}, ['"registrationIncomplete": true']),
+        ({"enabled": False, "temporary": False, "fromLP": True}, ['"enabled": false']),
+        (
+            {"loanAppSessionPolicy": {"limitOneLoanAppPerSession": True, "limitOneSessionPerLoanApp": True}},
+            [
+                '"loanAppSessionPolicy.limitOneLoanAppPerSession": true',
+                '"loanAppSessionPolicy.limitOneSessionPerLoanApp": true',
+            ],
+        ),
+        ({"enabled": "false", "resetPasswordRequired": 1, "loanAppSessionPolicy": {}}, []),
+        ({"enabled": True, "resetPasswordRequired": False, "registrationIncomplete": False}, []),
+    ],
+)
+def test_what_people_are_told_of_a_response(document, notable):
+    assert notable_fields(from_json(TokenResponse, {"access_token": "t"} | document)) == notable
 
 
 def test_missing_fields_are_differences():

@@ -15,7 +15,7 @@ from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.get_provider_info import METHOD_NAMES
-from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences, notable_fields
 from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service import protocol, telemetry
 from airflow_provider_loanauth.service.expiry import read_expiry
@@ -138,8 +138,8 @@ class Client:
             self._warn_once(
                 f"The response differs from the interface ({'; '.join(parts)}). The credential is used anyway."
             )
-        if isinstance(response, TokenResponse) and response.reset_password_required:
-            self._warn_once('The response contains "resetPasswordRequired": true.')
+        for field_and_value in notable_fields(response):
+            self._warn_once(f"The response contains {field_and_value}.")
 
     def _warn_once(self, warning: str) -> None:
         if warning not in self.logged_warnings:

@@ -156,14 +156,16 @@ def test_text_that_is_not_a_json_web_token(text):
 def test_differences_are_logged_once_by_name(loopback, logs):
     document = json.loads(FULL_TOKEN_BODY) | {"access_token": "made-up", "email": None, "person": {"lastname": 7}}
     del document["jti"]
-    document |= {"expires_in": ["CANARY"], "token_type": ["CANARY"], "resetPasswordRequired": True}
+    document |= {"expires_in": ["CANARY"], "token_type": ["CANARY"]}
     loopback.responses = [json_response(json.dumps(document).encode())] * 3
     client = Client("made-up", get_connection=lambda _: connection_of("jwt", loopback.url))
     for _ in range(3):
         assert client.authenticate().response.access_token == "made-up"
-    [about_password, warning] = sorted(logs.at("warning"), key=len)
-    assert about_password.startswith('The response contains "resetPasswordRequired": true.')
+    [warning, about_sessions] = logs.at("warning")
     assert warning == (
         "The response differs from the interface (missing: person.firstname, jti; null or of another type: token_type, "
         "expires_in, person.lastname, email). The credential is used anyway. (connection id 'made-up')"
+    )
+    assert about_sessions == (
+        'The response contains "loanAppSessionPolicy.limitOneLoanAppPerSession": true. (connection id \'made-up\')'
     )
