@@ -36,7 +36,7 @@ TITLES = {
 STATUSES: dict[Status, tuple[int, str]] = {
     "usable": (0, "Usable."),
     "not_usable": (1, "Not usable: correct what the lines with ✗ say, and check again."),
-    "unknown": (2, "Cannot tell: see the lines with ✗ and ?, and check again later or in another place."),
+    "unknown": (3, "Cannot tell: see the lines with ✗ and ?, and check again later or in another place."),
 }
 #: Marks in front of the lines of the text.
 MARKS = {"ok": "✓", "failed": "✗", "unknown": "?", "not_checked": "–"}  # noqa: RUF001 - a dash

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import platform
+import shlex
 import socket
 from datetime import datetime, timezone
 from importlib import metadata
@@ -17,7 +18,7 @@ from airflow_provider_loanauth.check.report import TITLES, Report, Step
 from airflow_provider_loanauth.connection.lookup import get_from_task_or_database
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.credentials import ApiSecret, require_fernet
-from airflow_provider_loanauth.exceptions import LoanAuthError, SealError, SettingsError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SealError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS, METHOD_NAMES, PACKAGE_NAME
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, end_rejection
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -74,6 +75,7 @@ def run(conn_id: str, method: str | None, *, login: bool) -> Report:
             try:
                 result = client.authenticate(settings)
                 end_rejection(settings)
+                add(_shared_login(settings))
             except LoanAuthError as error:
                 result = error
             add(_login_result(result, sorted(warnings)))
@@ -104,24 +106,32 @@ def _settings(settings: Settings) -> Step:
 
 
 def _shared_login(settings: Settings) -> Step:
-    """Say who has logged in for all tasks. It is only shown, because this machine may be none that runs tasks."""
+    """Say who has logged in for all tasks, and whether an error keeps them from sending anything."""
     if not settings.share_logins:
         message = f"Off: {LABELS['share_logins']} is false, so each process logs in on its own."
         return Step("shared_login", "ok", message)
     try:
         variables = LoginVariables(settings)
-        login = variables.read("login").get("public")
+        public = variables.read("login").get("public")
     except NotSharedError as error:
         return Step("shared_login", "not_checked", f"Not checked, because Variables cannot be read here ({error}).")
-    if login is None:
+    if public is None:
         return Step("shared_login", "ok", "No task has logged in with these values yet.")
-    details = login | {"variable": variables.keys["login"]}
-    if "error" not in login:
-        until = f"; the credential expires at {login['expires_at']}" if "expires_at" in login else ""
-        return Step("shared_login", "ok", f"{login['by']} logged in at {login['at']}{until}.", details)
-    failed = f"{login['by']} failed at {login['at']} ({login['error']}), and tasks send nothing until {login['until']}."
-    mend = f"A successful login with --login, or deleting the Variable {details['variable']!r}, ends that at once."
-    return Step("shared_login", "ok", failed, details, warnings=(mend,))
+    details = public | {"variable": variables.keys["login"]}
+    if "error" not in public:
+        until = f"; the credential expires at {public['expires_at']}" if "expires_at" in public else ""
+        return Step("shared_login", "ok", f"{public['by']} logged in at {public['at']}{until}.", details)
+    failed = f"{public['by']} failed at {public['at']} ({public['error']})"
+    if datetime.fromisoformat(public["until"]) <= datetime.now(timezone.utc):
+        return Step("shared_login", "ok", f"{failed}. Tasks may log in again.", details)
+    is_pause = public["error"] != RejectedError.__name__
+    wait = "Wait until then, or correct the cause" if is_pause else "Correct the Connection, or the user at the service"
+    message = (
+        f"Blocked until {public['until']}: {failed}, and until then tasks with the same values send nothing. {wait}. "
+        "Changed values are sent at once. For the same ones, check with --login, which ends this if it succeeds, or run "
+        f"`python -m {__package__.partition('.')[0]} forget {shlex.quote(settings.conn_id)}`."
+    )
+    return Step("shared_login", "failed", message, details, temporary=is_pause)
 
 
 def _fernet_key() -> Step:

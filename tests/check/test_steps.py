@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import re
 import socket
 import ssl
@@ -17,7 +18,7 @@ import trustme
 
 from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.check.report import TITLES
-from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
@@ -184,14 +185,14 @@ def test_a_wrong_password_is_sent_once(check, sandbox):
 @pytest.mark.parametrize(
     ("faults", "login", "expected", "exit_code", "logins"),
     [
-        ({"any": 429}, True, outcomes("response", clock="ok"), 2, 0),
-        ({"any": 503}, False, outcomes("response", clock="ok"), 2, 0),
-        ({"token": 503}, True, OK | {"login": "failed"}, 2, 1),
+        ({"any": 429}, True, outcomes("response", clock="ok"), 3, 0),
+        ({"any": 503}, False, outcomes("response", clock="ok"), 3, 0),
+        ({"token": 503}, True, OK | {"login": "failed"}, 3, 1),
         ({"probe": 404}, False, WITHOUT_LOGIN, 0, 0),
-        ({"probe": 403}, False, WITHOUT_LOGIN | {"allow_list": "unknown"}, 2, 0),
+        ({"probe": 403}, False, WITHOUT_LOGIN | {"allow_list": "unknown"}, 3, 0),
         ({"probe": 403}, True, OK, 0, 1),
         ({"probe": 403, "token": 401}, True, OK | {"login": "failed"}, 1, 1),
-        ({"probe": 403, "token": 503}, True, OK | {"login": "failed", "allow_list": "unknown"}, 2, 1),
+        ({"probe": 403, "token": 503}, True, OK | {"login": "failed", "allow_list": "unknown"}, 3, 1),
         ({"any": 403}, True, OK | {"login": "failed", "allow_list": "failed"}, 1, 1),
         ({"token": 403}, True, OK | {"login": "failed"}, 1, 1),
     ],
@@ -311,7 +312,7 @@ def test_a_name_that_does_not_resolve(check, sandbox, monkeypatch, error, tempor
     report = check(connection_of(sandbox, url="https://lender.example"), login=True)
     assert results(report) == outcomes("host_name", proxy="ok")
     found = step(report, "host_name")
-    assert (report.exit_code, found.temporary) == (2 if temporary else 1, temporary)
+    assert (report.exit_code, found.temporary) == (3 if temporary else 1, temporary)
     assert found.details == {"host": "lender.example", "port": 443, "addresses": []}
     assert "lender.example (the service)" in found.message
     assert "Check the host name in Auth URL in the Connection" in found.message
@@ -322,7 +323,7 @@ def test_a_port_that_does_not_accept(check, sandbox, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     report = check(connection_of(sandbox, url=f"https://127.0.0.1:{port}"), login=True)
-    assert (results(report), report.exit_code) == (outcomes("tcp", proxy="ok"), 2)
+    assert (results(report), report.exit_code) == (outcomes("tcp", proxy="ok"), 3)
     assert "Check host and port in Auth URL in the Connection." in step(report, "tcp").message
     assert step(report, "tcp").message.startswith(
         f"127.0.0.1 (the service) does not accept a connection on port {port} (Connection refused)."
@@ -337,7 +338,7 @@ def test_a_port_that_does_not_accept(check, sandbox, monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: look_up(*arguments, **options) * 2)
     monkeypatch.setattr(socket.socket, "connect", connect)
     report = check(connection_of(sandbox))
-    assert (results(report), report.exit_code) == (outcomes("tcp", proxy="ok"), 2)
+    assert (results(report), report.exit_code) == (outcomes("tcp", proxy="ok"), 3)
     assert "(no response within 5 s)" in step(report, "tcp").message
     assert timeouts == [2.5, 2.5]
     assert step(report, "tcp").details == {"host": "127.0.0.1", "port": sandbox.port, "address": None}
@@ -366,7 +367,7 @@ def test_every_connection_ends(check, sandbox, peer, start, repeated, failed):
         # It waits for the time-out three times at most, on a busy machine.
         assert time.monotonic() - began < 20
         proxy = "failed" if peer == "proxy" else "ok"
-        assert (results(report), report.exit_code) == (outcomes(failed, proxy=proxy), 2)
+        assert (results(report), report.exit_code) == (outcomes(failed, proxy=proxy), 3)
         assert re.fullmatch(r"(?!.*issuer).*\.", step(report, failed).message)
         while {*threading.enumerate()} - threads:
             assert time.monotonic() - began < 30
@@ -412,7 +413,7 @@ def test_a_proxy_that_opens_no_tunnel(check, sandbox, loopback, response, words,
     loopback.responses = [response]
     report = check(connection_of(sandbox, url="https://lender.example", proxy=loopback.url))
     assert loopback.requests == [b"CONNECT lender.example:443 HTTP/1.1\r\nHost: lender.example:443\r\n\r\n"]
-    assert (results(report), report.exit_code) == (outcomes("proxy"), 2)
+    assert (results(report), report.exit_code) == (outcomes("proxy"), 3)
     assert words in step(report, "proxy").message
     assert step(report, "proxy").details["status"] == status
 
@@ -468,20 +469,53 @@ def test_a_shared_login_is_shown(check, sandbox):
     assert re.fullmatch(r".+ logged in at [^;]+\.", step(check(None, "ppe"), "shared_login").message)
 
 
-def test_a_shared_rejection_is_shown_and_ended_by_a_login(check, sandbox, variables):
+@pytest.mark.parametrize(
+    ("fault", "error", "exit_code", "words"),
+    [
+        ({"name": "status", "status": 401}, "RejectedError", 1, "Correct the Connection, or the user at the service."),
+        ({"name": "html-200"}, "ResponseError", 3, "Wait until then, or correct the cause."),
+    ],
+)
+def test_a_shared_error_that_holds_is_a_failure(check, sandbox, variables, monkeypatch, fault, error, exit_code, words):
     check(connection_of(sandbox))
-    sandbox.set_fault("status", where="token", status=401, times=1)
-    with pytest.raises(RejectedError):
+    sandbox.set_fault(fault.pop("name"), where="token", times=1, **fault)
+    with pytest.raises(LoanAuthError):
         LoanAuthHook(CONN_ID).get_credential()
-    line = step(check(None), "shared_login")
-    assert (line.outcome, line.details["error"]) == ("ok", "RejectedError")
-    assert f"tasks send nothing until {line.details['until']}" in line.message
-    [warning] = line.warnings
-    assert line.details["variable"] in warning
-    assert line.details["variable"] in variables
+    report = check(None)
+    assert (results(report), report.exit_code) == (WITHOUT_LOGIN | {"shared_login": "failed"}, exit_code)
+    line = step(report, "shared_login")
+    assert (line.details["error"], line.details["variable"] in variables) == (error, True)
+    assert line.message.startswith(f"Blocked until {line.details['until']}: {line.details['by']} failed at ")
+    assert words in line.message
+    assert line.message.endswith(f"or run `python -m airflow_provider_loanauth forget {CONN_ID}`.")
+    # Another process ends it, or it is over.
     start_new_process()
+    held = dict(variables)
     assert check(None, login=True).status == "usable"
     assert line.details["variable"] not in variables
+    variables.update(held)
+    monkeypatch.setattr("airflow_provider_loanauth.check.steps.datetime", Later)
+    line = step(check(None), "shared_login")
+    assert (line.outcome, line.message.endswith(f"({error}). Tasks may log in again.")) == ("ok", True)
+
+
+class Later(datetime):
+    @classmethod
+    def now(cls, tz):
+        return datetime.now(tz) + timedelta(days=2)
+
+
+def test_a_login_that_does_not_end_a_rejection_leaves_it_shown(check, sandbox, variables, monkeypatch):
+    """In a task of Airflow 3, which cannot list Variables: other tasks still send nothing."""
+    check(with_wrong_password(connection_of(sandbox)))
+    with pytest.raises(RejectedError):
+        LoanAuthHook(CONN_ID).get_credential()
+    monkeypatch.setattr("airflow_provider_loanauth.login.variables.list_variables", None)
+    sandbox.set_accounts([dataclasses.replace(COMPANY, users=(dataclasses.replace(USER, password=WRONG_PASSWORD),))])
+    start_new_process()
+    report = check(None, login=True)
+    assert results(report) == OK | {"shared_login": "failed"}
+    assert report.status == "not_usable"
 
 
 def test_no_fernet_key(check, sandbox, fernet):
@@ -505,7 +539,7 @@ def test_the_fingerprints_of_fernet_keys(check, sandbox, fernet):
 def test_no_connection(check):
     report = check(None, login=True)
     assert results(report) == outcomes("settings", "unknown", fernet_key="ok")
-    assert (report.conn_id, report.method, report.exit_code) == ("checked", None, 2)
+    assert (report.conn_id, report.method, report.exit_code) == ("checked", None, 3)
     message = step(report, "settings").message
     assert message.startswith("Airflow did not find a connection with this id: define it in the UI")
     for way in ("example_dags/check_connection.py", "scheduler", "AIRFLOW_CONN_", "secrets backend"):

@@ -167,5 +167,5 @@ def test_differences_are_logged_once_by_name(loopback, logs):
         "expires_in, person.lastname, email). The credential is used anyway. (connection id 'made-up')"
     )
     assert about_sessions == (
-        'The response contains "loanAppSessionPolicy.limitOneLoanAppPerSession": true. (connection id \'made-up\')'
+        "The response contains \"loanAppSessionPolicy.limitOneLoanAppPerSession\": true. (connection id 'made-up')"
     )
