@@ -1,10 +1,6 @@
-"""``python -m airflow_provider_loanauth``: the command ``check``."""
+"""``python -m airflow_provider_loanauth``: the commands."""
 
-from __future__ import annotations
-
-import sys
-
-from airflow_provider_loanauth.check.cli import main
+from airflow_provider_loanauth.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

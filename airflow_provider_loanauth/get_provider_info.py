@@ -121,7 +121,7 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [{**integration, "tags": ["service"]}],
         **{kind: [{**integration, "python-modules": [f"airflow_provider_loanauth.{kind}.loanauth"]}] for kind in kinds},
         # Airflow before 3.2 ignores it.
-        "cli": ["airflow_provider_loanauth.check.cli.get_cli_commands"],
+        "cli": ["airflow_provider_loanauth.cli.get_cli_commands"],
         "connection-types": [
             {
                 "connection-type": CONN_TYPE,

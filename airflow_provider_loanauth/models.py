@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping  # noqa: TC003 - _schema() looks the annotations up
+from collections.abc import Iterator, Mapping  # noqa: TC003 - _schema() looks the annotations up
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -17,19 +17,17 @@ _SECRET_NAMES = ("token", "secret", "key", "password")
 # then. Shorter values are words such as "true" and "none", which must not be masked.
 _MAX_UNKNOWN_SECRETS, _SECRET_LENGTH = 8, range(6, 4097)
 
+#: Values that may concern the user or the sessions, by wire name. They are logged.
+_NOTABLE = {("enabled", False), ("registrationIncomplete", True), ("resetPasswordRequired", True)}
+_NOTABLE |= {("loanAppSessionPolicy.limitOneLoanAppPerSession", True)}
+_NOTABLE |= {("loanAppSessionPolicy.limitOneSessionPerLoanApp", True)}
+
 M = TypeVar("M")
 
 
-def wire_field(
-    name: str | None = None,
-    *,
-    required: bool = False,
-    nullable: bool = False,
-    secret: bool = False,
-    notable: bool | None = None,
-) -> Any:
-    """Declare a field, with its name on the wire if that is not the attribute's, and the value to be told to people."""
-    metadata = {"wire": name, "nullable": nullable, "notable": notable}
+def wire_field(name: str | None = None, *, required: bool = False, nullable: bool = False, secret: bool = False) -> Any:
+    """Declare a field of a model, with its name on the wire if that is not the name of the attribute."""
+    metadata = {"wire": name, "nullable": nullable}
     return field(default=MISSING if required else None, repr=not secret, metadata=metadata)
 
 
@@ -42,8 +40,8 @@ def _extra_fields() -> Any:
 class LoanAppSessionPolicy:
     """Limits of loan application sessions (§2.1, ``loanAppSessionPolicy``); see :class:`TokenResponse`."""
 
-    limit_one_loan_app_per_session: bool | None = wire_field("limitOneLoanAppPerSession", notable=True)
-    limit_one_session_per_loan_app: bool | None = wire_field("limitOneSessionPerLoanApp", notable=True)
+    limit_one_loan_app_per_session: bool | None = wire_field("limitOneLoanAppPerSession")
+    limit_one_session_per_loan_app: bool | None = wire_field("limitOneSessionPerLoanApp")
     extra_fields: Mapping[str, Any] = _extra_fields()
 
 
@@ -79,16 +77,16 @@ class TokenResponse(NotForXCom):
     user_id: str | None = wire_field("userId")
     device_id: str | None = wire_field("deviceId")
     loan_app_session_policy: LoanAppSessionPolicy | None = wire_field("loanAppSessionPolicy")
-    enabled: bool | None = wire_field(notable=False)
+    enabled: bool | None = wire_field()
     company_user_type: str | None = wire_field("companyUserType")
     company_id: str | None = wire_field("companyId")
-    registration_incomplete: bool | None = wire_field("registrationIncomplete", notable=True)
+    registration_incomplete: bool | None = wire_field("registrationIncomplete")
     employee_loan_eligible: bool | None = wire_field("employeeLoanEligible")
     person: Person | None = wire_field()
     user_type: str | None = wire_field("userType")
     email: str | None = wire_field()
     company_nmls_id: str | None = wire_field("companyNmlsId")
-    reset_password_required: bool | None = wire_field("resetPasswordRequired", notable=True)
+    reset_password_required: bool | None = wire_field("resetPasswordRequired")
     jti: str | None = wire_field()
     extra_fields: Mapping[str, Any] = _extra_fields()
 
@@ -184,30 +182,23 @@ def _convert(kind: type[Any], raw: Any) -> Any:
     return raw if type(raw) is kind else None
 
 
-def differences(response: Any, *, prefix: str = "") -> tuple[list[str], list[str]]:
+def differences(response: Any) -> tuple[list[str], list[str]]:
     """Return the wire names of fields that are missing from a response, and of those that are null or unusable."""
-    missing: list[str] = []
-    unusable: list[str] = []
-    for name, (declared, _) in _SCHEMAS[type(response)].items():
-        value = getattr(response, declared.name)
-        if name in response.extra_fields:
-            unusable.append(prefix + name)
-        elif value is None and not declared.metadata["nullable"]:
-            missing.append(prefix + name)
-        elif is_dataclass(value):
-            inner = differences(value, prefix=f"{prefix}{name}.")
-            missing += inner[0]
-            unusable += inner[1]
-    return missing, unusable
+    fields = [*_fields_of(response)]
+    missing = [path for path, value, is_unusable in fields if value is None and not is_unusable]
+    return missing, [path for path, _, is_unusable in fields if is_unusable]
 
 
-def notable_fields(response: Any, *, prefix: str = "") -> list[str]:
-    """Return the fields whose value may concern the user or the sessions, each as ``"name": value``."""
-    found: list[str] = []
+def notable_fields(response: Any) -> list[str]:
+    """Return the fields with a value that is logged, each as ``"name": value``."""
+    return [f'"{path}": {str(value).lower()}' for path, value, _ in _fields_of(response) if (path, value) in _NOTABLE]
+
+
+def _fields_of(response: Any, prefix: str = "") -> Iterator[tuple[str, Any, bool]]:
+    """Yield the wire name, the value, and whether null or another type was sent, except for fields that may be null."""
     for name, (declared, _) in _SCHEMAS[type(response)].items():
         value = getattr(response, declared.name)
+        if value is not None or name in response.extra_fields or not declared.metadata["nullable"]:
+            yield prefix + name, value, name in response.extra_fields
         if is_dataclass(value):
-            found += notable_fields(value, prefix=f"{prefix}{name}.")
-        elif value is not None and value is declared.metadata["notable"]:
-            found.append(f'"{prefix}{name}": {str(value).lower()}')
-    return found
+            yield from _fields_of(value, f"{prefix}{name}.")

@@ -254,7 +254,7 @@ class Run:
         """Check Connections with the command line, with a login."""
         for conn_id in (CONN_ID, "loanauth_los", "loanauth_ppe"):
             self.recorder.step = f"check of {conn_id}"
-            for options in ((), ("--json",)):
+            for options in ((), ("--output", "json")):
                 arguments = ("airflow_provider_loanauth", "check", conn_id, "--login", *options)
                 command = self.airflow.start_module(self.programs, *arguments)
                 self.programs.wait(f"check of {conn_id}", lambda c=command: self.programs.succeeded(*c), seconds=300)

@@ -20,7 +20,7 @@ def check_connection(conn_id: str = DEFAULT_CONN_ID, method: str | None = None, 
 
     :param conn_id: connection id
     :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
-    :param login: log in once, if the steps before succeeded. Rejected credentials are not sent again by this process
+    :param login: log in once, if the steps before succeeded. Each call sends the password, also a wrong one
     :return: the report, which contains no secret. Problems are steps of the report, and not exceptions
     """
     # Airflow's command line imports this package at its start, so nothing else is imported before it is needed.

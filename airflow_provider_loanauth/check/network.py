@@ -214,4 +214,8 @@ def _proxy_of(settings: Settings) -> tuple[str | None, Mapping[str, str], str]:
 
 def message_of(error: LoanAuthError) -> str:
     """Return a message without connection id and method, which the report states once, for a reader without a task."""
-    return str(error.args[0]).removesuffix(".").replace("clear the task", "check again") + "."
+    text = str(error.args[0]).removesuffix(".").replace("clear the task", "check again") + "."
+    return text.replace(
+        "The password is not sent again, because repeated failures can lock the account",
+        "Each check with --login sends the password once, and how many wrong ones lock a user is not known",
+    )

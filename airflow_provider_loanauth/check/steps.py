@@ -118,18 +118,16 @@ def _shared_login(settings: Settings) -> Step:
     if public is None:
         return Step("shared_login", "ok", "No task has logged in with these values yet.")
     details = public | {"variable": variables.keys["login"]}
-    if "error" not in public:
+    did = f"{public['by']} {'failed' if 'error' in public else 'logged in'} at {public['at']}"
+    if "error" not in public or datetime.fromisoformat(public["until"]) <= datetime.now(timezone.utc):
         until = f"; the credential expires at {public['expires_at']}" if "expires_at" in public else ""
-        return Step("shared_login", "ok", f"{public['by']} logged in at {public['at']}{until}.", details)
-    failed = f"{public['by']} failed at {public['at']} ({public['error']})"
-    if datetime.fromisoformat(public["until"]) <= datetime.now(timezone.utc):
-        return Step("shared_login", "ok", f"{failed}. Tasks may log in again.", details)
+        return Step("shared_login", "ok", f"{did}{until}.", details)
     is_pause = public["error"] != RejectedError.__name__
     wait = "Wait until then, or correct the cause" if is_pause else "Correct the Connection, or the user at the service"
     message = (
-        f"Blocked until {public['until']}: {failed}, and until then tasks with the same values send nothing. {wait}. "
-        "Changed values are sent at once. For the same ones, check with --login, which ends this if it succeeds, or run "
-        f"`python -m {__package__.partition('.')[0]} forget {shlex.quote(settings.conn_id)}`."
+        f"Blocked until {public['until']}: {did} ({public['error']}), so tasks with the same values send nothing. "
+        f"{wait}. Other values are sent at once. For these, add --login, which ends this if it succeeds, or run "
+        f"`python -m airflow_provider_loanauth forget {shlex.quote(settings.conn_id)}`."
     )
     return Step("shared_login", "failed", message, details, temporary=is_pause)
 

@@ -26,6 +26,7 @@ from airflow_provider_loanauth._compat import SupervisorError, api_status, conf,
 from airflow_provider_loanauth._compat.variables import delete_variable, list_variables, read_variable, write_variable
 from airflow_provider_loanauth.credentials import decrypt, encrypt, require_fernet
 from airflow_provider_loanauth.exceptions import SealError
+from airflow_provider_loanauth.get_provider_info import METHOD_NAMES
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings
@@ -104,6 +105,17 @@ def forget(method: str, conn_id: str) -> None:
         for key in _keys(summary, values).values():
             delete_variable(key)
     delete_variable(summary)
+
+
+def forget_all(conn_id: str | None = None, method: str | None = None) -> list[str]:
+    """Delete from the database the Variables of a Connection and method, by default of all; return their keys."""
+    name = _PLAIN_ID.pattern if conn_id is None else re.escape(summary_key("", conn_id).removeprefix("loanauth.."))
+    name = f"({'|'.join([method] if method else METHOD_NAMES)})[.]{name}"
+    keys = re.compile(f"loanauth[.]({name}|({'|'.join(_DESCRIPTIONS)})[.]{name}[.][0-9a-f]{{16}})")
+    deleted = sorted(filter(keys.fullmatch, list_variables("loanauth.")))
+    for key in deleted:
+        delete_variable(key)
+    return deleted
 
 
 def end_rejection(settings: Settings) -> None:

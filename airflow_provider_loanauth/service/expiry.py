@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def read_expiry(
@@ -17,7 +14,13 @@ def read_expiry(
     """Return when a credential expires (UTC), and its lifetime in seconds; each is None if it is not known."""
     if isinstance(response, ApiSecretResponse):
         return None, None
-    claims = _read_claims(response.access_token)
+    import jwt
+
+    try:
+        # Without verifying it (RFC 7519).
+        claims = jwt.decode(response.access_token, options={"verify_signature": False})
+    except (jwt.PyJWTError, ValueError, RecursionError):  # it is no JSON web token
+        claims = {}
     # In seconds (RFC 6749 §5.1), because the interface states no unit.
     given = _instant(response.expires_in, since=requested_at.timestamp())
     # Both by the clock of the service (RFC 7519 §4.1.4, §4.1.6): for the lifetime, no clock has to be right.
@@ -32,16 +35,6 @@ def read_expiry(
         lifetime = min(lifetime, given - requested_at)
     # Expired when it was received: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
     return expires_at, max(0.0, lifetime.total_seconds()) or None
-
-
-def _read_claims(token: str) -> Mapping[str, Any]:
-    """Return the claims of a JSON web token without verifying them (RFC 7519); empty if it is no such token."""
-    import jwt
-
-    try:
-        return jwt.decode(token, options={"verify_signature": False})
-    except (jwt.PyJWTError, ValueError, RecursionError):
-        return {}
 
 
 def _instant(seconds: Any, *, since: float = 0.0) -> datetime | None:

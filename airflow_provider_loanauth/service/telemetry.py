@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_loanauth._compat import get_stats
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
-from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,6 +64,9 @@ def login(labels: Labels, url: str) -> Iterator[None]:
         except (RejectedError, UnavailableError) as error:
             _send("incr", "rejected" if isinstance(error, RejectedError) else "unavailable", labels)
             raise
+        except LoanAuthError as error:
+            _send("incr", "failed", labels, error_type=type(error).__name__)
+            raise
         ended = time.monotonic()
     _send("incr", "logins", labels)
     _send("timing", "login_duration", labels, (ended - started) * 1000)
@@ -97,8 +100,9 @@ def record_wait(labels: Labels, get_start: Callable[[], float], error: Exception
 
 
 @_errors_logged()
-def _send(kind: str, name: str, labels: Labels, *value: float) -> None:
-    tags = {label: _NOT_IN_TAGS.sub("_", text)[:MAX_TAG_LENGTH] for label, text in labels._asdict().items() if text}
+def _send(kind: str, name: str, labels: Labels, *value: float, **more: str) -> None:
+    texts = labels._asdict() | more
+    tags = {label: _NOT_IN_TAGS.sub("_", text)[:MAX_TAG_LENGTH] for label, text in texts.items() if text}
     getattr(get_stats(), kind)(f"loanauth.{name}", *value, tags=tags)
 
 

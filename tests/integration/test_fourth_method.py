@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
-from airflow_provider_loanauth.check.cli import main
+from airflow_provider_loanauth.cli import main
 from airflow_provider_loanauth.connection.methods import METHODS, AuthMethod, PasswordLogin
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import SettingsError
@@ -66,7 +66,7 @@ def test_a_described_method_works(tenant, sandbox, logs):
 
 
 def test_the_command_checks_it(tenant, capsys):
-    assert main(["check", "tenant_a", "--login", "--json"]) == 0
+    assert main(["check", "tenant_a", "--login", "--output", "json"]) == 0
     # The command disables logging for the rest of its program.
     logging.disable(logging.NOTSET)
     printed = capsys.readouterr().out

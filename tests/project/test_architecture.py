@@ -116,7 +116,7 @@ def test_parsing_a_dag_loads_no_http_library_and_few_modules():
         assert own - {"", "get_provider_info"} == expected
 
 
-@pytest.mark.parametrize("module", ["get_provider_info", "check.cli"])
+@pytest.mark.parametrize("module", ["get_provider_info", "cli"])
 def test_provider_metadata_and_command_load_no_other_package(module):
     """Every process of Airflow loads the metadata at its start, and every command of Airflow the commands."""
     found = newly_loaded(module, "service.transport")

@@ -1,4 +1,4 @@
-"""``docs/checking.md`` describes each step, member and exit code of the command ``check``."""
+"""``docs/checking.md`` describes each step, member and exit code of the command ``check``, and all options."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 import re
 from datetime import datetime, timezone
 
-from airflow_provider_loanauth.check.cli import ARGUMENTS
 from airflow_provider_loanauth.check.report import FORMAT, MARKS, STATUSES, TITLES, Report, Step
+from airflow_provider_loanauth.cli import COMMANDS
 from tests.support.paths import ROOT
 
 NOW = datetime.now(timezone.utc)
@@ -53,5 +53,5 @@ def test_each_member_of_the_document_is_described():
 
 
 def test_each_option_is_described():
-    options = [flag for (flag, *_), _ in ARGUMENTS if flag.startswith("--")]
-    assert all(f"`{option}" in PAGE for option in options)
+    flags = {flag for command in COMMANDS.values() for names in command.arguments for flag in names}
+    assert {flag for flag in flags if flag.startswith("-") and f"`{flag}" not in PAGE} == set()

@@ -26,8 +26,8 @@ import yaml
 from airflow.cli.cli_parser import ALL_COMMANDS_DICT
 from airflow.configuration import conf
 
+from airflow_provider_loanauth import cli as provider_cli
 from airflow_provider_loanauth.auth import requests as auth_module
-from airflow_provider_loanauth.check import cli as check_cli
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from loanauth_sandbox import cli
 from tests.support.code_blocks import BLOCKS, PAGES, blocks_of
@@ -269,7 +269,7 @@ def test_every_setting_is_an_option_of_airflow():
 
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 #: Programs whose help lists the options.
-MAINS = {"-m airflow_provider_loanauth": check_cli.main, "loanauth-sandbox": cli.main}
+MAINS = {"-m airflow_provider_loanauth": provider_cli.main, "loanauth-sandbox": cli.main}
 
 
 def help_of(main, *subcommand):

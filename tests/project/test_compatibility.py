@@ -94,7 +94,7 @@ ROWS = {
     "`user_id=12e4` in a connection URI": number_in_a_uri,
     "This package's classes in XCom are allowed by": class_in_xcom,
     "DAG files import `dag`, `task` from": imports_of_dags,
-    "`airflow loanauth check`": commands_of_providers,
+    "`airflow loanauth check`, `forget`": commands_of_providers,
 }
 
 

@@ -1,0 +1,293 @@
+"""The commands, in this process and as programs, and as commands of Airflow where that is possible."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import logging
+import os
+import re
+import shutil
+import sqlite3
+import sys
+from pathlib import Path
+
+import airflow
+import pytest
+
+from airflow_provider_loanauth import cli
+from airflow_provider_loanauth.check import check_connection
+from airflow_provider_loanauth.check.report import TITLES
+from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.get_provider_info import get_provider_info
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.login.variables import summary_key
+from tests.support.airflow_scratch import variables_of
+from tests.support.leaks import leaks
+from tests.support.paths import ROOT
+from tests.support.processes import start_new_process
+from tests.support.programs import run_python
+from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
+
+CONN_ID = "checked"
+STEPS = [*TITLES]
+SCHEMA = json.loads((Path(airflow.__path__[0]) / "provider_info.schema.json").read_text())
+#: Whether this Airflow lets providers add commands.
+HAS_COMMANDS = "cli" in SCHEMA["properties"]
+
+
+@pytest.fixture(autouse=True)
+def _enable_logging():
+    """The command disables logging for the rest of its program."""
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def connection(sandbox):
+    sandbox.set_accounts([COMPANY])
+    jwt, los = (sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method}"] for method in ("JWT", "LOS"))
+    return copy.deepcopy(jwt) | {"extra": los["extra"] | jwt["extra"] | {"timeout": 5}}
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_report_is_printed(define, connection, capsys, as_json, variables):
+    define(CONN_ID, connection)
+    assert cli.main(["check", CONN_ID, "--login", *(["-o", "json"] if as_json else [])]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert leaks(printed.out, SECRETS.values()) == []
+    if as_json:
+        document = json.loads(printed.out)
+        assert (document["format"], document["status"], document["conn_id"]) == (1, "usable", CONN_ID)
+        assert [one["name"] for one in document["steps"]] == STEPS
+    else:
+        assert printed.out.count("✓") == len(STEPS)
+        assert printed.out.endswith("\nUsable.\n")
+
+
+def test_the_connection_id(define, connection, capsys):
+    define("loanauth_default", connection)
+    assert cli.main(["check"]) == 0
+    assert capsys.readouterr().out.startswith("Connection 'loanauth_default'")
+    assert cli.main(["check", "--method", "los"]) == 0
+    assert "Method los" in capsys.readouterr().out
+    # One that is not known is shown whole.
+    assert cli.main(["check", "loanauth_defualt", "--login"]) == 3
+    assert capsys.readouterr().out.startswith("Connection 'loanauth_defualt'\n")
+
+
+def test_a_rejected_login(define, connection, capsys):
+    define(CONN_ID, with_wrong_password(connection))
+    assert cli.main(["check", CONN_ID, "--login", "--output", "json"]) == 1
+    printed = capsys.readouterr().out
+    # A command is no task.
+    assert "or have the user unlocked, then check again." in printed
+    assert "clear the task" not in printed
+    assert leaks(printed, SECRETS.values()) == []
+
+
+def test_what_libraries_print_and_log_is_not_on_standard_output(monkeypatch, capsys, caplog):
+    def run(*_, **__):
+        sys.stdout.write("printed by a library\n")
+        logging.getLogger("library").error("logged by a library")
+        return report
+
+    report = check_connection("absent")
+    caplog.clear()
+    capsys.readouterr()
+    monkeypatch.setattr("airflow_provider_loanauth.check.steps.run", run)
+    assert cli.main(["check", CONN_ID]) == 3
+    # A thread that still runs, or Airflow at the end of the program.
+    logging.getLogger("library").error("logged later")
+    assert capsys.readouterr() == (f"{report}\n", "printed by a library\n")
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("verbose", [[], ["-v"], ["--verbose"]])
+@pytest.mark.parametrize(
+    ("arguments", "function", "words"),
+    [
+        (["check", CONN_ID], "check.steps.run", "The check itself failed (ValueError)"),
+        (["forget", CONN_ID], "login.variables.list_variables", "Variables cannot be deleted here (ValueError). Run"),
+    ],
+)
+def test_an_error_of_the_command_itself(monkeypatch, capsys, arguments, function, words, verbose):
+    def fail(*_, **__):
+        try:
+            {}[str(SECRETS)]
+        except KeyError as error:
+            raise ValueError(*SECRETS.values()) from error
+
+    monkeypatch.setattr(f"airflow_provider_loanauth.{function}", fail)
+    assert cli.main([*arguments, *verbose]) == 3
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert words in printed.err
+    assert leaks(printed.err, SECRETS.values()) == []
+    # Frames of each exception, the last one first.
+    assert ("in fail" in printed.err) == bool(verbose)
+    assert [*re.findall(r"^(\w+):$", printed.err, re.MULTILINE)] == (["ValueError", "KeyError"] if verbose else [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "COMMAND"),
+        (["check", CONN_ID, "--method", "basic"], "invalid choice"),
+        (["check", CONN_ID, "--log-in"], "unrecognized arguments"),
+        (["check", CONN_ID, "--output", "yaml"], "invalid choice"),
+        (["forget"], "Enter a connection id, with or without --method, or --all alone."),
+        (["forget", CONN_ID, "--all"], "or --all alone."),
+        (["forget", "--method", "jwt", "--all"], "or --all alone."),
+    ],
+)
+def test_a_wrong_command_line(capsys, variables, arguments, words):
+    with pytest.raises(SystemExit) as raised:
+        sys.exit(cli.main(arguments))
+    printed = capsys.readouterr()
+    assert (raised.value.code, printed.out) == (2, "")
+    assert words in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage", "help_text"),
+    [
+        (["--help"], "airflow_provider_loanauth [-h] COMMAND", f"{cli.GROUP_HELP}\n"),
+        (["check", "--help"], "airflow_provider_loanauth check [-h]", "codes: 0 usable;"),
+        (["forget", "--help"], "airflow_provider_loanauth forget [-h]", "--all"),
+    ],
+)
+def test_help(capsys, arguments, usage, help_text):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(arguments)
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: python -m {usage}")
+    assert help_text in printed
+
+
+def test_forget_deletes_the_variables_of_a_connection_and_no_others(variables, capsys):
+    digest = "0123456789abcdef"
+    names = ["jwt.one", "ppe.one", "jwt.one.two", f"jwt.one.{digest}", "los.odd", summary_key("jwt", "odd/#id")[9:]]
+    rows = {
+        name: [f"loanauth.{name}", f"loanauth.login.{name}.{digest}", f"loanauth.claim.{name}.{digest}"]
+        for name in names
+    }
+    others = [
+        "loanauth",
+        "loanauth.jwt",
+        "loanauth.basic.one",
+        "loanauth.jwt.one two",
+        "loanauth.login.jwt.one.0123",
+        "my",
+    ]
+    others += [
+        f"loanauth.note.jwt.one.{digest}",
+        f"loanauth.login.jwt.one.{digest}.x",
+        "xloanauth.jwt.one",
+        "loanauth.jwt.one\n",
+    ]
+    variables.update(dict.fromkeys([*others, *(key for keys in rows.values() for key in keys)], "made-up"))
+    for arguments, whose, deleted in (
+        (["one", "--method", "ppe"], "connection 'one'", ["ppe.one"]),
+        (["one"], "connection 'one'", ["jwt.one"]),
+        (["odd/#id"], "connection 'odd/#id'", [names[-1]]),
+        (["absent"], "connection 'absent'", []),
+        (["--all"], "all connections", ["jwt.one.two", f"jwt.one.{digest}", "los.odd"]),
+    ):
+        keys = sorted(key for name in deleted for key in rows.pop(name))
+        assert cli.main(["forget", *arguments]) == 0
+        expected = [f"Deleted Variables of the shared login of {whose}: {len(keys)}", *keys]
+        assert capsys.readouterr().out.splitlines() == expected
+        assert {*variables} == {*others, *(key for left in rows.values() for key in left)}
+
+
+def test_forget_ends_a_rejection(world, variables, define):
+    define("loanauth_jwt", world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
+    for command, sent in ((None, 1), (None, 1), (["forget", "loanauth_jwt"], 2)):
+        assert command is None or (cli.main(command), variables) == (0, {})
+        start_new_process()
+        with pytest.raises(RejectedError):
+            LoanAuthHook("loanauth_jwt").get_credential()
+        assert world.rejected_logins == sent
+
+
+def test_the_command_of_airflow(monkeypatch):
+    """Airflow reads the section ``cli`` of the metadata from 3.2 on, and ignores it before."""
+    assert get_provider_info()["cli"] == [f"{cli.__name__}.get_cli_commands"]
+    if not HAS_COMMANDS:
+        return
+    [group] = cli.get_cli_commands()
+    assert (group.name, group.help, [*cli.COMMANDS]) == (
+        "loanauth",
+        cli.GROUP_HELP,
+        [one.name for one in group.subcommands],
+    )
+    monkeypatch.setattr(cli, "_run", lambda command, parsed: (command, parsed))
+    for one in group.subcommands:
+        command = cli.COMMANDS[one.name]
+        assert {arg.flags: arg.kwargs for arg in one.args} == command.arguments
+        assert (one.help, one.epilog) == (command.help, command.epilog)
+        # It ends the program with the exit code.
+        with pytest.raises(SystemExit) as raised:
+            one.func("parsed")
+        assert raised.value.code == (command, "parsed")
+
+
+def program(home, module, *arguments, **environment):
+    """Run a module as a program in an Airflow of its own; return its exit code and its JSON document."""
+    environment |= variables_of(home) | {
+        # The directory with the tests is not in the path of a user.
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "sandbox")]),
+    }
+    done = run_python(
+        "-m", module, *arguments, CONN_ID, "--output", "json", environment=environment, directory=home, check=False
+    )
+    assert leaks(done.stdout + done.stderr, SECRETS.values()) == []
+    document = json.loads(done.stdout)
+    assert [one["name"] for one in document["steps"]] == STEPS
+    return done.returncode, document["status"], document["method"]
+
+
+@pytest.mark.smoke
+def test_the_program_reads_a_secrets_backend_and_needs_no_database(connection, sandbox, tmp_path):
+    stored = tmp_path / "connections.json"
+    stored.write_text(json.dumps({CONN_ID: connection}))
+    environment = {
+        "AIRFLOW__SECRETS__BACKEND": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
+        "AIRFLOW__SECRETS__BACKEND_KWARGS": json.dumps({"connections_file_path": str(stored)}),
+        # Then Airflow 2.11 logs when the program ends.
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
+    }
+    assert program(tmp_path, "airflow_provider_loanauth", "check", "--login", **environment) == (0, "usable", "jwt")
+    assert sandbox.counters().authentications.succeeded == 1
+
+
+def test_a_component_with_a_database_reads_the_connection_from_it(connection, tmp_path, metadata_template):
+    shutil.copy(metadata_template, tmp_path)
+    columns = connection | {"conn_id": CONN_ID, "extra": json.dumps(connection["extra"])}
+    columns |= {"is_encrypted": 0, "is_extra_encrypted": 0}
+    with contextlib.closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
+        places = ", ".join("?" * len(columns))
+        database.execute(f"INSERT INTO connection ({', '.join(columns)}) VALUES ({places})", [*columns.values()])
+        database.commit()
+    command = ["airflow", "loanauth"] if HAS_COMMANDS else ["airflow_provider_loanauth"]
+    assert program(tmp_path, *command, "check", "--method", "los") == (0, "usable", "los")
+    with contextlib.closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
+        rows = [("loanauth.los.checked",), ("loanauth.mine",)]
+        database.executemany("INSERT INTO variable (key, val, is_encrypted) VALUES (?, 'made-up', 0)", rows)
+        database.commit()
+        done = run_python("-m", *command, "forget", CONN_ID, environment=variables_of(tmp_path), directory=tmp_path)
+        assert done.stdout.splitlines() == [
+            "Deleted Variables of the shared login of connection 'checked': 1",
+            "loanauth.los.checked",
+        ]
+        assert database.execute("SELECT key FROM variable").fetchall() == [("loanauth.mine",)]
+    # Where there is no database, as on a worker of Airflow 3.
+    (tmp_path / "airflow.db").unlink()
+    done = run_python(
+        "-m", *command, "forget", CONN_ID, environment=variables_of(tmp_path), directory=tmp_path, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert re.search(r"^Variables cannot be deleted here \(\w+\)\. Run this command where", done.stderr, re.MULTILINE)
