@@ -60,11 +60,11 @@ def test_a_time_out_while_a_metric_is_sent_does_not_send_rejected_credentials_ag
     assert world.rejected_logins == 1
 
 
-def test_a_response_without_a_credential_is_only_in_the_span(world, statsd, spans):
+def test_a_response_without_a_credential_is_a_failure(world, statsd, spans):
     world.sandbox.set_fault("html-200", where="token")
     with pytest.raises(LoanAuthError):
         LoanAuthHook(CONN_ID).get_credential()
-    assert statsd.counts == {}
+    assert [(metric.name, metric.tags["error_type"]) for metric in statsd.metrics] == [("failed", "ResponseError")]
     assert spans.named["loanauth.login"].attributes["error.type"] == "ResponseError"
 
 

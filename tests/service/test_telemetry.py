@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.trace import SpanKind, StatusCode
 
-from airflow_provider_loanauth.exceptions import RejectedError, SettingsError, UnavailableError
+from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.telemetry import Labels
 from tests.support.airflow_names import AirflowTaskTimeout
@@ -32,7 +32,7 @@ def record_everything(labels=LABELS):
     telemetry.count_refresh(labels, shared=True)
     telemetry.set_expiry(labels, 3600.0)
     telemetry.record_wait(labels, time.time)
-    for error in (RejectedError("made up"), UnavailableError("made up")):
+    for error in (RejectedError("made up"), UnavailableError("made up"), SettingsError("made up")):
         with pytest.raises(type(error)), telemetry.login(labels, URL):
             raise error
 
@@ -43,6 +43,7 @@ NAMES = {
     "shared_refreshes": "c",
     "rejected": "c",
     "unavailable": "c",
+    "failed": "c",
     "login_duration": "ms",
     "wait_duration": "ms",
     "seconds_to_expiry": "g",
@@ -65,7 +66,8 @@ def test_every_metric_has_tags_that_are_valid_for_every_backend(conn_id, tag, st
     record_everything(Labels(conn_id, "jwt"))
     assert {metric.name: metric.kind for metric in statsd.metrics} == NAMES
     assert statsd.counts == dict.fromkeys(NAMES, 1)
-    assert [metric.tags for metric in statsd.metrics] == [tags] * len(NAMES)
+    more = {"failed": {"error_type": "SettingsError"}}
+    assert [metric.tags for metric in statsd.metrics] == [tags | more.get(metric.name, {}) for metric in statsd.metrics]
     try:  # 3.2
         from airflow.sdk._shared.observability.metrics import otel_logger
     except ImportError:
@@ -78,9 +80,25 @@ def test_every_metric_has_tags_that_are_valid_for_every_backend(conn_id, tag, st
     points = {metric.name.removeprefix(PREFIX): metric.data.data_points for metric in scope.metrics}
     assert {*points} == {*NAMES}
     for name, [point] in points.items():
-        assert dict(point.attributes) == tags
+        assert dict(point.attributes) == tags | more.get(name, {})
         assert NAMES[name] != "c" or point.value == 1
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "sent"),
+    [
+        (ResponseError("made up"), [("failed", "ResponseError")]),
+        (SettingsError("made up"), [("failed", "SettingsError")]),
+        (RejectedError("made up"), [("rejected", None)]),
+        (UnavailableError("made up"), [("unavailable", None)]),
+        (AirflowTaskTimeout("made up"), []),
+    ],
+)
+def test_a_login_that_failed_is_counted_once(error, sent, statsd):
+    with pytest.raises(type(error)), telemetry.login(LABELS, URL):
+        raise error
+    assert [(metric.name, metric.tags.get("error_type")) for metric in statsd.metrics] == sent
 
 
 def test_durations_are_milliseconds(statsd, monkeypatch):
