@@ -1,15 +1,23 @@
-"""`triggers/probe.py`: one request per interval for all that wait, whichever of them join, leave or fail."""
+"""`triggers/probe.py`: who shares a request and when it is sent; which responses count, and that a request ends."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import socket
+import ssl
+import threading
 
 import pytest
 
+from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth.triggers import probe
 from airflow_provider_loanauth.triggers.loanauth import MIN_INTERVAL, READY, ServiceReadyTrigger
+from loanauth_sandbox.server import running_sandbox
+from tests.support.loopback import Loopback, endless
 from tests.support.virtual_service import ADDRESS, Event, Sensor, Service, wait_for
+from tests.support.waiting import is_reachable
 
 PROXY = "http://proxy.invalid:3128"
 
@@ -144,3 +152,245 @@ def test_the_probe_does_not_run_in_the_context_of_the_trigger_that_starts_it(mon
 
     asyncio.run(main())
     assert seen == [None]
+
+
+# --- one request. Real sockets
+
+TIMEOUT = 15.0
+SHORT_TIMEOUT = 0.3
+#: Of requests that must end for another reason than their deadline.
+LONG_TIMEOUT = 3600.0
+SERVICE = "https://lender.invalid"
+
+
+def reason(address, timeout=TIMEOUT, proxy=None):
+    return asyncio.run(probe.why_unavailable(address, timeout, proxy))
+
+
+def response(status, headers=b"", body=b""):
+    head = f"HTTP/1.1 {status} made up\r\nContent-Length: {len(body)}\r\n".encode()
+    return head + headers + b"Connection: close\r\n\r\n" + body
+
+
+@pytest.mark.parametrize("status", [200, 302, 407, 408, 409, 428, 429, 430, 499, 500, 599])
+def test_each_status_but_408_429_and_5xx_counts_as_reachable(status, loopback):
+    loopback.responses.append(response(status, b"Location: /elsewhere\r\nRetry-After: 0\r\n"))
+    is_unavailable = status in (408, 429, 500, 599)
+    assert reason(loopback.url) == (f"status {status}" if is_unavailable else None)
+    assert len(loopback.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"\r\n", b"SSH-2.0-made-up\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 made up\r\nX: y\r\n"]
+)
+def test_a_response_that_is_broken_counts_as_unavailable(data, loopback):
+    loopback.responses.append(data)
+    assert reason(loopback.url) == "no response (RemoteProtocolError)"
+
+
+def test_no_response_is_unavailable():
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        assert reason(f"http://127.0.0.1:{bound.getsockname()[1]}") == "no response (ConnectError)"
+    assert reason(SERVICE) == "no response (gaierror)"
+
+
+def test_an_invalid_host_name_is_left_to_the_login():
+    """Its error names the field of the Connection."""
+    assert is_reachable(f"https://{'x' * 80}.invalid", TIMEOUT) is True
+
+
+def test_the_request_contains_nothing_but_the_address(loopback, monkeypatch, tmp_path):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login made-up-user password made-up-netrc-password\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    loopback.responses.append(response(200))
+    assert is_reachable(f"{loopback.url}/tenant1", TIMEOUT) is True
+    line, *lines = loopback.requests[0].decode().split("\r\n")
+    assert line == "GET /tenant1 HTTP/1.1"
+    headers = dict(line.lower().split(": ", 1) for line in lines if line)
+    assert set(headers) == {"host", "user-agent", "connection", "accept", "accept-encoding"}
+    assert headers["host"] == f"127.0.0.1:{loopback.port}"
+    assert headers["user-agent"] == f"airflow-provider-loanauth/{__version__}"
+
+
+def test_the_path_is_percent_encoded_as_for_a_login(loopback):
+    loopback.responses.append(response(200))
+    assert is_reachable(f"{loopback.url}/a b/\N{LATIN SMALL LETTER U WITH DIAERESIS}/c%2Fd", TIMEOUT) is True
+    assert loopback.requests[0].startswith(b"GET /a%20b/%C3%BC/c%2Fd HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("certificate", ["good", "unknown-ca", "wrong-name"])
+def test_certificates_are_not_checked_and_no_ca_bundle_is_loaded(certificate, monkeypatch):
+    """Nothing secret is sent, and loading a CA bundle takes longer than the request."""
+    with running_sandbox(tls="good") as service:
+        service.set_fault("certificate", name=certificate)
+
+        def load(*_, **__):
+            raise AssertionError("a CA bundle was loaded")
+
+        for name in ("load_verify_locations", "load_default_certs", "set_default_verify_paths"):
+            monkeypatch.setattr(ssl.SSLContext, name, load)
+        assert is_reachable(service.url, TIMEOUT) is True
+        assert service.counters().probe == 1
+
+
+#: What comes first, what is repeated without end, and seconds between two repetitions.
+ENDLESS = {
+    "slow header": (b"HTTP/1.1 200 made up\r\nX: ", b"y", 0.02),
+    "fast headers": (b"HTTP/1.1 200 made up\r\n", b"X: y\r\n", 0),
+    "fast interim responses": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: </>\r\n\r\n", 0),
+}
+
+
+@pytest.mark.parametrize("head", ENDLESS.values(), ids=ENDLESS)
+def test_an_endless_head_counts_as_unavailable(head, loopback):
+    loopback.responses.append(endless(*head))
+    assert is_reachable(loopback.url, SHORT_TIMEOUT) is False
+
+
+def test_an_endless_head_of_a_tunnel_is_not_that_of_the_service(loopback):
+    loopback.responses.append(endless(*ENDLESS["slow header"]))
+    assert reason(SERVICE, SHORT_TIMEOUT, loopback.url) == "no response within 0.3 s"
+
+
+#: A TLS 1.2 record with a HelloRequest, which a client ignores during a handshake (RFC 5246 §7.4.1.1).
+HELLO_REQUEST = b"\x16\x03\x03\x00\x04\x00\x00\x00\x00"
+
+
+@pytest.mark.parametrize("repeated", [HELLO_REQUEST, b""], ids=["messages", "silence"])
+def test_an_endless_handshake_counts_as_unavailable(repeated):
+    with Loopback(endless(b"", repeated, 0.02)) as server:
+        assert is_reachable(server.url.replace("http:", "https:"), SHORT_TIMEOUT) is False
+
+
+def test_a_body_is_not_read(loopback):
+    loopback.responses.append(endless(b"HTTP/1.1 200 made up\r\nTransfer-Encoding: chunked\r\n\r\n", b"y", 0.02))
+    assert is_reachable(loopback.url, LONG_TIMEOUT) is True
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_cancelled_request_closes_its_connection(scheme):
+    """Long before its deadline; the server notices."""
+    began, closed = threading.Event(), threading.Event()
+
+    def accept(connection, _):
+        # Not before the first octets: if it is cancelled while it connects, anyio before 4.16 leaves the connection
+        # to the garbage collector.
+        with contextlib.suppress(OSError):
+            while connection.recv(65536):
+                began.set()
+        closed.set()
+        return connection
+
+    async def main(address):
+        task = asyncio.ensure_future(probe.why_unavailable(address, LONG_TIMEOUT))
+        assert await asyncio.to_thread(began.wait, TIMEOUT)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(closed.wait, TIMEOUT)
+
+    with Loopback(accept) as server:
+        asyncio.run(main(server.url.replace("http", scheme)))
+
+
+def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
+    """Nothing interrupts a lookup: one for an address, in a thread that no other trigger needs, on all event loops."""
+    ended, hosts = threading.Event(), []
+
+    def hang(host, *_, **__):
+        hosts.append(host)
+        ended.wait(60)
+        raise socket.gaierror("made up")
+
+    async def others():
+        return await asyncio.gather(*(asyncio.to_thread(lambda: "runs") for _ in range(50)))
+
+    async def main():
+        for _ in range(20):
+            assert await probe.why_unavailable(SERVICE, 0.01) == "no response within 0.01 s"
+        assert await probe.why_unavailable("https://other.invalid", 0.01)
+        assert await probe.why_unavailable(SERVICE, 0.01, "http://proxy.invalid:3128")
+        assert await asyncio.wait_for(others(), TIMEOUT) == ["runs"] * 50
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    try:
+        asyncio.run(main())
+        asyncio.run(main())
+        assert sorted(hosts) == ["lender.invalid", "other.invalid", "proxy.invalid"]
+    finally:
+        ended.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("lookup for "):
+            thread.join(TIMEOUT)
+    # It continues when they have ended.
+    assert reason(SERVICE) == "no response (gaierror)"
+
+
+def test_the_proxy_of_the_environment_is_used(loopback, monkeypatch):
+    """A scheme's own proxy has precedence over ``ALL_PROXY``; a scheme and user information are optional."""
+    loopback.responses += [response(403), response(403)]
+    monkeypatch.setenv("all_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("https_proxy", loopback.url.removeprefix("http://"))
+    assert reason(SERVICE) == "the proxy rejected the request"
+    monkeypatch.delenv("https_proxy")
+    monkeypatch.setenv("all_proxy", loopback.url.replace("//", "//user:made-up@"))
+    assert reason(SERVICE) == "the proxy rejected the request"
+    assert all(request.startswith(b"CONNECT lender.invalid:443 HTTP/1.") for request in loopback.requests)
+    without_user, with_user = loopback.requests
+    assert b"authorization" not in without_user.lower()
+    assert b"proxy-authorization: basic dxnlcjptywrllxvw" in with_user.lower()
+
+
+@pytest.mark.parametrize("no_proxy", ["*", "lender.invalid", None])
+def test_a_proxy_of_a_connection_has_precedence_over_the_environment(no_proxy, loopback, monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://user:made-up-password@127.0.0.1:1")
+    if no_proxy:
+        monkeypatch.setenv("no_proxy", no_proxy)
+        # Without one, there is no proxy at all; this name does not exist.
+        assert reason(SERVICE) == "no response (gaierror)"
+    loopback.responses.append(response(502))
+    assert reason(SERVICE, proxy=loopback.url) == "the proxy rejected the request"
+    assert loopback.requests[0].startswith(b"CONNECT lender.invalid:443 HTTP/1.")
+    assert b"authorization" not in loopback.requests[0].lower()
+
+
+def test_plain_http_bypasses_the_proxies_of_the_environment_as_a_login_does(loopback, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("all_proxy", "socks5h://127.0.0.1:1")
+    loopback.responses.append(response(503))
+    assert is_reachable(loopback.url, TIMEOUT) is False
+    assert loopback.requests[0].startswith(b"GET / HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("where", ["argument", "environment"])
+@pytest.mark.parametrize("proxy", ["socks5h", "SOCKS5", "https", "a proxy that requires authentication"])
+def test_a_proxy_that_the_probe_cannot_use_counts_as_a_response(proxy, where, loopback, monkeypatch):
+    """The worker that pokes then may be able to use it: it has the user and the password of the Connection."""
+    loopback.responses.append(response(407))
+    scheme = "http" if " " in proxy else proxy
+    url = f"{scheme}://127.0.0.1:{loopback.port}"
+    if where == "environment":
+        monkeypatch.setenv("https_proxy", url)
+    assert is_reachable(SERVICE, TIMEOUT, url if where == "argument" else None) is True
+    assert len(loopback.requests) == (scheme == "http")
+
+
+@pytest.mark.parametrize("proxy", ["http://[::1", "http://127.0.0.1:99999", "::::"])
+def test_a_proxy_of_the_environment_that_is_no_address_is_left_to_the_login(proxy, monkeypatch):
+    """Its error says what to correct."""
+    monkeypatch.setenv("https_proxy", proxy)
+    assert is_reachable(SERVICE, TIMEOUT) is True
+
+
+def test_networks_in_no_proxy_are_those_of_a_login(monkeypatch):
+    """``requests`` knows networks; the functions of the standard library know only names."""
+    monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1")
+    assert reason("https://127.0.0.1:1") is None
+    monkeypatch.setenv("no_proxy", "127.0.0.0/8")
+    assert reason("https://127.0.0.1:1") == "no response (ConnectError)"
+    # An address that is not one is left to the login, with and without a proxy.
+    monkeypatch.setenv("no_proxy", "lender.invalid")
+    assert reason("https://other.invalid:99999") is None
