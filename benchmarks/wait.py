@@ -55,7 +55,7 @@ SCENARIOS = {
     # The right response, but late: a trigger that waits long enough gets it.
     "hang": (HANG_SECONDS, {"kind": "latency", "seconds": HANG_SECONDS}),
 }
-SUBJECTS = {"own": "ServiceReadyTrigger", "peer": "HttpSensorTrigger"}
+SUBJECTS = {"own": "LoanAuthSensorTrigger", "peer": "HttpSensorTrigger"}
 
 # The scenario "recovery".
 RECOVERY_INTERVAL = 60.0  # seconds between two probes, the default of Airflow's sensors
@@ -153,9 +153,9 @@ class Recovery:
 
 def own_trigger(url: str) -> Callable[[], Any]:
     """Return a factory of this provider's trigger."""
-    from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger  # noqa: PLC0415 - load one trigger only
+    from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger  # noqa: PLC0415 - load one trigger only
 
-    return lambda: ServiceReadyTrigger(url, INTERVAL)
+    return lambda: LoanAuthSensorTrigger(url, INTERVAL)
 
 
 def peer_trigger(url: str) -> Callable[[], Any]:
@@ -274,13 +274,13 @@ async def measure(factory: Callable[[], Any], control: str, scenario: str) -> Re
 async def measure_recovery(url: str, control: str) -> Recovery:
     """Start the triggers while the service is down, let it recover, and log in after each event."""
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook  # noqa: PLC0415 - not in the other scenarios
-    from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger  # noqa: PLC0415 - as above
+    from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger  # noqa: PLC0415 - as above
 
     async def log_in() -> None:
         await LoanAuthHook("loanauth_jwt").aget_credential()
 
     async def wait_and_log_in() -> float:
-        fired = await first_event(ServiceReadyTrigger(url, RECOVERY_INTERVAL))
+        fired = await first_event(LoanAuthSensorTrigger(url, RECOVERY_INTERVAL))
         await log_in()
         return fired
 
@@ -479,7 +479,7 @@ def report_waiting(scenarios: Sequence[str]) -> list[str]:
     return [
         wrapped(HOW),
         table(COLUMNS, rows),
-        "Goals of `ServiceReadyTrigger`:",
+        "Goals of `LoanAuthSensorTrigger`:",
         "\n".join(goals),
         wrapped(PEER),
     ]

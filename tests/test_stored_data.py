@@ -15,7 +15,7 @@ import pytest
 
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth.login.variables import LoginVariables
-from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
+from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 from tests.support.airflow_names import serde
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.paths import ROOT
@@ -58,7 +58,7 @@ def test_the_key_of_a_shared_login_is_the_same_in_each_process(fernet):
 
 #: The trigger of a deferred task.
 TRIGGER = json.loads(
-    '["airflow_provider_loanauth.triggers.loanauth.ServiceReadyTrigger", {"address": "https://lender.pricing.examp'
+    '["airflow_provider_loanauth.triggers.loanauth.LoanAuthSensorTrigger", {"address": "https://lender.pricing.examp'
     'le/tenant1", "poke_interval": 30.0, "deadline": 1767323045.5, "proxy": null}]'
 )
 
@@ -68,7 +68,7 @@ def test_a_stored_trigger_is_made_again():
 
     path, arguments = TRIGGER
     trigger = pkgutil.resolve_name(path)(**arguments)
-    assert type(trigger) is ServiceReadyTrigger
+    assert type(trigger) is LoanAuthSensorTrigger
     assert list(trigger.serialize()) == TRIGGER
     # As the scheduler writes it.
     assert Trigger.from_object(trigger).classpath == path

@@ -55,7 +55,7 @@ class LoanAuthSensor(BaseSensorOperator):
     Rejected credentials fail the task at once, whatever ``retries``, ``soft_fail`` or ``silent_fail`` are, so that a
     wrong password is sent only once and no skip hides it. With ``deferrable``, waiting occupies no worker, and all
     tasks of a triggerer that wait for the same service share one request per interval
-    (:class:`~airflow_provider_loanauth.triggers.loanauth.ServiceReadyTrigger`), without ``exponential_backoff``.
+    (:class:`~airflow_provider_loanauth.triggers.loanauth.LoanAuthSensorTrigger`), without ``exponential_backoff``.
 
     Takes every parameter of Airflow's sensors in addition to these:
 
@@ -169,14 +169,20 @@ class LoanAuthSensor(BaseSensorOperator):
     ) -> AccessToken | ApiSecret | str:
         """Resume when the trigger has fired: authenticate, or wait again."""
         # Airflow stores the names of this method and of its keyword argument, so neither may change.
-        from airflow_provider_loanauth.triggers.loanauth import TIMEOUT
-
-        # A probe may use a different network route than a login, so this pokes once more also after the deadline.
-        return self._poke_or_defer(context, deadline=0.0 if event == TIMEOUT else deadline)
+        match event:
+            case {"status": "ready"}:
+                return self._poke_or_defer(context, deadline=deadline)
+            case {"status": "timeout"}:
+                # A probe may use a different network route than a login, so poke once more.
+                return self._poke_or_defer(context, deadline=0.0)
+        raise LoanAuthError(
+            "The trigger sent an event that this sensor does not know: install the same release of this provider on "
+            "triggerer and workers."
+        )
 
     def _poke_or_defer(self, context: Context, *, deadline: float) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
         """Poke once; if the service is unavailable, leave the worker and wait in the triggerer."""
-        from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
+        from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 
         if poked := self.poke(context):
             return poked.xcom_value  # type: ignore[return-value]
@@ -185,7 +191,7 @@ class LoanAuthSensor(BaseSensorOperator):
             self._time_out()
         settings = self.hook.client.settings()
         proxy = settings.proxy.url if settings.proxy else None
-        trigger = ServiceReadyTrigger(settings.auth_url, self.poke_interval, deadline, proxy)
+        trigger = LoanAuthSensorTrigger(settings.auth_url, self.poke_interval, deadline, proxy)
         # The trigger sends its event at the deadline. Airflow times it out only if no triggerer runs it.
         timeout = timedelta(seconds=left + _TRIGGER_MARGIN)
         self.defer(trigger=trigger, method_name="execute_complete", kwargs={"deadline": deadline}, timeout=timeout)

@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from urllib.parse import urlsplit
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -16,18 +16,25 @@ from airflow_provider_loanauth.triggers.probe import Waiter, shared_probe
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["ServiceReadyTrigger"]
+__all__ = ["LoanAuthSensorTrigger"]
 
-#: The two events: the address has responded; it has not responded before the deadline.
-READY = "ready"
-TIMEOUT = "timeout"
 #: Minimum of the interval in seconds, so that no probe becomes a busy loop.
 MIN_INTERVAL = 0.05
 #: How many triggers send their events per second after a response.
 EVENTS_PER_SECOND = 20.0
 
 
-class ServiceReadyTrigger(BaseTrigger):
+class Event(TypedDict):
+    """What the trigger sends: the address has responded (``ready``), or has not before the deadline (``timeout``)."""
+
+    status: Literal["ready", "timeout"]
+
+
+READY: Event = {"status": "ready"}
+TIMEOUT: Event = {"status": "timeout"}
+
+
+class LoanAuthSensorTrigger(BaseTrigger):
     """
     Wait until an address responds with a status other than 408, 429 and 5xx.
 
@@ -60,7 +67,7 @@ class ServiceReadyTrigger(BaseTrigger):
             parts = urlsplit(url or "")
             if url is not None and (parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc):
                 raise ValueError(
-                    f"The {name} of a ServiceReadyTrigger must be an http or https address without user information."
+                    f"The {name} of a LoanAuthSensorTrigger must be an http or https address without user information."
                 )
         self.address = address
         self.poke_interval = poke_interval
@@ -73,7 +80,7 @@ class ServiceReadyTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: the word ``ready`` or ``timeout``."""
+        """Yield one event, with the payload ``{"status": "ready"}`` or ``{"status": "timeout"}``."""
         # The clock of the event loop, which a change of the system time does not affect.
         now = asyncio.get_running_loop().time
         began = now()

@@ -121,7 +121,7 @@ GROUPS = {
             "SealError",
         )
     ),
-    "In the triggerer": (Entry("triggers.loanauth.ServiceReadyTrigger"),),
+    "In the triggerer": (Entry("triggers.loanauth.LoanAuthSensorTrigger"),),
 }
 ENTRIES = tuple(entry for entries in GROUPS.values() for entry in entries)
 

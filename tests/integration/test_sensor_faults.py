@@ -91,7 +91,7 @@ def test_sensor_that_is_deferred(scenario, logs):
     requests_before = scenario.requests()
     scenario.sandbox.clear_faults()
     event = fire(deferred.trigger, MAX_WAIT)
-    assert event.payload == "ready"
+    assert event.payload == {"status": "ready"}
     scenario.check_credential(poke(deferred, event))
     if scenario.row.received:
         assert scenario.requests() == requests_before + 1

@@ -31,14 +31,14 @@ PUBLIC = {
     "operators.loanauth": "LoanAuthForgetOperator LoanAuthOperator",
     "plugin": "LoanAuthPlugin",
     "sensors.loanauth": "LoanAuthSensor",
-    "triggers.loanauth": "ServiceReadyTrigger",
+    "triggers.loanauth": "LoanAuthSensorTrigger",
 }
 
 
 #: Databases have the paths of these classes.
 STORED = {
     "credentials": ("AccessToken", "ApiSecret"),
-    "triggers.loanauth": ("ServiceReadyTrigger",),
+    "triggers.loanauth": ("LoanAuthSensorTrigger",),
     "operators.loanauth": ("LoanAuthOperator",),
     "sensors.loanauth": ("LoanAuthSensor",),
 }

@@ -16,11 +16,11 @@ from airflow_provider_loanauth._compat import (
     AirflowSkipException,
 )
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SealError, SettingsError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, SealError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.sensors import loanauth as sensors
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
+from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
 from tests.support.processes import start_new_process
 from tests.support.programs import run_python
@@ -71,9 +71,9 @@ def deferred_by(call):
     return raised.value
 
 
-def resume(deferred, payload="ready", **parameters):
+def resume(deferred, status="ready", **parameters):
     """Resume in a new process, which knows the DAG file and what Airflow stored."""
-    return sensor(**parameters).resume_execution(deferred.method_name, stored(deferred, payload), {})
+    return sensor(**parameters).resume_execution(deferred.method_name, stored(deferred, {"status": status}), {})
 
 
 @pytest.mark.parametrize(("method", "kind"), [("jwt", AccessToken), ("los", AccessToken), ("ppe", ApiSecret)])
@@ -206,25 +206,25 @@ def test_the_deadline_is_that_of_the_first_poke(connection, sandbox):
     assert 600 < first.timeout.total_seconds() <= 660
 
 
-@pytest.mark.parametrize(("event", "late"), [("ready", 0), ("ready", 1), ("timeout", -99)])
-def test_from_the_deadline_on_a_last_poke_decides(event, late, connection, sandbox, monkeypatch):
+@pytest.mark.parametrize(("status", "late"), [("ready", 0), ("ready", 1), ("timeout", -99)])
+def test_from_the_deadline_on_a_last_poke_decides(status, late, connection, sandbox, monkeypatch):
     """The probe may fail where a login works, for example behind a proxy that only one of the two uses."""
     sandbox.set_fault("status", where="token")
     deferred = deferred_by(lambda: sensor(timeout=600).execute({}))
     now = deferred.kwargs["deadline"] + late
     monkeypatch.setattr(sensors, "time", SimpleNamespace(time=lambda: now))
     with pytest.raises(AirflowSensorTimeout, match=r"The service was not available within 600 s\."):
-        resume(deferred, event, timeout=600)
+        resume(deferred, status, timeout=600)
     sandbox.clear_faults()
-    assert type(resume(deferred, event)) is AccessToken
+    assert type(resume(deferred, status)) is AccessToken
 
 
 def test_the_event_alone_is_enough_because_airflow_dags_test_passes_nothing_else(connection, sandbox):
     sandbox.set_fault("status", where="token", times=1)
     resumed = sensor(timeout=600).resume_execution
-    again = deferred_by(lambda: resumed("execute_complete", {"event": "ready"}, {}))
+    again = deferred_by(lambda: resumed("execute_complete", {"event": {"status": "ready"}}, {}))
     assert again.trigger.deadline == pytest.approx(time.time() + 600, abs=60)
-    assert type(resumed("execute_complete", {"event": "ready"}, {})) is AccessToken
+    assert type(resumed("execute_complete", {"event": {"status": "ready"}}, {})) is AccessToken
 
 
 @pytest.mark.parametrize("error", sorted(TRIGGER_TIMEOUTS))
@@ -301,16 +301,23 @@ def test_the_interval_of_the_probe_is_poke_interval(interval, connection, sandbo
     assert deferred.trigger.poke_interval == again.trigger.poke_interval == 45
 
 
-@pytest.mark.parametrize("arguments", [{}, {"event": ["of another release"]}])
-def test_after_an_unknown_event_it_pokes_too(arguments, connection, sandbox):
-    assert type(sensor().resume_execution("execute_complete", arguments, {})) is AccessToken
+@pytest.mark.parametrize("event", [None, "ready", {}, {"status": "of another release"}])
+def test_an_unknown_event_fails_and_sends_nothing(event, connection, sandbox):
+    with pytest.raises(LoanAuthError, match="install the same release of this provider on triggerer and workers"):
+        sensor(soft_fail=True, silent_fail=True).resume_execution("execute_complete", {"event": event}, {})
+    assert sandbox.counters().connections_accepted == 0
+
+
+def test_what_a_later_release_adds_to_an_event_is_ignored(connection, sandbox):
+    event = {"status": "ready", "of_a_later_release": 1}
+    assert type(sensor().resume_execution("execute_complete", {"event": event}, {})) is AccessToken
 
 
 def test_airflow_stores_the_address_and_seconds(connection, sandbox):
     usual = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     connection(host="https://127.0.0.1:1/tenant1/", extra=usual["extra"] | {"proxy": "http://user:made-up@127.0.0.1:1"})
     deferred = deferred_by(lambda: sensor(poke_interval=5).execute({}))
-    assert type(deferred.trigger) is ServiceReadyTrigger
+    assert type(deferred.trigger) is LoanAuthSensorTrigger
     assert deferred.trigger.serialize()[1] == {
         "address": "https://127.0.0.1:1/tenant1",
         "poke_interval": 5,
@@ -342,7 +349,7 @@ def test_each_poke_of_a_deferrable_sensor_gets_the_context_of_the_task(connectio
 
     task = Recording(task_id="wait", loanauth_conn_id=CONN_ID, deferrable=True)
     task.execute(context)
-    for event in ("ready", "timeout"):
-        task.resume_execution("execute_complete", {"event": event}, context)
+    for status in ("ready", "timeout"):
+        task.resume_execution("execute_complete", {"event": {"status": status}}, context)
     assert len(contexts) == 3
     assert all(given is context for given in contexts)

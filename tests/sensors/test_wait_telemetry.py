@@ -53,7 +53,7 @@ def wait(monkeypatch, world):
                 with contextlib.suppress(ImportError, AttributeError):  # 2.11
                     monkeypatch.setattr("airflow.sensors.base._orig_start_date", lambda **_: began)
             except TaskDeferred as deferred:
-                arguments = stored(deferred, "ready")
+                arguments = stored(deferred, {"status": "ready"})
                 resume = partial(sensor(mode, **parameters).resume_execution, deferred.method_name)
                 action = partial(resume, arguments, context)
             start_new_process()

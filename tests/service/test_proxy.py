@@ -176,10 +176,10 @@ def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connect
     assert leaks(repr(trigger) + repr(trigger.serialize()), [*SECRETS, USER]) == []
     assert service.counters().probe == 1
     # The proxy responds with 407 to the triggerer, which has no password. The worker, which has it, then pokes.
-    assert fire(trigger, 60).payload == "ready"
+    assert fire(trigger, 60).payload == {"status": "ready"}
     assert service.counters().probe == 1
     tunnels = len(proxy.tunnels)
-    sensor.resume_execution("execute_complete", {"event": "ready"}, {})
+    sensor.resume_execution("execute_complete", {"event": {"status": "ready"}}, {})
     assert proxy.tunnels[tunnels:] == [target_of(service)] * 2
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from airflow_provider_loanauth.triggers import loanauth, probe
-from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
+from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -60,9 +60,9 @@ class Sensor:
 
 
 class Event(NamedTuple):
-    """What a trigger has sent, and when; a cancelled trigger sends nothing."""
+    """The status that a trigger has sent, and when; a cancelled trigger sends nothing."""
 
-    payload: str | None
+    status: str | None
     at: float
 
 
@@ -108,9 +108,9 @@ def wait_for(service, sensors, *, seed=0):
         loop = asyncio.get_running_loop()
         await asyncio.sleep(sensor.joins)
         deadline = None if sensor.time_left is None else EPOCH + sensor.deadline
-        trigger = ServiceReadyTrigger(sensor.address, sensor.interval, deadline, sensor.proxy)
+        trigger = LoanAuthSensorTrigger(sensor.address, sensor.interval, deadline, sensor.proxy)
         try:
-            [event] = [Event(event.payload, loop.time()) async for event in trigger.run()]
+            [event] = [Event(event.payload["status"], loop.time()) async for event in trigger.run()]
         except asyncio.CancelledError:
             return Event(None, loop.time())
         return event

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from airflow_provider_loanauth.triggers import probe
-from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
+from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 
 #: The modes of a sensor, by name: its parameters.
 MODES = {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}
@@ -35,8 +35,8 @@ def context_of_a_task(monkeypatch):
 def restored(trigger):
     """Return a trigger made again from the form in which Airflow stores it."""
     path, arguments = trigger.serialize()
-    assert path == "airflow_provider_loanauth.triggers.loanauth.ServiceReadyTrigger"
-    return ServiceReadyTrigger(**json.loads(json.dumps(arguments)))
+    assert path == "airflow_provider_loanauth.triggers.loanauth.LoanAuthSensorTrigger"
+    return LoanAuthSensorTrigger(**json.loads(json.dumps(arguments)))
 
 
 def fire(trigger, seconds):

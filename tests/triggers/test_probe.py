@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth.triggers import probe
-from airflow_provider_loanauth.triggers.loanauth import MIN_INTERVAL, READY, ServiceReadyTrigger
+from airflow_provider_loanauth.triggers.loanauth import MIN_INTERVAL, LoanAuthSensorTrigger
 from loanauth_sandbox.server import running_sandbox
 from tests.support.loopback import Loopback, endless
 from tests.support.virtual_service import ADDRESS, Event, Sensor, Service, wait_for
@@ -51,7 +51,7 @@ def test_addresses_and_proxies_do_not_share(other):
 
 def test_two_event_loops_have_a_probe_each():
     loops = [asyncio.new_event_loop() for _ in range(2)]
-    waiting = [loop.create_task(anext(ServiceReadyTrigger(ADDRESS).run())) for loop in loops]
+    waiting = [loop.create_task(anext(LoanAuthSensorTrigger(ADDRESS).run())) for loop in loops]
     for loop in loops:
         loop.run_until_complete(asyncio.sleep(0))
     assert {key[0] for key in probe._PROBES} == {*loops}
@@ -73,7 +73,7 @@ def test_a_trigger_that_is_cancelled_does_not_affect_the_others(which, at):
     assert service.times == [60, 120, 180]
     assert service.cancelled == []
     assert events.pop(which) == Event(None, at)
-    assert {event.payload for event in events} == {READY}
+    assert {event.status for event in events} == {"ready"}
 
 
 def test_when_the_last_one_leaves_the_request_is_cancelled():
@@ -92,7 +92,7 @@ def test_an_error_of_the_probe_reaches_every_trigger(monkeypatch):
     monkeypatch.setattr(probe, "why_unavailable", fail)
 
     async def main():
-        triggers = [anext(ServiceReadyTrigger(ADDRESS, 0.1).run()) for _ in range(5)]
+        triggers = [anext(LoanAuthSensorTrigger(ADDRESS, 0.1).run()) for _ in range(5)]
         return await asyncio.gather(*triggers, return_exceptions=True)
 
     assert [type(result) for result in asyncio.run(main())] == [KeyError] * 5
@@ -148,7 +148,7 @@ def test_the_probe_does_not_run_in_the_context_of_the_trigger_that_starts_it(mon
 
     async def main():
         variable.set("first")
-        await anext(ServiceReadyTrigger(ADDRESS, 0.1).run())
+        await anext(LoanAuthSensorTrigger(ADDRESS, 0.1).run())
 
     asyncio.run(main())
     assert seen == [None]

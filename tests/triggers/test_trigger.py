@@ -15,7 +15,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_loanauth.triggers.loanauth import READY, TIMEOUT, ServiceReadyTrigger
+from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 from tests.support.virtual_service import Event, Sensor, Service, wait_for
 from tests.support.waiting import fire, restored
 
@@ -43,9 +43,9 @@ def max_per_second(events):
     "url", ["https://user:made-up-password@lender.example", "https://@lender.example", "ftp://lender.example", ""]
 )
 def test_an_invalid_url_or_one_with_user_information_is_rejected(url, parameter):
-    message = f"^The {parameter} of a ServiceReadyTrigger must be an http or https address without user information"
+    message = f"^The {parameter} of a LoanAuthSensorTrigger must be an http or https address without user information"
     with pytest.raises(ValueError, match=message) as raised:
-        ServiceReadyTrigger(**{"address": ADDRESS, parameter: url})
+        LoanAuthSensorTrigger(**{"address": ADDRESS, parameter: url})
     assert not url or url not in str(raised.value)
 
 
@@ -54,24 +54,23 @@ def test_it_is_restored_from_what_airflow_stores(proxy):
     """Address, proxy and seconds; as the scheduler writes it and the triggerer reads it; encrypted on 2.11."""
     from airflow.models.trigger import Trigger
 
-    trigger = ServiceReadyTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25, proxy=proxy)
+    trigger = LoanAuthSensorTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25, proxy=proxy)
     path, arguments = trigger.serialize()
     assert arguments == {"address": ADDRESS, "poke_interval": 7.5, "deadline": 1_790_000_000.25, "proxy": proxy}
     assert restored(trigger).serialize() == (path, arguments)
-    assert ServiceReadyTrigger(**Trigger.from_object(trigger).kwargs).serialize() == (path, arguments)
+    assert LoanAuthSensorTrigger(**Trigger.from_object(trigger).kwargs).serialize() == (path, arguments)
 
 
-def test_the_event_is_a_word(sandbox):
-    event = fire(ServiceReadyTrigger(sandbox.url, 1.0), LIMIT)
-    assert event.payload == READY == "ready"
-    assert repr(event) == "TriggerEvent<'ready'>"
+def test_the_event_is_a_status(sandbox):
+    event = fire(LoanAuthSensorTrigger(sandbox.url, 1.0), LIMIT)
+    assert event.payload == {"status": "ready"}
     assert sandbox.counters().probe == 1
 
 
 @pytest.mark.parametrize("ago", [0, 3600])
 def test_it_ends_at_once_when_the_deadline_has_passed(ago, sandbox):
-    event = fire(ServiceReadyTrigger(sandbox.url, 0.1, deadline=time.time() - ago), LIMIT)
-    assert event.payload == TIMEOUT == "timeout"
+    event = fire(LoanAuthSensorTrigger(sandbox.url, 0.1, deadline=time.time() - ago), LIMIT)
+    assert event.payload == {"status": "timeout"}
     assert sandbox.counters().connections_accepted == 0
 
 
@@ -86,10 +85,10 @@ def test_a_single_trigger_sends_its_event_at_once(sensor, seed):
     first_request = sensor.joins + sensor.interval
     (event,), requests = recover([sensor], seed=seed)
     if sensor.deadline < first_request - ROUNDING:
-        assert (event.payload, requests) == (TIMEOUT, [])
+        assert (event.status, requests) == ("timeout", [])
     elif sensor.deadline > first_request + ROUNDING:
         assert requests == [pytest.approx(first_request)]
-        assert (event.payload, event.at) == (READY, pytest.approx(first_request))
+        assert (event.status, event.at) == ("ready", pytest.approx(first_request))
 
 
 @given(sensors=st.lists(SENSORS, min_size=1, max_size=40), recovers=st.floats(0, 600), seed=st.integers())
@@ -102,11 +101,11 @@ def test_no_trigger_is_late(sensors, recovers, seed):
     for sensor, event in zip(sensors, events, strict=True):
         began = max(sensor.joins, recovers)
         assert event.at <= min(began + 2 * sensor.interval, sensor.deadline) + ROUNDING
-        if event.payload == TIMEOUT:
+        if event.status == "timeout":
             assert event.at == pytest.approx(sensor.deadline, abs=ROUNDING)
             assert began + sensor.interval >= sensor.deadline - ROUNDING
         else:
-            assert event.payload == READY
+            assert event.status == "ready"
             assert event.at >= min(sensor.joins + sensor.interval, sensor.deadline) - ROUNDING
 
 
@@ -117,7 +116,7 @@ def test_a_thousand_triggers_do_not_log_in_at_the_same_moment(seed, joins, recov
     seeded = random.Random(seed)
     sensors = [Sensor(joins=seeded.uniform(0, joins)) for _ in range(1000)]
     events, _ = recover(sensors, recovers=recovers, seed=seed)
-    assert {event.payload for event in events} == {READY}
+    assert {event.status for event in events} == {"ready"}
     assert max_per_second(events) < 50
     assert all(event.at <= max(sensor.joins, recovers) + 2 * 60 for sensor, event in zip(sensors, events, strict=True))
 
@@ -138,7 +137,7 @@ def test_the_spread_grows_with_the_number_of_triggers_up_to_one_interval(number,
 def test_a_deadline_comes_before_the_spread(interval, left):
     """The response arrives at 60 s, where some wait for a longer interval of their own."""
     events, _ = recover([Sensor()] + [Sensor(interval=interval, time_left=left)] * 1000)
-    assert {event.payload for event in events} == {READY}
+    assert {event.status for event in events} == {"ready"}
     assert all(60 <= event.at < left for event in events[1:])
 
 
@@ -147,7 +146,7 @@ def test_no_request_is_sent_during_the_spread_except_for_a_trigger_that_joins_th
     late = Sensor(joins=70, interval=10)
     events, requests = recover([Sensor()] * 1000 + [late])
     assert requests == [60, 80]
-    assert events[-1] == Event(READY, 80)
+    assert events[-1] == Event("ready", 80)
 
 
 def test_a_trigger_that_is_cancelled_during_the_spread_sends_no_event():
@@ -155,7 +154,7 @@ def test_a_trigger_that_is_cancelled_during_the_spread_sends_no_event():
     events, requests = recover(sensors)
     assert requests == [60]
     assert {event for event in events[:500] if event.at >= 80} == {Event(None, 80)}
-    assert {event.payload for event in events[500:]} == {READY}
+    assert {event.status for event in events[500:]} == {"ready"}
 
 
 def test_it_logs_why_it_waits_at_growing_intervals(logs):

@@ -23,7 +23,7 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook, Method
 from airflow_provider_loanauth.models import ApiSecretResponse, LoanAppSessionPolicy, Person, TokenResponse
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from airflow_provider_loanauth.triggers.loanauth import ServiceReadyTrigger
+from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 
 if TYPE_CHECKING:
     from airflow.triggers.base import TriggerEvent
@@ -116,8 +116,8 @@ def sensor(method: Method) -> None:
 
 
 def trigger() -> None:
-    waiting = ServiceReadyTrigger("https://auth.example")
-    ServiceReadyTrigger(address="https://auth.example", poke_interval=30, deadline=1e9)
+    waiting = LoanAuthSensorTrigger("https://auth.example")
+    LoanAuthSensorTrigger(address="https://auth.example", poke_interval=30, deadline=1e9)
     assert_type(waiting.serialize(), tuple[str, dict[str, Any]])
     events: AsyncIterator[TriggerEvent] = waiting.run()
     del events
