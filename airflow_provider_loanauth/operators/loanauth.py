@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow_provider_loanauth._compat import BaseOperator
 
@@ -21,28 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["LoanAuthForgetOperator", "LoanAuthOperator"]
 
 
-class LoanAuthOperator(BaseOperator):
-    """
-    Authenticate to the loan pricing service once, and return the credential as XCom.
-
-    Downstream tasks pull an :class:`~airflow_provider_loanauth.credentials.AccessToken` (methods ``jwt``, ``los``) or
-    an :class:`~airflow_provider_loanauth.credentials.ApiSecret` (``ppe``). XCom stores it encrypted; ``.value`` opens
-    it.
-
-    Rejected credentials fail the task at once, whatever ``retries`` is, so that a wrong password is sent only once.
-
-    Takes every parameter of Airflow's operators in addition to these:
-
-    :param loanauth_conn_id: connection id (templated)
-    :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt`` (templated)
-    :param seal: encrypt the credential for XCom; False pushes the plaintext, which is then stored unencrypted in the
-        metadata database and shown in the UI
-    :param reuse: take the shared login of the Connection over, if enough of its lifetime is left; False: always
-        authenticate
-    """
+class AuthenticatingOperator(BaseOperator):
+    """What :class:`LoanAuthOperator` and ``LoanAuthSensor`` share. It is not public."""
 
     template_fields: Sequence[str] = ("loanauth_conn_id", "method")
     ui_color = "#d9e8f5"
+    _hook_options: ClassVar[dict[str, Any]] = {}
 
     def __init__(
         self,
@@ -65,7 +49,28 @@ class LoanAuthOperator(BaseOperator):
         # Imported when a task runs, because DAG parsing does not need it, and it takes longest to load.
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-        return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method))
+        return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method), **self._hook_options)
+
+
+class LoanAuthOperator(AuthenticatingOperator):
+    """
+    Authenticate to the loan pricing service once, and return the credential as XCom.
+
+    Downstream tasks pull an :class:`~airflow_provider_loanauth.credentials.AccessToken` (methods ``jwt``, ``los``) or
+    an :class:`~airflow_provider_loanauth.credentials.ApiSecret` (``ppe``). XCom stores it encrypted; ``.value`` opens
+    it.
+
+    Rejected credentials fail the task at once, whatever ``retries`` is, so that a wrong password is sent only once.
+
+    Takes every parameter of Airflow's operators in addition to these:
+
+    :param loanauth_conn_id: connection id (templated)
+    :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt`` (templated)
+    :param seal: encrypt the credential for XCom; False pushes the plaintext, which is then stored unencrypted in the
+        metadata database and shown in the UI
+    :param reuse: take the shared login of the Connection over, if enough of its lifetime is left; False: always
+        authenticate
+    """
 
     @sanitize_exceptions
     def execute(self, context: Context) -> AccessToken | ApiSecret | str:  # noqa: ARG002 - Airflow's signature

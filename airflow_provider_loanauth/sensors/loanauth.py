@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow_provider_loanauth._compat import (
     TRIGGER_FAIL_REPR,
@@ -26,15 +25,15 @@ from airflow_provider_loanauth._compat import (
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
+from airflow_provider_loanauth.operators.loanauth import AuthenticatingOperator
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from airflow_provider_loanauth._compat import Context
     from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 __all__ = ["LoanAuthSensor"]
 
@@ -44,7 +43,7 @@ _TRIGGER_MARGIN = 60.0
 _PROBE_TIMEOUT = 5.0
 
 
-class LoanAuthSensor(BaseSensorOperator):
+class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
     """
     Wait until the loan pricing service is available, authenticate, and return the credential as XCom.
 
@@ -68,8 +67,8 @@ class LoanAuthSensor(BaseSensorOperator):
     :param deferrable: wait in the triggerer; default: ``[operators] default_deferrable``
     """
 
-    template_fields: Sequence[str] = ("loanauth_conn_id", "method")
-    ui_color = "#d9e8f5"
+    # The next poke is the retry.
+    _hook_options: ClassVar[dict[str, Any]] = {"max_attempts": 1}
 
     def __init__(
         self,
@@ -81,21 +80,10 @@ class LoanAuthSensor(BaseSensorOperator):
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.loanauth_conn_id = loanauth_conn_id
-        self.method = method
-        self.seal = seal
-        self.reuse = reuse
+        super().__init__(loanauth_conn_id=loanauth_conn_id, method=method, seal=seal, reuse=reuse, **kwargs)
         self.deferrable = deferrable
         # Connection id and method, once they are known to exist.
         self._labels: tuple[str | None, str | None] = (None, None)
-
-    @cached_property
-    def hook(self) -> LoanAuthHook:
-        """The hook of this task's connection and method. One attempt per poke, because the next poke is the retry."""
-        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-
-        return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method), max_attempts=1)
 
     @sanitize_exceptions
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature

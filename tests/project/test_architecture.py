@@ -100,7 +100,7 @@ def packages(modules):
 PARSED = {"_compat", "credentials", "exceptions", "redaction"}
 PARSED_BY = {
     "operators.loanauth": PARSED | {"operators", "operators.loanauth"},
-    "sensors.loanauth": PARSED | {"sensors", "sensors.loanauth"},
+    "sensors.loanauth": PARSED | {"sensors", "sensors.loanauth", "operators", "operators.loanauth"},
     "auth": PARSED
     | {"auth", "auth.base", "auth.origin", "auth.requests", "login", "login.credential"}
     | {"connection", "connection.address", "connection.methods"},
