@@ -23,6 +23,7 @@ from airflow_provider_loanauth.service.process_logins import LOGINS, Logins
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.auth.session import PricingSession
+    from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 
 __all__ = ["LoanAuthHook", "Method"]
@@ -156,8 +157,7 @@ class LoanAuthHook(BaseHook):
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
         require_fernet()
-        client = self.client
-        return shared_login.get_credential(client, client.settings(method), reuse=reuse).seal()
+        return self._log_in(self.client.settings(method), seal=True, reuse=reuse)  # type: ignore[no-any-return]
 
     async def aget_credential(self, method: Method | None = None, reuse: bool = True) -> AccessToken | ApiSecret:
         """
@@ -169,14 +169,23 @@ class LoanAuthHook(BaseHook):
         return await run_in_thread(partial(self.get_credential, method, reuse))
 
     @sanitize_exceptions
-    def get_plaintext(self, method: Method | None = None) -> str:
+    def get_plaintext(self, method: Method | None = None, *, reuse: bool = True) -> str:
         """
-        Authenticate and return the access token or API secret in plaintext, masked in this task's logs.
+        Return the access token or API secret of :meth:`get_credential` in plaintext, masked in this task's logs.
 
         :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
+        :param reuse: False: always authenticate
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
-        return self.authenticate(method).credential
+        return self._log_in(self.client.settings(method), seal=False, reuse=reuse)  # type: ignore[no-any-return]
+
+    def _log_in(self, settings: Settings, *, seal: bool, reuse: bool) -> Any:
+        """Return a sealed credential or its plaintext, with settings that a caller has read."""
+        credential = shared_login.get_credential(self.client, settings, reuse=reuse)
+        if seal:
+            return credential.seal()
+        mask([credential.value])
+        return credential.value
 
     @sanitize_exceptions
     def get_conn(self, credential: AccessToken | ApiSecret = _NOT_GIVEN) -> PricingSession:

@@ -81,7 +81,7 @@ class LoanAuthOperator(AuthenticatingOperator):
         :raises SealError: Airflow has no usable Fernet key; no request was sent
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
-        return self.hook.get_credential(reuse=self.reuse) if self.seal else self.hook.get_plaintext()
+        return self.hook.get_credential(reuse=self.reuse) if self.seal else self.hook.get_plaintext(reuse=self.reuse)
 
 
 class LoanAuthForgetOperator(BaseOperator):

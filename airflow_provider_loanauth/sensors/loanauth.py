@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -82,8 +82,8 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
     ) -> None:
         super().__init__(loanauth_conn_id=loanauth_conn_id, method=method, seal=seal, reuse=reuse, **kwargs)
         self.deferrable = deferrable
-        # Connection id and method, once they are known to exist.
-        self._labels: tuple[str | None, str | None] = (None, None)
+        # What the last poke has read.
+        self._settings: Settings | None = None
 
     @sanitize_exceptions
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
@@ -96,13 +96,10 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`; but no :class:`UnavailableError`
         """
         try:
-            settings = self.hook.client.settings()
-            self._labels = settings.conn_id, settings.method
+            settings = self._settings = self.hook.client.settings()
             if self.seal:
                 require_fernet()  # before any request
-                credential: Any = self.hook.get_credential(reuse=self._may_reuse(settings))
-            else:
-                credential = self.hook.get_plaintext()
+            credential = self.hook._log_in(settings, seal=self.seal, reuse=self._may_reuse(settings))
         except LoanAuthError as error:
             if isinstance(error, AirflowFailException) or not (error.retryable or self.silent_fail):
                 raise
@@ -115,12 +112,10 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         from airflow_provider_loanauth.service.error_responses import is_unavailable
         from airflow_provider_loanauth.service.transport import probe
 
-        if not (self.reuse and settings.share_logins):
-            return False
-        try:
-            return not is_unavailable(probe(settings, timeout=min(_PROBE_TIMEOUT, settings.timeout)).status)
-        except LoanAuthError:
-            return False
+        if self.reuse and settings.share_logins:
+            with suppress(LoanAuthError):
+                return not is_unavailable(probe(settings, timeout=min(_PROBE_TIMEOUT, settings.timeout)).status)
+        return False
 
     @sanitize_exceptions
     def execute(self, context: Context) -> AccessToken | ApiSecret | str:
@@ -158,11 +153,9 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         """Resume when the trigger has fired: authenticate, or wait again."""
         # Airflow stores the names of this method and of its keyword argument, so neither may change.
         match event:
-            case {"status": "ready"}:
-                return self._poke_or_defer(context, deadline=deadline)
-            case {"status": "timeout"}:
-                # A probe may use a different network route than a login, so poke once more.
-                return self._poke_or_defer(context, deadline=0.0)
+            case {"status": "ready" | "timeout" as status}:
+                # A probe may use a different network route than a login, so this pokes once more also at the deadline.
+                return self._poke_or_defer(context, deadline=0.0 if status == "timeout" else deadline)
         raise LoanAuthError(
             "The trigger sent an event that this sensor does not know: install the same release of this provider on "
             "triggerer and workers."
@@ -177,9 +170,12 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         left = deadline - time.time()
         if left <= 0:
             self._time_out()
-        settings = self.hook.client.settings()
+        # None if it could not be read, with silent_fail.
+        settings = self._settings or self.hook.client.settings()
         proxy = settings.proxy.url if settings.proxy else None
-        trigger = LoanAuthSensorTrigger(settings.auth_url, self.poke_interval, deadline, proxy)
+        trigger = LoanAuthSensorTrigger(
+            settings.auth_url, poke_interval=self.poke_interval, deadline=deadline, proxy=proxy
+        )
         # The trigger sends its event at the deadline. Airflow times it out only if no triggerer runs it.
         timeout = timedelta(seconds=left + _TRIGGER_MARGIN)
         self.defer(trigger=trigger, method_name="execute_complete", kwargs={"deadline": deadline}, timeout=timeout)
@@ -197,20 +193,19 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
             first = None if self.deferrable or not self.reschedule else first_reschedule(context)
             return started if first is None else first.timestamp()
 
+        error: Any = None
         try:
             yield
         except AirflowRescheduleException:  # the wait goes on in another process
             raise
         except Exception as raised:  # noqa: BLE001 - raised again
-            error: Any = raised
-            if isinstance(raised, AirflowSkipException) and isinstance(raised.__cause__, LoanAuthError):
-                # Airflow's loop made a skip of it. With soft_fail, only a timeout is skipped.
-                error = raised.__cause__
-            # Without a method, the connection id may be one that does not exist.
-            if isinstance(error, LoanAuthError) and error.method is not None:
-                self._labels = error.conn_id, error.method
-            if self.never_fail and isinstance(error, AirflowException) and not isinstance(error, AirflowSkipException):
-                error = AirflowSkipException(f"Skipped because never_fail is set: {error}")
-            record_wait(Labels(*self._labels), get_start, error)
+            # With soft_fail, Airflow's loop makes a skip of any error. Only a timeout is skipped.
+            is_made = isinstance(raised, AirflowSkipException) and isinstance(raised.__cause__, LoanAuthError)
+            error = raised.__cause__ if is_made else raised
+        # Without a method, the connection id may be one that does not exist.
+        known = error if isinstance(error, LoanAuthError) and error.method else self._settings
+        if self.never_fail and isinstance(error, AirflowException) and not isinstance(error, AirflowSkipException):
+            error = AirflowSkipException(f"Skipped because never_fail is set: {error}")
+        record_wait(Labels(known.conn_id, known.method) if known else Labels(None, None), get_start, error)
+        if error:
             raise error from None
-        record_wait(Labels(*self._labels), get_start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -43,11 +44,11 @@ WAYS = {
     "aget_credential": lambda hook: asyncio.run(hook.aget_credential()),
     "from_connection": lambda hook: LoanAuth.from_connection(hook.loanauth_conn_id)._get(),
     "get_conn": lambda hook: hook.get_conn().auth._get(),
+    "get_plaintext": lambda hook: SimpleNamespace(value=hook.get_plaintext()),
 }
 ALONE = {
     "authenticate": LoanAuthHook.authenticate,
     "authen_jwt": LoanAuthHook.authen_jwt,
-    "get_plaintext": LoanAuthHook.get_plaintext,
 }
 
 

@@ -105,8 +105,10 @@ def shared_login(connection, variables, sandbox):
 
 
 @each_mode
-def test_while_the_service_responds_the_shared_login_is_taken_over(mode, shared_login, sandbox, context):
-    assert sensor(mode).execute(context).value == shared_login.value
+@pytest.mark.parametrize("seal", [True, False])
+def test_while_the_service_responds_the_shared_login_is_taken_over(seal, mode, shared_login, sandbox, context):
+    credential = sensor(mode, seal=seal).execute(context)
+    assert (credential.value if seal else credential) == shared_login.value
     assert (sandbox.counters().token, sandbox.counters().probe) == (0, 1)
 
 
@@ -139,12 +141,14 @@ def test_a_poke_waits_a_short_time_for_the_response_that_allows_to_share(shared_
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.parametrize("seal", [True, False])
 @pytest.mark.parametrize("way", ["reuse", "share_logins"])
-def test_without_sharing_a_poke_is_a_login(way, shared_login, connection, sandbox):
+def test_without_sharing_a_poke_is_a_login(way, seal, shared_login, connection, sandbox):
     if way == "share_logins":
         usual = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
         connection(extra=usual["extra"] | {"share_logins": False})
-    assert sensor(reuse=way != "reuse").execute({}).value != shared_login.value
+    credential = sensor(seal=seal, reuse=way != "reuse").execute({})
+    assert (credential.value if seal else credential) != shared_login.value
     assert (sandbox.counters().token, sandbox.counters().probe) == (1, 0)
 
 
@@ -241,6 +245,21 @@ def test_a_missing_triggerer_is_a_timeout(error):
         assert resume_with("Trigger failure", soft_fail=soft_fail) not in (AirflowSensorTimeout, AirflowSkipException)
 
 
+@pytest.mark.parametrize("seal", [True, False])
+@pytest.mark.parametrize("is_available", [True, False])
+def test_a_poke_reads_the_connection_once(is_available, seal, connection, variables, sandbox, monkeypatch):
+    """Each read may be a call to a secrets backend."""
+    read, get = [], LoanAuthHook.get_connection
+    count = staticmethod(lambda conn_id: read.append(conn_id) or get(conn_id))
+    monkeypatch.setattr(LoanAuthHook, "get_connection", count)
+    if is_available:
+        sensor(seal=seal).execute({})
+    else:
+        sandbox.set_fault("status")
+        deferred_by(lambda: sensor(seal=seal).execute({}))
+    assert read == [CONN_ID]
+
+
 # --- errors
 
 
@@ -287,6 +306,11 @@ def test_with_silent_fail_the_sensor_pokes_again_after_such_a_response(mode, con
         credential = resume(deferred, silent_fail=True)
     assert type(credential) is AccessToken
     assert logs.text.count("The service is not available yet: The service responded with 200 and an HTML page") == 1
+
+
+def test_with_silent_fail_a_sensor_whose_connection_is_missing_does_not_wait(variables):
+    with pytest.raises(LoanAuthError, match="Airflow did not find a connection"):
+        sensor(silent_fail=True).execute({})
 
 
 # --- deferring
