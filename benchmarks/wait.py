@@ -155,7 +155,7 @@ def own_trigger(url: str) -> Callable[[], Any]:
     """Return a factory of this provider's trigger."""
     from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger  # noqa: PLC0415 - load one trigger only
 
-    return lambda: LoanAuthSensorTrigger(url, INTERVAL)
+    return lambda: LoanAuthSensorTrigger(url, poke_interval=INTERVAL)
 
 
 def peer_trigger(url: str) -> Callable[[], Any]:
@@ -280,7 +280,7 @@ async def measure_recovery(url: str, control: str) -> Recovery:
         await LoanAuthHook("loanauth_jwt").aget_credential()
 
     async def wait_and_log_in() -> float:
-        fired = await first_event(LoanAuthSensorTrigger(url, RECOVERY_INTERVAL))
+        fired = await first_event(LoanAuthSensorTrigger(url, poke_interval=RECOVERY_INTERVAL))
         await log_in()
         return fired
 

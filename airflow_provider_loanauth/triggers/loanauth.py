@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_loanauth.triggers.probe import Waiter, shared_probe
+from airflow_provider_loanauth.triggers.probe import shared_probe
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -39,28 +39,22 @@ class LoanAuthSensorTrigger(BaseTrigger):
     Wait until an address responds with a status other than 408, 429 and 5xx.
 
     All triggers of a process that wait for the same address through the same proxy share one request per interval. The
-    first probe is sent after one interval, because the service was unavailable a moment ago. A request takes at most
-    10 seconds, or one interval if that is shorter. The trigger logs why it waits, at first and at growing intervals.
+    first one is sent after one interval, because the service was unavailable a moment ago. It takes at most 10 seconds,
+    or one interval if that is shorter. The trigger logs why it waits, at growing intervals.
 
-    After a response, each of these triggers waits for a random time, so that the sensors do not all log in at the same
-    moment: together they send about 20 events per second. A single trigger sends its event at once. No trigger waits
-    for longer than one ``poke_interval``, or beyond its deadline; if there are too many for that, they send more.
+    After a response, these triggers send their events in random order, about 20 per second, so that the sensors do not
+    all log in at the same moment. They send more if that would take longer than a ``poke_interval`` or a deadline.
 
     :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests
     :param deadline: when to give up, in seconds since the epoch (UTC); None: never
-    :param proxy: scheme, host and port of a proxy for an https address; None: the proxy settings of the environment
-        apply. It has no user information, because Airflow may show the arguments. A proxy that requires authentication
-        counts as a response
+    :param proxy: scheme, host and port of a proxy for an https address; None: that of the environment. It has no user
+        information, because Airflow may show the arguments. A proxy that requires authentication counts as a response
     :raises ValueError: the address or the proxy is not ``http`` or ``https``, or contains user information
     """
 
     def __init__(
-        self,
-        address: str,
-        poke_interval: float = 60.0,
-        deadline: float | None = None,
-        proxy: str | None = None,
+        self, address: str, *, poke_interval: float = 60.0, deadline: float | None = None, proxy: str | None = None
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         for name, url in (("address", address), ("proxy", proxy)):
@@ -69,10 +63,8 @@ class LoanAuthSensorTrigger(BaseTrigger):
                 raise ValueError(
                     f"The {name} of a LoanAuthSensorTrigger must be an http or https address without user information."
                 )
-        self.address = address
-        self.poke_interval = poke_interval
-        self.deadline = deadline
-        self.proxy = proxy
+        self.address, self.proxy = address, proxy
+        self.poke_interval, self.deadline = poke_interval, deadline
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and the arguments, which Airflow stores to create this trigger again."""
@@ -88,7 +80,7 @@ class LoanAuthSensorTrigger(BaseTrigger):
         interval = max(self.poke_interval, MIN_INTERVAL)
         # Random, so that a thousand triggers do not write their logs at the same moment.
         pause = interval * random.uniform(1, 2)  # noqa: S311 - not for cryptography
-        with shared_probe(self.address, self.proxy, Waiter(interval, began)) as probe:
+        with shared_probe(self.address, self.proxy, interval, began) as probe:
             await asyncio.wait([probe.task], timeout=min(pause, ends - now()))
             while not probe.task.done() and now() < ends:
                 self.log.info("Still waiting for %s: %s.", self.address, probe.reason)

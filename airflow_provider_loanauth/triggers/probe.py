@@ -7,7 +7,6 @@ import math
 import socket
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import Context
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -29,20 +28,13 @@ REQUEST_TIMEOUT = 10.0
 _LOOKUPS: set[tuple[str, str | None]] = set()
 
 
-@dataclass(eq=False, frozen=True, slots=True)
-class Waiter:
-    """A trigger that waits: its interval in seconds, and when it began. No request comes within its first interval."""
-
-    interval: float
-    began: float
-
-
 class Probe:
     """Sends one request at a time, whenever the next one of any waiter is due."""
 
     def __init__(self, address: str, proxy: str | None) -> None:
         loop = asyncio.get_running_loop()
-        self.waiters: set[Waiter] = set()
+        #: Of each trigger that waits: its interval in seconds, and when it began.
+        self.waiters: dict[object, tuple[float, float]] = {}
         #: Why the address was unavailable at the last request.
         self.reason = "no response so far"
         self.joined: Future[None] = loop.create_future()
@@ -55,13 +47,14 @@ class Probe:
         last = -math.inf
         while self.waiters:
             self.joined = loop.create_future()
-            pause = min(max(last, waiter.began) + waiter.interval for waiter in self.waiters) - loop.time()
+            # No request comes within the first interval of a trigger.
+            pause = min(max(last, began) + interval for interval, began in self.waiters.values()) - loop.time()
             if pause > 0:
                 # Triggers may join or leave meanwhile.
                 await asyncio.wait([self.joined], timeout=pause)
                 continue
             last = loop.time()
-            timeout = min(REQUEST_TIMEOUT, *(waiter.interval for waiter in self.waiters))
+            timeout = min(REQUEST_TIMEOUT, *(interval for interval, _ in self.waiters.values()))
             reason = await why_unavailable(address, timeout, proxy)
             if reason is None:
                 break
@@ -73,19 +66,19 @@ _PROBES: dict[tuple[AbstractEventLoop, str, str | None], Probe] = {}
 
 
 @contextmanager
-def shared_probe(address: str, proxy: str | None, waiter: Waiter) -> Iterator[Probe]:
+def shared_probe(address: str, proxy: str | None, interval: float, began: float) -> Iterator[Probe]:
     """Wait together with others: the first trigger starts the probe, the last one to leave stops it."""
     key = asyncio.get_running_loop(), address, proxy
     if key not in _PROBES:
         _PROBES[key] = Probe(address, proxy)
-    probe = _PROBES[key]
-    probe.waiters.add(waiter)
+    probe, waiter = _PROBES[key], object()
+    probe.waiters[waiter] = interval, began
     if not probe.joined.done():
         probe.joined.set_result(None)
     try:
         yield probe
     finally:
-        probe.waiters.remove(waiter)
+        del probe.waiters[waiter]
         if not probe.waiters:
             del _PROBES[key]
             probe.task.cancel()

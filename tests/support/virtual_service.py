@@ -108,7 +108,9 @@ def wait_for(service, sensors, *, seed=0):
         loop = asyncio.get_running_loop()
         await asyncio.sleep(sensor.joins)
         deadline = None if sensor.time_left is None else EPOCH + sensor.deadline
-        trigger = LoanAuthSensorTrigger(sensor.address, sensor.interval, deadline, sensor.proxy)
+        trigger = LoanAuthSensorTrigger(
+            sensor.address, poke_interval=sensor.interval, deadline=deadline, proxy=sensor.proxy
+        )
         try:
             [event] = [Event(event.payload["status"], loop.time()) async for event in trigger.run()]
         except asyncio.CancelledError:

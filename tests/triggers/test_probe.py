@@ -92,7 +92,7 @@ def test_an_error_of_the_probe_reaches_every_trigger(monkeypatch):
     monkeypatch.setattr(probe, "why_unavailable", fail)
 
     async def main():
-        triggers = [anext(LoanAuthSensorTrigger(ADDRESS, 0.1).run()) for _ in range(5)]
+        triggers = [anext(LoanAuthSensorTrigger(ADDRESS, poke_interval=0.1).run()) for _ in range(5)]
         return await asyncio.gather(*triggers, return_exceptions=True)
 
     assert [type(result) for result in asyncio.run(main())] == [KeyError] * 5
@@ -148,7 +148,7 @@ def test_the_probe_does_not_run_in_the_context_of_the_trigger_that_starts_it(mon
 
     async def main():
         variable.set("first")
-        await anext(LoanAuthSensorTrigger(ADDRESS, 0.1).run())
+        await anext(LoanAuthSensorTrigger(ADDRESS, poke_interval=0.1).run())
 
     asyncio.run(main())
     assert seen == [None]

@@ -54,7 +54,7 @@ def test_it_is_restored_from_what_airflow_stores(proxy):
     """Address, proxy and seconds; as the scheduler writes it and the triggerer reads it; encrypted on 2.11."""
     from airflow.models.trigger import Trigger
 
-    trigger = LoanAuthSensorTrigger(ADDRESS, 7.5, deadline=1_790_000_000.25, proxy=proxy)
+    trigger = LoanAuthSensorTrigger(ADDRESS, poke_interval=7.5, deadline=1_790_000_000.25, proxy=proxy)
     path, arguments = trigger.serialize()
     assert arguments == {"address": ADDRESS, "poke_interval": 7.5, "deadline": 1_790_000_000.25, "proxy": proxy}
     assert restored(trigger).serialize() == (path, arguments)
@@ -62,14 +62,14 @@ def test_it_is_restored_from_what_airflow_stores(proxy):
 
 
 def test_the_event_is_a_status(sandbox):
-    event = fire(LoanAuthSensorTrigger(sandbox.url, 1.0), LIMIT)
+    event = fire(LoanAuthSensorTrigger(sandbox.url, poke_interval=1.0), LIMIT)
     assert event.payload == {"status": "ready"}
     assert sandbox.counters().probe == 1
 
 
 @pytest.mark.parametrize("ago", [0, 3600])
 def test_it_ends_at_once_when_the_deadline_has_passed(ago, sandbox):
-    event = fire(LoanAuthSensorTrigger(sandbox.url, 0.1, deadline=time.time() - ago), LIMIT)
+    event = fire(LoanAuthSensorTrigger(sandbox.url, poke_interval=0.1, deadline=time.time() - ago), LIMIT)
     assert event.payload == {"status": "timeout"}
     assert sandbox.counters().connections_accepted == 0
 
