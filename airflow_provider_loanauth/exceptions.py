@@ -32,19 +32,27 @@ class LoanAuthError(AirflowException):
     :param status: HTTP status of the response, or None if there was none or it is not known
     :param conn_id: the connection id, or None if it is not known
     :param method: the authentication method (``jwt``, ``los``, ``ppe``), or None if it is not known
+    :param sent: whether this process sent the request that failed; False if this is the error of another one's login
     """
 
     #: Whether the same request may succeed later without any change.
     retryable: ClassVar[bool] = False
 
     def __init__(
-        self, message: str, *, status: int | None = None, conn_id: str | None = None, method: str | None = None
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        conn_id: str | None = None,
+        method: str | None = None,
+        sent: bool = False,
     ) -> None:
         # Only the message is an argument of the base class: pickle keeps the other attributes in __dict__.
         super().__init__(message)
         self.status = status
         self.conn_id = conn_id
         self.method = method
+        self.sent = sent
 
     def __str__(self) -> str:
         named = (("connection id", self.conn_id), ("method", self.method))

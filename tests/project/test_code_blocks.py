@@ -107,9 +107,14 @@ CONTEXTS = {
     ("docs/using-credentials.md", "def tell_someone(context):"): Context(
         "from airflow_provider_loanauth.exceptions import RejectedError\n"
         "notified: list[str] = []\nnotify = notified.append",
-        "for error in (RejectedError('rejected'), ValueError()):\n"
-        "    tell_someone({'exception': error, 'ti': type('', (), {'task_id': 'authenticate'})})\n"
-        "assert notified == ['authenticate: rejected']",
+        "class Task:\n"
+        "    dag_id, run_id, task_id, map_index, log_url = 'nightly', 'manual', 'price', 7, 'https://airflow.example/7'\n"
+        "for sent in (True, False):\n"
+        "    tell_someone({'exception': RejectedError('Rejected.', conn_id='lender', sent=sent), 'ti': Task})\n"
+        "tell_someone({'exception': ValueError(), 'ti': Task})\n"
+        "assert notified == [\n"
+        "    'DAG nightly, run manual, task price, map index 7: Rejected. (connection id \\'lender\\') '\n"
+        "    'Log: https://airflow.example/7']",
     ),
     ("docs/handing-over.md", '@task.external_python(python="/opt/prici'): Context("from airflow.sdk import task"),
     ("docs/handing-over.md", "BashOperator("): Context(BASH_OPERATOR),
