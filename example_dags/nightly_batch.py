@@ -3,7 +3,8 @@ Reprice a whole pipeline at night: a thousand loans, one login (method Authen JW
 
 Scenario: a lender reprices every open loan before the day begins. The pricing service may still be down for maintenance
 when the run starts, so the run waits for it without a worker slot. Then it logs in once, prices 1,000 loans in 20 tasks
-of 50, prints a summary, and deletes the credential from XCom, even if a batch has failed.
+of 50, prints a summary, and deletes the credential from XCom, even if a batch has failed. A loan that cannot be priced
+does not fail the others: the summary lists it with the reason of the service.
 
 Set-up:
 
@@ -39,10 +40,15 @@ if TYPE_CHECKING:
 CONN_ID = "loanauth_jwt"
 PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have a different host than authentication
 LOANS = 1000
+WITHOUT_SCORE = 123  # the number of a loan that cannot be priced, to show what happens then
 
 # Starting a task takes about a second, pricing a loan some milliseconds, so 1,000 tasks would spend the night starting.
 # But a failed task repeats its whole batch, so do not put all loans into one.
 BATCH_SIZE = 50
+# These statuses say that a loan is wrong. That is an assumption: ask your service which ones it uses. Any other status
+# that is no success concerns the whole batch, and fails its task.
+BAD_LOAN = {400, 422}
+MAX_REASON = 200  # characters, because a reason may be a whole page
 # The service publishes no rate limits, so send few requests at the same time. A pool limits all DAGs together; a limit
 # of this DAG would not.
 POOL = "loan_pricing"
@@ -53,7 +59,7 @@ def made_up_loan(number: int) -> dict[str, Any]:
     return {
         "loan_id": f"NB-{number:04}",
         "amount": 100_000 + number * 7_919 % 900_000,
-        "fico": 620 + number * 37 % 200,
+        "fico": None if number == WITHOUT_SCORE else 620 + number * 37 % 200,
         "ltv": 50 + number * 13 % 47,
         "term_months": (180, 240, 360)[number % 3],
     }
@@ -90,27 +96,33 @@ def nightly_batch() -> None:
     # If the token has expired when a batch starts, or expires during it, one task refreshes it for all.
     # multiple_outputs=False: otherwise Airflow stores each item of the dict as a separate XCom.
     @task(pool=POOL, execution_timeout=timedelta(minutes=15), multiple_outputs=False)
-    def price(token: AccessToken, numbers: list[int]) -> dict[str, float]:
-        """Price one batch over one connection."""
+    def price(token: AccessToken, numbers: list[int]) -> dict[str, dict[str, Any]]:
+        """Price one batch over one connection. Return the rates, and why the other loans could not be priced."""
         # Imported in the task, because Airflow parses this file again and again.
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
         url = Variable.get(PRICING_URL)
-        rates = {}
+        rates, rejected = {}, {}
         # The session keeps its connection open. A new TLS connection for each loan would take several times as long.
         with LoanAuthHook(CONN_ID).get_conn(token) as session:
-            for number in numbers:
-                response = session.post(url, json=made_up_loan(number))
-                response.raise_for_status()
-                priced = response.json()
-                rates[priced["loan_id"]] = priced["rate"]
-        # Airflow stores what a task returns, unencrypted: return rates, never the token.
-        return rates
+            for loan in map(made_up_loan, numbers):
+                response = session.post(url, json=loan)
+                if response.status_code in BAD_LOAN:
+                    rejected[loan["loan_id"]] = f"{response.status_code} {response.text[:MAX_REASON]}"
+                else:
+                    response.raise_for_status()
+                    rates[loan["loan_id"]] = response.json()["rate"]
+        # Airflow stores what a task returns, unencrypted: return rates and reasons, never the token.
+        return {"rates": rates, "rejected": rejected}
 
     @task
-    def summarise(batches: list[dict[str, float]]) -> None:
-        """Print the number of loans for each rate."""
-        rates = [rate for batch in batches for rate in batch.values()]
+    def summarise(batches: list[dict[str, dict[str, Any]]]) -> None:
+        """Print the loans that could not be priced, and the number of loans for each rate."""
+        for loan_id, reason in [pair for batch in batches for pair in batch["rejected"].items()]:
+            print(f"{loan_id} was not priced: {reason}")
+        rates = [rate for batch in batches for rate in batch["rates"].values()]
+        if not rates:
+            raise ValueError("No loan was priced, so the URL or the fields are probably wrong.")
         for rate in sorted(set(rates)):
             print(f"{rate:7.3f} %  {rates.count(rate):4} loans")
         print(f"{len(rates)} loans priced, {sum(rates) / len(rates):.3f} % on average")

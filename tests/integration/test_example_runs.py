@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import runpy
 import shutil
 from importlib.util import find_spec
 from types import SimpleNamespace
+from unittest.mock import ANY
 
 import pytest
+import requests
 
 from loanauth_sandbox.server import running_sandbox
 from scripts.demo import METHODS
@@ -24,7 +27,7 @@ EXAMPLES = {
     "price_applications_los": ("40 loans priced", 1, 40),
     "refresh_quotes_ppe": ("40 loans priced", 1, 40),
     "price_when_open": ("40 loans priced", 1, 40),
-    "nightly_batch": ("1000 loans priced", 1, 1000),
+    "nightly_batch": ("999 loans priced", 1, 999),
     "price_async": ("1000 loans priced, from", 1, 1000),
     "login_schedules_pricing": ("Authenticated 'pat@lender.example' with Authen JWT", 1, 2),
     "check_connection": ("with Authen JWT", 1, 0),
@@ -112,7 +115,7 @@ def test_an_example_succeeds_with_so_many_logins(name, ran):
         assert set(outcome.states(dag_id).values()) == {"success"}
     assert printed.encode() in outcome.printed
     assert (counters.authentications.succeeded, counters.authentications.rejected) == (logins, 0)
-    assert (counters.prices.succeeded, counters.prices.rejected) == (prices, 0)
+    assert (counters.prices.succeeded, counters.prices.rejected) == (prices, name == "nightly_batch")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -150,6 +153,33 @@ def test_a_batch_is_one_value_and_the_nightly_one_forgets_its_credential(ran):
     assert len(nightly.xcom("nightly_batch", "price")) == 20
     assert len(ran["price_async"].outcome.xcom("price_async", "price")) == 1
     assert nightly.xcom("nightly_batch", "authenticate") == []
+
+
+def test_a_bad_loan_is_listed_with_the_reason_and_the_rest_of_its_batch_is_stored(ran):
+    nightly = ran["nightly_batch"].outcome
+    batches = [json.loads(batch) for batch in nightly.xcom("nightly_batch", "price")]
+    assert sorted(len(batch["rates"]) for batch in batches) == [49] + [50] * 19
+    [(loan, reason)] = [pair for batch in batches for pair in batch["rejected"].items()]
+    assert loan == "NB-0123"
+    assert reason.startswith("400 ")
+    assert "fico must be a number from 300 to 850" in reason
+    assert b"NB-0123 was not priced: 400 " in nightly.printed
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 408, 429, 500, 503, None])
+def test_what_is_the_fault_of_no_loan_fails_the_batch(status, world, pulled, monkeypatch):
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    monkeypatch.setenv("AIRFLOW_CONN_LOANAUTH_JWT", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_VAR_LOAN_PRICING_URL", world.url)
+    price = runpy.run_path(str(EXAMPLE_DAGS / "nightly_batch.py"))["nightly_batch"]().get_task("price").python_callable
+    token = pulled("loanauth_jwt")
+    assert price(token, [1, 123]) == {"rates": {"NB-0001": ANY}, "rejected": {"NB-0123": ANY}}
+    if status:
+        world.sandbox.set_fault("status", where="price", status=status)
+    else:
+        world.sandbox.set_fault("refuse")
+    with pytest.raises(requests.HTTPError if status else requests.ConnectionError):
+        price(token, [1])
 
 
 def test_the_one_that_waits_logs_in_when_the_service_is_available(ran):
