@@ -1,6 +1,9 @@
 """
 The exceptions of this provider. The class shows where the fault is, and whether retrying can help.
 
+The interface of the service shows no error response, so which failure has which class is an assumption
+(``service-notes.md``).
+
 .. code-block:: text
 
     AirflowException
@@ -17,7 +20,7 @@ The exceptions of this provider. The class shows where the fault is, and whether
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowFailException
 
@@ -32,7 +35,8 @@ class LoanAuthError(AirflowException):
     :param status: HTTP status of the response, or None if there was none or it is not known
     :param conn_id: the connection id, or None if it is not known
     :param method: the authentication method (``jwt``, ``los``, ``ppe``), or None if it is not known
-    :param sent: whether this process sent the request that failed; False if this is the error of another one's login
+    :param sent: whether this process sent the request that failed; False if no request was sent, for example because
+        a login of another task or thread had failed
     """
 
     #: Whether the same request may succeed later without any change.
@@ -61,34 +65,52 @@ class LoanAuthError(AirflowException):
 
 
 class SettingsError(LoanAuthError, AirflowFailException):
-    """
-    The Connection is incomplete or wrong; the message names each field by its label in the form.
-
-    ``status`` is 407 if a proxy rejected its user or password (RFC 9110 §15.5.8).
-    """
+    """The Connection is incomplete or wrong; the message names each field by its label in the form."""
 
 
 class RejectedError(LoanAuthError, AirflowFailException):
-    """The service rejected these credentials. They are not sent again."""
+    """
+    The service rejected these credentials: they are not sent again.
 
-    #: Error code of the response, such as ``invalid_grant``, if RFC 6749 §5.2 defines it; else None.
-    code: str | None = None
+    Raised for the statuses 401 and 423, for a 400 whose body is not an HTML page, and for an error code of RFC 6749
+    §5.2 under any status.
+
+    :param code: that error code, such as ``invalid_grant``; None if the response has none
+    :param attributes: the other parameters of :class:`LoanAuthError`
+    """
+
+    def __init__(self, message: str, *, code: str | None = None, **attributes: Any) -> None:
+        super().__init__(message, **attributes)
+        self.code = code
 
 
 class UnavailableError(LoanAuthError):
     """
     The service could not be reached, or is temporarily unable to respond. The same request may succeed later.
 
-    ``retry_after`` is the number of seconds to wait, from the ``Retry-After`` header (RFC 9110 §10.2.3); None if there
-    was none.
+    Raised for the statuses 408, 429 and 5xx, for errors of the network and of the TLS handshake, for time-outs, and for
+    a response whose body is cut off.
+
+    :param retry_after: seconds to wait, at most 3,600, from the ``Retry-After`` header (RFC 9110 §10.2.3); None if
+        there was none
+    :param attributes: the other parameters of :class:`LoanAuthError`
     """
 
     retryable = True
-    retry_after: float | None = None
+
+    def __init__(self, message: str, *, retry_after: float | None = None, **attributes: Any) -> None:
+        super().__init__(message, **attributes)
+        self.retry_after = retry_after
 
 
 class ResponseError(LoanAuthError):
-    """The service responded, but without a usable credential. The message may name the wrong field, never its value."""
+    """
+    The service, or something in front of it, responded without a usable credential. A task may be retried.
+
+    Raised for the statuses 403, 404 and all others, for a redirect, for an HTML page, and if a proxy requires
+    authentication (``status`` 407, RFC 9110 §15.5.8). The message may name a wrong field of the response, never its
+    value.
+    """
 
 
 class SealError(LoanAuthError):

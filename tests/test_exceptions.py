@@ -20,7 +20,7 @@ from airflow_provider_loanauth.exceptions import (
 HIERARCHY = [
     (LoanAuthError, False, False, {}),
     (SettingsError, False, True, {}),
-    (RejectedError, False, True, {"status": 400}),
+    (RejectedError, False, True, {"status": 400, "code": "invalid_grant"}),
     (UnavailableError, True, False, {"status": 503, "retry_after": 2.5}),
     (ResponseError, False, False, {"status": 200}),
     (SealError, False, False, {}),
@@ -33,7 +33,7 @@ def test_base_classes(kind, retryable, fails_at_once, attributes):
     assert issubclass(kind, LoanAuthError)
     assert issubclass(kind, AirflowException)
     assert kind.retryable is retryable
-    assert all(getattr(kind("Wrong."), name) is None for name in ("conn_id", "method", *attributes))
+    assert vars(kind("Wrong.")) == dict.fromkeys(["status", "conn_id", "method", *attributes]) | {"sent": False}
     assert issubclass(kind, AirflowFailException) is fails_at_once
 
 
@@ -46,13 +46,12 @@ def test_the_table_has_every_exception():
 @each
 @pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy, "pickle"])
 def test_copies_keep_the_attributes(kind, retryable, fails_at_once, attributes, make_copy):
-    error = kind("What is wrong.", conn_id="tenant_a", method="jwt")
-    vars(error).update(attributes)
+    error = kind("What is wrong.", conn_id="tenant_a", method="jwt", sent=True, **attributes)
     restored = pickle.loads(pickle.dumps(error)) if make_copy == "pickle" else make_copy(error)
     assert type(restored) is kind
     assert restored.args == ("What is wrong.",)
-    assert (restored.conn_id, restored.method) == ("tenant_a", "jwt")
-    assert {name: getattr(restored, name) for name in attributes} == attributes
+    expected = {"status": None, "conn_id": "tenant_a", "method": "jwt", "sent": True} | attributes
+    assert vars(restored) == vars(error) == expected
     assert str(restored) == str(error)
 
 

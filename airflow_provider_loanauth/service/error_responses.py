@@ -65,13 +65,12 @@ def raise_for_status(
     responded = f"The service responded with {status}" + (f" ({details})." if details else ".")
     if code is not None or (400 <= status < 500 and not is_unavailable(status)):  # noqa: PLR2004 - RFC 9110 §15.5
         cause = CAUSES_BY_CODE[code] if code is not None else _CAUSES_BY_STATUS.get(status, _OTHER_4XX)
-        rejected = RejectedError(f"{responded} {cause}")
-        rejected.code = code
-        raise rejected
+        raise RejectedError(f"{responded} {cause}", code=code)
     if is_unavailable(status):
-        unavailable = UnavailableError(f"{responded} {_CAUSES_BY_STATUS.get(status, _SERVER_ERROR)}")
-        unavailable.retry_after = parse_retry_after(headers.get("retry-after"), now=now)
-        raise unavailable
+        raise UnavailableError(
+            f"{responded} {_CAUSES_BY_STATUS.get(status, _SERVER_ERROR)}",
+            retry_after=parse_retry_after(headers.get("retry-after"), now=now),
+        )
     if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110 §15.4
         target = f" to {_host_of(headers['location'], secrets)}" if headers.get("location") else ""
         raise ResponseError(

@@ -47,9 +47,7 @@ class Simulation:
 
 
 def down(text="It is down", **attributes):
-    error = UnavailableError(text)
-    vars(error).update(attributes)
-    return error
+    return UnavailableError(text, **attributes)
 
 
 def test_success_at_the_last_attempt(monkeypatch):

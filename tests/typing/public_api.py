@@ -153,4 +153,8 @@ def exceptions(error: LoanAuthError, unavailable: UnavailableError, rejected: Re
     assert_type(error.retryable, bool)
     assert_type(error.conn_id, str | None)
     assert_type(unavailable.retry_after, float | None)
+    assert_type(rejected.code, str | None)
     assert_type(rejected.status, int | None)
+    assert_type(rejected.sent, bool)
+    RejectedError("made up", code="invalid_grant", status=400, conn_id="a", method="jwt", sent=True)
+    UnavailableError("made up", retry_after=2.5)
