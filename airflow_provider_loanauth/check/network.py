@@ -16,7 +16,7 @@ from cryptography import x509
 from airflow_provider_loanauth.check.report import Step
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
 from airflow_provider_loanauth.connection.proxy import Proxy
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.error_responses import is_unavailable, parse_http_date, safe_text
@@ -186,7 +186,8 @@ class Way:
 
     def allow_list(self, login: AuthenticationResult | LoanAuthError | None) -> Step:
         """Return whether 403 (Forbidden) was the response. What an unlisted address gets is not documented."""
-        responses = [self.result, login] if isinstance(login, (AuthenticationResult, RejectedError)) else [self.result]
+        is_response = isinstance(login, AuthenticationResult) or (login and login.status and not login.retryable)
+        responses = [self.result, login] if is_response else [self.result]
         if any(getattr(response, "status", None) != HTTPStatus.FORBIDDEN for response in responses):
             return Step("allow_list", "ok", "This address was not rejected with 403 (Forbidden).")
         message = (

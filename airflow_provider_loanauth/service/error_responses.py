@@ -10,42 +10,33 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.get_provider_info import LABELS
 from airflow_provider_loanauth.redaction import encoded_forms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 #: Characters; a longer text of the service is not shown.
 MAX_TEXT_LENGTH = 200
 
+#: Longest ``Retry-After`` that is obeyed, in seconds. A service may send any number.
+MAX_RETRY_AFTER = 3600.0
+
 _CAUSES_BY_STATUS = {
-    400: (
-        "The request was not accepted: check Username, Password, Origin and the client credentials of the method in "
-        "the Connection."
-    ),
-    401: (
-        "The client credentials were rejected: check Client ID and Client secret (method jwt), LOS client ID and LOS "
-        "client secret (method los), or API key and User ID (method ppe) in the Connection."
-    ),
-    403: (
-        "Access denied. Likely causes: the Group of the user does not permit it; Origin is not the domain in the "
-        "company settings; the address of this machine is not on the service's allow-list."
-    ),
     404: "Nothing exists at this address: check Auth URL in the Connection (host and path prefix).",
     407: "A proxy requires authentication: check Proxy in the Connection, or HTTPS_PROXY on this machine.",
     408: "The service timed out while waiting for the request.",
     429: "The service is rate-limiting requests.",
 }
-_OTHER_4XX = "The service rejected the request: check Auth URL and the credentials of the method in the Connection."
+_OTHER_4XX = "The service did not accept the request: check Auth URL in the Connection."
 _SERVER_ERROR = "The service, or a gateway in front of it, is failing or overloaded."
-#: Error codes of RFC 6749 §5.2, and their likely causes.
-CAUSES_BY_CODE = {
-    **dict.fromkeys(["invalid_client", "unauthorized_client"], _CAUSES_BY_STATUS[401]),
-    **dict.fromkeys(["invalid_request", "invalid_scope", "unsupported_grant_type"], _CAUSES_BY_STATUS[400]),
-    "invalid_grant": (
-        "Username or Password is wrong, or the user is locked. The password is not sent again, because repeated "
-        "failures can lock the account: correct the Connection, or have the user unlocked, then clear the task."
-    ),
+#: Statuses that mean a rejection. Like the codes, they are assumed (``service-notes.md``).
+_REJECTIONS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.LOCKED)
+#: Error codes of RFC 6749 §5.2, each with the status that has the same cause.
+CODES = {
+    **dict.fromkeys(["invalid_client", "unauthorized_client"], HTTPStatus.UNAUTHORIZED),
+    **dict.fromkeys(["invalid_request", "invalid_scope", "unsupported_grant_type"], HTTPStatus.BAD_REQUEST),
+    "invalid_grant": HTTPStatus.LOCKED,
 }
 
 
@@ -55,31 +46,59 @@ def is_unavailable(status: int) -> bool:
 
 
 def raise_for_status(
-    status: int, document: Any, headers: Mapping[str, str], *, now: datetime, secrets: Iterable[str]
+    status: int,
+    document: Any,
+    headers: Mapping[str, str],
+    *,
+    now: datetime,
+    fields: Sequence[str],
+    secrets: Iterable[str],
 ) -> None:
-    """Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code."""
+    """
+    Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code.
+
+    ``fields`` has the labels of the fields that were sent: those of the user first, those of the client last.
+    """
     code = _code_of(document)
     if 200 <= status < 300 and code is None:  # noqa: PLR2004 - RFC 9110 §15.3
         return
     details = error_details(document, secrets)
     responded = f"The service responded with {status}" + (f" ({details})." if details else ".")
-    if code is not None or (400 <= status < 500 and not is_unavailable(status)):  # noqa: PLR2004 - RFC 9110 §15.5
-        cause = CAUSES_BY_CODE[code] if code is not None else _CAUSES_BY_STATUS.get(status, _OTHER_4XX)
-        raise RejectedError(f"{responded} {cause}", code=code)
+    if code is not None or status in _REJECTIONS:
+        raise RejectedError(f"{responded} {_cause_of_rejection(CODES[code] if code else status, fields)}", code=code)
     if is_unavailable(status):
         raise UnavailableError(
             f"{responded} {_CAUSES_BY_STATUS.get(status, _SERVER_ERROR)}",
             retry_after=parse_retry_after(headers.get("retry-after"), now=now),
         )
+    if status == HTTPStatus.FORBIDDEN:
+        origin = "Origin is not the domain in the company settings; " if LABELS["origin"] in fields else ""
+        raise ResponseError(
+            f"{responded} Access denied. Likely causes: the Group of the user does not permit it; {origin}the address "
+            "of this machine is not on the service's allow-list."
+        )
+    if 400 <= status < 500:  # noqa: PLR2004 - RFC 9110 §15.5
+        raise ResponseError(f"{responded} {_CAUSES_BY_STATUS.get(status, _OTHER_4XX)}")
     if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110 §15.4
         target = f" to {_host_of(headers['location'], secrets)}" if headers.get("location") else ""
         raise ResponseError(
             f"The service responded with {status}, a redirect{target}. It was not followed, because that could send "
             "the credentials to a different server: check Auth URL in the Connection. If it leads to a login page, "
-            "also check Username and Password."
+            f"also check {' and '.join(fields[:2])}."
         )
     raise ResponseError(
         f"The service responded with {status}, which is not a valid final status: check Auth URL in the Connection."
+    )
+
+
+def _cause_of_rejection(status: int, fields: Sequence[str]) -> str:
+    if status == HTTPStatus.UNAUTHORIZED:
+        return f"The credentials were rejected: check {' and '.join(fields[-2:])} in the Connection."
+    if status == HTTPStatus.BAD_REQUEST:
+        return f"The request was not accepted. Check in the Connection: {', '.join(fields)}."
+    return (
+        f"{' or '.join(fields[:2])} is wrong, or the user is locked: correct the Connection, or have the user "
+        "unlocked, then clear the task. The same values are not sent again, because that could lock the account."
     )
 
 
@@ -87,7 +106,7 @@ def _code_of(document: Any) -> str | None:
     """Return the code of RFC 6749 §5.2 in an error response. It means a rejection under any status."""
     # A gateway may replace the status of the service, and a rejected password must not be sent again.
     error = document.get("error") if isinstance(document, dict) else None
-    return error if isinstance(error, str) and error in CAUSES_BY_CODE else None
+    return error if isinstance(error, str) and error in CODES else None
 
 
 def error_details(document: Any, secrets: Iterable[str]) -> str:
@@ -122,13 +141,13 @@ def _host_of(location: str, secrets: Iterable[str]) -> str:
 
 
 def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
-    """Return the seconds to wait (RFC 9110 §10.2.3), not negative; None if the header is missing or invalid."""
+    """Return the seconds to wait (RFC 9110 §10.2.3), 0 to 3,600; None if the header is missing or invalid."""
     text = (value or "").strip()
     if text.isascii() and text.isdigit():
-        # Use 12 digits at most, because float() of hundreds of digits is infinite.
-        return float(text[:12])
+        # float() of hundreds of digits is infinite, which is too long as well.
+        return min(float(text), MAX_RETRY_AFTER)
     moment = parse_http_date(text)
-    return None if moment is None else max(0.0, (moment - now).total_seconds())
+    return None if moment is None else min(max(0.0, (moment - now).total_seconds()), MAX_RETRY_AFTER)
 
 
 def parse_http_date(text: str) -> datetime | None:

@@ -17,17 +17,16 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
+from airflow_provider_loanauth.service.error_responses import MAX_RETRY_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_loanauth.connection.settings import Settings
 
-#: Seconds without another request after a response without a usable credential, and after the 407 of a proxy. A login
-#: page, or a redirect to one, may mean that the password was rejected.
+#: Seconds without another request after a response without a usable credential. A login page, or a redirect to one, may
+#: mean that the password was rejected.
 RESPONSE_ERROR_SECONDS = 60.0
-#: Longest ``Retry-After`` that is obeyed, in seconds. A service may send any number.
-MAX_RETRY_AFTER = 3600.0
 
 
 @dataclass(eq=False)

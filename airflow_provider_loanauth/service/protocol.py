@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_provider_loanauth.connection.methods import ApiKeyLogin
+from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyLogin
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
+from airflow_provider_loanauth.get_provider_info import LABELS
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
-from airflow_provider_loanauth.service.error_responses import CAUSES_BY_CODE, raise_for_status
+from airflow_provider_loanauth.service.error_responses import CODES, raise_for_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +29,7 @@ MAX_CREDENTIAL_BYTES = 16 * 1024
 
 # An error code in a body that cannot be parsed: cut off, in Latin-1, or nested too deeply. It still means that the
 # password must not be sent again.
-_ERROR_CODE = re.compile(rf'"error"\s*:\s*"({"|".join(CAUSES_BY_CODE)})"'.encode())
+_ERROR_CODE = re.compile(rf'"error"\s*:\s*"({"|".join(CODES)})"'.encode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,8 @@ class WireRequest(NotForXCom):
     form: tuple[tuple[str, str], ...] | None = None
     #: Client id and client secret for HTTP Basic (RFC 7617).
     basic: tuple[str, str] | None = None
+    #: Labels of the fields that it was built from: those of the user first, those of the client last.
+    fields: tuple[str, ...] = ()
     #: Every value that a response may repeat and that must not be shown. A proxy may repeat its own password.
     secrets: tuple[str, ...] = ()
 
@@ -62,6 +66,7 @@ class WireResponse(NotForXCom):
 def build_request(settings: Settings) -> WireRequest:
     """Build the request of a login."""
     auth_url, login = settings.auth_url, settings.login
+    fields = tuple(LABELS[name] for name in METHODS[settings.method].fields.values())
     if isinstance(login, ApiKeyLogin):
         # The interface also lists both as headers, but its sample request has none.
         headers = {"apiKey": login.api_key, "userId": login.user} if login.in_headers else {}
@@ -71,6 +76,7 @@ def build_request(settings: Settings) -> WireRequest:
             target=f"GET {auth_url}/encodeAES128/***/***",
             headers=headers,
             response_model=ApiSecretResponse,
+            fields=fields,
             secrets=settings.secrets,
         )
     # Authen JWT and Authen LOS differ only in their client credentials.
@@ -85,6 +91,7 @@ def build_request(settings: Settings) -> WireRequest:
             ("client_id", login.client_id),
         ),
         basic=(login.client_id, login.client_secret),
+        fields=fields,
         secrets=settings.secrets,
     )
 
@@ -95,7 +102,12 @@ def parse_response(request: WireRequest, response: WireResponse, *, now: datetim
     if document is None and (match := _ERROR_CODE.search(response.body)):
         document = {"error": match[1].decode()}
     try:
-        raise_for_status(response.status, document, response.headers, now=now, secrets=request.secrets)
+        if response.status == HTTPStatus.BAD_REQUEST and document is None and _is_page(response.body):
+            # A gateway or a login page; the service itself would respond with JSON.
+            raise ResponseError(_describe_non_object(response, document))
+        raise_for_status(
+            response.status, document, response.headers, now=now, fields=request.fields, secrets=request.secrets
+        )
         if response.failure is not None:
             raise response.failure
         if not isinstance(document, dict):
@@ -137,12 +149,16 @@ def parse_json(body: bytes) -> Any:
         return None
 
 
+def _is_page(body: bytes) -> bool:
+    start = body[:1024].lower()
+    return b"<html" in start or b"<!doctype" in start
+
+
 def _describe_non_object(response: WireResponse, document: Any) -> str:
     responded = f"The service responded with {response.status} and"
     if document is not None or response.body.strip() == b"null":
         return f"{responded} JSON that is not an object."
-    start = response.body[:1024].lower()
-    if b"<html" in start or b"<!doctype" in start:
+    if _is_page(response.body):
         return (
             f"{responded} an HTML page instead of JSON, probably a login page or the page of a proxy: check Auth URL "
             "in the Connection, and the proxies between this machine and the service."

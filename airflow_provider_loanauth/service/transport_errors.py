@@ -124,7 +124,7 @@ def _meaning_of_proxy_error(
     # The text of http.client.
     if "Tunnel connection failed: 407" in str(error):
         # Do not try again, because the proxy may lock the user.
-        return partial(SettingsError, status=407), f"The proxy requires authentication (407): {check}"
+        return partial(ResponseError, status=407), f"The proxy requires authentication (407): {check}"
     if certificate:
         return SettingsError, (
             f"The certificate of the proxy is not trusted ({certificate.verify_message}): {check}; if a private "

@@ -49,7 +49,7 @@ from tests.support.secret_accounts import (
 OUTCOMES = {
     "success": (None, type(None)),
     "rejected": (("status", {"status": 401, "shape": "spring"}), RejectedError),
-    "forbidden page": (("status", {"status": 403, "shape": "html"}), RejectedError),
+    "forbidden page": (("status", {"status": 403, "shape": "html"}), ResponseError),
     "rate limit": (("status", {"status": 429, "retry_after": 3600}), UnavailableError),
     "redirect": (("redirect", {"status": 307}), LoanAuthError),
     "reset": (("broken-body", {"body": "reset"}), UnavailableError),

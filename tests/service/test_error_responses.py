@@ -21,22 +21,24 @@ from airflow_provider_loanauth.service.error_responses import (
 )
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
+ALL_FIELDS = "Check in the Connection: Username, Password, Origin, Client ID, Client secret."
+FIELDS = ("Username", "Password", "Origin", "Client ID", "Client secret")
 PASSWORD = "CANARY <pass>/ü"
 OAUTH = {"error": "invalid_grant", "error_description": "Bad credentials"}
 
 
 def error_of(status, document=None, headers=None, secrets=()):
     with pytest.raises((RejectedError, UnavailableError, ResponseError)) as caught:
-        raise_for_status(status, document, headers or {}, now=NOW, secrets=secrets)
+        raise_for_status(status, document, headers or {}, now=NOW, fields=FIELDS, secrets=secrets)
     return caught.value
 
 
 @pytest.mark.parametrize(
     ("kind", "statuses"),
     [
-        (RejectedError, (400, 401, 403, 404, 407, 409, 410, 428, 430, 499)),
+        (RejectedError, (400, 401, 423)),
         (UnavailableError, (408, 429, 500, 501, 503, 599)),
-        (ResponseError, (-1, 0, 100, 103, 199, 300, 302, 307, 399, 600, 999)),
+        (ResponseError, (-1, 0, 100, 103, 199, 300, 302, 307, 399, 402, 403, 404, 407, 422, 424, 428, 430, 499, 600)),
     ],
 )
 def test_the_class_of_a_status(kind, statuses):
@@ -48,12 +50,18 @@ def test_the_class_of_a_status(kind, statuses):
 @pytest.mark.parametrize(
     ("status", "document", "details", "cause"),
     [
-        (400, {"error": "invalid_request"}, "(invalid_request)", "check Username, Password, Origin and the client"),
-        (400, None, "400.", "check Username, Password, Origin"),
+        (400, {"error": "invalid_request"}, "(invalid_request)", ALL_FIELDS),
+        (400, None, "400.", ALL_FIELDS),
         # An error code says more than the status.
-        (401, OAUTH, "(invalid_grant: Bad credentials)", "Username or Password is wrong, or the user is locked."),
+        (401, OAUTH, "(invalid_grant: Bad credentials)", "Username or Password is wrong, or the user is locked: "),
         (407, None, "407.", "A proxy requires authentication"),
-        (410, None, "410.", "The service rejected the request: check Auth URL"),
+        (410, None, "410.", "The service did not accept the request: check Auth URL"),
+        (
+            423,
+            None,
+            "423.",
+            "Username or Password is wrong, or the user is locked: correct the Connection, or have the",
+        ),
         (503, "text", "503.", "overloaded"),
         (103, None, "103,", "not a valid final status"),
         (300, None, "300, a redirect.", "It was not followed"),
@@ -68,12 +76,12 @@ def test_details_and_causes(status, document, details, cause):
 
 
 CODES = {
-    "invalid_client": "check Client ID",
+    "invalid_client": "check Client ID and Client secret in",
     "invalid_grant": "Username or Password is wrong",
-    "invalid_request": "check Username, Password",
-    "invalid_scope": "check Username, Password",
-    "unauthorized_client": "check Client ID",
-    "unsupported_grant_type": "check Username, Password",
+    "invalid_request": ALL_FIELDS,
+    "invalid_scope": ALL_FIELDS,
+    "unauthorized_client": "check Client ID and Client secret in",
+    "unsupported_grant_type": ALL_FIELDS,
 }
 
 
@@ -88,7 +96,7 @@ def test_an_error_code_is_a_rejection_under_any_status(code):
 
 @pytest.mark.parametrize("document", [{"error": "Unauthorized"}, {"error": None}, {"error": ["invalid_grant"]}, []])
 def test_other_errors_do_not_change_what_the_status_means(document):
-    raise_for_status(200, document, {}, now=NOW, secrets=())
+    raise_for_status(200, document, {}, now=NOW, fields=FIELDS, secrets=())
     assert type(error_of(503, document)) is UnavailableError
     assert type(error_of(302, document)) is ResponseError
 
@@ -167,13 +175,16 @@ def test_only_the_host_of_a_redirect_is_shown(location, target):
         ("", None),
         ("0", 0.0),
         (" 120 ", 120.0),
-        ("9" * 400, 999_999_999_999.0),
+        ("3600", 3600.0),
+        ("3601", 3600.0),
+        ("9" * 5000, 3600.0),
         ("1.5", None),
         ("-3", None),
         ("²", None),
         ("soon", None),
         ("Sat, 21 Nov 2026 09:01:30 GMT", 90.0),
         ("Sat, 21 Nov 2020 09:01:30 GMT", 0.0),
+        ("Sat, 21 Nov 2099 09:01:30 GMT", 3600.0),
         ("Sat, 21 Nov 2026 09:01:30 +9999", None),
         ("Sat, 99 Nov 2026 09:01:30 GMT", None),
     ],

@@ -85,7 +85,7 @@ WAITING = "the service asked to wait, and 600 s of that time are left."
     ("response", "kind", "passed", "left", "reason"),
     [
         (WRONG_PASSWORD, RejectedError, 1e9, 0, REJECTED),
-        ({"status_code": 403}, RejectedError, 1e9, 0, REJECTED),
+        ({"status_code": 403}, ResponseError, 40, 20, UNUSABLE),
         (LOGIN_PAGE, ResponseError, RESPONSE_ERROR_SECONDS - 20, 20, UNUSABLE),
         ({"status_code": 302, "headers": {"Location": "/login?error"}}, ResponseError, 40, 20, UNUSABLE),
         (wait_longer(3600), UnavailableError, 3000, 600, WAITING),

@@ -8,9 +8,10 @@ from datetime import datetime, timezone
 import pytest
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.get_provider_info import LABELS
 from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.service.protocol import WireResponse
-from tests.support.wire_requests import secret_request, token_request
+from airflow_provider_loanauth.service.protocol import WireResponse, build_request
+from tests.support.wire_requests import secret_request, settings_of, token_request
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 TOKEN_REQUEST = token_request("https://auth.example/tenant")
@@ -104,3 +105,42 @@ def test_an_error_code_in_a_body_that_is_not_json(body):
         received = WireResponse(status=status, headers={}, body=body, failure=UnavailableError("The body is cut off"))
         with pytest.raises(RejectedError, match="invalid_grant"):
             protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
+
+
+FIELDS_OF_METHODS = {
+    "jwt": (["Username", "Password", "Origin", "Client ID", "Client secret"], "Client ID and Client secret"),
+    "los": (
+        ["Username", "Password", "Origin", "LOS client ID", "LOS client secret"],
+        "LOS client ID and LOS client secret",
+    ),
+    "ppe": (["API key", "User ID"], "API key and User ID"),
+}
+
+
+@pytest.mark.parametrize("method", FIELDS_OF_METHODS)
+@pytest.mark.parametrize("status", [302, 400, 401, 403, 423])
+def test_an_error_names_the_fields_of_its_method(method, status):
+    fields, client = FIELDS_OF_METHODS[method]
+    user, password = fields[:2]
+    with pytest.raises((RejectedError, ResponseError)) as caught:
+        protocol.parse_response(build_request(settings_of(method)), response(b"", status), now=NOW)
+    named = {
+        302: f"also check {user} and {password}.",
+        400: f"Check in the Connection: {', '.join(fields)}.",
+        401: f"The credentials were rejected: check {client} in the Connection.",
+        403: "Origin is not the domain" if method != "ppe" else "does not permit it; the address",
+        423: f"{user} or {password} is wrong, or the user is locked",
+    }
+    assert named[status] in str(caught.value)
+    assert not any(label in str(caught.value) for label in {*LABELS.values()} - {*fields, "Auth URL"})
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"<!DOCTYPE html><p>CANARY"])
+def test_400_with_a_page(body):
+    """A gateway sends it, or a login page: not a rejection, so the `retries` of the task apply."""
+    received = WireResponse(status=400, headers={}, body=body, failure=UnavailableError("The body is cut off"))
+    with pytest.raises(ResponseError, match="400 and an HTML page instead of JSON, probably a login page") as caught:
+        protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
+    assert caught.value.status == 400
+    with pytest.raises(RejectedError, match="invalid_grant"):
+        protocol.parse_response(TOKEN_REQUEST, response(body + CODE, 400), now=NOW)

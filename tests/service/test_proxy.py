@@ -10,7 +10,7 @@ import pytest
 import requests
 import trustme
 
-from airflow_provider_loanauth.exceptions import SealError, SettingsError, UnavailableError
+from airflow_provider_loanauth.exceptions import ResponseError, SealError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from loanauth_sandbox.server import running_sandbox
@@ -206,13 +206,13 @@ def failure_of(call, kind):
 def test_a_wrong_password_of_the_proxy_is_sent_once_a_minute(proxy, connection, memory_clock):
     """The proxy may lock the user."""
     connection(proxy.url(WRONG))
-    failure_of(LoanAuthHook().get_credential, SettingsError)
-    repeated = failure_of(LoanAuthHook().get_credential, SettingsError)
+    failure_of(LoanAuthHook().get_credential, ResponseError)
+    repeated = failure_of(LoanAuthHook().get_credential, ResponseError)
     assert "Nothing was sent this time" in str(repeated)
     assert "may have been counted as a failed login" in str(repeated)
     assert len(proxy.requests) == 1
     memory_clock.pass_time(61)
-    failure_of(LoanAuthHook().get_credential, SettingsError)
+    failure_of(LoanAuthHook().get_credential, ResponseError)
     assert len(proxy.requests) == 2
 
 
@@ -238,7 +238,7 @@ def test_an_error_names_what_sets_the_proxy_and_shows_no_password(
     if where == "environment":
         monkeypatch.setenv("HTTPS_PROXY", url)
     # `test_transport_errors.py` has the sentences.
-    kind = SettingsError if case == "a wrong password" else UnavailableError
+    kind = ResponseError if case == "a wrong password" else UnavailableError
     error = failure_of(LoanAuthHook(max_attempts=1).get_credential, kind)
     names = "Proxy in the Connection" if where == "Connection" else "HTTPS_PROXY and NO_PROXY on this machine"
     assert f"check {names}" in str(error)

@@ -146,7 +146,7 @@ def test_other_exceptions(error, kind, sentence):
     ("error", "kind", "sentence"),
     [
         (rq.ConnectionError(BrokenHeadError()), ResponseError, "head of its response did not arrive within"),
-        (rq.ProxyError("Tunnel connection failed: 407 X"), SettingsError, "The proxy requires authentication"),
+        (rq.ProxyError("Tunnel connection failed: 407 X"), ResponseError, "The proxy requires authentication"),
         (rq.ConnectionError("x"), UnavailableError, NO_RESPONSE),
     ],
 )

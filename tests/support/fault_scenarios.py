@@ -20,6 +20,15 @@ CONN_ID = "faulty"
 TIMEOUT = 5.0  # seconds
 SHORT_TIMEOUT = 0.25  # seconds, for faults that last until the deadline
 MAX_WAIT = 15.0  # seconds
+#: What a message has in the place of a word in the table, which is for method jwt.
+OTHER_WORDS = {
+    "los": {"Client ID and Client secret": "LOS client ID and LOS client secret"},
+    "ppe": {
+        "access_token": "secret",
+        "Username or Password": "API key or User ID",
+        "Client ID and Client secret": "API key and User ID",
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +68,9 @@ class Scenario:
         with pytest.raises(getattr(exceptions, self.row.exception)) as raised:
             call()
         error = raised.value
-        # The table has the message of method jwt.
-        message = self.row.message.replace("access_token", "secret") if self.method == "ppe" else self.row.message
+        message = self.row.message
+        for of_jwt, of_this_method in OTHER_WORDS.get(self.method, {}).items():
+            message = message.replace(of_jwt, of_this_method)
         assert message.partition("Gave up after")[0] in str(error)
         assert str(error).endswith(f"(connection id '{CONN_ID}', method '{self.method}')")
         return error

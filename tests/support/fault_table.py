@@ -73,7 +73,7 @@ _TOO_LONG = "The credential in the response is longer than 16 KiB, which is more
 _ASKED = "Gave up after 3 attempts. The service asked to wait "
 _WRONG_PASSWORD = "Username or Password is wrong, or the user is locked"
 _BAD_CREDENTIALS = f"{_STATUS} 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}"
-_WRONG_CLIENT = "The client credentials were rejected: check Client ID and Client secret (method jwt)"
+_WRONG_CLIENT = "The credentials were rejected: check Client ID and Client secret in the Connection."
 _TOKEN_METHODS = ("jwt", "los")
 SLOW = 0.01  # seconds between two octets
 
@@ -151,7 +151,9 @@ ROWS = (
         location="/login?error",
     ),
     # --- rejections ---
-    rejected("400, not `invalid_grant`", "status", "The request was not accepted: check Username", status=400),
+    rejected(
+        "400, not `invalid_grant`", "status", "The request was not accepted. Check in the Connection:", status=400
+    ),
     rejected("400 `invalid_grant`", "status", _BAD_CREDENTIALS, status=400, shape="oauth"),
     rejected(
         "A wrong password, where the service locks a user after three",
@@ -170,8 +172,13 @@ ROWS = (
         locked=True,
     ),
     rejected("401", "status", _WRONG_CLIENT, status=401),
-    rejected("403", "status", "Access denied. Likely causes: the Group of the user does not permit it", status=403),
-    rejected("404", "status", "Nothing exists at this address: check Auth URL", status=404),
+    rejected("423", "status", _WRONG_PASSWORD, status=423),
+    # --- something in front of the service may have responded ---
+    unexpected(
+        "400, an HTML page", "status", f"{_STATUS} 400 and an HTML page instead of JSON", status=400, shape="html"
+    ),
+    unexpected("403", "status", "Access denied. Likely causes: the Group of the user does not permit it", status=403),
+    unexpected("404", "status", "Nothing exists at this address: check Auth URL", status=404),
     # --- an error response whose body is broken: the status decides ---
     rejected("401, and the body is cut off", "status", _WRONG_CLIENT, status=401, body="cut"),
     rejected(
