@@ -1,8 +1,7 @@
 """
 The exceptions of this provider. The class shows where the fault is, and whether retrying can help.
 
-The interface of the service shows no error response, so which failure has which class is an assumption
-(``service-notes.md``).
+Which response has which class is an assumption: the interface shows no error responses (``service-notes.md``).
 
 .. code-block:: text
 
@@ -35,8 +34,7 @@ class LoanAuthError(AirflowException):
     :param status: HTTP status of the response, or None if there was none or it is not known
     :param conn_id: the connection id, or None if it is not known
     :param method: the authentication method (``jwt``, ``los``, ``ppe``), or None if it is not known
-    :param sent: whether this process sent the request that failed; False if no request was sent, for example because
-        a login of another task or thread had failed
+    :param sent: whether this process sent the request that failed; False if this is the error of another one's login
     """
 
     #: Whether the same request may succeed later without any change.
@@ -70,13 +68,9 @@ class SettingsError(LoanAuthError, AirflowFailException):
 
 class RejectedError(LoanAuthError, AirflowFailException):
     """
-    The service rejected these credentials: they are not sent again.
+    The service rejected these credentials (401, 423, 400 without an HTML page, or any status with an error code).
 
-    Raised for the statuses 401 and 423, for a 400 whose body is not an HTML page, and for an error code of RFC 6749
-    §5.2 under any status.
-
-    :param code: that error code, such as ``invalid_grant``; None if the response has none
-    :param attributes: the other parameters of :class:`LoanAuthError`
+    :param code: error code of the response, if RFC 6749 §5.2 defines it, such as ``invalid_grant``; else None
     """
 
     def __init__(self, message: str, *, code: str | None = None, **attributes: Any) -> None:
@@ -86,14 +80,9 @@ class RejectedError(LoanAuthError, AirflowFailException):
 
 class UnavailableError(LoanAuthError):
     """
-    The service could not be reached, or is temporarily unable to respond. The same request may succeed later.
+    The service could not be reached, or is temporarily unable to respond (408, 429, 5xx): try again later.
 
-    Raised for the statuses 408, 429 and 5xx, for errors of the network and of the TLS handshake, for time-outs, and for
-    a response whose body is cut off.
-
-    :param retry_after: seconds to wait, at most 3,600, from the ``Retry-After`` header (RFC 9110 §10.2.3); None if
-        there was none
-    :param attributes: the other parameters of :class:`LoanAuthError`
+    :param retry_after: seconds to wait, at most 3,600, from ``Retry-After`` (RFC 9110 §10.2.3); None if there was none
     """
 
     retryable = True
@@ -105,11 +94,9 @@ class UnavailableError(LoanAuthError):
 
 class ResponseError(LoanAuthError):
     """
-    The service, or something in front of it, responded without a usable credential. A task may be retried.
+    The service, or something in front of it, responded without a usable credential (403, 404, a redirect, a page …).
 
-    Raised for the statuses 403, 404 and all others, for a redirect, for an HTML page, and if a proxy requires
-    authentication (``status`` 407, RFC 9110 §15.5.8). The message may name a wrong field of the response, never its
-    value.
+    ``status`` is 407 if a proxy requires authentication. The message may name a wrong field, never its value.
     """
 
 

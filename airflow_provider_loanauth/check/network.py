@@ -22,6 +22,7 @@ from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.error_responses import is_unavailable, parse_http_date, safe_text
 from airflow_provider_loanauth.service.proxy import ProxyAdapter
 from airflow_provider_loanauth.service.transport import Deadline, probe, proxy_url
+from airflow_provider_loanauth.service.transport_errors import SEE_WHEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,6 +135,8 @@ class Way:
             return Step("proxy", "ok", f"{which} It opened a tunnel to the service.", details)
         is_temporary = status != HTTPStatus.PROXY_AUTHENTICATION_REQUIRED
         advice = f"ask who runs it to allow {self.service.hostname}" if is_temporary else "check user and password"
+        if status in (None, HTTPStatus.BAD_REQUEST):
+            advice += "; if it expects https, its URL has to begin with https"
         message = f"{which} It {f'responded with {status}' if status else 'did not respond'}: {advice}."
         return Step("proxy", "failed", message, details | {"status": status}, temporary=is_temporary)
 
@@ -155,8 +158,11 @@ class Way:
             shown = "{version}; issuer {issuer}; valid from {not_before} to {not_after}.".format(**details)
             details["trusted"] = not isinstance(result, SettingsError) if is_checked else None
         if isinstance(result, SettingsError) or (isinstance(result, LoanAuthError) and not details):
-            issuer = f" {shown} An unknown issuer is probably a proxy that inspects TLS." if details else ""
-            return Step("tls", "failed", message_of(result) + issuer, details, temporary=result.retryable)
+            message, seen = message_of(result), f" ({shown[:-1]})" if details else ""
+            message = (
+                message.replace(SEE_WHEN, seen) if SEE_WHEN in message else f"{message} {shown if details else ''}"
+            )
+            return Step("tls", "failed", message.strip(), details, temporary=result.retryable)
         unchecked = "" if is_checked else f" It was not checked, because {LABELS['verify']} is false."
         return Step("tls", "ok", shown + unchecked, details)
 

@@ -6,7 +6,7 @@ import html
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
@@ -14,29 +14,46 @@ from airflow_provider_loanauth.get_provider_info import LABELS
 from airflow_provider_loanauth.redaction import encoded_forms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
+#: Labels of the fields that were sent: those of the user first, those of the client last.
+Fields: TypeAlias = tuple[str, ...]
 #: Characters; a longer text of the service is not shown.
 MAX_TEXT_LENGTH = 200
-
 #: Longest ``Retry-After`` that is obeyed, in seconds. A service may send any number.
 MAX_RETRY_AFTER = 3600.0
 
-_CAUSES_BY_STATUS = {
+#: What a status means, or else its first digit. The braces stand for labels of the fields that were sent.
+_CAUSES = {
+    3: (
+        "It is a redirect{target}. It was not followed, because that could send the credentials to a different server: "
+        "check Auth URL in the Connection. If it leads to a login page, {user} may be wrong."
+    ),
+    4: "The service did not accept the request: check Auth URL in the Connection.",
+    400: "The request was not accepted. Check in the Connection: {all}.",
+    401: "The credentials were rejected: check {client} in the Connection.",
+    403: (
+        "Access denied. Likely causes: the Group of the user does not permit it; {origin}the address of this machine "
+        "is not on the service's allow-list."
+    ),
     404: "Nothing exists at this address: check Auth URL in the Connection (host and path prefix).",
     407: "A proxy requires authentication: check Proxy in the Connection, or HTTPS_PROXY on this machine.",
     408: "The service timed out while waiting for the request.",
+    423: (
+        "{user} is wrong, or the user is locked: correct the Connection, or have the user unlocked, then clear the "
+        "task. The same values are not sent again, because that could lock the account."
+    ),
     429: "The service is rate-limiting requests.",
+    5: "The service, or a gateway in front of it, is failing or overloaded.",
 }
-_OTHER_4XX = "The service did not accept the request: check Auth URL in the Connection."
-_SERVER_ERROR = "The service, or a gateway in front of it, is failing or overloaded."
+_INVALID = "It is not a valid final status: check Auth URL in the Connection."
 #: Statuses that mean a rejection. Like the codes, they are assumed (``service-notes.md``).
-_REJECTIONS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.LOCKED)
+_REJECTIONS = (400, 401, 423)
 #: Error codes of RFC 6749 §5.2, each with the status that has the same cause.
 CODES = {
-    **dict.fromkeys(["invalid_client", "unauthorized_client"], HTTPStatus.UNAUTHORIZED),
-    **dict.fromkeys(["invalid_request", "invalid_scope", "unsupported_grant_type"], HTTPStatus.BAD_REQUEST),
-    "invalid_grant": HTTPStatus.LOCKED,
+    **dict.fromkeys(["invalid_client", "unauthorized_client"], 401),
+    **dict.fromkeys(["invalid_request", "invalid_scope", "unsupported_grant_type"], 400),
+    "invalid_grant": 423,
 }
 
 
@@ -46,60 +63,27 @@ def is_unavailable(status: int) -> bool:
 
 
 def raise_for_status(
-    status: int,
-    document: Any,
-    headers: Mapping[str, str],
-    *,
-    now: datetime,
-    fields: Sequence[str],
-    secrets: Iterable[str],
+    status: int, document: Any, headers: Mapping[str, str], *, now: datetime, fields: Fields, secrets: Iterable[str]
 ) -> None:
-    """
-    Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code.
-
-    ``fields`` has the labels of the fields that were sent: those of the user first, those of the client last.
-    """
+    """Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code."""
     code = _code_of(document)
     if 200 <= status < 300 and code is None:  # noqa: PLR2004 - RFC 9110 §15.3
         return
     details = error_details(document, secrets)
-    responded = f"The service responded with {status}" + (f" ({details})." if details else ".")
+    cause = _CAUSES.get(CODES[code] if code else status) or _CAUSES.get(status // 100, _INVALID)
+    cause = cause.format(
+        all=", ".join(fields),
+        user=" or ".join(fields[:2]),
+        client=" and ".join(fields[-2:]),
+        origin="Origin is not the domain in the company settings; " if LABELS["origin"] in fields else "",
+        target=f" to {_host_of(headers['location'], secrets)}" if headers.get("location") else "",
+    )
+    message = f"The service responded with {status}{details and f' ({details})'}. {cause}"
     if code is not None or status in _REJECTIONS:
-        raise RejectedError(f"{responded} {_cause_of_rejection(CODES[code] if code else status, fields)}", code=code)
+        raise RejectedError(message, code=code)
     if is_unavailable(status):
-        raise UnavailableError(
-            f"{responded} {_CAUSES_BY_STATUS.get(status, _SERVER_ERROR)}",
-            retry_after=parse_retry_after(headers.get("retry-after"), now=now),
-        )
-    if status == HTTPStatus.FORBIDDEN:
-        origin = "Origin is not the domain in the company settings; " if LABELS["origin"] in fields else ""
-        raise ResponseError(
-            f"{responded} Access denied. Likely causes: the Group of the user does not permit it; {origin}the address "
-            "of this machine is not on the service's allow-list."
-        )
-    if 400 <= status < 500:  # noqa: PLR2004 - RFC 9110 §15.5
-        raise ResponseError(f"{responded} {_CAUSES_BY_STATUS.get(status, _OTHER_4XX)}")
-    if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110 §15.4
-        target = f" to {_host_of(headers['location'], secrets)}" if headers.get("location") else ""
-        raise ResponseError(
-            f"The service responded with {status}, a redirect{target}. It was not followed, because that could send "
-            "the credentials to a different server: check Auth URL in the Connection. If it leads to a login page, "
-            f"also check {' and '.join(fields[:2])}."
-        )
-    raise ResponseError(
-        f"The service responded with {status}, which is not a valid final status: check Auth URL in the Connection."
-    )
-
-
-def _cause_of_rejection(status: int, fields: Sequence[str]) -> str:
-    if status == HTTPStatus.UNAUTHORIZED:
-        return f"The credentials were rejected: check {' and '.join(fields[-2:])} in the Connection."
-    if status == HTTPStatus.BAD_REQUEST:
-        return f"The request was not accepted. Check in the Connection: {', '.join(fields)}."
-    return (
-        f"{' or '.join(fields[:2])} is wrong, or the user is locked: correct the Connection, or have the user "
-        "unlocked, then clear the task. The same values are not sent again, because that could lock the account."
-    )
+        raise UnavailableError(message, retry_after=parse_retry_after(headers.get("retry-after"), now=now))
+    raise ResponseError(message)
 
 
 def _code_of(document: Any) -> str | None:

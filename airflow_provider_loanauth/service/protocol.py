@@ -14,7 +14,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
 from airflow_provider_loanauth.get_provider_info import LABELS
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
-from airflow_provider_loanauth.service.error_responses import CODES, raise_for_status
+from airflow_provider_loanauth.service.error_responses import CODES, Fields, raise_for_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +31,10 @@ MAX_CREDENTIAL_BYTES = 16 * 1024
 # password must not be sent again.
 _ERROR_CODE = re.compile(rf'"error"\s*:\s*"({"|".join(CODES)})"'.encode())
 
+_PAGE = re.compile(rb"(?i)<html|<!doctype")
+# What a server that expects TLS says to a request without.
+_EXPECTS_TLS = re.compile(rb"(?i)\b(https|ssl|tls)\b")
+
 
 @dataclass(frozen=True, kw_only=True)
 class WireRequest(NotForXCom):
@@ -45,8 +49,7 @@ class WireRequest(NotForXCom):
     form: tuple[tuple[str, str], ...] | None = None
     #: Client id and client secret for HTTP Basic (RFC 7617).
     basic: tuple[str, str] | None = None
-    #: Labels of the fields that it was built from: those of the user first, those of the client last.
-    fields: tuple[str, ...] = ()
+    fields: Fields = ()
     #: Every value that a response may repeat and that must not be shown. A proxy may repeat its own password.
     secrets: tuple[str, ...] = ()
 
@@ -102,9 +105,12 @@ def parse_response(request: WireRequest, response: WireResponse, *, now: datetim
     if document is None and (match := _ERROR_CODE.search(response.body)):
         document = {"error": match[1].decode()}
     try:
-        if response.status == HTTPStatus.BAD_REQUEST and document is None and _is_page(response.body):
-            # A gateway or a login page; the service itself would respond with JSON.
-            raise ResponseError(_describe_non_object(response, document))
+        if response.status == HTTPStatus.BAD_REQUEST and document is None:
+            if request.url.startswith("http:") and _EXPECTS_TLS.search(response.body):
+                raise ResponseError("The port expects https (it responded with 400): begin Auth URL with https.")
+            if _PAGE.search(response.body[:1024]):
+                # A gateway or a login page; the service itself would respond with JSON.
+                raise ResponseError(_describe_non_object(response, document))
         raise_for_status(
             response.status, document, response.headers, now=now, fields=request.fields, secrets=request.secrets
         )
@@ -149,16 +155,11 @@ def parse_json(body: bytes) -> Any:
         return None
 
 
-def _is_page(body: bytes) -> bool:
-    start = body[:1024].lower()
-    return b"<html" in start or b"<!doctype" in start
-
-
 def _describe_non_object(response: WireResponse, document: Any) -> str:
     responded = f"The service responded with {response.status} and"
     if document is not None or response.body.strip() == b"null":
         return f"{responded} JSON that is not an object."
-    if _is_page(response.body):
+    if _PAGE.search(response.body[:1024]):
         return (
             f"{responded} an HTML page instead of JSON, probably a login page or the page of a proxy: check Auth URL "
             "in the Connection, and the proxies between this machine and the service."

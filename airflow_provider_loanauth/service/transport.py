@@ -102,7 +102,13 @@ def _watched(base: Any, deadline: Deadline) -> Any:
             return sock
 
         def _tunnel(self) -> None:
-            super()._tunnel()
+            try:
+                super()._tunnel()
+            except (ConnectionError, http.client.HTTPException):
+                # urllib3 blames the proxy only if this connection is closed.
+                if not deadline.expired:
+                    self.close()
+                raise
             # http.client takes the end of the connection for the end of the proxy's response.
             if deadline.expired:
                 raise TimeoutError

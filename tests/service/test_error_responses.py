@@ -63,8 +63,8 @@ def test_the_class_of_a_status(kind, statuses):
             "Username or Password is wrong, or the user is locked: correct the Connection, or have the",
         ),
         (503, "text", "503.", "overloaded"),
-        (103, None, "103,", "not a valid final status"),
-        (300, None, "300, a redirect.", "It was not followed"),
+        (103, None, "103.", "not a valid final status"),
+        (300, None, "300. It is a redirect.", "It was not followed"),
     ],
 )
 def test_details_and_causes(status, document, details, cause):

@@ -125,7 +125,7 @@ def test_an_error_names_the_fields_of_its_method(method, status):
     with pytest.raises((RejectedError, ResponseError)) as caught:
         protocol.parse_response(build_request(settings_of(method)), response(b"", status), now=NOW)
     named = {
-        302: f"also check {user} and {password}.",
+        302: f"If it leads to a login page, {user} or {password} may be wrong.",
         400: f"Check in the Connection: {', '.join(fields)}.",
         401: f"The credentials were rejected: check {client} in the Connection.",
         403: "Origin is not the domain" if method != "ppe" else "does not permit it; the address",

@@ -5,15 +5,18 @@ from __future__ import annotations
 import gzip
 import importlib
 import socket
+import ssl
 import struct
 import sys
 import zlib
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from types import ModuleType
 
 import pytest
 import requests
+import trustme
 
+from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
     RejectedError,
@@ -24,6 +27,7 @@ from airflow_provider_loanauth.exceptions import (
 from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.protocol import parse_response
 from airflow_provider_loanauth.service.transport import MAX_BODY_BYTES
+from airflow_provider_loanauth.service.transport_errors import SEE_WHEN
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import Loopback, endless, json_response
 from tests.support.secret_accounts import SECRETS
@@ -34,8 +38,8 @@ BODY = b'{"valid": 1, "secret": "made-up"}'
 BOTH = pytest.mark.parametrize("make", [token_request, secret_request], ids=["token", "secret"])
 
 
-def send(request, timeout=5.0, verify=True):
-    return transport.send(request, timeout=timeout, verify=verify)
+def send(request, timeout=5.0, verify=True, proxy=None):
+    return transport.send(request, timeout=timeout, verify=verify, proxy=proxy)
 
 
 def parsed(request, **options):
@@ -172,7 +176,87 @@ def test_a_broken_head(head, make, loopback):
 @pytest.mark.parametrize("response", [None, reset(b"")], ids=["closed", "reset"])
 def test_a_connection_without_a_response(response, loopback):
     loopback.responses = [response]
-    assert "was cut off or cannot be decoded" in str(fails(token_request(loopback.url), UnavailableError))
+    assert NO_HTTP in str(fails(token_request(loopback.url), UnavailableError))
+
+
+BAD_REQUEST = b"HTTP/1.1 400 X\r\nConnection: close\r\n\r\n"
+NO_HTTP = "The port does not respond to http: if it expects https, begin Auth URL with https"
+EXPECTS_HTTPS = "The port expects https (it responded with 400): begin Auth URL with https."
+
+
+@pytest.mark.parametrize(
+    ("response", "kind", "sentence"),
+    [
+        (b"\x15\x03\x01\x00\x02\x02\x46", UnavailableError, NO_HTTP),
+        (BAD_REQUEST + b"<html><title>The plain HTTP request was sent to HTTPS port", ResponseError, EXPECTS_HTTPS),
+        (BAD_REQUEST + b"Client sent an HTTP request to an HTTPS server.", ResponseError, EXPECTS_HTTPS),
+        (BAD_REQUEST + b"This combination of host and port requires TLS.", ResponseError, EXPECTS_HTTPS),
+        (BAD_REQUEST + b"<html>made up", ResponseError, "400 and an HTML page instead of JSON"),
+        (BAD_REQUEST + b'{"message": "only https"}', RejectedError, "The request was not accepted."),
+    ],
+)
+def test_what_a_server_that_expects_https_sends(response, kind, sentence, loopback):
+    loopback.responses = [response]
+    assert sentence in str(fails(token_request(loopback.url), kind))
+
+
+def test_http_to_a_server_with_tls(tls):
+    with Loopback(tls) as service:
+        assert NO_HTTP in str(fails(token_request(service.url), UnavailableError))
+        assert service.requests == []
+
+
+def without_tls(connection, stopped):
+    """Respond as servers without TLS do to a TLS handshake."""
+    connection.recv(65536)
+    connection.sendall(BAD_REQUEST)
+    return connection
+
+
+def test_https_to_a_server_without_tls():
+    with Loopback(without_tls) as service:
+        error = fails(token_request(service.url.replace("http:", "https:")), UnavailableError)
+    assert "The service responded without TLS, so the port probably expects http: check the port in Auth" in str(error)
+
+
+@pytest.mark.parametrize("where", ["Proxy in the Connection", "HTTPS_PROXY and NO_PROXY on this machine"])
+@pytest.mark.parametrize(
+    ("scheme", "sentence"),
+    [
+        ("https", "The proxy responded without TLS, so its URL has to begin with http: check "),
+        ("http", "The proxy did not accept the request. If it expects https, its URL has to begin with https: check "),
+    ],
+)
+def test_a_proxy_with_the_wrong_scheme(where, scheme, sentence, tls, monkeypatch):
+    with Loopback(without_tls if scheme == "https" else tls) as server:
+        url, proxy = f"{scheme}://127.0.0.1:{server.port}", None
+        if where.startswith("Proxy"):
+            proxy = Proxy.from_url(url)
+        else:
+            monkeypatch.setenv("HTTPS_PROXY", url)
+        error = fails(token_request("https://auth.example"), UnavailableError, proxy=proxy)
+    assert f"{sentence}{where} (POST " in str(error)
+
+
+@pytest.mark.parametrize(
+    ("days", "name", "sentence"),
+    [
+        ((-9, -2), "127.0.0.1", f"has expired{SEE_WHEN}: ask who runs the service, or its proxy, to renew it"),
+        ((2, 9), "127.0.0.1", f"is not yet valid{SEE_WHEN}: ask who runs the service, or its proxy, to replace it"),
+        ((-9, 9), "127.0.0.2", "is not trusted (IP address mismatch, certificate is not valid for '127.0.0.1'): check"),
+    ],
+)
+def test_a_certificate(days, name, sentence, tmp_path):
+    authority, today = trustme.CA(), datetime.now(timezone.utc)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    start, end = (today + timedelta(days=number) for number in days)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(name, not_before=start, not_after=end).configure_cert(context)
+    with Loopback(lambda connection, _: context.wrap_socket(connection, server_side=True)) as service:
+        address = service.url.replace("http:", "https:")
+        error = fails(token_request(address), SettingsError, verify=str(tmp_path / "ca.pem"))
+    assert str(error).startswith(f"The certificate of the service {sentence}")
+    assert "issued it" not in str(error)
 
 
 def test_an_interim_response_before_the_response(loopback):
@@ -206,8 +290,8 @@ def test_a_proxy_that_makes_no_connection(response, loopback, monkeypatch):
     loopback.responses = [response]
     error = fails(token_request("https://auth.example"), UnavailableError)
     assert error.status is None
-    # urllib3 says that the proxy is to blame only if the proxy says so.
-    assert ("The proxy could not be reached, or it blocked the request" in str(error)) is (b" X" in (response or b""))
+    blocked = "The proxy could not be reached, or it blocked the request: check HTTPS_PROXY"
+    assert (blocked if b" X" in (response or b"") else "The proxy did not accept the request.") in str(error)
 
 
 def test_through_a_socks_proxy(tls, monkeypatch):

@@ -13,6 +13,7 @@ import urllib3.exceptions as u3
 from airflow_provider_loanauth.exceptions import ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.service.protocol import build_request
 from airflow_provider_loanauth.service.transport_errors import (
+    SEE_WHEN,
     TRANSPORT_EXCEPTIONS,
     BrokenHeadError,
     map_body_error,
@@ -32,6 +33,11 @@ HEAD = "The service responded, but the head of its response"
 LATE = "did not arrive within the time set in Timeout"
 CHECK = f"check Auth URL and Timeout in the Connection, and {PROXIES}"
 NO_RESPONSE = "The service did not respond within the time set in Timeout: check the service and the network, or set a"
+
+UNKNOWN_ISSUER = (
+    "The certificate of the {} is not trusted (unable to get local issuer certificate): {}; if a private certificate "
+    "authority issued it, or a proxy that inspects TLS, set Verify TLS to the path of a CA bundle with that authority"
+)
 
 #: Each exception of requests: the class that it is mapped to, and a part of its sentence.
 OF_REQUESTS = {
@@ -79,9 +85,9 @@ def ssl_error(reason):
     return rq.SSLError(inner)
 
 
-def untrusted():
+def untrusted(code=20, message="unable to get local issuer certificate"):
     error = ssl.SSLCertVerificationError(1, API_KEY)
-    error.verify_message = "Hostname mismatch"
+    error.verify_code, error.verify_message = code, message
     return error
 
 
@@ -131,6 +137,7 @@ def test_each_exception_of_requests(kind):
         (ssl_error("NO_CERTIFICATE_OR_CRL_FOUND"), SettingsError, NO_BUNDLE),
         (ssl_error("NO_START_LINE"), SettingsError, NO_BUNDLE),
         (ssl_error("BAD_BASE64_DECODE"), SettingsError, NO_BUNDLE),
+        (ssl_error("RECORD_LAYER_FAILURE"), UnavailableError, "The service responded without TLS"),
         (ssl_error("UNEXPECTED_EOF_WHILE_READING"), UnavailableError, "The TLS handshake failed"),
         # urllib3 raises it for two different lengths.
         (rq.InvalidHeader(u3.InvalidHeader("x")), ResponseError, f"{HEAD} cannot be read: {CHECK}"),
@@ -172,11 +179,25 @@ def test_a_body_whose_time_ends_at_the_socket():
     ids=["argument", "cause", "context", "argument, another context"],
 )
 def test_a_certificate_that_is_not_trusted(error):
-    sentence = (
-        "The certificate of the service is not trusted (Hostname mismatch): check Auth URL; if a private certificate "
-        "authority issued the certificate, set Verify TLS to the path of its CA bundle"
-    )
-    check(map_exception(error, REQUEST), SettingsError, sentence)
+    check(map_exception(error, REQUEST), SettingsError, UNKNOWN_ISSUER.format("service", "check Auth URL"))
+
+
+RENEW = "ask who runs the service, or its proxy, to"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "sentence"),
+    [
+        (9, "x", f"is not yet valid{SEE_WHEN}: {RENEW} replace it, and check the clock of this machine"),
+        (10, "x", f"has expired{SEE_WHEN}: {RENEW} renew it, and check the clock of this machine"),
+        (62, "Hostname mismatch.", f"is not trusted (Hostname mismatch): check Auth URL; {RENEW} replace it"),
+        (23, "certificate revoked", f"is not trusted (certificate revoked): check Auth URL; {RENEW} replace it"),
+    ],
+)
+def test_a_certificate_whose_issuer_is_not_the_problem(code, message, sentence):
+    """`test_transport.py` has some over real sockets."""
+    error = map_exception(linked(rq.SSLError("x"), untrusted(code, message)), REQUEST)
+    check(error, SettingsError, f"The certificate of the service {sentence}{SUFFIX}")
 
 
 @pytest.mark.parametrize("has_proxy", [False, True])
@@ -185,10 +206,9 @@ def test_an_error_of_a_proxy_names_what_sets_it(has_proxy):
     blocked = map_exception(rq.ProxyError("x"), REQUEST, has_proxy=has_proxy)
     check(blocked, UnavailableError, f"The proxy could not be reached, or it blocked the request: {where}{SUFFIX}")
     error = map_exception(rq.ProxyError(linked(rq.SSLError("x"), untrusted())), REQUEST, has_proxy=has_proxy)
-    check(
-        error, SettingsError, f"The certificate of the proxy is not trusted (Hostname mismatch): {where}; if a private"
-    )
-    assert "add that authority to the CA bundle in Verify TLS" in str(error)
+    check(error, SettingsError, UNKNOWN_ISSUER.format("proxy", where))
+    error = map_exception(rq.ProxyError(linked(rq.SSLError("x"), untrusted(10))), REQUEST, has_proxy=has_proxy)
+    check(error, SettingsError, f"The certificate of the proxy has expired{SEE_WHEN}: ask who runs the proxy to renew")
 
 
 def test_a_circular_chain():

@@ -143,11 +143,13 @@ ROWS = (
     unexpected("200 and an HTML page", "html-200", f"{_STATUS} 200 and an HTML page instead of JSON"),
     used("The correct body with a different content type", "wrong-content-type"),
     used("A header line without a colon", "broken-head", head="bad-header", methods=_TOKEN_METHODS),
-    unexpected("302 to a different host", "redirect", f"{_STATUS} 302, a redirect to elsewhere.invalid.", status=302),
+    unexpected(
+        "302 to a different host", "redirect", f"{_STATUS} 302. It is a redirect to elsewhere.invalid.", status=302
+    ),
     unexpected(
         "302 to a login page of the same host",
         "redirect",
-        f"{_STATUS} 302, a redirect to another path on the same host.",
+        f"{_STATUS} 302. It is a redirect to another path on the same host.",
         location="/login?error",
     ),
     # --- rejections ---
