@@ -90,10 +90,30 @@ def faults():
 
 
 def without_waits():
-    """Leave out the waits between two attempts."""
-    from airflow_provider_loanauth.service.retry import call_with_retries
+    """Leave out the waits between two attempts, and those for the end of a pause: the clock jumps to their end."""
+    from airflow_provider_loanauth.login import credential, memory, shared, variables
 
-    call_with_retries.__kwdefaults__["sleep"] = lambda _: None
+    clock = Clock()
+    for module in (credential, memory, shared, variables):
+        module.time = clock
+
+
+class Clock:
+    """The clock of this process, without the waits."""
+
+    passed = 0.0
+
+    def time(self):
+        """Return seconds since the epoch."""
+        return time.time() + self.passed
+
+    def monotonic(self):
+        """Return seconds of the monotonic clock."""
+        return time.monotonic() + self.passed
+
+    def sleep(self, seconds):
+        """Let seconds pass at once."""
+        self.passed += seconds
 
 
 def hook():

@@ -11,11 +11,12 @@ import logging
 import math
 import sys
 import threading
+from collections import Counter
 from itertools import count
 from random import Random
 
 from benchmarks.measurement import table
-from tests.support.simulation import ERRORS, Process, Simulation
+from tests.support.simulation import MIN_TTL, Process, Simulation
 
 #: Requests a second that the store serves, each in 20 ms.
 CAPACITY = 300
@@ -84,25 +85,63 @@ def logins_with_a_bad_node() -> str:
     return f"{sum(simulation.service.posts.values())} logins in {simulation.time.now:.0f} s"
 
 
-def failures_after_403_of_one_worker() -> str:
-    """Return how many of 20 tasks on other workers fail, if the service responds to one worker with 403."""
-    source = Random(0)
-    blocked = [Process(host="blocked", start=source.uniform(0, 2)) for _ in range(5)]
-    others = [Process(host=f"worker {number % 4}", start=source.uniform(0, 20)) for number in range(20)]
-    simulation = Simulation([*blocked, *others])
-    respond = simulation.service._respond
+def expiry(number: int, objects: int) -> list[str]:
+    """Return what an expiry costs processes that send a request each second, with so many ``LoanAuth`` in turn."""
+    source, held, moments = Random(number), [], Counter()
+    processes = [Process(start=source.uniform(0, 1)) for _ in range(number)]
+    simulation = Simulation(processes, capacity=CAPACITY, max_steps=10**8, login_seconds=[1.0])
+    read = simulation.store.read
 
-    def respond_to_host(settings: object) -> object:
-        if simulation.time.current.host == "blocked":
-            simulation.service.posts["blocked"] += 1
-            error = ERRORS["forbidden"]()
-            raise error
-        return respond(settings)
+    def counted(key: str) -> str | None:
+        moments[int(simulation.time.now)] += 1
+        return read(key)
 
-    simulation.service._respond = respond_to_host
+    simulation.store.read = counted
+
+    def work(process: Process) -> None:
+        simulation.time.sleep(process.start)
+        has = [simulation.active(130.0) for _ in range(objects)]
+        for second in range(135):
+            simulation.time.sleep(1)
+            before, one = simulation.time.now, second % objects
+            if not has[one].is_fresh(MIN_TTL):
+                has[one] = simulation.log_in(process, "valid", has[one])
+            held.append(simulation.time.now - before)
+        process.results.append(has[0])
+
+    simulation.run(work=work)
+    requests = sum(process.requests for process in processes) / number
+    logins = sum(simulation.service.posts.values())
+    slow = sorted(held)[int(len(held) * 0.99)]
+    return [f"{number:,}", str(objects), str(logins), f"{requests:.1f}", str(max(moments.values())), f"{slow:.2f} s"]
+
+
+def healthy_failures(outcome: str) -> str:
+    """Return how many of 600 tasks on a good host fail, beside as many on a host that cannot log in."""
+    processes = [Process(start=number * 40.0, needs="rejected", host=f"host {number % 2}") for number in range(1200)]
+    outcomes = lambda host, _: outcome if host == "host 1" else "ok"  # noqa: E731 - one expression
+    Simulation(processes, outcomes=outcomes, max_steps=10**7).run()
+    failed = [isinstance(one.results[0], Exception) for one in processes if one.host == "host 0"]
+    return f"{sum(failed)} of {len(failed)} fail"
+
+
+def killed(kills: int) -> str:
+    """Return what 60 tasks do if so many processes are killed during their request."""
+    processes = [Process(start=number / 20) for number in range(60 + kills)]
+    simulation = Simulation(processes, max_steps=10**7)
+    simulation.service.kills = kills
     simulation.run()
-    failed = sum(isinstance(process.results[0], Exception) for process in others)
-    return f"{failed} fail; {simulation.service.posts['blocked']} posts of the blocked worker"
+    failed = sum(isinstance(process.results[0], Exception) for process in simulation.alive)
+    slowest = max(process.waited for process in simulation.alive)
+    return f"{failed} fail, {sum(simulation.service.posts.values())} logins, slowest wait {slowest:.0f} s"
+
+
+def outage(takes: float) -> str:
+    """Return how many requests 300 pods that start within a minute send in an outage."""
+    processes = [Process(start=number / 5, host=f"pod {number}") for number in range(300)]
+    simulation = Simulation(processes, outcomes=["unavailable"], login_seconds=[takes], max_steps=10**7).run()
+    slowest = max(process.waited for process in processes)
+    return f"{sum(simulation.service.posts.values())} requests, slowest wait {slowest:.0f} s"
 
 
 def main() -> None:
@@ -113,11 +152,24 @@ def main() -> None:
     rows = [load(number, within) for number in numbers for within in STARTS[number]]
     header = ["processes without a credential", "start", "logins", "requests of each", "median wait", "slowest wait"]
     print(table(header, rows))
+    rows = [expiry(number, objects) for number in numbers for objects in (1, 64)]
+    header = [
+        "processes",
+        "`LoanAuth` in each",
+        "logins",
+        "requests of each",
+        "most reads in a second",
+        "p99 held",
+    ]
+    print(table(header, rows))
     if not sys.argv[1:]:
         rows = [
             ["an authenticating task alone: time that claiming adds", seconds_of_claiming()],
             ["every other response is a 401: 1,000 loans in 50 tasks", logins_with_a_bad_node()],
-            ["one worker gets 403: 20 tasks on other workers", failures_after_403_of_one_worker()],
+            *([f"one host of two: {name}", healthy_failures(name)] for name in ("unavailable", "forbidden")),
+            *([f"processes that are killed during their request: {kills}", killed(kills)] for kills in (1, 2, 3)),
+            ["an outage, 300 pods within a minute, each request fails at once", outage(0.05)],
+            ["the same, each request hangs for 30 s", outage(30.0)],
         ]
         print(table(["what happens", "figure"], rows))
         delays = [0.1, 0.2, 0.3, 0.5]
