@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import functools
 import json
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import pendulum
-from cryptography.fernet import InvalidToken
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from airflow_provider_loanauth._compat import AirflowException, allow_in_xcom, get_fernet
+from airflow_provider_loanauth._compat import AirflowException, allow_in_xcom, conf
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import SecretStr, mask, sanitize_exceptions
 
@@ -20,13 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["AccessToken", "ApiSecret"]
 
 
-def require_fernet() -> Any:
-    """Return Airflow's Fernet (``[core] fernet_key``); without a usable key, raise :class:`SealError`."""
-    with suppress(AirflowException):
-        fernet = get_fernet()
-        # Without a key Airflow may return a stand-in that encrypts nothing.
-        if fernet.is_encrypted:
-            return fernet
+#: What a key is for. Airflow encrypts every Variable with the Fernet key itself, so who can write one and read the
+#: database could get any text encrypted with that key.
+XCOM, VARIABLES, DIGEST = "xcom", "variables", "digest"
+
+
+def derived_keys(purpose: str) -> list[bytes]:
+    """Return a key for each of Airflow's Fernet keys (RFC 5869); without a usable one, raise :class:`SealError`."""
+    with suppress(AirflowException, ValueError):
+        if keys := _derive(conf.get("core", "fernet_key") or "", purpose):
+            return keys
     raise SealError(
         "Airflow's Fernet key is missing or invalid, so the credential cannot be sealed for XCom. Set the same [core] "
         "fernet_key (AIRFLOW__CORE__FERNET_KEY) on every component of this Airflow, or set seal=False on the operator "
@@ -34,18 +41,33 @@ def require_fernet() -> Any:
     )
 
 
-def encrypt(text: str) -> str:
-    """Encrypt text with Airflow's Fernet key."""
-    return str(require_fernet().encrypt(text.encode()).decode())
+@functools.lru_cache(maxsize=16)
+def _derive(setting: str, purpose: str) -> list[bytes]:
+    keys = [key.strip().encode() for key in setting.split(",") if key.strip()]
+    for key in keys:
+        Fernet(key)  # raises a ValueError if it is none
+    info = f"airflow-provider-loanauth {purpose}".encode()
+    # An object of HKDF derives one key.
+    return [HKDF(SHA256(), 32, salt=None, info=info).derive(base64.urlsafe_b64decode(key)) for key in keys]
 
 
-def decrypt(sealed: str) -> str | None:
-    """Return what :func:`encrypt` encrypted; None if it is damaged, or this process has a different key."""
-    fernet = require_fernet()
+def encrypt(text: str, purpose: str) -> str:
+    """Encrypt text with a key that is derived from Airflow's first Fernet key for a purpose."""
+    return _fernet(*derived_keys(purpose)).encrypt(text.encode()).decode()
+
+
+def decrypt(sealed: str, purpose: str) -> str | None:
+    """Return what :func:`encrypt` encrypted; None if it is damaged, or for another purpose, or the key is another."""
+    fernet = _fernet(*derived_keys(purpose))
     try:
-        return str(fernet.decrypt(sealed.encode()).decode())
+        return fernet.decrypt(sealed.encode()).decode()
     except (InvalidToken, ValueError):
         return None
+
+
+@functools.lru_cache(maxsize=16)
+def _fernet(*keys: bytes) -> MultiFernet:
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in keys])
 
 
 class Credential:
@@ -61,6 +83,7 @@ class Credential:
     :param issued_at: when it was requested (UTC)
     :param sealed: the sealed document, as made by :meth:`seal`
     :param expires_at: when it expires (UTC); None if the service did not state it
+    :param lifetime: seconds from its issue to its expiry, by the clock of the service; None if it did not state them
     """
 
     __version__: ClassVar[int] = 1
@@ -75,11 +98,13 @@ class Credential:
         issued_at: datetime,
         sealed: str,
         expires_at: datetime | None = None,
+        lifetime: float | None = None,
     ) -> None:
         self.method = method
         self.conn_id = conn_id
         self.issued_at = pendulum.instance(issued_at).in_timezone("UTC")
         self.expires_at = pendulum.instance(expires_at).in_timezone("UTC") if expires_at else None
+        self.lifetime = lifetime
         self._sealed = sealed
         self._opened: SecretStr | None = None
 
@@ -93,6 +118,7 @@ class Credential:
         conn_id: str,
         issued_at: datetime,
         expires_at: datetime | None = None,
+        lifetime: float | None = None,
     ) -> Self:
         """
         Seal a secret. Other parameters are those of the class.
@@ -100,8 +126,9 @@ class Credential:
         :param value: the plaintext token or secret
         :raises SealError: Airflow has no usable Fernet key
         """
-        credential = cls(method=method, conn_id=conn_id, issued_at=issued_at, expires_at=expires_at, sealed="")
-        credential._sealed = encrypt(json.dumps([credential._metadata(), value]))
+        times: Any = {"issued_at": issued_at, "expires_at": expires_at, "lifetime": lifetime}
+        credential = cls(method=method, conn_id=conn_id, sealed="", **times)
+        credential._sealed = encrypt(json.dumps([credential._metadata(), value]), XCOM)
         return credential
 
     def _metadata(self) -> dict[str, Any]:
@@ -112,10 +139,11 @@ class Credential:
             "conn_id": self.conn_id,
             "issued_at": self.issued_at.isoformat(),
             "expires_at": self.expires_at.isoformat() if self.expires_at else None,
+            "lifetime": self.lifetime,
         }
 
     def _open(self) -> SecretStr:
-        document = decrypt(self._sealed)
+        document = decrypt(self._sealed, XCOM)
         with suppress(ValueError, TypeError):
             metadata, value = json.loads(document or "")
             if metadata == self._metadata():
@@ -168,13 +196,15 @@ class Credential:
             )
         with suppress(KeyError, TypeError, ValueError, OverflowError):
             expires_at = data["expires_at"] and datetime.fromisoformat(data["expires_at"])
+            lifetime = data["lifetime"] and float(data["lifetime"])
             texts = {name: data[name] for name in ("method", "conn_id", "sealed")}
             if all(isinstance(text, str) for text in texts.values()):
-                return cls(**texts, issued_at=datetime.fromisoformat(data["issued_at"]), expires_at=expires_at)
+                times: Any = {"issued_at": datetime.fromisoformat(data["issued_at"]), "expires_at": expires_at}
+                return cls(**texts, **times, lifetime=lifetime)
         raise SealError(f"The {cls.label} in XCom is damaged: clear the authenticating task.")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), self.serialize(), self.__version__)
+        return restore_credential, (type(self), self.serialize(), self.__version__)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and other.serialize() == self.serialize()
@@ -196,8 +226,8 @@ class Credential:
     __str__ = __repr__
 
 
-def _restored(cls: type[Credential], data: dict[str, Any], version: int) -> Credential:
-    """Unpickle a credential. Stored pickles of Airflow 2.11 name this function, so it must keep its name."""
+def restore_credential(cls: type[Credential], data: dict[str, Any], version: int) -> Credential:
+    """Unpickle a credential. Pickles that Airflow 2.11 stores name this function, so it keeps its name."""
     return cls.deserialize(data, version)
 
 

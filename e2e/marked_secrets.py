@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from loanauth_sandbox.server import Sandbox
 
 #: Made-up secrets. Each one ends with a mark, and contains characters that are escaped in URLs, JSON and HTML.
-USER = User(
-    username="pat@e2e.example", password="E2E-password-ü/%2B?#&+-mark", user_id="e2e-user-1", email="pat@e2e.example"
-)
+USER = User(username="pat@e2e.example", password="E2E-password-ü/%2B?#&+-mark", user_id="e2e-user-1")
 COMPANY = Company(
     company_id="e2e-company-1",
     origin="https://e2e.example",

@@ -192,7 +192,7 @@ class Scenarios:
 
     def _host_that_logs_in(self, run_id: str) -> str:
         """Return the host of the task that has claimed the login."""
-        (who,) = [claim["by"] for key, claim in self.batches.variables().items() if key.startswith("loanauth.claim.")]
+        (who,) = [claim["by"] for key, claim in self.batches.variables().items() if key.endswith(".claim")]
         print(f"  {who} logs in", flush=True)
         dag_id, _, task = who.partition(" on ")[0].partition(".")
         task_id, _, index = task.removesuffix("]").partition("[")

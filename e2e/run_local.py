@@ -51,7 +51,7 @@ def run(version: str, directory: Path) -> list[str]:
     if version == "3.3":
         with started(version, directory / "teams", TEAMS) as batches:
             result = batches.one_expiry("two_teams")
-            keys = [key for key in batches.variables() if key.startswith("loanauth.login.")]
+            keys = [key for key in batches.variables() if key.endswith(".login")]
             print(f"Airflow {version}, LocalExecutor, two teams: {result}; {len(keys)} shared logins", flush=True)
             problems += result.problems(logins=4, max_extra=2)
             if len(keys) != len(TEAMS):

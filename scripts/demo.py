@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import sqlite3
+import subprocess
 import sys
 import time
 from contextlib import closing
@@ -178,6 +179,25 @@ def show_tables(runs: list[Run]) -> None:
         print_line(f"  {count}; the whole table is in {shown(run.log)}")
 
 
+def unsealed(text: str, run: Run, key: str, ready: dict[str, Any]) -> str:
+    """Return the credential to search for. It is sealed with the Fernet key, which was generated for this demo."""
+    code = (
+        "import sys; from airflow_provider_loanauth.credentials import XCOM, decrypt; "
+        "sys.stdout.write(decrypt(sys.stdin.read(), XCOM) or '')"
+    )
+    done = subprocess.run(  # noqa: S603 - the program is this Python
+        [sys.executable, "-c", code],
+        input=text,
+        stdout=subprocess.PIPE,
+        env=airflow_environment(run.home, key, ready),
+        text=True,
+        timeout=STEP_TIMEOUT,
+        check=True,
+    )
+    _, secret = json.loads(done.stdout)
+    return str(secret)
+
+
 def show_xcom(runs: list[Run], key: str, ready: dict[str, Any]) -> list[str]:
     """Print how each credential is stored, and search the metadata databases and the logs for every secret."""
     print_line("\nXCom: the credential's row in the metadata database")
@@ -192,9 +212,7 @@ def show_xcom(runs: list[Run], key: str, ready: dict[str, Any]) -> list[str]:
         print_line(f"\n  {run.dag_id}, task authenticate: {row['__classname__'].rpartition('.')[2]}")
         for name, value in row["__data__"].items():
             print_line(f"    {name:11} {f'{value[:44]}... ({len(value)} characters)' if name == 'sealed' else value}")
-        # The credential to search for is sealed. Open it with the Fernet key, which was generated for this demo.
-        _, secret = json.loads(Fernet(key).decrypt(row["__data__"]["sealed"].encode()))
-        secrets[f"the credential of {run.dag_id}"] = secret
+        secrets[f"the credential of {run.dag_id}"] = unsealed(row["__data__"]["sealed"], run, key, ready)
     files = [file for run in runs for file in (*run.home.glob("airflow.db*"), run.log)]
     leaks = find_leaks(secrets, files)
     print_line("\n  Searched databases and logs for these credentials, unencrypted, and secrets of the Connections:")

@@ -37,7 +37,8 @@ for _name in [*os.environ]:
     if _name.startswith("AIRFLOW_CONN_"):
         del os.environ[_name]
 
-from airflow_provider_loanauth.service import process_logins  # noqa: E402
+from airflow_provider_loanauth.login import credential, memory, shared  # noqa: E402
+from airflow_provider_loanauth.login import variables as login_variables  # noqa: E402
 from loanauth_sandbox.server import running_sandbox  # noqa: E402
 from loanauth_sandbox.state import Settings  # noqa: E402
 from tests.support import masking  # noqa: E402
@@ -134,7 +135,8 @@ def variables(_no_variables, monkeypatch):
 def memory_clock(monkeypatch):
     """The clock by which remembered failures end."""
     clock = Clock()
-    monkeypatch.setattr(process_logins, "time", clock)
+    for module in (credential, memory, shared, login_variables):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 

@@ -171,7 +171,7 @@ def test_forget_deletes_the_variables_of_a_connection_and_no_others(variables, c
     digest = "0123456789abcdef"
     names = ["jwt.one", "ppe.one", "jwt.one.two", f"jwt.one.{digest}", "los.odd", summary_key("jwt", "odd/#id")[9:]]
     rows = {
-        name: [f"loanauth.{name}", f"loanauth.login.{name}.{digest}", f"loanauth.claim.{name}.{digest}"]
+        name: [f"loanauth.{name}", f"loanauth.{name}.{digest}.login", f"loanauth.{name}.{digest}.claim"]
         for name in names
     }
     others = [
@@ -179,12 +179,11 @@ def test_forget_deletes_the_variables_of_a_connection_and_no_others(variables, c
         "loanauth.jwt",
         "loanauth.basic.one",
         "loanauth.jwt.one two",
-        "loanauth.login.jwt.one.0123",
+        "loanauth.jwt.one.0123.login",
         "my",
     ]
     others += [
-        f"loanauth.note.jwt.one.{digest}",
-        f"loanauth.login.jwt.one.{digest}.x",
+        f"loanauth.note.one.{digest}.login",
         "xloanauth.jwt.one",
         "loanauth.jwt.one\n",
     ]

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from airflow_provider_loanauth import credentials
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, decrypt, encrypt, require_fernet
+from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, decrypt, derived_keys, encrypt
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import encoded_forms
 from tests.support.airflow_names import serde
@@ -122,7 +122,7 @@ def test_opening_masks_each_form(make):
 
 def test_it_is_opened_once_and_only_when_used(monkeypatch):
     opened = []
-    monkeypatch.setattr(credentials, "decrypt", lambda sealed: (opened.append(sealed), decrypt(sealed))[1])
+    monkeypatch.setattr(credentials, "decrypt", lambda *sealed: (opened.append(sealed), decrypt(*sealed))[1])
     credential = through_xcom(access_token())
     assert str(credential)
     assert credential.serialize()
@@ -179,7 +179,7 @@ def test_a_seal_of_another_credential_does_not_open():
 
 @pytest.mark.parametrize("text", ["", "CANARY", "7", "[]", '{"other": 1}', '{"a": 1, "b": 2}', '[null, "CANARY"]'])
 def test_a_sealed_text_that_is_not_a_credential(text):
-    stored = access_token().serialize() | {"sealed": encrypt(text)}
+    stored = access_token().serialize() | {"sealed": encrypt(text, XCOM)}
     with pytest.raises(SealError, match="sealed with different metadata"):
         AccessToken.deserialize(stored, 1).value  # noqa: B018
 
@@ -193,10 +193,11 @@ def test_a_sealed_text_that_is_not_a_credential(text):
         {"issued_at": "0001-01-01T00:00:00+23:59"},
         {"expires_at": "soon"},
         {"expires_at": ["x"]},
+        {"lifetime": "long"},
         {"method": None},
         {"conn_id": 7},
         {"sealed": {"a": 1}},
-        *({name: ...} for name in ("method", "conn_id", "issued_at", "expires_at", "sealed")),
+        *({name: ...} for name in ("method", "conn_id", "issued_at", "expires_at", "lifetime", "sealed")),
     ],
     ids=str,
 )
@@ -237,20 +238,21 @@ CONTENT = "CANARY-token ü✓\nsecond line"
 
 
 def test_encryption(fernet):
-    sealed = encrypt(CONTENT)
+    sealed = encrypt(CONTENT, XCOM)
     assert "CANARY" not in sealed
-    assert decrypt(sealed) == CONTENT
+    assert decrypt(sealed, XCOM) == CONTENT
     for place in range(0, len(sealed) - 2, 7):
         changed = sealed[:place] + ("A" if sealed[place] != "A" else "B") + sealed[place + 1 :]
-        assert decrypt(changed) is None
+        assert decrypt(changed, XCOM) is None
     fernet(OTHER_FERNET_KEY)
-    assert decrypt(sealed) is None
+    assert decrypt(sealed, XCOM) is None
 
 
 @pytest.mark.parametrize("key", ["", "too-short", "*" * 44])
 def test_no_usable_key(fernet, key):
     fernet(key)
-    for use in (require_fernet, lambda: encrypt(CONTENT), lambda: decrypt("gAAAA"), lambda: api_secret(CONTENT)):
+    uses = [lambda: derived_keys(XCOM), lambda: encrypt(CONTENT, XCOM), lambda: decrypt("gAAAA", XCOM)]
+    for use in (*uses, lambda: api_secret(CONTENT)):
         with pytest.raises(SealError, match=r"AIRFLOW__CORE__FERNET_KEY.* seal=False") as caught:
             use()
         assert not key or key not in str(caught.value)

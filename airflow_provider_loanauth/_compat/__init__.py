@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 try:  # 3.2
     from airflow.sdk import conf, exceptions
-    from airflow.sdk.crypto import get_fernet
 except ImportError:
     from airflow import exceptions
     from airflow.configuration import conf
-    from airflow.models.crypto import get_fernet
 try:  # 3.1
     from airflow.sdk import BaseHook
     from airflow.sdk.log import mask_secret
@@ -151,13 +149,15 @@ def current_task() -> Any:
         return None
 
 
-def is_cleared_by_person() -> bool:
-    """Return whether this is the first try of the current task after a person has cleared it."""
+def cleared_try() -> tuple[Any, ...] | None:
+    """Return what identifies the try of the current task, if it is the first one after a person has cleared it."""
     task = current_task()
     try:
-        return bool(1 < _first_try(task) == task.try_number)
+        if 1 < _first_try(task) == task.try_number:
+            return task.dag_id, task.run_id, task.task_id, task.map_index, task.try_number
     except (AttributeError, TypeError):  # no task, or the stand-in of a test
-        return False
+        pass
+    return None
 
 
 def _first_try(task: Any) -> int:
@@ -170,7 +170,10 @@ def current_team() -> str | None:
     # An error if the bundle is not known, because keys of Variables are unique over all teams.
     if not conf.getboolean("core", "multi_team", fallback=False):
         return None
-    return str(current_task().bundle_instance.name)
+    try:
+        return str(current_task().bundle_instance.name)
+    except AttributeError:
+        raise SupervisorError("Airflow has several teams, and that of this process is not known") from None
 
 
 def api_status(error: Exception) -> int | None:

@@ -223,6 +223,6 @@ def message_of(error: LoanAuthError) -> str:
     """Return a message without connection id and method, which the report states once, for a reader without a task."""
     text = str(error.args[0]).removesuffix(".").replace("clear the task", "check again") + "."
     return text.replace(
-        "The password is not sent again, because repeated failures can lock the account",
+        "The same values are not sent again, because that could lock the account",
         "Each check with --login sends the password once, and how many wrong ones lock a user is not known",
     )

@@ -17,7 +17,7 @@ from airflow_provider_loanauth.check.network import Way, message_of
 from airflow_provider_loanauth.check.report import TITLES, Report, Step
 from airflow_provider_loanauth.connection.lookup import get_from_task_or_database
 from airflow_provider_loanauth.connection.methods import METHODS
-from airflow_provider_loanauth.credentials import ApiSecret, require_fernet
+from airflow_provider_loanauth.credentials import XCOM, ApiSecret, derived_keys
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SealError, SettingsError
 from airflow_provider_loanauth.get_provider_info import LABELS, METHOD_NAMES, PACKAGE_NAME
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, end_rejection
@@ -46,7 +46,7 @@ def run(conn_id: str, method: str | None, *, login: bool) -> Report:
         steps[step.name] = step
         return step.outcome != "failed"
 
-    client = Client(conn_id, method, max_attempts=1, get_connection=get_from_task_or_database, logged_warnings=warnings)
+    client = Client(conn_id, method, get_connection=get_from_task_or_database, logged_warnings=warnings)
     add(_fernet_key())
     try:
         settings = client.settings()
@@ -134,7 +134,7 @@ def _shared_login(settings: Settings) -> Step:
 
 def _fernet_key() -> Step:
     try:
-        require_fernet()
+        derived_keys(XCOM)
     except SealError as error:
         return Step("fernet_key", "failed", message_of(error))
     keys = [base64.urlsafe_b64decode(key) for key in conf.get("core", "fernet_key").split(",")]

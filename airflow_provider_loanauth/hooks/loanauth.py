@@ -12,14 +12,14 @@ from airflow_provider_loanauth.auth.base import check_credential
 from airflow_provider_loanauth.auth.requests import LoanAuth
 from airflow_provider_loanauth.connection.form_widgets import form_widgets
 from airflow_provider_loanauth.connection.methods import Method
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet
+from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, derived_keys
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.get_provider_info import CONN_TYPE, DEFAULT_CONN_ID, HOOK_NAME, UI_FIELD_BEHAVIOUR
 from airflow_provider_loanauth.login import shared as shared_login  # noqa: TID253 - DAG parsing does not import the hook
+from airflow_provider_loanauth.login.memory import forget_failures
 from airflow_provider_loanauth.login.variables import end_rejection
 from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
-from airflow_provider_loanauth.service.process_logins import LOGINS, Logins
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.auth.session import PricingSession
@@ -100,7 +100,7 @@ class LoanAuthHook(BaseHook):
         :raises LoanAuthError: Airflow did not find the Connection
         :raises RejectedError: the service rejected the credentials, now or earlier; they are not sent again
         :raises UnavailableError: the service was unavailable at every attempt, or asked to wait
-        :raises ResponseError: the response, or one less than a minute ago, has no usable credential
+        :raises ResponseError: the response, or one during the pause that follows it, has no usable credential
         """
         return self.authenticate("jwt")
 
@@ -156,7 +156,7 @@ class LoanAuthHook(BaseHook):
         :raises SealError: Airflow has no usable Fernet key; no request was sent
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
-        require_fernet()
+        derived_keys(XCOM)
         return self._log_in(self.client.settings(method), seal=True, reuse=reuse)  # type: ignore[no-any-return]
 
     async def aget_credential(self, method: Method | None = None, reuse: bool = True) -> AccessToken | ApiSecret:
@@ -230,7 +230,7 @@ class LoanAuthHook(BaseHook):
         :return: whether it succeeded, and a message: the user, the method and the expiry; or what is wrong
         """
         hint = ""
-        client = replace(self.client, max_attempts=1, logins=Logins())
+        client = self.client
         try:
             settings = client.settings()
             hint = _WORKER_HINT.format(host=socket.gethostname())
@@ -238,6 +238,6 @@ class LoanAuthHook(BaseHook):
         except LoanAuthError as error:
             error.conn_id = None
             return False, f"{error}{hint}"
-        LOGINS.forget(settings)
+        forget_failures(settings)
         end_rejection(settings)
         return True, result.summary()

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import random
+import secrets
 import time
 from dataclasses import dataclass, field
+from datetime import datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from os import getpid
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth.connection.methods import METHODS
-from airflow_provider_loanauth.redaction import NotForXCom
+from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from collections.abc import Mapping
 
+    from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+    from airflow_provider_loanauth.service.client import AuthenticationResult
 
 #: Default number of seconds before its expiry at which a credential is refreshed.
 MIN_TTL = 60.0
@@ -35,6 +42,12 @@ MIN_401_SECONDS, MAX_401_SECONDS, LIVED_SECONDS = 10.0, 300.0, 600.0
 MIN_TAKEOVER_FRACTION, MAX_TAKEOVER_AGE = 0.5, 600.0
 
 
+@functools.lru_cache(maxsize=64)
+def _spread(value: str, process: int) -> float:  # noqa: ARG001 - the parameters decide for what the number is the same
+    """Return a factor of a credential and a process, so that not all processes refresh it at the same moment."""
+    return random.uniform(1, 2)  # noqa: S311 - not for cryptography
+
+
 @dataclass(eq=False, kw_only=True)
 class ActiveCredential(NotForXCom):
     """A credential in use in this process. Its age is that of the monotonic clock, which never jumps."""
@@ -53,6 +66,9 @@ class ActiveCredential(NotForXCom):
     issued_here: bool = False
     #: Age, in seconds, from which it may be replaced after a 401.
     min_401_age: float = 0.0
+    #: An id, which is no secret; and which task requested it.
+    number: str = field(default_factory=lambda: secrets.token_hex(8))
+    by: str = ""
     _requested_at: float = field(init=False)
     _accepted: bool = field(default=False, init=False)
     _grace_until: float = field(default=-math.inf, init=False)
@@ -60,6 +76,18 @@ class ActiveCredential(NotForXCom):
     def __post_init__(self) -> None:
         # Only here the wall clock counts: another machine may have requested the credential.
         self._requested_at = time.monotonic() - max(0.0, time.time() - self.issued_at.timestamp())
+
+    @classmethod
+    def from_xcom(cls, credential: AccessToken | ApiSecret) -> ActiveCredential:
+        """Open a sealed credential, which masks it. The company id is not in it."""
+        return cls(
+            value=credential.value,
+            conn_id=credential.conn_id,
+            method=credential.method,
+            issued_at=credential.issued_at,
+            expires_at=credential.expires_at,
+            lifetime=credential.lifetime,
+        )
 
     def seal(self) -> AccessToken | ApiSecret:
         """Return the sealed credential, which can be stored in XCom."""
@@ -69,7 +97,55 @@ class ActiveCredential(NotForXCom):
             conn_id=self.conn_id,
             issued_at=self.issued_at,
             expires_at=self.expires_at,
+            lifetime=self.lifetime,
         )
+
+    @classmethod
+    def from_result(cls, result: AuthenticationResult, *, min_401_age: float, by: str) -> ActiveCredential:
+        """Return the credential of a login of this process."""
+        return cls(
+            value=SecretStr(result.response.credential),
+            conn_id=result.settings.conn_id,
+            method=result.settings.method,
+            company_id=result.settings.company_id,
+            issued_at=result.requested_at,
+            expires_at=result.expires_at,
+            lifetime=result.lifetime,
+            issued_here=True,
+            min_401_age=min_401_age,
+            by=by,
+        )
+
+    @classmethod
+    def from_row(cls, stored: Mapping[str, Any], settings: Settings) -> ActiveCredential | None:
+        """Return the credential that a process has stored for all; None if it has another shape."""
+        try:
+            return cls(
+                value=SecretStr(stored["value"]),
+                conn_id=settings.conn_id,
+                method=settings.method,
+                company_id=settings.company_id,
+                issued_at=datetime.fromisoformat(stored["issued_at"]),
+                expires_at=datetime.fromisoformat(stored["expires_at"]) if stored["expires_at"] else None,
+                lifetime=stored["lifetime"] and float(stored["lifetime"]),
+                min_401_age=float(stored["min_401_age"]),
+                number=stored["number"],
+                by=stored["by"],
+            )
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def for_row(self) -> dict[str, Any]:
+        """Return what all processes need of it."""
+        return {
+            "value": self.value,
+            "issued_at": self.issued_at.isoformat(),
+            "expires_at": self.expires_at and self.expires_at.isoformat(),
+            "lifetime": self.lifetime,
+            "min_401_age": self.min_401_age,
+            "number": self.number,
+            "by": self.by,
+        }
 
     @property
     def credential_type(self) -> type[AccessToken | ApiSecret]:
@@ -92,13 +168,13 @@ class ActiveCredential(NotForXCom):
         return left is None or left > 0
 
     def is_fresh(self, min_ttl: float) -> bool:
-        """Return whether more than ``min_ttl`` seconds or a tenth of the lifetime are left, or it is not known."""
+        """Return whether more than ``min_ttl`` seconds, or a tenth of the lifetime, are left, times one to two."""
         left = self.seconds_left
         if left is None or self.lifetime is None:
             return True
         if left > 0 and time.monotonic() < self._grace_until:
             return True
-        return left > min(min_ttl, self.lifetime * MAX_REFRESH_FRACTION)
+        return left > min(min_ttl, self.lifetime * MAX_REFRESH_FRACTION) * _spread(self.value, getpid())
 
     def can_be_taken_over(self) -> bool:
         """Return whether enough of its life is left for an authenticating task to hand it on."""

@@ -1,41 +1,36 @@
 """
 One login for all processes of an Airflow, on any number of hosts.
 
-The processes share two values that they can read and write (``login/variables.py``): the last *result*, and the
-*claim* of the process that is about to log in. The last write wins, and no operation compares and writes in one step.
-Fischer's algorithm for mutual exclusion works with such values: a process writes a claim, waits for longer than any
-other process needs to write one, and reads the claim again. If it is still there, the process logs in for all.
+The processes share two values that they can read and write (``login/variables.py``): the *row* with the last result,
+and the *claim* of the process that is about to send a request. The last write wins, and no operation compares and
+writes in one step. Fischer's algorithm for mutual exclusion works with such values: a process writes a claim, waits for
+longer than any other process needs to write one, and reads the claim again. If it is still there, the process sends one
+request for all. ``login/rules.py`` says what holds after a failure.
 """
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import random
+import secrets
 import socket
 import time
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_loanauth import exceptions
-from airflow_provider_loanauth._compat import current_task, is_cleared_by_person
+from airflow_provider_loanauth._compat import cleared_try, current_task
 from airflow_provider_loanauth.credentials import ApiSecret
-from airflow_provider_loanauth.exceptions import (
-    LoanAuthError,
-    RejectedError,
-    ResponseError,
-    SettingsError,
-    UnavailableError,
-)
-from airflow_provider_loanauth.login.credential import GRACE_PERIOD, ActiveCredential
-from airflow_provider_loanauth.login.variables import DAY, LoginVariables, NotSharedError, as_utc
-from airflow_provider_loanauth.redaction import NotForXCom, SecretStr, mask
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.login.credential import ActiveCredential
+from airflow_provider_loanauth.login.memory import memory_of
+from airflow_provider_loanauth.login.rules import FINAL, UNAVAILABLE, WAIT, Failure, Row, class_of
+from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, as_utc, this_process
+from airflow_provider_loanauth.redaction import NotForXCom, mask
 from airflow_provider_loanauth.service import telemetry
-from airflow_provider_loanauth.service.process_logins import LOGINS, seconds_to_remember
-from airflow_provider_loanauth.service.retry import MAX_SECONDS
 from airflow_provider_loanauth.service.telemetry import Labels
 
 if TYPE_CHECKING:
@@ -45,20 +40,17 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken
     from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 
+#: Seconds after the first failure within which the last attempt must start, and a pause must end.
+MAX_SECONDS = 60.0
 #: Seconds after the end of the longest request (twice the timeout) until a process that has claimed is considered dead.
 CLAIM_MARGIN = 8.0
 #: Seconds after which a claim is ignored at once. It is longer than the clocks of two hosts may differ.
 MAX_CLAIM_AGE = 7200.0
-#: Seconds between writing a claim and reading it again: at least this long, and at least this many times as long as
-#: reading and writing took.
-MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR = 0.3, 4.0
+#: Seconds between writing a claim and reading it again: at least this long, longer after a failure, so that many
+#: processes send few requests while the service is down; and so many times as long as reading and writing took.
+MIN_CLAIM_DELAY, RETRY_CLAIM_DELAY, CLAIM_DELAY_FACTOR = 0.3, 1.5, 4.0
 #: Seconds between two reads of a process that waits: at first, and at most. They grow by this factor, with jitter.
 MIN_POLL, MAX_POLL, POLL_FACTOR = 0.5, 5.0, 1.5
-#: A rejection that may concern one machine (403, 404 …) is tried again by so many hosts, and by one more after so many
-#: seconds.
-MAX_HOSTS, HOSTS_SECONDS = 3, 600.0
-#: Seconds for which a cleared task obeys a rejection that another cleared task has met.
-CLEARED_SECONDS = 300.0
 #: After Variables could not be used, seconds without another attempt. Airflow retries a request to its API server for
 #: up to 90 seconds, so without the pause each login could take that long.
 NOT_SHARED_SECONDS = 60.0
@@ -66,42 +58,29 @@ NOT_SHARED_SECONDS = 60.0
 # A child of Airflow's logger, so that its lines reach the log of the task.
 _log = logging.getLogger(f"airflow.task.hooks.{__name__}")
 
-R = TypeVar("R")
-
 
 def open_credential(credential: AccessToken | ApiSecret, client: Client) -> ActiveCredential:
     """Open a sealed credential from XCom, which masks it."""
-    lifetime = (credential.expires_at - credential.issued_at).total_seconds() if credential.expires_at else 0.0
-    active = ActiveCredential(
-        value=credential.value,
-        conn_id=credential.conn_id,
-        method=credential.method,
-        # Read the Connection only now, and only if it is needed: its id is text from XCom, which has been checked.
-        company_id=client.settings().company_id if isinstance(credential, ApiSecret) else None,
-        issued_at=credential.issued_at,
-        # It expired before it was issued: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
-        lifetime=lifetime if lifetime > 0 else None,
-    )
+    active = ActiveCredential.from_xcom(credential)
+    if isinstance(credential, ApiSecret):
+        # Only after it was opened: someone who changes the connection id in XCom must not choose what is read.
+        active.company_id = client.settings().company_id
     telemetry.set_expiry(Labels(active.conn_id, active.method), active.seconds_left)
     return active
 
 
 def get_credential(client: Client, settings: Settings, *, reuse: bool) -> ActiveCredential:
     """Return a credential for an authenticating task: the shared one if enough of its life is left, or a new one."""
-    began = time.monotonic()
-
-    def accepts(credential: ActiveCredential) -> bool:
-        # Without reuse, one that another task has requested since will do: it is as new.
-        return credential.can_be_taken_over() if reuse else credential.current_age < time.monotonic() - began
-
-    with LOGINS.one_at_a_time(settings):
-        return SharedLogin(client, settings, accepts, is_cleared=is_cleared_by_person()).get()
+    login = _Login(client, settings, ActiveCredential.can_be_taken_over)
+    if not reuse:
+        # One that was requested meanwhile is as new.
+        login.accepts = login.is_new
+    return cast("ActiveCredential", login.run())
 
 
 def authenticate(client: Client, settings: Settings) -> AuthenticationResult:
-    """Send one login, unless the service rejected it before; the other processes hear the result."""
-    with LOGINS.one_at_a_time(settings):
-        return SharedLogin(client, settings, is_cleared=is_cleared_by_person()).authenticate()
+    """Send a login, unless an earlier failure holds; the other processes learn the result."""
+    return cast("AuthenticationResult", _Login(client, settings, lambda _: False, needs_response=True).run())
 
 
 def get_or_refresh(
@@ -116,31 +95,34 @@ def get_or_refresh(
 
     try:
         settings = client.settings()
-        state = LOGINS.of(settings)
-        known: ActiveCredential | None = state.credential
+        memory = memory_of(settings)
         # Do not wait for another thread if there is a usable credential.
-        if known is not None and is_usable(known):
-            return known
-        with LOGINS.one_at_a_time(settings):
-            known = state.credential
-            if known is None or not is_usable(known):
-                login = SharedLogin(client, settings, accepts=is_usable, old=old, is_rejected=is_rejected)
-                known = state.credential = _refresh(login)
-            return known
+        if memory.credential is not None and is_usable(memory.credential):
+            return memory.credential
+        login = _Login(client, settings, is_usable, old=old, is_rejected=is_rejected)
+        lock = memory.lock.current
+        if not lock.acquire(blocking=login.is_patient):
+            return login.keep()
+        try:
+            if memory.credential is None or not is_usable(memory.credential):
+                memory.credential = _refresh(login)
+            return memory.credential
+        finally:
+            lock.release()
     except LoanAuthError as error:
-        # The service, its proxy or the source of the Connection does not work now.
-        is_answer = isinstance(error, (RejectedError, ResponseError))
-        if is_answer or old is None or is_rejected or not old.start_grace_period():
+        # The service, its proxy or the source of the Connection does not work now, or the password has changed.
+        if old is None or is_rejected or not old.start_grace_period():
             raise
+        _log.warning("The %s cannot be refreshed, and is used until it expires: %s", old.credential_type.label, error)
         return old
 
 
-def _refresh(login: SharedLogin) -> ActiveCredential:
+def _refresh(login: _Login) -> ActiveCredential:
     """Return another credential than the old one, for requests; record it in metrics and spans."""
     labels = Labels(login.settings.conn_id, login.settings.method)
     # The first credential of a LoanAuth from a Connection replaces none.
     with telemetry.refresh(labels) if login.old else nullcontext():
-        credential = login.get()
+        credential = cast("ActiveCredential", login.run())
     if login.old and credential is not login.old:
         telemetry.count_refresh(labels, shared=not credential.issued_here)
         if not credential.issued_here:
@@ -151,269 +133,323 @@ def _refresh(login: SharedLogin) -> ActiveCredential:
 
 
 @dataclass(eq=False)
-class SharedLogin(NotForXCom):
-    """The login of one set of settings, shared with other processes; or of this process alone, if it cannot share."""
+class _Login(NotForXCom):
+    """The login of one thread, until it has a credential."""
 
     client: Client
     settings: Settings
     #: Whether a credential of another process will do.
-    accepts: Callable[[ActiveCredential], bool] = lambda _: False
+    accepts: Callable[[ActiveCredential], bool]
     #: What this process has, and whether it got a 401. If not, it is used while another process logs in.
     old: ActiveCredential | None = None
     is_rejected: bool = False
-    #: Whether a person has cleared this task, so that it tries a rejected login again.
-    is_cleared: bool = False
+    #: Whether the whole response is needed, so that no credential of another process will do.
+    needs_response: bool = False
 
     def __post_init__(self) -> None:
-        self._known = LOGINS.of(self.settings)
-        # Longer than any login takes. The time of reading does not count: Airflow limits it.
-        self._seconds_to_wait = MAX_SECONDS + 2 * self.settings.timeout + CLAIM_MARGIN
+        self._memory = memory_of(self.settings)
+        self._host = socket.gethostname()
+        self._arrived = time.monotonic()
+        self._variables: LoginVariables | None = None
+        self._is_shared = False
+        #: Failed requests that count as attempts of this login, and those that began before it.
+        self._counted: set[str] = set()
+        self._earlier: set[str] | None = None
+        #: The credential that was there before.
+        self._first: str | None = None
+        self._has_seen_claim = False
+        #: When the last attempt must start; from the first failure on.
+        self._ends_at = math.inf
 
-    def get(self) -> ActiveCredential:
-        """Return a credential of another process, or a new one; the old one, if valid, while another one logs in."""
-        return self._if_shared(self._take_over_or_log_in) or self._issued(self.client.authenticate(self.settings))
+    @property
+    def is_patient(self) -> bool:
+        """Whether to wait for others and to try again. What has a valid credential need not."""
+        return self.old is None or self.is_rejected or not self.old.is_valid()
 
-    def authenticate(self) -> AuthenticationResult:
-        """Send a login, unless the error of another process holds, and tell the others the result."""
-        return self._if_shared(self._log_in_without_claim) or self.client.authenticate(self.settings)
+    def keep(self) -> ActiveCredential:
+        """Use the old credential for some seconds more."""
+        old = cast("ActiveCredential", self.old)
+        old.start_grace_period()
+        return old
 
-    def _if_shared(self, call: Callable[[], R]) -> R | None:
-        """Call a function that uses Variables; return None if this process must log in on its own."""
-        if not self.settings.share_logins:
-            return None
-        if time.monotonic() >= self._known.not_shared_until:
+    def is_new(self, credential: ActiveCredential) -> bool:
+        """Return whether a credential of the row was issued since this login began."""
+        number, issued_at = self._memory.issued
+        return credential.number != self._first or (credential.number == number and issued_at > self._arrived)
+
+    def run(self) -> ActiveCredential | AuthenticationResult:
+        """Return a credential of another process, or the result of a login."""
+        with self._memory.lock.current:
+            # The failures that another thread has met meanwhile.
+            self._counted = {number for number, at in self._memory.attempts if at > self._arrived}
             try:
-                self._variables = LoginVariables(self.settings)
-                return call()
-            except NotSharedError as reason:
-                self._pause(reason)
-        # What another process was told holds until it is read that it does not.
-        if self._known.shared_rejection is not None:
-            raise copy.copy(self._known.shared_rejection)
-        return None
+                self._start_sharing()
+                return self._run()
+            except LoanAuthError as error:
+                error.conn_id, error.method = self.settings.conn_id, self.settings.method
+                raise
 
-    def _pause(self, reason: NotSharedError) -> None:
-        if self._known.not_shared_until == -math.inf:
-            # Outside of a task, nothing is wrong.
-            level = logging.INFO if current_task() is None else logging.WARNING
-            _log.log(level, "Logins cannot be shared with other tasks (%s): each process logs in on its own.", reason)
-        self._known.not_shared_until = time.monotonic() + NOT_SHARED_SECONDS
-
-    def _take_over_or_log_in(self) -> ActiveCredential:
+    def _run(self) -> ActiveCredential | AuthenticationResult:
         while True:
-            began = time.monotonic()
-            result = self._read_result()
-            if credential := self._take_over(result):
-                return credential
-            self._raise_shared_error(result)
-            if not self._is_claimed() and (credential := self._claim_and_log_in(result, began)):
-                return credential
-            if self.old is not None and not self.is_rejected and self.old.start_grace_period():
-                return self.old
-            self._wait_for_claim()
-
-    def _log_in_without_claim(self) -> AuthenticationResult:
-        self._raise_shared_error(self._read_result())
-        LOGINS.check(self.settings)
-        return self._log_in(time.sleep)
+            began, number = time.monotonic(), None
+            try:
+                row = self._read()
+                if credential := self._take_over(row):
+                    return credential
+                self._count_attempts(row)
+                if pause := self._pause_of(row):
+                    time.sleep(pause)
+                    continue
+                number = self._claim(row, began)
+                if number is None and self.is_patient:
+                    self._wait_for_claim()
+            except NotSharedError as reason:
+                self._stop_sharing(reason)
+                continue
+            if number is None:
+                if not self.is_patient:
+                    return self.keep()
+                continue
+            try:
+                return self._send(number)
+            except UnavailableError as error:
+                seconds = self._seconds_to_retry(error)
+            finally:
+                # Also if the task is interrupted. The others need not wait until the claim is old.
+                self._end_claim(number)
+            time.sleep(seconds)
 
     # --- what is known
 
-    def _read_result(self) -> dict[str, Any]:
-        """Return the last result, with its age and without an error that no longer holds; empty if there is none."""
-        result = self._variables.read("login")
-        if result:
-            result["age"] = max(0.0, time.time() - result["written_at"])
-            if result["error"] and result["age"] >= result["error"]["seconds"]:
-                result["error"] = None
-        return result
+    def _start_sharing(self) -> None:
+        if self.settings.share_logins and time.monotonic() >= self._memory.not_shared_until:
+            try:
+                self._variables = LoginVariables(self.settings)
+                self._is_shared = True
+            except NotSharedError as reason:
+                self._stop_sharing(reason)
 
-    def _is_claimed(self) -> bool:
-        """Return whether another process has claimed the login, and may still be alive."""
-        claim = self._variables.read("claim")
+    def _stop_sharing(self, reason: NotSharedError) -> None:
+        """Go on with what this process knows; its own result is still written."""
+        if self._memory.not_shared_until == -math.inf:
+            # Outside of a task, nothing is wrong.
+            level = logging.INFO if current_task() is None else logging.WARNING
+            _log.log(level, "Logins cannot be shared with other tasks (%s): each process logs in on its own.", reason)
+        self._memory.not_shared_until = time.monotonic() + NOT_SHARED_SECONDS
+        self._is_shared = False
+        if self._variables is not None:
+            # Another process may have been told meanwhile that the service rejects these values.
+            with suppress(NotSharedError):
+                self._memory.remember(Row.parse(self._variables.read("login")))
+
+    def _read(self) -> Row:
+        """Return the row; that of this process if nothing is shared, or if it was read a moment ago and still holds."""
+        row, is_first = self._memory.row, self._earlier is None
+        if self._is_shared and self._variables is not None:
+            held = row.holding(self._host, time.time(), is_cleared=self._is_cleared())
+            if not (is_first and held and self._memory.is_recent()):
+                row = self._memory.remember(Row.parse(self._variables.read("login")))
+        if is_first:
+            self._earlier = row.attempts(None) - self._counted
+            self._first = row.credential.get("number") if row.credential else None
+        return row
+
+    def _is_cleared(self) -> bool:
+        """Return whether a person has cleared this task, and it has not tried in vain since."""
+        tried = cleared_try()
+        return tried is not None and tried != self._memory.cleared_try
+
+    def _take_over(self, row: Row) -> ActiveCredential | None:
+        """Return the credential of another process, if it will do; or a rejected one that may not be replaced yet."""
+        credential = row.credential and ActiveCredential.from_row(row.credential, self.settings)
+        if not credential:
+            return None
+        if self.old is not None and credential.value == self.old.value:
+            self.old.min_401_age = credential.min_401_age
+            return self.old if self.is_rejected and not self.old.may_be_replaced() else None
+        if not self.accepts(credential):
+            return None
+        _log.info("Took over the %s that %s has requested.", credential.credential_type.label, credential.by)
+        return credential
+
+    def _count_attempts(self, row: Row) -> None:
+        """Count what others have tried meanwhile; raise their error if nothing is left to try."""
+        self._counted |= row.attempts(self._host) - (self._earlier or set())
+        if len(self._counted) < self.client.max_attempts:
+            return
+        for name in (UNAVAILABLE, WAIT):
+            if failure := row.failures.get(name):
+                raise self._error(failure, f"this task waited for requests that failed ({len(self._counted)})")
+
+    def _pause_of(self, row: Row) -> float:
+        """Return for how many seconds nothing may be sent, 0 if it may; raise the error that holds for too long."""
+        failure = row.holding(self._host, time.time(), is_cleared=self._is_cleared())
+        if failure is None:
+            return 0.0
+        left = failure.until - time.time()
+        if failure.error["type"] == RejectedError.__name__:
+            if self._has_withdrawn(row):
+                self._write(replace(row, credential=None))
+            raise self._error(failure, "the service has rejected the same values")
+        # Someone who tries once, such as a poke of a sensor, tries again later.
+        is_poke = self.client.max_attempts == 1 and left < MAX_SECONDS
+        reason = f"the same values are sent again in {math.ceil(left)} s at the earliest"
+        error = self._error(failure, reason, retry_after=left, is_temporary=is_poke)
+        self._ends_at = min(self._ends_at, time.monotonic() + MAX_SECONDS)
+        if is_poke or not self.is_patient or time.monotonic() + left >= self._ends_at:
+            raise error
+        # Look now and then whether another host has succeeded.
+        return min(left, MAX_POLL) + random.uniform(0, 1)  # noqa: S311 - not for cryptography
+
+    def _has_withdrawn(self, row: Row) -> bool:
+        """Return whether the credential of the row is the one that got a 401, so that nobody may get it."""
+        return bool(self.is_rejected and self.old and row.credential and row.credential.get("value") == self.old.value)
+
+    def _error(
+        self, failure: Failure, reason: str, *, retry_after: float | None = None, is_temporary: bool = False
+    ) -> LoanAuthError:
+        """Return the error of another request, whose message begins with what to do."""
+        stored, remedy = failure.error, "Try again later."
+        kind = UnavailableError if is_temporary else getattr(exceptions, str(stored["type"]), ResponseError)
+        options: dict[str, Any] = {"status": stored["status"]}
+        if kind is RejectedError:
+            key = f" (elsewhere: delete the Variable {self._variables.keys['login']!r})" if self._variables else ""
+            remedy = f"Correct the Connection; if the cause was corrected at the service, clear this task{key}."
+            options["code"] = stored["code"]
+        elif kind is UnavailableError:
+            options["retry_after"] = retry_after
+        first = f"{remedy} Nothing was sent, because {reason}: {failure.by} at {as_utc(failure.at)}."
+        return cast("LoanAuthError", kind(f"{first} {stored['message']}", **options))
+
+    # --- claims
+
+    def _claim(self, row: Row, began: float) -> str | None:
+        """Claim the next request, and return an id for it; None if another process was faster."""
+        number = secrets.token_hex(8)
+        if not self._is_shared or self._variables is None or (self.needs_response and row.credential):
+            return number
+        before = self._variables.read("claim")
+        if self._holds(before):
+            if not self._has_seen_claim and self._earlier is not None:
+                # That request began before this login.
+                self._earlier.add(str(before["id"]))
+            self._has_seen_claim = True
+            return None
+        self._has_seen_claim = True
+        shortest = RETRY_CLAIM_DELAY if row.failures and self.is_patient else MIN_CLAIM_DELAY
+        delay = max(shortest, CLAIM_DELAY_FACTOR * (time.monotonic() - began))
+        wrote_at = time.monotonic()
+        try:
+            if not self._write_claim(number, delay + 2 * self.settings.timeout + CLAIM_MARGIN):
+                return None
+            time.sleep(max(delay, CLAIM_DELAY_FACTOR * (time.monotonic() - wrote_at)))
+            found = self._variables.read("claim").get("id")
+            if found == number and Row.parse(self._variables.read("login")).id == row.id:
+                return number
+        except BaseException:
+            self._end_claim(number)
+            raise
+        self._end_claim(number)
+        if found in {None, before.get("id")}:
+            raise NotSharedError("a Variable that was written cannot be read")
+        return None
+
+    def _write_claim(self, number: str, seconds: float) -> bool:
+        variables = cast("LoginVariables", self._variables)
+        return variables.write("claim", {"seconds": seconds}, number=number)
+
+    def _end_claim(self, number: str) -> None:
+        """End the claim of this process, and of no other."""
+        with suppress(NotSharedError):
+            if self._is_shared and self._variables and self._variables.read("claim").get("id") == number:
+                self._write_claim(secrets.token_hex(8), 0.0)
+
+    def _holds(self, claim: dict[str, Any]) -> bool:
+        """Return whether another process has claimed the next request, and may still be alive."""
         if not claim or time.time() - claim["written_at"] > MAX_CLAIM_AGE:
             return False
         # By the clock of this process, from when it first saw the claim: the clocks of two hosts may differ.
         now = time.monotonic()
-        if self._known.claim_seen[0] != claim["id"]:
-            self._known.claim_seen = (claim["id"], now)
-        return now - self._known.claim_seen[1] < float(claim["seconds"])
+        if self._memory.claim_seen[0] != claim["id"]:
+            self._memory.claim_seen = (claim["id"], now)
+        return now - self._memory.claim_seen[1] < float(claim["seconds"])
 
     def _wait_for_claim(self) -> None:
-        """Wait until the claim of another process has ended."""
-        poll, is_claimed = MIN_POLL, True
-        while is_claimed:
-            if self._seconds_to_wait <= 0:
-                raise UnavailableError("Other processes are about to log in, but none has finished: try again.")
+        """Wait until the claim of another process has ended, or a third one has claimed."""
+        poll, first = MIN_POLL, self._memory.claim_seen[0]
+        while self._variables is not None:
             # For a random time, so that not all processes continue at the same moment.
-            seconds = random.uniform(poll / 2, poll)  # noqa: S311 - not for cryptography
-            time.sleep(seconds)
-            self._seconds_to_wait -= seconds
+            time.sleep(random.uniform(poll / 2, poll))  # noqa: S311 - not for cryptography
             poll = min(poll * POLL_FACTOR, MAX_POLL)
-            is_claimed = self._is_claimed()
-
-    def _take_over(self, result: dict[str, Any]) -> ActiveCredential | None:
-        """Return the credential of another process, if it will do; or a rejected one that may not be replaced yet."""
-        stored = result.get("credential")
-        if not stored:
-            return None
-        if self.old is not None and stored["value"] == self.old.value:
-            self.old.min_401_age = stored["min_401_age"]
-            return self.old if self.is_rejected and not self.old.may_be_replaced() else None
-        credential = self._from_stored(stored)
-        if not self.accepts(credential):
-            return None
-        _log.info("Took over the %s that %s has requested.", credential.credential_type.label, result["public"]["by"])
-        return credential
-
-    def _raise_shared_error(self, result: dict[str, Any]) -> None:
-        """Raise the error of another process, if it still holds for this one."""
-        stored = result.get("error")
-        if not stored or (stored["type"] == RejectedError.__name__ and not self._obeys(stored, result["age"])):
-            self._known.shared_rejection = None
-            return
-        left, by, at = stored["seconds"] - result["age"], result["public"]["by"], result["public"]["at"]
-        reason = f"{by} has got this error, and tasks that share the login wait for another {math.ceil(left)} s."
-        if stored["type"] == RejectedError.__name__:
-            reason = f"{by} has sent the same values at {at}. {self._advice}"
-        message = f"{stored['message'].removesuffix('.')}. Nothing was sent this time, because {reason}"
-        error: LoanAuthError = getattr(exceptions, stored["type"])(message)
-        vars(error).update(stored["attributes"])
-        if isinstance(error, UnavailableError):
-            error.retry_after = left
-        self._known.shared_rejection = copy.copy(error) if isinstance(error, RejectedError) else None
-        raise error
-
-    def _obeys(self, stored: dict[str, Any], age: float) -> bool:
-        """Return whether a rejection holds for this process too."""
-        if self.is_cleared and not (stored["is_cleared"] and age < CLEARED_SECONDS):
-            return False
-        hosts = stored["hosts"]
-        return not hosts or socket.gethostname() in hosts or (len(hosts) >= MAX_HOSTS and age < HOSTS_SECONDS)
-
-    @property
-    def _advice(self) -> str:
-        return (
-            "If the cause was in the Connection, correct it there. If it was corrected at the service, delete the "
-            f"Variable {self._variables.keys['login']!r}."
-        )
-
-    # --- logging in
-
-    def _claim_and_log_in(self, before: dict[str, Any], began: float) -> ActiveCredential | None:
-        """Claim the login, and log in; return None if another process was faster."""
-        LOGINS.check(self.settings)
-        delay = max(MIN_CLAIM_DELAY, CLAIM_DELAY_FACTOR * (time.monotonic() - began))
-        wrote_at, claim, is_mine = time.monotonic(), None, True
-        try:
-            claim = self._write_claim(delay)
-            is_mine = claim is not None
-            if is_mine:
-                time.sleep(max(delay, CLAIM_DELAY_FACTOR * (time.monotonic() - wrote_at)))
-                is_mine = self._variables.read("claim").get("id") == claim
-            if is_mine and self._read_result().get("id") == before.get("id"):
-                return self._issued(self._log_in(self._wait_with_claim))
-        except NotSharedError:
-            is_mine = claim is not None  # If it was not written, there may be the claim of another process.
-            raise
-        finally:
-            # Also if the task is interrupted. The others need not wait until the claim is old.
-            if is_mine:
-                with suppress(NotSharedError):
-                    self._variables.write("claim", {"seconds": 0.0})
-        return None
-
-    def _write_claim(self, delay: float) -> str | None:
-        """Claim the login, for a request after so many seconds."""
-        return self._variables.write("claim", {"seconds": delay + 2 * self.settings.timeout + CLAIM_MARGIN})
-
-    def _wait_with_claim(self, seconds: float) -> None:
-        """Wait before the next attempt."""
-        # If the claim cannot be written, another process may log in at the same time, which is no error.
-        with suppress(NotSharedError):
-            self._write_claim(seconds)
-        time.sleep(seconds)
-
-    def _log_in(self, sleep: Callable[[float], None]) -> AuthenticationResult:
-        """Send the login, and tell the other processes the result, whatever it is."""
-        try:
-            result = self.client.authenticate(self.settings, sleep=sleep)
-        except LoanAuthError as error:
-            self._share_error(error)
-            if isinstance(error, RejectedError):
-                error.args = (f"{str(error.args[0]).removesuffix('.')}. {self._advice}",)
-            raise
-        self._write_result(self._stored(result), None)
-        return result
-
-    def _issued(self, result: AuthenticationResult) -> ActiveCredential:
-        return self._from_stored(self._stored(result), issued_here=True)
-
-    def _stored(self, result: AuthenticationResult) -> dict[str, Any]:
-        """Return what all processes need of a new credential."""
-        return {
-            "value": result.response.credential,
-            "issued_at": result.requested_at.isoformat(),
-            "expires_at": result.expires_at and result.expires_at.isoformat(),
-            "lifetime": result.lifetime,
-            "min_401_age": self.old.next_min_401_age() if self.old and self.is_rejected else 0.0,
-        }
-
-    def _from_stored(self, stored: dict[str, Any], *, issued_here: bool = False) -> ActiveCredential:
-        """Return the credential of what this process, or another one, has stored for all."""
-        expires_at = stored["expires_at"]
-        return ActiveCredential(
-            value=SecretStr(stored["value"]),
-            conn_id=self.settings.conn_id,
-            method=self.settings.method,
-            company_id=self.settings.company_id,
-            issued_at=datetime.fromisoformat(stored["issued_at"]),
-            expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
-            lifetime=stored["lifetime"],
-            issued_here=issued_here,
-            min_401_age=stored["min_401_age"],
-        )
-
-    def _share_error(self, error: LoanAuthError) -> None:
-        """Tell the other processes that a login failed, if they must not send the same values for some time."""
-        is_rejection = isinstance(error, RejectedError)
-        seconds = DAY if is_rejection else seconds_to_remember(error)
-        if isinstance(error, UnavailableError):
-            seconds = max(seconds, GRACE_PERIOD)
-        # The proxy of the environment may be that of this host.
-        if not seconds or (isinstance(error, SettingsError) and self.settings.proxy is None):
-            return
-        last: dict[str, Any] = {}
-        with suppress(NotSharedError):
-            last = self._read_result()
-        names_credentials = not isinstance(error, RejectedError) or error.code or error.status in {None, 400, 401}
-        hosts = [] if names_credentials else [socket.gethostname()]
-        earlier = last.get("error")
-        if earlier and earlier["type"] == RejectedError.__name__:
-            if not is_rejection:
-                # The earlier one holds longer. A cleared task, or another host, has just tried again in vain.
+            claim = self._variables.read("claim")
+            if not self._holds(claim) or claim["id"] != first:
                 return
-            # A rejection that holds for all hosts stays one.
-            hosts = sorted({*hosts, *earlier["hosts"]}) if hosts and earlier["hosts"] else []
-        stored = {
-            "type": type(error).__name__,
-            "message": str(error.args[0]),
-            "attributes": {name: value for name, value in vars(error).items() if name in ("status", "code")},
-            "seconds": seconds,
-            "hosts": hosts,
-            "is_cleared": self.is_cleared,
-        }
-        # The last credential stays: others may still use it.
-        self._write_result(last.get("credential"), stored)
 
-    def _write_result(self, credential: dict[str, Any] | None, error: dict[str, Any] | None) -> None:
-        public = {}
-        if error:
-            public = {"error": error["type"], "until": as_utc(time.time() + error["seconds"])}
-        elif credential and credential["expires_at"]:
-            public = {"expires_at": credential["expires_at"]}
+    # --- one request
+
+    def _send(self, number: str) -> ActiveCredential | AuthenticationResult:
+        """Send one request, and tell the other processes the result, whatever it is."""
+        result = self.client.authenticate(self.settings, on_failure=partial(self._record, number))
+        floor = self.old.next_min_401_age() if self.old and self.is_rejected else 0.0
+        credential = ActiveCredential.from_result(result, min_401_age=floor, by=this_process())
+        self._memory.issued = credential.number, time.monotonic()
+        self._write(Row(credential=credential.for_row()))
+        return result if self.needs_response else credential
+
+    def _record(self, number: str, error: LoanAuthError) -> None:
+        """Record that a request failed."""
+        row, is_cleared = self._memory.row, self._is_cleared()
+        if self._is_shared and self._variables is not None:
+            with suppress(NotSharedError):
+                row = Row.parse(self._variables.read("login"))
+        now, by = time.time(), this_process()
+        after = row.after(error, number=number, host=self._host, by=by, now=now, is_cleared=is_cleared)
+        if after is row:
+            return
+        if isinstance(error, UnavailableError):
+            self._counted.add(number)
+            self._memory.attempts.append((number, time.monotonic()))
+        elif is_cleared:
+            self._memory.cleared_try = cleared_try()
+        if class_of(error) == FINAL and self._has_withdrawn(row):
+            after = replace(after, credential=None)
+        self._write(after)
+
+    def _write(self, row: Row) -> None:
+        row = self._memory.remember(replace(row, id=secrets.token_hex(8)))
+        if self._variables is None:
+            return
+        public: dict[str, Any] = {}
+        if row.failures:
+            failure = max(row.failures.values(), key=lambda one: one.until)
+            public = {"error": failure.error["type"], "by": failure.by, "until": as_utc(failure.until)}
+        elif row.credential and row.credential["expires_at"]:
+            public = {"expires_at": row.credential["expires_at"]}
         try:
             # After a conflict, the result that another process has written at the same moment stands: it is as new.
-            self._variables.write("login", {"credential": credential, "error": error}, **public)
+            self._variables.write("login", row.content(), number=row.id, **public)
         except NotSharedError:
-            _log.warning("The result of this login could not be shared, so other tasks log in too.")
+            if self._is_shared:
+                _log.warning("The result of this login could not be shared, so other tasks log in too.")
+
+    def _seconds_to_retry(self, error: UnavailableError) -> float:
+        """Return for how many seconds to wait before the next attempt; raise the error if there is none."""
+        count, message = len(self._counted), f"{str(error.args[0]).removesuffix('.')}."
+        # Exponential with full jitter: up to 1 s, 2 s, 4 s …
+        seconds = random.uniform(0, 2.0 ** (count - 1))  # noqa: S311 - not for cryptography
+        if error.retry_after:
+            # A little longer than requested, so that not all clients retry at the same moment.
+            seconds = error.retry_after + random.uniform(0, 1)  # noqa: S311
+        now = time.monotonic()
+        self._ends_at = min(self._ends_at, now + MAX_SECONDS)
+        if count < self.client.max_attempts and self.is_patient and now + seconds < self._ends_at:
+            text = "Attempt %d of %d failed: %s Retrying in %.1f s."
+            _log.warning(text, count, self.client.max_attempts, message, seconds)
+            return seconds
+        # A sensor has one attempt per poke, and does not give up.
+        if self.client.max_attempts > 1 and self.is_patient:
+            message += f" Gave up after {count} attempt{'s' if count > 1 else ''}."
+        if error.retry_after is not None:
+            message += f" The service asked to wait {error.retry_after:.0f} s."
+        error.args = (message,)
+        raise error

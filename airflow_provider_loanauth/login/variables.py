@@ -15,32 +15,33 @@ import hashlib
 import hmac
 import json
 import re
-import secrets
 import socket
 import time
 from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import SupervisorError, api_status, conf, current_task, current_team
+from airflow_provider_loanauth._compat import SupervisorError, api_status, current_task, current_team
 from airflow_provider_loanauth._compat.variables import delete_variable, list_variables, read_variable, write_variable
-from airflow_provider_loanauth.credentials import decrypt, encrypt, require_fernet
+from airflow_provider_loanauth.credentials import DIGEST, VARIABLES, decrypt, derived_keys, encrypt
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.get_provider_info import METHOD_NAMES
+from airflow_provider_loanauth.login.rules import DAY, Row
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings
 
-#: Seconds after which the Variables of earlier values are deleted, and after which a rejected login may be tried again.
-DAY = 86_400.0
-
 #: Increased when the content of the two sealed values changes. A value of another format counts as none.
 FORMAT = 1
 
-_PLAIN_ID = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+#: Rows of earlier values, unused for a day, that one login deletes.
+MAX_DELETIONS = 10
+
+_PLAIN_ID = re.compile(r"(?!id--)[A-Za-z0-9_.-]{1,100}(?<!\.login)(?<!\.claim)")
+_VALUES = re.compile("[0-9a-f]{16}")
 _DESCRIPTIONS = {
     "login": "The last login with a loanauth Connection, sealed. Deleting it is safe and allows a new login.",
-    "claim": "Which process is about to log in with a loanauth Connection. Deleting it is safe.",
+    "claim": "Which process may log in with a loanauth Connection, if any. Deleting it is safe.",
 }
 _SUMMARY = "Who logged in last with a loanauth Connection, for people. Deleting it is safe."
 _OTHER_SHAPE = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
@@ -55,12 +56,12 @@ class LoginVariables:
 
     def __init__(self, settings: Settings) -> None:
         try:
-            require_fernet()
             self.values = _digest(settings)
         except SealError:
             raise NotSharedError("Airflow has no Fernet key") from None
-        except AttributeError:
-            raise NotSharedError("Airflow has several teams, and that of this process is not known") from None
+        except SupervisorError as error:
+            raise NotSharedError(str(error)) from None
+        self._conn_id = settings.conn_id
         self._summary = summary_key(settings.method, settings.conn_id)
         self.keys = _keys(self._summary, self.values)
 
@@ -72,46 +73,51 @@ class LoginVariables:
             raise _not_shared(error) from None
         return _open(self.keys[kind], text)
 
-    def write(self, kind: str, content: dict[str, Any], **public: Any) -> str | None:
-        """Write the ``login`` or the ``claim``, with ``public`` in plaintext; return its id; None after a conflict."""
-        key, now, number = self.keys[kind], time.time(), secrets.token_hex(8)
+    def write(self, kind: str, content: dict[str, Any], *, number: str, **public: Any) -> bool:
+        """Write the ``login`` or the ``claim`` with an id; return False after a conflict."""
+        key, now = self.keys[kind], time.time()
         public = {"by": this_process(), "at": as_utc(now), **public}
-        sealed = encrypt(json.dumps([FORMAT, key, {**content, "id": number, "written_at": now, "public": public}]))
+        content = {**content, "id": number, "conn_id": self._conn_id, "written_at": now, "public": public}
         try:
-            if not write_variable(key, json.dumps({**public, "sealed": sealed}, indent=2), _DESCRIPTIONS[kind]):
-                return None
+            if not write_variable(key, _sealed(key, content), _DESCRIPTIONS[kind]):
+                return False
         except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
             raise _not_shared(error) from None
         if kind == "login":
             self._summarize(public, now)
-        return number
+        return True
 
     def _summarize(self, public: dict[str, Any], now: float) -> None:
         """Write the readable Variable, and delete what was written for earlier values more than a day ago."""
         # The login has succeeded, whatever happens here.
         with suppress(Exception):
             rows = _rows(self._summary) | {self.values: now}
-            for values in [values for values, written_at in rows.items() if now - written_at > DAY]:
+            old = [values for values, written_at in rows.items() if now - written_at > DAY]
+            for values in old[:MAX_DELETIONS]:
                 for key in _keys(self._summary, values).values():
                     delete_variable(key)
                 del rows[values]
             write_variable(self._summary, json.dumps({**public, "rows": rows}, indent=2), _SUMMARY)
 
 
-def forget(method: str, conn_id: str) -> None:
-    """Delete all Variables of a Connection and method. Raises any error of Airflow."""
+def forget(method: str, conn_id: str, settings: Settings | None = None) -> None:
+    """Delete all Variables of a Connection and method, and those of these settings. Raises any error of Airflow."""
     summary = summary_key(method, conn_id)
-    for values in _rows(summary):
-        for key in _keys(summary, values).values():
-            delete_variable(key)
+    found = {*_rows(summary)}
+    with suppress(SealError):
+        found |= {_digest(settings)} if settings else set()
+    for key in [key for values in found for key in _keys(summary, values).values()]:
+        delete_variable(key)
     delete_variable(summary)
 
 
 def forget_all(conn_id: str | None = None, method: str | None = None) -> list[str]:
     """Delete from the database the Variables of a Connection and method, by default of all; return their keys."""
-    name = _PLAIN_ID.pattern if conn_id is None else re.escape(summary_key("", conn_id).removeprefix("loanauth.."))
-    name = f"({'|'.join([method] if method else METHOD_NAMES)})[.]{name}"
-    keys = re.compile(f"loanauth[.]({name}|({'|'.join(_DESCRIPTIONS)})[.]{name}[.][0-9a-f]{{16}})")
+    name = f"({_PLAIN_ID.pattern}|id--{_VALUES.pattern})"
+    if conn_id is not None:
+        name = re.escape(summary_key("", conn_id).removeprefix("loanauth.."))
+    methods = "|".join([method] if method else METHOD_NAMES)
+    keys = re.compile(rf"loanauth\.({methods})\.{name}(\.{_VALUES.pattern}\.({'|'.join(_DESCRIPTIONS)}))?")
     deleted = sorted(filter(keys.fullmatch, list_variables("loanauth.")))
     for key in deleted:
         delete_variable(key)
@@ -119,19 +125,30 @@ def forget_all(conn_id: str | None = None, method: str | None = None) -> list[st
 
 
 def end_rejection(settings: Settings) -> None:
-    """Delete a shared rejection of these values, under whatever connection id: the Test button has a random one."""
+    """Let these values be sent again, under whatever connection id: the Test button has a random one."""
     # Where this process has no access to Airflow's database, nothing happens.
     with suppress(Exception):
-        values = _digest(settings)
-        for key in list_variables(f"loanauth.login.{settings.method}."):
-            if key.endswith(f".{values}") and _open(key, read_variable(key)).get("error"):
+        for key in list_variables(f"loanauth.{settings.method}."):
+            content = _open(key, read_variable(key))
+            row = Row.parse(content)
+            if not row.failures:
+                continue
+            of_row = dataclasses.replace(settings, conn_id=content["conn_id"])
+            if key != _keys(summary_key(settings.method, of_row.conn_id), _digest(of_row))["login"]:
+                continue
+            if (credential := row.credential) is None:
                 delete_variable(key)
+            else:
+                public = {"by": credential["by"], "at": credential["issued_at"]}
+                content |= dataclasses.replace(row, failures={}).content() | {"public": public}
+                write_variable(key, _sealed(key, content), _DESCRIPTIONS["login"])
 
 
 def summary_key(method: str, conn_id: str) -> str:
     """Return the key of the readable Variable of a Connection and method."""
     digest = hashlib.sha256(conn_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"loanauth.{str.__str__(method)}.{str.__str__(conn_id) if _PLAIN_ID.fullmatch(conn_id) else digest}"
+    name = str.__str__(conn_id) if _PLAIN_ID.fullmatch(conn_id) else f"id--{digest}"
+    return f"loanauth.{str.__str__(method)}.{name}"
 
 
 def this_process() -> str:
@@ -151,28 +168,35 @@ def as_utc(seconds: float) -> str:
 def _digest(settings: Settings) -> str:
     """Return a digest of everything that is sent. Processes with other values, as an old password, share nothing."""
     proxy = None if settings.proxy is None else dataclasses.astuple(settings.proxy)
-    sent = [current_team(), proxy, settings.auth_url, settings.company_id, *dataclasses.astuple(settings.login)]
+    # The id too, because a database may compare keys without case.
+    to = [current_team(), settings.conn_id, settings.auth_url, settings.verify is not False, proxy]
+    sent = [*to, settings.company_id, *dataclasses.astuple(settings.login)]
     # Keyed, so that nobody can guess a weak password from it. During a rotation, the first Fernet key is the new one.
-    key = conf.get("core", "fernet_key").partition(",")[0]
-    return hmac.new(key.encode(), json.dumps(sent).encode(), "sha256").hexdigest()[:16]
+    return hmac.new(derived_keys(DIGEST)[0], json.dumps(sent).encode(), "sha256").hexdigest()[:16]
 
 
 def _keys(summary: str, values: str) -> dict[str, str]:
-    name = summary.removeprefix("loanauth.")
-    return {kind: f"loanauth.{kind}.{name}.{values}" for kind in _DESCRIPTIONS}
+    return {kind: f"{summary}.{values}.{kind}" for kind in _DESCRIPTIONS}
 
 
 def _rows(summary: str) -> dict[str, float]:
-    """Return for which values there are rows, and when each was last written."""
+    """Return for which values there are rows, and when each was last written. The list is plaintext."""
     text = read_variable(summary)
     with suppress(*_OTHER_SHAPE):
-        return {str(values): float(at) for values, at in json.loads(text or "{}")["rows"].items()}
+        listed = json.loads(text or "{}")["rows"].items()
+        return {values: float(at) for values, at in listed if _VALUES.fullmatch(values)}
     return {}
+
+
+def _sealed(key: str, content: dict[str, Any]) -> str:
+    """Return the text of a Variable: what people read of it, and all of it, sealed for its key."""
+    sealed = encrypt(json.dumps([FORMAT, key, content]), VARIABLES)
+    return json.dumps({**content["public"], "sealed": sealed}, indent=2)
 
 
 def _open(key: str, text: str | None) -> dict[str, Any]:
     with suppress(*_OTHER_SHAPE, SealError):
-        *bound_to, content = json.loads(decrypt(json.loads(text or "")["sealed"]) or "")
+        *bound_to, content = json.loads(decrypt(json.loads(text or "")["sealed"], VARIABLES) or "")
         if bound_to == [FORMAT, key] and isinstance(content, dict):
             return content
     return {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from airflow_provider_loanauth._compat import BaseOperator
+from airflow_provider_loanauth._compat import AirflowException, BaseOperator
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
@@ -16,6 +17,7 @@ from airflow_provider_loanauth.redaction import sanitize_exceptions
 if TYPE_CHECKING:
     from airflow_provider_loanauth._compat import Context
     from airflow_provider_loanauth.connection.methods import Method
+    from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 __all__ = ["LoanAuthForgetOperator", "LoanAuthOperator"]
@@ -96,7 +98,8 @@ class LoanAuthForgetOperator(BaseOperator):
     Takes every parameter of Airflow's operators in addition to these:
 
     :param credential_task_id: id of the task that returned the credential, in the same DAG run (templated)
-    :param shared: also delete the shared login of its Connection, which other DAGs may use: the next task logs in
+    :param shared: also delete the shared login of its Connection, which other DAGs may use: the next task logs in.
+        It works without XCom too, if that task is an operator or sensor of this package
     """
 
     template_fields: Sequence[str] = ("credential_task_id",)
@@ -122,6 +125,8 @@ class LoanAuthForgetOperator(BaseOperator):
         left = delete_xcom(dag_id=instance.dag_id, run_id=instance.run_id, task_id=self.credential_task_id)
         for method, conn_id in {(one.method, one.conn_id) for one in returned}:
             forget(method, conn_id)
+        if settings := self._settings(context) if self.shared else None:
+            forget(settings.method, settings.conn_id, settings)
         if left:
             self.log.warning(
                 "%d XCom values of task %r could not be deleted and remain in the metadata database: of a mapped task, "
@@ -131,6 +136,17 @@ class LoanAuthForgetOperator(BaseOperator):
             )
         else:
             self.log.info("Deleted the credentials of task %r from XCom.", self.credential_task_id)
+
+    def _settings(self, context: Context) -> Settings | None:
+        """Return the settings of the authenticating task, also if XCom is empty; None if they cannot be found."""
+        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+
+        with suppress(AttributeError, KeyError, AirflowException):
+            dag: Any = context["task"].dag
+            task = dag.get_task(self.credential_task_id)
+            conn_id, method = (self.render_template(one, context) for one in (task.loanauth_conn_id, task.method))
+            return LoanAuthHook(conn_id, method).client.settings()
+        return None
 
 
 def _credentials_in(value: Any) -> list[Credential]:

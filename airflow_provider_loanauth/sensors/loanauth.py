@@ -22,7 +22,7 @@ from airflow_provider_loanauth._compat import (
 )
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet
+from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, derived_keys
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.operators.loanauth import AuthenticatingOperator
@@ -98,7 +98,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         try:
             settings = self._settings = self.hook.client.settings()
             if self.seal:
-                require_fernet()  # before any request
+                derived_keys(XCOM)  # before any request
             credential = self.hook._log_in(settings, seal=self.seal, reuse=self._may_reuse(settings))
         except LoanAuthError as error:
             if isinstance(error, AirflowFailException) or not (error.retryable or self.silent_fail):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timezone
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import BaseHook
@@ -19,8 +17,6 @@ from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, d
 from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service import protocol, telemetry
 from airflow_provider_loanauth.service.expiry import read_expiry
-from airflow_provider_loanauth.service.process_logins import LOGINS, Logins
-from airflow_provider_loanauth.service.retry import call_with_retries
 from airflow_provider_loanauth.service.telemetry import Labels
 
 if TYPE_CHECKING:
@@ -67,7 +63,6 @@ class Client:
     max_attempts: int = MAX_ATTEMPTS
     get_connection: Callable[[str], Any] | None = None
     logged_warnings: set[str] = field(default_factory=set)
-    logins: Logins = LOGINS
 
     # This and authenticate() have secrets in variables. A time-out that interrupts the sanitizing of one function is
     # caught by that of its caller.
@@ -84,38 +79,25 @@ class Client:
     @sanitize_exceptions
     def authenticate(
         self,
-        settings: Settings | None = None,
+        settings: Settings,
         *,
-        sleep: Callable[[float], None] = time.sleep,
+        on_failure: Callable[[LoanAuthError], None] = lambda _: None,
     ) -> AuthenticationResult:
-        """Authenticate, with the errors of :meth:`LoanAuthHook.authen_jwt`."""
+        """Send one request, with the errors of :meth:`LoanAuthHook.authen_jwt`; ``on_failure`` gets the error first."""
         # The new credential is not masked in logs. A caller that reveals the plaintext must mask it: Airflow's masker
         # compiles all its patterns again for each new value, which costs more than the authentication.
-        settings = settings or self.settings()
-        with self.logins.one_at_a_time(settings):
-            result = call_with_retries(
-                partial(self._attempt, settings),
-                check=partial(self.logins.check, settings),
-                max_attempts=self.max_attempts,
-                log_retry=_log.warning,
-                sleep=sleep,
-            )
-        _log.info("%s", result.summary())
-        self._log_differences(result.response)
-        return result
-
-    def _attempt(self, settings: Settings) -> AuthenticationResult:
-        """Send one request, and record whether it failed."""
         labels = Labels(settings.conn_id, settings.method)
         with telemetry.login(labels, settings.auth_url):
-            # Before a metric is sent: the time-out of a task may interrupt that.
             try:
                 result = self._send(settings)
             except LoanAuthError as error:
-                self.logins.record(settings, error)
+                error.conn_id, error.method, error.sent = settings.conn_id, settings.method, True
+                # Before a metric is sent: the time-out of a task may interrupt that.
+                on_failure(error)
                 raise
-            self.logins.forget(settings)
         telemetry.set_expiry(labels, result.lifetime)
+        _log.info("%s", result.summary())
+        self._log_differences(result.response)
         return result
 
     def _send(self, settings: Settings) -> AuthenticationResult:

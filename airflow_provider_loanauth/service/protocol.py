@@ -155,6 +155,11 @@ def parse_json(body: bytes) -> Any:
         return None
 
 
+def _is_html(body: bytes) -> bool:
+    start = body[:1024].lower()
+    return b"<html" in start or b"<!doctype" in start
+
+
 def _describe_non_object(response: WireResponse, document: Any) -> str:
     responded = f"The service responded with {response.status} and"
     if document is not None or response.body.strip() == b"null":

@@ -20,7 +20,6 @@ PLACES = {
     "BaseHook": ["airflow.sdk", "airflow.hooks.base"],
     "AirflowException": ["airflow.sdk.exceptions", "airflow.exceptions"],
     "AirflowFailException": ["airflow.sdk.exceptions", "airflow.exceptions"],
-    "get_fernet": ["airflow.sdk.crypto", "airflow.models.crypto"],
     "mask_secret": ["airflow.sdk.log", "airflow.sdk.execution_time.secrets_masker", "airflow.utils.log.secrets_masker"],
 }
 
@@ -132,18 +131,24 @@ def test_the_first_poke_of_a_rescheduled_sensor_on_2_11(max_tries, retries, trie
 )
 def test_the_first_try_after_a_person_has_cleared_the_task(max_tries, retries, try_number, cleared, monkeypatch):
     task = SimpleNamespace(
-        max_tries=max_tries, try_number=try_number, task=SimpleNamespace(retries=retries), map_index=-1
+        max_tries=max_tries,
+        try_number=try_number,
+        task=SimpleNamespace(retries=retries),
+        dag_id="nightly",
+        run_id="manual__1",
+        task_id="price",
+        map_index=3,
     )
     monkeypatch.setattr(_compat, "get_current_context", lambda: {"ti": task})
-    assert _compat.is_cleared_by_person() is cleared
+    assert _compat.cleared_try() == (("nightly", "manual__1", "price", 3, try_number) if cleared else None)
 
 
 def test_the_team_is_that_of_the_dag_bundle(monkeypatch):
     assert _compat.current_task() is None
-    assert _compat.is_cleared_by_person() is False
+    assert _compat.cleared_try() is None
     assert _compat.current_team() is None
     monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
-    with pytest.raises(AttributeError):
+    with pytest.raises(_compat.SupervisorError, match="several teams"):
         _compat.current_team()
     task = SimpleNamespace(bundle_instance=SimpleNamespace(name="lender-dags"))
     monkeypatch.setattr(_compat, "get_current_context", lambda: {"ti": task})

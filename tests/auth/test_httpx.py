@@ -75,7 +75,7 @@ def test_many_requests_make_one_refresh_in_one_thread(world, pulled, threads, re
 
 
 def test_many_requests_during_an_outage_make_one_login_with_its_attempts(world, expired, threads, monkeypatch):
-    monkeypatch.setattr("airflow_provider_loanauth.service.retry.random.uniform", lambda low, high: low)
+    monkeypatch.setattr("airflow_provider_loanauth.login.shared.random.uniform", lambda low, high: low)
     before = world.credential_requests
     world.sandbox.set_fault("status", where="token", status=503)
 

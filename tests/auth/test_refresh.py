@@ -5,14 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
 from airflow_provider_loanauth.auth import LoanAuth
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
     RejectedError,
@@ -21,6 +21,7 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 from airflow_provider_loanauth.login import credential as refresh_policy
+from airflow_provider_loanauth.login import memory
 from airflow_provider_loanauth.login import shared as shared_login
 from airflow_provider_loanauth.login.credential import (
     GRACE_PERIOD,
@@ -30,7 +31,6 @@ from airflow_provider_loanauth.login.credential import (
 )
 from airflow_provider_loanauth.login.shared import get_or_refresh
 from airflow_provider_loanauth.models import TokenResponse
-from airflow_provider_loanauth.service import process_logins
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 from tests.support.pricing_fixtures import in_threads
 from tests.support.simulation import OLD
@@ -70,7 +70,7 @@ class StubClient(Client):
 @pytest.fixture
 def clock(monkeypatch):
     now = SimpleNamespace(monotonic=lambda: now.seconds, time=lambda: NOW.timestamp() + now.seconds, seconds=0.0)
-    for module in (refresh_policy, shared_login, process_logins):
+    for module in (refresh_policy, memory, shared_login):
         monkeypatch.setattr(module, "time", now)
     return now
 
@@ -102,8 +102,17 @@ def active(age=0.0, **changes):
         (3600, 361, 1e9, True),
     ],
 )
-def test_fresh_until_the_refresh_window(clock, lifetime, left, min_ttl, fresh):
-    assert active(lifetime - left, lifetime=lifetime).is_fresh(min_ttl) is fresh
+def test_fresh_until_the_refresh_window(clock, monkeypatch, lifetime, left, min_ttl, fresh):
+    for factor in (1, 2):
+        monkeypatch.setattr(refresh_policy, "_spread", lambda *_, factor=factor: factor)
+        assert active(lifetime - factor * left, lifetime=lifetime).is_fresh(min_ttl) is fresh
+
+
+def test_processes_refresh_at_different_moments_and_each_at_one():
+    factors = [refresh_policy._spread("made-up", process) for process in range(40)]
+    assert 1 <= min(factors) < 1.2
+    assert 1.8 < max(factors) <= 2
+    assert factors == [refresh_policy._spread("made-up", process) for process in range(40)]
 
 
 def test_a_stale_credential_is_replaced_once_for_all(client):
@@ -126,21 +135,14 @@ def test_a_rejected_credential_is_replaced_wherever_it_was_opened(client, is_rej
     assert client.sent == logins
 
 
-@pytest.mark.parametrize(("seconds", "lifetime"), [(-1, None), (0, None), (1, 1)])
-def test_a_lifetime_that_is_not_positive_is_unknown(clock, seconds, lifetime):
-    """The clock of the process that issued the credential was wrong, so only a 401 shows that it has expired."""
-    sealed = AccessToken.seal(
-        "made-up", method="jwt", conn_id="made-up", issued_at=NOW, expires_at=NOW + timedelta(seconds=seconds)
-    )
-    assert shared_login.open_credential(sealed, StubClient()).lifetime == lifetime
-
-
 def open_gate_when_all_wait(client, number):
     """Let the login end once so many threads have read their settings and had time to wait for the lock."""
     deadline = time.monotonic() + 60
     while client.settings_reads < number and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.3)
+    # The clock of the test stands still.
+    refresh_policy.time.seconds += 1
     client.gate.set()
 
 
@@ -154,7 +156,16 @@ def test_a_failure_is_shared_by_all_who_waited_and_nobody_else(client):
     assert {(type(result), result.conn_id, result.method) for result in results} == {
         (UnavailableError, "made-up", "jwt")
     }
-    assert len([result for result in results if "Nothing was sent this time: " in str(result)]) == 7
+    assert (
+        len(
+            [
+                result
+                for result in results
+                if "Nothing was sent, because this task waited for requests that failed (1)" in str(result)
+            ]
+        )
+        == 7
+    )
     assert client.sent == 1
     with pytest.raises(UnavailableError):
         get_or_refresh(client, None, 60)
@@ -252,13 +263,16 @@ def test_a_credential_is_valid_until_its_last_moment(clock):
 
 
 @pytest.mark.parametrize("failure", [RejectedError("made-up"), ResponseError("made-up")])
-def test_an_answer_of_the_service_is_raised_at_once(clock, client, failure):
+def test_a_credential_is_used_until_it_expires_whatever_the_service_responds(clock, client, failure):
     auth = LoanAuth.from_client(client)
-    auth._get()
+    first = auth._get()
     client.failure = failure
     clock.seconds += 91
-    with pytest.raises(type(failure)):
+    assert auth._get() is first
+    clock.seconds += 10
+    with pytest.raises(LoanAuthError):
         auth._get()
+    assert client.sent == 2
 
 
 # --- a 401 as a reason to refresh ---
@@ -367,7 +381,8 @@ def test_a_forked_process_keeps_the_credential_and_the_failure_of_its_parent(cli
     with pytest.raises(RejectedError):
         get_or_refresh(client, rejected, 60, is_rejected=True)
     client.failure = None
-    process_logins.LOGINS.of(OLD).credential = None
+    memory.memory_of(OLD).credential = None
     result = in_forked_child(client)
-    assert result.startswith("RejectedError('made-up")
-    assert "Nothing was sent this time" in result
+    assert result.startswith("RejectedError(")
+    assert "made-up" in result
+    assert "Nothing was sent" in result

@@ -78,8 +78,8 @@ def test_all_loans_were_priced_with_one_login_for_each_connection(produced):
     assert counters.prices.succeeded == 6
     assert counters.prices.rejected == 0
     logins = [entry for entry in requests if entry.endpoint in ("token", "secret") and entry.status == 200]
-    # Three Connections with a shared login, two runs in plaintext, and the task that returned the response itself.
-    assert len(logins) == 6
+    # Three Connections with a shared login, and the task that returned the response itself.
+    assert len(logins) == 4
 
 
 def test_each_method_works_and_its_credential_is_sealed_in_xcom(sealed):
@@ -112,18 +112,20 @@ def test_a_rejected_password_is_sent_once(sealed, produced):
     # One for the first task. The task "settings" sends nothing, because Origin is missing.
     assert produced[2].by_user["marked/pat"].rejected == 1
     # Airflow decides which of them runs first.
-    assert re.search(rb"Nothing was sent this time, because rejected\.\w+ on ", sealed.printed)
+    assert re.search(
+        rb"Nothing was sent, because the service has rejected the same values: rejected\.\w+ on ", sealed.printed
+    )
     assert b"RejectedError" in sealed.printed
     assert b"Username or Password is wrong" in sealed.printed
 
 
 def test_a_task_is_retried_if_the_response_is_unusable(sealed, produced):
     """Control for the test above: ``retries`` apply here, so it was the rejection that stopped them there."""
-    assert sealed.states("broken")["operator"] == "failed"
-    assert sealed.tries("broken", "operator") == 3
-    # Nothing is sent for a minute after such a response.
+    assert sealed.states("broken")["try_once"] == "failed"
+    assert sealed.tries("broken", "try_once") == 3
+    # Nothing is sent in the pause after such a response, and a task that tries once does not wait for its end.
     assert produced[3].token == 1
-    assert b"and tasks that share the login wait for another" in sealed.printed
+    assert b"Nothing was sent, because the same values are sent again in " in sealed.printed
 
 
 def test_a_plaintext_response_is_not_stored(sealed):

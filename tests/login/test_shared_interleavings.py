@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
+from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.login.shared import MIN_CLAIM_DELAY
 from tests.support.simulation import ERRORS, FIRST, NEW, OLD, VALID, Process, Simulation
@@ -96,15 +96,16 @@ def test_one_post_of_each_rejected_password(simulation):
 @given(
     simulations(
         processes(skew=st.just(0.0)),
-        outcomes=st.sampled_from(
-            [("response",), ("unavailable",), ("closed",), ("unavailable", "ok"), ("overloaded", "ok")]
-        ),
+        outcomes=st.sampled_from([("unavailable", "ok"), ("overloaded", "ok"), ("response", "ok")]),
         login_seconds=st.lists(seconds(0, 20), min_size=1, max_size=3),
     )
 )
-def test_one_login_that_fails_or_is_retried(simulation):
+def test_one_failure_and_one_login(simulation):
+    """Of each value. Who waited for the request that failed takes the next token over."""
     check(simulation.run())
-    assert simulation.service.logins == dict.fromkeys(values(simulation), 1)
+    for process in simulation.processes:
+        assert isinstance(process.results[0], ActiveCredential) or process.results[0].sent
+    assert max(simulation.service.posts.values()) <= 2
 
 
 @given(
@@ -180,8 +181,7 @@ TAMPERING = st.one_of(
     )
 )
 def test_any_faults(simulation):
-    # Processes that wait in vain do not log in.
-    check(simulation.run(), errors=[UnavailableError], clocks=60.0)
+    check(simulation.run(), clocks=60.0)
     for process in simulation.alive:
         # Each of some twenty requests to the store takes up to 40 s, and a claim waits for four times as long.
         assert process.waited < LONGEST + 2000

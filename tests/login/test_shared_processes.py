@@ -18,7 +18,6 @@ import pytest
 
 from airflow_provider_loanauth.login import shared as shared_login
 from airflow_provider_loanauth.login import variables as login_variables
-from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from tests.support.simulation import OLD
@@ -71,7 +70,7 @@ def log_in(path, first_dies, start, results):
     store = SlowVariables(path)
     login_variables.read_variable, login_variables.write_variable = store.read, store.write
 
-    def authenticate(settings, *, sleep):
+    def authenticate(settings, *, on_failure):
         number = store.count_login()
         if first_dies and number == 1:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -80,10 +79,10 @@ def log_in(path, first_dies, start, results):
         now = datetime.now(timezone.utc)
         return AuthenticationResult(settings=settings, response=response, requested_at=now, lifetime=3600.0)
 
-    client, settings = SimpleNamespace(authenticate=authenticate), replace(OLD, timeout=1.0)
+    client, settings = SimpleNamespace(authenticate=authenticate, max_attempts=3), replace(OLD, timeout=1.0)
     start.wait(LIMIT)
-    login = shared_login.SharedLogin(client, settings, ActiveCredential.can_be_taken_over)
-    results.put(str(login.get().value))
+    credential = shared_login.get_credential(client, settings, reuse=True)
+    results.put(str(credential.value))
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,23 @@ from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
+from cryptography.fernet import Fernet
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_loanauth._compat import SupervisorError
 from airflow_provider_loanauth.connection.methods import ApiKeyLogin
 from airflow_provider_loanauth.connection.proxy import Proxy
-from airflow_provider_loanauth.credentials import encrypt
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
+from airflow_provider_loanauth.credentials import VARIABLES, XCOM, AccessToken, encrypt
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SealError
+from airflow_provider_loanauth.login import shared
 from airflow_provider_loanauth.login import variables as login_variables
-from airflow_provider_loanauth.login.shared import SharedLogin
-from airflow_provider_loanauth.login.variables import DAY, FORMAT, LoginVariables, NotSharedError
+from airflow_provider_loanauth.login.rules import DAY
+from airflow_provider_loanauth.login.variables import FORMAT, LoginVariables, NotSharedError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.client import AuthenticationResult
+from tests.support.clock import replace_waits
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
 from tests.support.secret_accounts import COMPANY, SECRETS, USER
@@ -55,16 +58,21 @@ def values_of(settings):
     ("conn_id", "part"),
     [
         ("made-up_1.x", "made-up_1.x"),
-        ("tenant/1", "[0-9a-f]{16}"),
-        ("a" * 101, "[0-9a-f]{16}"),
-        ("odd-\ud800", "[0-9a-f]{16}"),
+        ("tenant/1", "id--[0-9a-f]{16}"),
+        ("a" * 101, "id--[0-9a-f]{16}"),
+        ("odd-\ud800", "id--[0-9a-f]{16}"),
+        # Without these, two connections could have the same key.
+        ("id--0123456789abcdef", "id--[0-9a-f]{16}"),
+        ("made-up.0123456789abcdef.login", "id--[0-9a-f]{16}"),
+        ("made-up.claim", "id--[0-9a-f]{16}"),
     ],
 )
 def test_the_keys_name_the_connection_and_the_method(conn_id, part, store):
     variables = LoginVariables(settings_of(conn_id=conn_id, method="los"))
     for kind in ("claim", "login"):
-        assert variables.write(kind, CONTENT)
-        assert re.fullmatch(rf"loanauth\.{kind}\.los\.{part}\.[0-9a-f]{{16}}", variables.keys[kind])
+        assert variables.write(kind, CONTENT, number="1")
+        assert re.fullmatch(rf"loanauth\.los\.{part}\.[0-9a-f]{{16}}\.{kind}", variables.keys[kind])
+        assert len(variables.keys[kind]) < 140
     [readable] = {*store} - {*variables.keys.values()}
     assert re.fullmatch(rf"loanauth\.los\.{part}", readable)
     assert all("Deleting it is safe" in description for description in store.descriptions.values())
@@ -78,6 +86,8 @@ def test_the_keys_name_the_connection_and_the_method(conn_id, part, store):
         (OLD, settings_of(password=SecretStr("made-up-\udcff"))),
         (OLD, settings_of(client_secret=SecretStr("another"))),
         (OLD, settings_of(company_id="another")),
+        (OLD, settings_of(conn_id="Made-Up")),
+        (OLD, settings_of(verify=False)),
         (OLD, settings_of(proxy=Proxy(url="http://proxy.example:3128"))),
         (PPE, replace(PPE, company_id="another")),
         (PPE, replace(PPE, login=replace(PPE.login, in_headers=True))),
@@ -89,7 +99,7 @@ def test_the_key_depends_on_everything_that_is_sent(one, other):
 
 
 def test_the_key_does_not_depend_on_anything_else():
-    others = settings_of(timeout=5.0, verify=False, warnings=("made-up warning",), conn_id="another")
+    others = settings_of(timeout=5.0, verify="/made-up/bundle.pem", warnings=("made-up warning",))
     assert values_of(OLD) == values_of(others)
 
 
@@ -111,26 +121,24 @@ def test_teams_share_nothing(monkeypatch):
 
 
 def test_without_a_known_team_or_a_fernet_key_nothing_is_shared(monkeypatch, fernet):
-    def unknown():
-        raise AttributeError("bundle_instance")
-
-    monkeypatch.setattr(login_variables, "current_team", unknown)
-    with pytest.raises(NotSharedError, match="several teams"):
-        LoginVariables(OLD)
+    with monkeypatch.context() as patch:
+        patch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
+        with pytest.raises(NotSharedError, match="several teams"):
+            LoginVariables(OLD)
     fernet("")
     with pytest.raises(NotSharedError, match="no Fernet key"):
         LoginVariables(OLD)
 
 
 def test_what_was_written_is_read(store):
-    LoginVariables(OLD).write("login", CONTENT)
+    LoginVariables(OLD).write("login", CONTENT, number="1")
     assert LoginVariables(OLD).read("login")["made"] == "up"
     assert LoginVariables(OLD).read("claim") == {}
     assert LoginVariables(NEW).read("login") == {}
 
 
 def sealed(*content):
-    return json.dumps({"sealed": encrypt(json.dumps(content))})
+    return json.dumps({"sealed": encrypt(json.dumps(content), VARIABLES)})
 
 
 KEY = LoginVariables(OLD).keys["login"]
@@ -140,8 +148,8 @@ IGNORED = {
     "not encrypted": '{"sealed": "made-up"}',
     "lone surrogate": '{"sealed": "\\ud800"}',
     "nested": "[" * 99_999,
-    "a text that Airflow encrypted": json.dumps({"sealed": encrypt("made-up")}),
-    "another key": sealed(FORMAT, KEY.replace(".login.", ".claim."), CONTENT),
+    "for another purpose": json.dumps({"sealed": encrypt(json.dumps([FORMAT, KEY, CONTENT]), XCOM)}),
+    "another key": sealed(FORMAT, KEY.replace(".login", ".claim"), CONTENT),
     "another format": sealed(FORMAT + 1, KEY, CONTENT),
     "a list": sealed(FORMAT, KEY, ["made-up"]),
 }
@@ -152,13 +160,13 @@ def test_a_damaged_or_foreign_value_counts_as_none_and_is_overwritten(text, stor
     variables = LoginVariables(OLD)
     store[variables.keys["login"]] = text
     assert variables.read("login") == {}
-    assert variables.write("login", CONTENT)
+    assert variables.write("login", CONTENT, number="1")
     assert variables.read("login")["made"] == "up"
 
 
 def test_a_value_of_another_fernet_key_or_with_a_changed_envelope_counts_as_none(store, fernet):
     variables = LoginVariables(OLD)
-    variables.write("login", CONTENT)
+    variables.write("login", CONTENT, number="1")
     text = store[variables.keys["login"]]
     half = len(text) // 2
     store[variables.keys["login"]] = text[:half] + "AAAA" + text[half + 4 :]
@@ -196,7 +204,7 @@ class SdkError(Exception):
 def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
     store.error = error
     variables = LoginVariables(OLD)
-    for use in (lambda: variables.read("login"), lambda: variables.write("claim", CONTENT)):
+    for use in (lambda: variables.read("login"), lambda: variables.write("claim", CONTENT, number="1")):
         with pytest.raises(NotSharedError, match=f"^{text}$") as raised:
             use()
         assert raised.value.__suppress_context__
@@ -204,7 +212,7 @@ def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
 
 def test_a_conflict_is_no_error(store):
     store.conflicts = True
-    assert LoginVariables(OLD).write("claim", CONTENT) is None
+    assert LoginVariables(OLD).write("claim", CONTENT, number="1") is False
 
 
 @pytest.mark.parametrize(
@@ -221,6 +229,11 @@ def test_the_metadata_say_who(task, who, monkeypatch):
     assert login_variables.this_process() == who
 
 
+@pytest.fixture(autouse=True)
+def _no_waits(monkeypatch):
+    replace_waits(monkeypatch, lambda _: None)
+
+
 def publish(settings, value="made-up-token", error=None, *, expires=True):
     """Share a login, or a failure beside the last credential, as the processes do."""
     now = datetime.fromtimestamp(1e9, tz=timezone.utc)
@@ -229,13 +242,14 @@ def publish(settings, value="made-up-token", error=None, *, expires=True):
         settings=settings, response=response, requested_at=now, expires_at=now if expires else None, lifetime=3600.0
     )
 
-    def authenticate(settings, *, sleep):
+    def authenticate(settings, *, on_failure):
         if error is not None:
+            on_failure(error)
             raise error
         return result
 
     with suppress(LoanAuthError):
-        SharedLogin(SimpleNamespace(authenticate=authenticate), settings).authenticate()
+        shared.authenticate(SimpleNamespace(authenticate=authenticate, max_attempts=1), settings)
 
 
 def test_the_readable_variable_says_who_logged_in_and_what_failed(store, clock):
@@ -243,12 +257,12 @@ def test_the_readable_variable_says_who_logged_in_and_what_failed(store, clock):
     assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "rows"}
     publish(OLD)
     assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "expires_at", "rows"}
-    publish(OLD, error=UnavailableError("made-up outage.", status=503))
+    publish(OLD, error=RejectedError("made-up rejection.", status=400))
     assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "error", "until", "rows"}
     for text in (store["loanauth.jwt.made-up"], store[LoginVariables(OLD).keys["login"]]):
         assert "\n" in text
         readable = json.loads(text)
-        assert readable["error"] == "UnavailableError"
+        assert readable["error"] == "RejectedError"
         assert readable["until"] > readable["at"]
 
 
@@ -258,7 +272,7 @@ def test_no_secret_is_in_plaintext(store):
     settings = settings_of(user=USER.username, client_id=COMPANY.client_id, **sent)
     publish(settings, marked)
     publish(settings, error=RejectedError("made-up rejection.", status=400))
-    LoginVariables(settings).write("claim", CONTENT)
+    LoginVariables(settings).write("claim", CONTENT, number="1")
     assert LoginVariables(settings).read("login")["credential"]["value"] == marked
     searched = [*SECRETS.values(), USER.username, COMPANY.client_id, marked]
     assert leaks(json.dumps(store), searched) == []
@@ -267,21 +281,21 @@ def test_no_secret_is_in_plaintext(store):
 def test_rows_of_earlier_values_are_deleted_after_a_day(store, clock):
     for settings in (OLD, NEW):
         publish(settings)
-        LoginVariables(settings).write("claim", CONTENT)
+        LoginVariables(settings).write("claim", CONTENT, number="1")
     assert len(store) == 5
     clock.now += DAY - 1
     publish(NEW)
     assert len(store) == 5
     clock.now += 2
     publish(NEW)
-    assert {key.rpartition(".")[2] for key in store} == {values_of(NEW), "made-up"}
+    assert {key.split(".")[3] for key in store if key.count(".") > 2} == {values_of(NEW)}
     assert len(store) == 3
 
 
 def test_forgetting_deletes_all_variables_of_a_connection_and_method(store):
     for settings in (OLD, NEW, settings_of(conn_id="another")):
         publish(settings)
-        LoginVariables(settings).write("claim", CONTENT)
+        LoginVariables(settings).write("claim", CONTENT, number="1")
     login_variables.forget("jwt", "made-up")
     assert {"another" in key for key in store} == {True}
     assert len(store) == 3
@@ -296,6 +310,49 @@ def test_a_successful_test_ends_a_rejection_of_the_same_values_only(store):
     before = {*store}
     login_variables.end_rejection(settings_of(conn_id="random"))
     assert before - {*store} == {LoginVariables(OLD).keys["login"]}
+    assert LoginVariables(NEW).read("login")["failures"]
     store.error = SdkError(403)
     # Without access to the database, nothing happens.
     login_variables.end_rejection(NEW)
+
+
+def test_a_successful_test_keeps_the_credential(store):
+    publish(OLD)
+    publish(OLD, error=RejectedError("made-up rejection.", status=400))
+    login_variables.end_rejection(OLD)
+    content = LoginVariables(OLD).read("login")
+    assert (content["credential"]["value"], content["failures"]) == ("made-up-token", {})
+
+
+def test_what_airflow_encrypted_is_neither_a_row_nor_a_credential(store):
+    """Who can write an ordinary Variable and read the database has any text encrypted with Airflow's Fernet key."""
+    publish(OLD)
+    key = LoginVariables(OLD).keys["login"]
+    content = LoginVariables(OLD).read("login")
+    row = Fernet(FERNET_KEY).encrypt(json.dumps([FORMAT, key, content]).encode()).decode()
+    store[key] = json.dumps({"sealed": row})
+    assert LoginVariables(OLD).read("login") == {}
+    times = {"issued_at": datetime.fromtimestamp(1e9, tz=timezone.utc)}
+    credential = AccessToken.seal("made-up-token", method="jwt", conn_id="made-up", **times)
+    document = json.dumps([credential._metadata(), "foreign-made-up-token"])
+    stored = credential.serialize() | {"sealed": Fernet(FERNET_KEY).encrypt(document.encode()).decode()}
+    with pytest.raises(SealError):
+        _ = AccessToken.deserialize(stored, 1).value
+
+
+def test_a_list_in_plaintext_names_no_other_key_and_few_rows(store, clock, monkeypatch):
+    publish(OLD)
+    rows = {f"{number:016x}": 0.0 for number in range(3000)}
+    store["loanauth.jwt.made-up"] = json.dumps({"rows": rows | {"../x": 0.0, "0" * 17: 0.0}})
+    deleted = []
+    monkeypatch.setattr(login_variables, "delete_variable", deleted.append)
+    publish(NEW)
+    assert len(deleted) == 2 * login_variables.MAX_DELETIONS
+    assert all(re.fullmatch(r"loanauth\.jwt\.made-up\.[0-9a-f]{16}\.(login|claim)", key) for key in deleted)
+
+
+def test_forgetting_also_deletes_what_no_list_names(store):
+    publish(OLD)
+    del store["loanauth.jwt.made-up"]
+    login_variables.forget("jwt", "made-up", OLD)
+    assert store == {}

@@ -9,13 +9,17 @@ import pytest
 
 from airflow_provider_loanauth._compat import xcom
 from airflow_provider_loanauth.credentials import AccessToken
-from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
+from tests.support.airflow_names import DAG
 
 
 def token(conn_id, method="jwt"):
     return AccessToken(method=method, conn_id=conn_id, issued_at=datetime.now(timezone.utc), sealed="made-up")
 
 
+#: A digest of the values of a Connection.
+VALUES = "0123456789abcdef"
 #: The values that four mapped instances of the authenticating task returned.
 RETURNED = [
     token("one"),
@@ -51,12 +55,27 @@ def test_it_deletes_the_credential_of_its_own_run(deleted, logs):
 def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(deleted, variables):
     """Whatever the credentials are in: a dict, a list or a tuple."""
     for name in ("jwt.one", "los.two", "jwt.another"):
-        variables[f"loanauth.{name}"] = '{"rows": {"ab12": 1.0}}'
-        variables[f"loanauth.login.{name}.ab12"] = variables[f"loanauth.claim.{name}.ab12"] = "made-up"
+        variables[f"loanauth.{name}"] = f'{{"rows": {{"{VALUES}": 1.0}}}}'
+        variables[f"loanauth.{name}.{VALUES}.login"] = variables[f"loanauth.{name}.{VALUES}.claim"] = "made-up"
     forget(shared=True)
-    kept = {"loanauth.jwt.another", "loanauth.login.jwt.another.ab12", "loanauth.claim.jwt.another.ab12"}
-    assert set(variables) == kept
+    another = "loanauth.jwt.another"
+    assert set(variables) == {another, f"{another}.{VALUES}.login", f"{another}.{VALUES}.claim"}
     assert len(deleted) == 1
+
+
+def test_shared_deletes_the_login_of_the_task_also_without_xcom_and_without_a_list(deleted, variables, sandbox, define):
+    for name, value in sandbox.connections().items():
+        define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
+    with DAG("nightly", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)) as dag:
+        task = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_{{ params.name }}")
+        operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", shared=True)
+    assert dag.get_task("authenticate") is task
+    LoanAuthHook("loanauth_jwt").get_credential()
+    assert len(variables) == 3
+    del variables["loanauth.jwt.loanauth_jwt"]
+    instance = SimpleNamespace(dag_id="nightly", run_id="manual__1", xcom_pull=lambda **_: None)
+    operator.execute({"ti": instance, "task": operator, "params": {"name": "jwt"}})
+    assert variables == {}
 
 
 def test_the_credential_is_deleted_also_if_the_shared_login_cannot_be(deleted):

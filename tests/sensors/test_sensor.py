@@ -87,6 +87,7 @@ def test_the_method_of_the_connection_or_of_the_task_is_used(method, kind, conne
 
 def test_without_sealing_the_plaintext_is_returned_also_after_the_trigger(connection, sandbox):
     assert sensor("poke", seal=False).execute({}).count(".") == 2
+    start_new_process()
     sandbox.set_fault("status", where="token", times=1)
     deferred = deferred_by(lambda: sensor(seal=False).execute({}))
     assert resume(deferred, seal=False).count(".") == 2

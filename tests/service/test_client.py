@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import jwt
 import pytest
 
-from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service import client as client_module
-from airflow_provider_loanauth.service import protocol, retry, transport
+from airflow_provider_loanauth.service import protocol, telemetry, transport
 from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.expiry import read_expiry
 from tests.support.backends import LOGIN
@@ -27,9 +27,13 @@ REQUESTED_AT = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 NOW = int(REQUESTED_AT.timestamp())
 
 
-def authenticate(method, url, *, max_attempts=1, **extra):
-    connection = connection_of(method, url, **extra)
-    return Client("made-up", max_attempts=max_attempts, get_connection=lambda _: connection).authenticate()
+def client_of(method, url, **extra):
+    return Client("made-up", get_connection=lambda _: connection_of(method, url, **extra))
+
+
+def authenticate(method, url, **options):
+    client = client_of(method, url)
+    return client.authenticate(client.settings(), **options)
 
 
 def set_time(monkeypatch, now):
@@ -75,15 +79,31 @@ def test_no_repr_shows_a_connection_id_that_may_be_a_token():
     assert "made-up" not in repr(Client("made-up"))
 
 
-def test_each_attempt_has_its_own_time(loopback, monkeypatch):
-    monkeypatch.setattr(retry.random, "uniform", lambda low, high: low)
-    loopback.responses = [None, json_response(b'{"access_token": "made-up", "expires_in": 60}')]
+def test_the_time_of_a_request_is_from_before_it_is_sent(loopback, monkeypatch):
+    loopback.responses = [json_response(b'{"access_token": "made-up", "expires_in": 60}')]
     hours = count()
     set_time(monkeypatch, lambda _: REQUESTED_AT.replace(hour=next(hours)))
-    result = authenticate("jwt", loopback.url, max_attempts=2)
-    # The first attempt read the time once, because it got no response.
-    assert result.requested_at.hour == 1
+    result = authenticate("jwt", loopback.url)
+    assert result.requested_at.hour == 0
     assert result.expires_at == result.requested_at.replace(minute=1)
+
+
+@pytest.mark.parametrize(("status", "kind"), [("401 Unauthorized", RejectedError), ("503 Down", UnavailableError)])
+def test_each_call_sends_one_request_and_tells_of_its_failure_before_a_metric_is_sent(
+    status, kind, loopback, monkeypatch
+):
+    """The time-out of a task may interrupt the sending of a metric."""
+    events = []
+    monkeypatch.setattr(telemetry, "_send", lambda *_: events.append("metric"))
+    loopback.responses = [json_response(b"{}", status)] * 2
+    for _ in range(2):
+        with pytest.raises(kind) as caught:
+            authenticate("jwt", loopback.url, on_failure=events.append)
+        error = caught.value
+        assert (error.sent, error.conn_id, error.method) == (True, "made-up", "jwt")
+        assert events == [error, "metric"]
+        events.clear()
+    assert len(loopback.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -158,9 +178,9 @@ def test_differences_are_logged_once_by_name(loopback, logs):
     del document["jti"]
     document |= {"expires_in": ["CANARY"], "token_type": ["CANARY"]}
     loopback.responses = [json_response(json.dumps(document).encode())] * 3
-    client = Client("made-up", get_connection=lambda _: connection_of("jwt", loopback.url))
+    client = client_of("jwt", loopback.url)
     for _ in range(3):
-        assert client.authenticate().response.access_token == "made-up"
+        assert client.authenticate(client.settings()).response.access_token == "made-up"
     [warning, about_sessions] = logs.at("warning")
     assert warning == (
         "The response differs from the interface (missing: person.firstname, jti; null or of another type: token_type, "

@@ -12,6 +12,7 @@ import trustme
 
 from airflow_provider_loanauth.exceptions import ResponseError, SealError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.login.rules import MIN_PAUSE
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from loanauth_sandbox.server import running_sandbox
 from tests.support import masking
@@ -203,16 +204,17 @@ def failure_of(call, kind):
     return caught.value
 
 
-def test_a_wrong_password_of_the_proxy_is_sent_once_a_minute(proxy, connection, memory_clock):
+def test_a_wrong_password_of_the_proxy_is_sent_once_in_a_pause(proxy, connection, memory_clock):
     """The proxy may lock the user."""
     connection(proxy.url(WRONG))
-    failure_of(LoanAuthHook().get_credential, ResponseError)
-    repeated = failure_of(LoanAuthHook().get_credential, ResponseError)
-    assert "Nothing was sent this time" in str(repeated)
-    assert "may have been counted as a failed login" in str(repeated)
+    hook = LoanAuthHook(max_attempts=1)
+    assert failure_of(hook.get_credential, ResponseError).sent is True
+    repeated = failure_of(hook.get_credential, UnavailableError)
+    assert "Nothing was sent" in str(repeated)
+    assert repeated.sent is False
     assert len(proxy.requests) == 1
-    memory_clock.pass_time(61)
-    failure_of(LoanAuthHook().get_credential, ResponseError)
+    memory_clock.pass_time(MIN_PAUSE)
+    failure_of(hook.get_credential, ResponseError)
     assert len(proxy.requests) == 2
 
 

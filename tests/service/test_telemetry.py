@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.trace import SpanKind, StatusCode
 
-from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.telemetry import Labels
 from tests.support.airflow_names import AirflowTaskTimeout

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timezone
+from types import SimpleNamespace
 
-from airflow_provider_loanauth.service.retry import call_with_retries
+from airflow_provider_loanauth.login import shared
 
 
 class Clock:
@@ -33,8 +34,5 @@ class Clock:
 
 def replace_waits(monkeypatch, wait):
     """Call ``wait(seconds)`` instead of waiting before a retry of an authentication."""
-
-    def call_at_once(attempt, **options):
-        return call_with_retries(attempt, **(options | {"sleep": wait}))
-
-    monkeypatch.setattr("airflow_provider_loanauth.service.client.call_with_retries", call_at_once)
+    now = shared.time
+    monkeypatch.setattr(shared, "time", SimpleNamespace(time=now.time, monotonic=now.monotonic, sleep=wait))

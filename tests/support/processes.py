@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from airflow_provider_loanauth.service.process_logins import LOGINS
+from airflow_provider_loanauth.login import credential, memory
 
 
 def start_new_process():
     """Continue as a new process: with no credential and no remembered failure."""
-    LOGINS.__init__()
+    memory._MEMORIES.clear()
+    credential._spread.cache_clear()

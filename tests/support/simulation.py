@@ -7,6 +7,7 @@ A run therefore depends on its plan only, and waiting takes no real time.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import threading
 from collections import Counter, defaultdict
@@ -22,16 +23,19 @@ import pytest
 
 from airflow_provider_loanauth.connection.methods import PasswordLogin
 from airflow_provider_loanauth.connection.settings import Settings
-from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
-from airflow_provider_loanauth.login import credential as refresh_policy
-from airflow_provider_loanauth.login import shared as shared_login
-from airflow_provider_loanauth.login import variables as login_variables
+from airflow_provider_loanauth.exceptions import (
+    LoanAuthError,
+    RejectedError,
+    ResponseError,
+    SettingsError,
+    UnavailableError,
+)
+from airflow_provider_loanauth.login import credential as credential_module
+from airflow_provider_loanauth.login import memory, shared, variables
 from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
-from airflow_provider_loanauth.service import process_logins
 from airflow_provider_loanauth.service.client import AuthenticationResult
-from airflow_provider_loanauth.service.retry import MAX_SECONDS
 
 EPOCH = datetime(2026, 11, 21, tzinfo=timezone.utc)
 #: Seconds that a credential is valid; that must be left; and that are left of one that is refreshed before it expires.
@@ -100,7 +104,9 @@ class Process:
     ended_at: list = field(default_factory=list)
     steps: int = 0
     requests: int = 0
-    logins: process_logins.Logins = field(default_factory=process_logins.Logins)
+    memories: dict = field(default_factory=lambda: defaultdict(memory.Memory))
+    #: Attempts of one login; None: those of the simulation.
+    max_attempts: int | None = None
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     @property
@@ -177,16 +183,6 @@ class Scheduler:
         return self.current
 
 
-class OfCurrent:
-    """The ``logins`` of the process that is running."""
-
-    def __init__(self, time):
-        self._time = time
-
-    def __getattr__(self, name):
-        return getattr(self._time.current.logins, name)
-
-
 class StoreError(Exception):
     """An error of the store, whose text is a secret."""
 
@@ -239,7 +235,7 @@ class SimulatedStore:
 
     @contextmanager
     def _request(self, what, key):
-        process, kind = self.time.current, key.split(".")[1]
+        process, kind = self.time.current, key.rpartition(".")[2]
         self.counts[what] += 1
         process.requests += 1
         delay, after = next(self._delays), 0.01
@@ -255,7 +251,7 @@ class SimulatedStore:
         while self._tampering and self._tampering[0][0] <= self.time.now:
             _, kind, change = self._tampering.pop(0)
             for changed, texts in self.texts.items():
-                if f".{kind}." in changed:
+                if changed.endswith(f".{kind}"):
                     texts.append(change(texts))
         yield
         self.time.sleep(after)
@@ -265,40 +261,41 @@ class SimulatedService:
     """
     The service that authenticates.
 
-    ``outcomes``: of each request with a password, in order; the last one stays; a dict has them by settings.
-    ``seconds``: of each request, in turn. ``posts``: how often each password was sent; ``rejections``: in vain.
-    ``issued``: when each token expires.
+    ``outcomes``: of each request with a password, in order; the last one stays; a dict has them by settings, and a
+    function returns one for a host and the seconds since the start. ``seconds``: of each request, in turn. ``posts``:
+    how often each password was sent; ``rejections``: in vain. ``issued``: when each token expires.
     """
 
-    def __init__(self, time, outcomes, seconds, max_attempts):
+    def __init__(self, time, outcomes, seconds):
         self.time = time
         self.outcomes = outcomes
-        self.posts, self.rejections, self.logins = Counter(), Counter(), Counter()
+        self.posts, self.rejections = Counter(), Counter()
         self.issued = {FIRST: VALID}
         self.errors = set()
-        self._seconds, self._max_attempts = cycle(seconds), max_attempts
+        #: So many processes are killed during the first requests.
+        self.kills = 0
+        self._seconds = cycle(seconds)
 
-    def authenticate(self, process, sleep):
-        """Log in as ``Client.authenticate`` does."""
-        settings = process.settings
-        process.logins.check(settings)
-        self.logins[settings] += 1
-        for left in range(self._max_attempts - 1, -1, -1):
-            try:
-                return self._respond(settings)
-            except (RejectedError, ResponseError, SettingsError, UnavailableError) as error:
-                process.logins.record(settings, error)
-                retry_after = getattr(error, "retry_after", None) or 0.0
-                if not left or not error.retryable or retry_after > MAX_SECONDS:
-                    raise
-            sleep(retry_after + 1.0)
-        raise AssertionError
+    def authenticate(self, settings, *, on_failure):
+        """Send one request as ``Client.authenticate`` does."""
+        try:
+            return self._respond(settings)
+        except LoanAuthError as error:
+            error.sent = True
+            on_failure(error)
+            raise
 
     def _respond(self, settings):
         requested_at = datetime.fromtimestamp(self.time.time(), tz=timezone.utc)
         outcomes = self.outcomes[settings] if isinstance(self.outcomes, dict) else self.outcomes
-        outcome = outcomes[min(self.posts[settings], len(outcomes) - 1)]
+        if callable(outcomes):
+            outcome = outcomes(self.time.current.host, self.time.now)
+        else:
+            outcome = outcomes[min(self.posts[settings], len(outcomes) - 1)]
         self.posts[settings] += 1
+        if self.kills:
+            self.kills -= 1
+            self.time.current.dies_at = self.time.current.steps
         self.time.sleep(next(self._seconds))
         if outcome != "ok":
             error = ERRORS[outcome]()
@@ -316,23 +313,16 @@ class SimulatedService:
         )
 
 
-def _error(kind, message, status, **attributes):
-    error = kind(message, status=status)
-    vars(error).update(attributes)
-    return error
-
-
 ERRORS = {
-    "coded": partial(_error, RejectedError, "made-up rejection.", 403, code="invalid_grant"),
+    "coded": partial(RejectedError, "made-up rejection.", status=403, code="invalid_grant"),
     "rejected": partial(RejectedError, "made-up rejection.", status=400),
     "unauthorized": partial(RejectedError, "made-up rejection.", status=401),
-    "forbidden": partial(RejectedError, "made-up rejection.", status=403),
+    "forbidden": partial(ResponseError, "made-up response.", status=403),
     "response": partial(ResponseError, "made-up response.", status=200),
     "unavailable": partial(UnavailableError, "made-up outage.", status=503),
-    "overloaded": partial(_error, UnavailableError, "made-up outage.", 429, retry_after=50.0),
-    "closed": partial(_error, UnavailableError, "made-up outage.", 503, retry_after=1e9),
+    "overloaded": partial(UnavailableError, "made-up outage.", status=429, retry_after=50.0),
+    "closed": partial(UnavailableError, "made-up outage.", status=503, retry_after=3600.0),
     "settings": partial(SettingsError, "made-up certificate."),
-    "proxy": partial(SettingsError, "made-up proxy.", status=407),
     "interrupted": KeyboardInterrupt,
 }
 
@@ -353,7 +343,8 @@ class Simulation:
         self.random = Random(seed)
         self.processes = processes
         self.rounds = rounds
-        self.service = SimulatedService(self.time, outcomes, login_seconds, max_attempts)
+        self.service = SimulatedService(self.time, outcomes, login_seconds)
+        self.max_attempts = max_attempts
         self.store = SimulatedStore(self.time, **store)
 
     @property
@@ -370,18 +361,22 @@ class Simulation:
         """Replace the clocks, the store, what a process knows, random numbers and the name of the host."""
         host = SimpleNamespace(gethostname=lambda: self.time.current.host)
         with pytest.MonkeyPatch.context() as patch:
-            for module in (refresh_policy, shared_login, login_variables, process_logins):
+            for module in (credential_module, memory, shared, variables):
                 patch.setattr(module, "time", self.time)
-            for module in (shared_login, login_variables):
+            for module in (shared, variables):
                 patch.setattr(module, "socket", host)
-            patch.setattr(shared_login, "random", self.random)
-            patch.setattr(shared_login, "LOGINS", OfCurrent(self.time))
-            patch.setattr(shared_login, "is_cleared_by_person", lambda: self.time.current.cleared)
-            patch.setattr(shared_login, "telemetry", NO_TELEMETRY)
+            for module in (credential_module, shared):
+                patch.setattr(module, "random", self.random)
+            patch.setattr(credential_module, "getpid", lambda: id(self.time.current))
+            # One for all simulated processes.
+            patch.setattr(credential_module, "_spread", functools.cache(credential_module._spread.__wrapped__))
+            patch.setattr(shared, "memory_of", lambda settings: self.time.current.memories[settings])
+            patch.setattr(shared, "cleared_try", lambda: id(self.time.current) if self.time.current.cleared else None)
+            patch.setattr(shared, "telemetry", NO_TELEMETRY)
             for name in ("read", "write", "delete"):
-                patch.setattr(login_variables, f"{name}_variable", getattr(self.store, name))
+                patch.setattr(variables, f"{name}_variable", getattr(self.store, name))
             # The masker compiles all its patterns again for each new value.
-            patch.setattr(shared_login, "mask", lambda _: None)
+            patch.setattr(shared, "mask", lambda _: None)
             yield
 
     def run(self, processes=None, work=None):
@@ -417,16 +412,17 @@ class Simulation:
         """Get a credential as an authenticating task does, or as ``LoanAuth`` does."""
         client = self.client(process)
         if needs == "first":
-            return shared_login.get_credential(client, process.settings, reuse=True)
-        return shared_login.get_or_refresh(client, has, MIN_TTL, is_rejected=needs == "rejected")
+            return shared.get_credential(client, process.settings, reuse=True)
+        return shared.get_or_refresh(client, has, MIN_TTL, is_rejected=needs == "rejected")
 
     def authenticate(self, process):
         """Send a login without a claim, as the hook's ``authenticate()`` does."""
-        return shared_login.authenticate(self.client(process), process.settings)
+        return shared.authenticate(self.client(process), process.settings)
 
     def client(self, process):
         """Return a client that sends the logins of a process."""
         return SimpleNamespace(
             settings=lambda: process.settings,
-            authenticate=lambda settings, sleep=self.time.sleep: self.service.authenticate(process, sleep),
+            authenticate=self.service.authenticate,
+            max_attempts=process.max_attempts or self.max_attempts,
         )

@@ -19,7 +19,7 @@ ISSUED_AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone.utc)
 
 def facts_of(credential):
     """Return what must be found in a credential, as JSON."""
-    names = ("method", "conn_id", "issued_at", "expires_at", "value")
+    names = ("method", "conn_id", "issued_at", "expires_at", "lifetime", "value")
     return {"class": type(credential).__name__} | {
         name: value if value is None else str(value) for name in names for value in [getattr(credential, name)]
     }
@@ -37,7 +37,9 @@ def main(version):
             "pickle": base64.b64encode(pickle.dumps(credential, protocol=4)).decode(),
         }
         for credential in (
-            AccessToken.seal("made-up.token", method="jwt", expires_at=ISSUED_AT + timedelta(hours=1), **common),
+            AccessToken.seal(
+                "made-up.token", method="jwt", expires_at=ISSUED_AT + timedelta(hours=1), lifetime=3600.0, **common
+            ),
             AccessToken.seal("made-up-opaque-token", method="los", **common),
             ApiSecret.seal("bWFkZS11cC1zZWNyZXQ=", method="ppe", **common),
         )

@@ -1,0 +1,69 @@
+"""What a process remembers of its logins, by settings. A Connection that has changed has other settings."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_loanauth._compat import ForkSafeLock
+from airflow_provider_loanauth.login.rules import Row
+from airflow_provider_loanauth.redaction import NotForXCom
+
+if TYPE_CHECKING:
+    from airflow_provider_loanauth.connection.settings import Settings
+    from airflow_provider_loanauth.login.credential import ActiveCredential
+
+#: Seconds for which a row that was read need not be read again, if nothing may be sent because of it.
+ROW_SECONDS = 10.0
+
+
+@dataclass(eq=False)
+class Memory(NotForXCom):
+    """What a process remembers of one set of settings. Forked children keep it."""
+
+    #: Held by the thread that logs in.
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
+    #: The last credential that this process requested or took over.
+    credential: ActiveCredential | None = field(default=None, repr=False)
+    #: The last row that this process read or wrote, and when.
+    row: Row = field(default_factory=Row, repr=False)
+    read_at: float = -math.inf
+    #: Ids of the last requests of this process that found the service unavailable, and when they ended.
+    attempts: deque[tuple[str, float]] = field(default_factory=lambda: deque(maxlen=10))
+    #: Id of the last credential that this process requested, and when.
+    issued: tuple[str, float] = ("", -math.inf)
+    #: The claim of another process, and when this one first saw it.
+    claim_seen: tuple[Any, float] = ("", -math.inf)
+    #: Until when Variables are not used, because they could not be.
+    not_shared_until: float = -math.inf
+    #: The try of a cleared task whose request failed: a clear is good for one.
+    cleared_try: Any = None
+
+    def remember(self, row: Row) -> Row:
+        """Remember a row that was read or written now, and return it."""
+        self.row, self.read_at = row, time.monotonic()
+        return row
+
+    def is_recent(self) -> bool:
+        """Return whether the row was read or written a moment ago."""
+        return time.monotonic() < self.read_at + ROW_SECONDS
+
+
+_MEMORIES: dict[Settings, Memory] = {}
+_LOCK = ForkSafeLock()
+
+
+def forget_failures(settings: Settings) -> None:
+    """Let this process send these values again."""
+    # Without a new memory: Airflow tests a Connection with another random id each time.
+    if memory := _MEMORIES.get(settings):
+        memory.remember(replace(memory.row, failures={}))
+
+
+def memory_of(settings: Settings) -> Memory:
+    """Return what this process remembers of these settings."""
+    with _LOCK.current:
+        return _MEMORIES.setdefault(settings, Memory())

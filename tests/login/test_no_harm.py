@@ -1,0 +1,156 @@
+"""
+Sharing a login fails no task that would have succeeded on its own.
+
+The exceptions are a password that the service has rejected, and the pause after an unclear response or when the service
+asked to wait. In virtual time; ``outcomes`` are those of a host at a time.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_loanauth.exceptions import LoanAuthError
+from tests.support.simulation import LIFETIME, MIN_TTL, OLD, Process, Simulation
+
+ENOUGH = 10**7
+
+
+def batch(number, seconds, **options):
+    """Return processes that start within some seconds; an option may be a function of their number."""
+    return [
+        Process(start=seconds * one / number, **{name: v(one) if callable(v) else v for name, v in options.items()})
+        for one in range(number)
+    ]
+
+
+def run(processes, outcomes, **options):
+    return Simulation(processes, outcomes=outcomes, max_steps=ENOUGH, **options).run()
+
+
+def failed(simulation, of=lambda process: True):
+    """Return how many of these processes got an error."""
+    return sum(isinstance(one, LoanAuthError) for p in simulation.processes if of(p) for one in p.results)
+
+
+def posts(simulation):
+    return simulation.service.posts[OLD]
+
+
+def on(host, outcome):
+    """Return the outcomes of a service that one host cannot reach."""
+    return lambda of, _: outcome if of == host else "ok"
+
+
+def until(seconds, outcome):
+    """Return the outcomes of a service that fails for some seconds."""
+    return lambda _, now: outcome if now < seconds else "ok"
+
+
+@pytest.mark.parametrize("outcome", ["unavailable", "forbidden", "settings"])
+def test_one_host_of_two_cannot_reach_the_service(outcome):
+    """A refused connection, a login page, a certificate. Each task needs a login of its own."""
+    processes = batch(1200, 1200 * 40, host=lambda one: f"host {one % 2}", needs="rejected")
+    simulation = run(processes, on("host 1", outcome))
+    assert failed(simulation, lambda process: process.host == "host 0") == 0
+
+
+@pytest.mark.parametrize("skew", [-3600, 3600])
+def test_one_host_has_a_wrong_clock_during_a_short_outage(skew):
+    processes = batch(140, 3600, host=lambda one: f"host {one % 2}", skew=lambda one: skew * (one % 2))
+    simulation = run(processes, until(5, "unavailable"))
+    assert failed(simulation, lambda process: process.start > 5) == 0
+
+
+def test_failures_of_other_kinds_or_of_long_ago_do_not_add_up():
+    bad = {"host 0": "forbidden", "host 1": "unavailable", "host 2": "response", "host 3": "unavailable"}
+    processes = batch(9, 4, host=lambda one: f"host {one % 4}") + batch(120, 60, host="good")
+    assert failed(run(processes, lambda host, _: bad.get(host, "ok")), lambda process: process.host == "good") == 0
+    long_ago = [Process(start=one * 1000.0, host=f"bad {one}") for one in range(6)]
+    simulation = run(
+        [*long_ago, *(Process(start=5001 + one, host="good") for one in range(9))],
+        lambda host, _: "ok" if host == "good" else "forbidden",
+    )
+    assert failed(simulation, lambda process: process.host == "good") == 0
+
+
+def test_a_service_that_is_away_for_a_moment_and_a_single_attempt_that_meets_it_first():
+    processes = [Process(host="one", max_attempts=1), *batch(120, 0.2, host="one")]
+    simulation = run(processes, until(1.5, "unavailable"), login_seconds=[0.05])
+    assert failed(simulation, lambda process: process.max_attempts is None) == 0
+
+
+def test_tasks_that_start_after_an_outage():
+    processes = batch(16, 8, host="one") + [Process(start=8 + one / 10, host="one") for one in range(120)]
+    simulation = run(processes, until(8, "unavailable"), login_seconds=[0.05])
+    assert failed(simulation, lambda process: process.start >= 8) == 0
+
+
+@pytest.mark.parametrize("outcome", ["response", "forbidden"])
+def test_an_unclear_response_for_a_moment(outcome):
+    assert failed(run(batch(60, 60, host="one"), until(1, outcome))) <= 1
+    simulation = run(batch(2880, 86_400, host="one"), until(10, outcome))
+    assert failed(simulation, lambda process: process.start >= 120) == 0
+
+
+@pytest.mark.parametrize("hosts", [1, 10, 1000])
+@pytest.mark.parametrize(("outcome", "most"), [("rejected", 1), ("forbidden", 12), ("response", 12)])
+def test_rejected_for_good(outcome, most, hosts):
+    simulation = run(batch(1000, 1800, host=lambda one: f"host {one % hosts}"), [outcome])
+    assert 1 <= posts(simulation) <= most
+    assert failed(simulation) == 1000
+
+
+@pytest.mark.parametrize("kills", [0, 1, 2, 3])
+@pytest.mark.parametrize(("outcome", "failures"), [("ok", 0), ("rejected", 60)])
+def test_processes_are_killed_between_their_request_and_its_result(kills, outcome, failures):
+    """Each costs one more request, and nobody fails for having waited."""
+    simulation = Simulation(batch(60 + kills, 3), outcomes=[outcome], max_steps=ENOUGH)
+    simulation.service.kills = kills
+    simulation.run()
+    assert posts(simulation) == 1 + kills
+    assert failed(simulation) == failures
+
+
+@pytest.mark.parametrize("takes", [0.05, 30.0])
+def test_an_outage_costs_few_requests(takes):
+    simulation = run(batch(300, 60, host=lambda one: f"pod {one}"), ["unavailable"], login_seconds=[takes])
+    assert posts(simulation) <= 60
+    assert failed(simulation) == 300
+    # A claim is that of one request, and some others come between the attempts that count.
+    assert max(process.waited for process in simulation.processes) < 6 * (takes + 3)
+
+
+def test_a_burst_of_good_and_bad_pods():
+    bad = failures = 0
+    for seed in range(30):
+        processes = batch(40, 1, host=lambda one: f"pod {one}")
+        simulation = run(processes, lambda host, _: "forbidden" if int(host[4:]) % 2 else "ok", seed=seed)
+        failures += failed(simulation, lambda process: int(process.host[4:]) % 2 == 0)
+        bad += failed(simulation)
+    assert failures <= 60
+
+
+def test_a_refresh_that_fails_while_the_token_is_valid():
+    simulation = run(batch(140, 40, needs="valid", host=lambda one: f"host {one % 3}"), ["unavailable"])
+    assert failed(simulation) == 0
+
+
+@pytest.mark.parametrize("number", [10, 1000])
+def test_an_expiry_without_a_herd(number):
+    """Processes that send requests all the time: each asks for a new token once, at a moment of its own."""
+    processes = batch(number, 0)
+    simulation = Simulation(processes, max_steps=ENOUGH)
+
+    def work(process):
+        has = simulation.active(200.0)
+        for _ in range(200):
+            simulation.time.sleep(1)
+            if not has.is_fresh(MIN_TTL):
+                has = simulation.log_in(process, "valid", has)
+        process.results.append(has)
+
+    simulation.run(work=work)
+    assert posts(simulation) == 1
+    assert {*simulation.values} == {"made-up-token-1"}
+    assert sum(process.requests for process in processes) < 1.3 * number + 20
+    assert simulation.time.now < LIFETIME
