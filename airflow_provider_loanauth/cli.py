@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_loanauth.check import check_connection
-from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID, METHOD_NAMES
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, METHOD_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

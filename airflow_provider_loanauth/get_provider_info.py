@@ -1,108 +1,13 @@
-"""What Airflow reads of this provider. Every Airflow process imports this module, so it imports only the version."""
+"""What Airflow reads of this provider. Every Airflow process imports it, so it imports only ``metadata.py``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from airflow_provider_loanauth import __version__
+from airflow_provider_loanauth.metadata import CONN_FIELDS, CONN_TYPE, HOOK_NAME, PACKAGE_NAME, UI_FIELD_BEHAVIOUR
 
 __all__ = ["get_provider_info"]
-
-PACKAGE_NAME = "airflow-provider-loanauth"
-#: ``User-Agent`` of requests to the service (RFC 9110 §10.1.5).
-USER_AGENT = f"{PACKAGE_NAME}/{__version__}"
-CONN_TYPE = "loanauth"
-DEFAULT_CONN_ID = "loanauth_default"
-HOOK_NAME = "Loan Pricing Authentication"
-
-#: Names of the authentication methods in the interface (``service-interface.md`` §1), by parameter value.
-METHOD_NAMES = {"jwt": "Authen JWT", "los": "Authen LOS", "ppe": "PPE API secret"}
-
-#: Standard fields of a Connection that the form relabels, by attribute of the Connection.
-RELABELING = {"host": "Auth URL", "login": "Username", "password": "Password"}
-
-
-def _field(label: str, description: str, *, kind: str = "string", **schema: Any) -> dict[str, Any]:
-    # No default values: a declared default makes the form overwrite values that were entered as JSON (apache/airflow
-    # #67054).
-    return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
-
-
-def _secret(label: str, description: str) -> dict[str, Any]:
-    return _field(label, description, format="password")
-
-
-#: Fields that Airflow stores in the extra of the Connection, in the order of the form.
-CONN_FIELDS: dict[str, dict[str, Any]] = {
-    "method": _field(
-        "Method",
-        "How to authenticate: jwt is Authen JWT, los is Authen LOS (loan origination system), ppe is PPE API secret. "
-        "Default: jwt. A task can choose a different method.",
-        enum=[*METHOD_NAMES],
-        values_display={method: f"{name} ({method})" for method, name in METHOD_NAMES.items()},
-    ),
-    "origin": _field(
-        "Origin",
-        "For Authen JWT and Authen LOS. The domain from your company settings, for example https://lender.example",
-    ),
-    "client_id": _field("Client ID", "For Authen JWT. From the company client credentials."),
-    "client_secret": _secret("Client secret", "For Authen JWT. From the company client credentials."),
-    "los_client_id": _field(
-        "LOS client ID", "For Authen LOS. From the client credentials of the loan origination system integration."
-    ),
-    "los_client_secret": _secret("LOS client secret", "For Authen LOS. The secret that belongs to the LOS client ID."),
-    "api_key": _secret("API key", "For PPE API secret."),
-    "user_id": _field("User ID", "For PPE API secret. The ID of the user on whose behalf the API key is used."),
-    "company_id": _field(
-        "Company ID",
-        "For PPE API secret. Required by LoanAuth, which sends it with the secret on every pricing request.",
-    ),
-    "timeout": _field(
-        "Timeout",
-        "Seconds to wait for the connection, and for each part of the response; a whole login takes at most twice as "
-        "long. Default: 30.",
-        kind="number",
-    ),
-    "verify": _field(
-        "Verify TLS",
-        "Whether to check the TLS certificate of the service: true, false, or the path of a CA bundle on the workers. "
-        "Default: true.",
-    ),
-    "proxy": _secret(
-        "Proxy",
-        "An http or https proxy, http://user:password@host:port. Used for login, probe and pricing requests instead of "
-        "the proxy settings of the machine. Usually empty.",
-    ),
-    "api_key_in_headers": _field(
-        "API key in headers",
-        "For PPE API secret. Send API key and User ID in headers as well as in the path. Usually off.",
-        kind="boolean",
-    ),
-    # Not a boolean: a box that nobody ticked would switch it off.
-    "share_logins": _field(
-        "Share logins",
-        "Whether all tasks of this Airflow share one login of this Connection, through Airflow Variables: true or "
-        "false. Default: true.",
-        enum=["true", "false"],
-    ),
-}
-
-#: Form label of every field, by attribute of the Connection or name in its extra.
-LABELS = RELABELING | {name: declared["label"] for name, declared in CONN_FIELDS.items()}
-
-#: How the form shows the standard fields. The schema is part of Auth URL, and each name in the extra has a field of its
-#: own; only 2.11 can hide the extra. The port is shown because the Test button of Airflow 3.3.2 sends 0 for an empty
-#: one, to which its server responds with Bad Request (apache/airflow #73298).
-UI_FIELD_BEHAVIOUR: dict[str, Any] = {
-    "hidden-fields": ["schema", "extra"],
-    "relabeling": RELABELING,
-    "placeholders": {
-        "host": "https://company.example, the authentication address",
-        "login": "For Authen JWT and Authen LOS",
-        "password": "For Authen JWT and Authen LOS",
-        "port": "443, or the port in Auth URL; required by the Test button of Airflow 3.3",
-    },
-}
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -115,7 +20,7 @@ def get_provider_info() -> dict[str, Any]:
     kinds = ("hooks", "operators", "sensors", "triggers")
     return {
         "package-name": PACKAGE_NAME,
-        "name": "Loan Pricing Authentication",
+        "name": HOOK_NAME,
         "description": "Authenticates to a loan pricing service and passes sealed credentials to pricing tasks.",
         "versions": [__version__],
         "integrations": [{**integration, "tags": ["service"]}],

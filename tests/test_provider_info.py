@@ -9,8 +9,9 @@ import airflow
 import jsonschema
 
 from airflow_provider_loanauth.connection.methods import METHODS
-from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR, get_provider_info
+from airflow_provider_loanauth.get_provider_info import get_provider_info
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.metadata import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR
 from tests.support.paths import ROOT
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.auth.origin import COMPANY_HEADER, SECRET_HEADER, OriginGuard
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
-from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
 from airflow_provider_loanauth.login.credential import MIN_TTL
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:

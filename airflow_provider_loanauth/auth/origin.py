@@ -8,7 +8,7 @@ from urllib.parse import urljoin, urlsplit
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, is_loopback
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
-from airflow_provider_loanauth.get_provider_info import LABELS
+from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.redaction import SecretStr, sanitize_exceptions
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import requests
 
 from airflow_provider_loanauth.redaction import clear_locals
-from airflow_provider_loanauth.service.proxy import ProxyAdapter, proxies_of
+from airflow_provider_loanauth.service.proxy_adapter import ProxyAdapter, proxies_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.check.report import Report

@@ -17,10 +17,10 @@ from airflow_provider_loanauth.check.report import Step
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
-from airflow_provider_loanauth.get_provider_info import LABELS
+from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.error_responses import is_unavailable, parse_http_date, safe_text
-from airflow_provider_loanauth.service.proxy import ProxyAdapter
+from airflow_provider_loanauth.service.proxy_adapter import ProxyAdapter
 from airflow_provider_loanauth.service.transport import Deadline, probe, proxy_url
 from airflow_provider_loanauth.service.transport_errors import SEE_WHEN
 

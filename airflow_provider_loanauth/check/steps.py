@@ -19,8 +19,8 @@ from airflow_provider_loanauth.connection.lookup import get_from_task_or_databas
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.credentials import XCOM, ApiSecret, derived_keys
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SealError, SettingsError
-from airflow_provider_loanauth.get_provider_info import LABELS, METHOD_NAMES, PACKAGE_NAME
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, end_rejection
+from airflow_provider_loanauth.metadata import LABELS, METHOD_NAMES, PACKAGE_NAME
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 

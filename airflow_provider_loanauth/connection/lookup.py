@@ -17,7 +17,7 @@ from airflow_provider_loanauth._compat import (
     current_task,
 )
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
-from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, DEFAULT_CONN_ID
+from airflow_provider_loanauth.metadata import CONN_FIELDS, DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable

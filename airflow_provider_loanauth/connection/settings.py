@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.connection.address import AddressError, base_address
-from airflow_provider_loanauth.connection.form_widgets import UNCHANGED_SECRET
 from airflow_provider_loanauth.connection.methods import METHODS, NOT_A_HEADER_VALUE, fits_in_header
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import SettingsError
-from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, CONN_TYPE, LABELS
+from airflow_provider_loanauth.metadata import CONN_FIELDS, CONN_TYPE, LABELS
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 if TYPE_CHECKING:
@@ -28,6 +27,9 @@ DEFAULT_TIMEOUT = 30.0
 MAX_TIMEOUT = 86_400
 #: Airflow 3 masks no value shorter than this many characters, unless ``[logging] min_length_masked_secret`` is set.
 MIN_MASKABLE_LENGTH = 5
+#: The form of Airflow 2.11 sends this in place of a stored secret that was not entered again. It is
+#: ``SENSITIVE_FIELD_PLACEHOLDER`` in ``airflow.www.views``.
+UNCHANGED_SECRET = "RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER"  # noqa: S105 - stands for a secret
 
 # Unicode categories Cc (control) and Cs (surrogate).
 _INVALID = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")

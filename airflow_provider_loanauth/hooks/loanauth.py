@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from airflow_provider_loanauth._compat import BaseHook, run_in_thread
 from airflow_provider_loanauth.auth.base import check_credential
 from airflow_provider_loanauth.auth.requests import LoanAuth
-from airflow_provider_loanauth.connection.form_widgets import form_widgets
 from airflow_provider_loanauth.connection.methods import Method
+from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET
 from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, derived_keys
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.get_provider_info import CONN_TYPE, DEFAULT_CONN_ID, HOOK_NAME, UI_FIELD_BEHAVIOUR
 from airflow_provider_loanauth.login import shared as shared_login  # noqa: TID253 - DAG parsing does not import the hook
 from airflow_provider_loanauth.login.memory import forget_failures
 from airflow_provider_loanauth.login.variables import end_rejection
+from airflow_provider_loanauth.metadata import CONN_FIELDS, CONN_TYPE, DEFAULT_CONN_ID, HOOK_NAME, UI_FIELD_BEHAVIOUR
 from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
 
@@ -71,7 +71,27 @@ class LoanAuthHook(BaseHook):
     @staticmethod
     def get_connection_form_widgets() -> dict[str, Any]:
         """Return the widgets of the connection form, for Airflow before 3.2; later versions read the metadata."""
-        return form_widgets()
+        import wtforms
+        from wtforms.validators import Optional, any_of
+
+        kinds = {"boolean": wtforms.BooleanField, "number": wtforms.IntegerField, "password": wtforms.PasswordField}
+        widgets = {}
+        for name, declared in CONN_FIELDS.items():
+            schema = declared["schema"]
+            kind = schema.get("format", schema["type"][0])
+            field = kinds.get(kind, wtforms.StringField)
+            # Optional comes first, so that the other validator skips an empty field.
+            validators = [Optional(), *([any_of(schema["enum"])] if "enum" in schema else [])]
+            options = {"description": declared["description"], "validators": validators}
+            # The API server of 3.0 and 3.1 has stand-ins, which describe a field and accept no other options.
+            if hasattr(field, "populate_obj"):
+                if kind != "boolean":
+                    options["render_kw"] = {"class": "form-control", "placeholder": declared["label"]}
+                if kind == "password":
+                    # Keep the stored secret, which Airflow 2.11 never sends to the browser, and would delete.
+                    options["filters"] = [lambda value: value or UNCHANGED_SECRET]
+            widgets[name] = field(declared["label"], **options)
+        return widgets
 
     @staticmethod
     def get_ui_field_behaviour() -> dict[str, Any]:

@@ -25,8 +25,8 @@ from airflow_provider_loanauth._compat import SupervisorError, api_status, curre
 from airflow_provider_loanauth._compat.variables import delete_variable, list_variables, read_variable, write_variable
 from airflow_provider_loanauth.credentials import DIGEST, VARIABLES, decrypt, derived_keys, encrypt
 from airflow_provider_loanauth.exceptions import SealError
-from airflow_provider_loanauth.get_provider_info import METHOD_NAMES
 from airflow_provider_loanauth.login.rules import DAY, Row
+from airflow_provider_loanauth.metadata import METHOD_NAMES
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings

@@ -24,7 +24,7 @@ from airflow_provider_loanauth._compat import (
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, derived_keys
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.get_provider_info import DEFAULT_CONN_ID
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
 from airflow_provider_loanauth.operators.loanauth import AuthenticatingOperator
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 

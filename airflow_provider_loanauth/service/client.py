@@ -12,7 +12,7 @@ from airflow_provider_loanauth.connection.lookup import read_connection
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.get_provider_info import METHOD_NAMES
+from airflow_provider_loanauth.metadata import METHOD_NAMES
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences, notable_fields
 from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service import protocol, telemetry

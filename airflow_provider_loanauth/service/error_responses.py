@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.get_provider_info import LABELS
+from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.redaction import encoded_forms
 
 if TYPE_CHECKING:

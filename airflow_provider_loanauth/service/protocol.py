@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyLogin
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
-from airflow_provider_loanauth.get_provider_info import LABELS
+from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 from airflow_provider_loanauth.service.error_responses import CODES, Fields, raise_for_status
@@ -153,11 +153,6 @@ def parse_json(body: bytes) -> Any:
     # RecursionError: the JSON is nested too deeply.
     except (ValueError, RecursionError):
         return None
-
-
-def _is_html(body: bytes) -> bool:
-    start = body[:1024].lower()
-    return b"<html" in start or b"<!doctype" in start
 
 
 def _describe_non_object(response: WireResponse, document: Any) -> str:

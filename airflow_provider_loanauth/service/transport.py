@@ -15,11 +15,11 @@ from requests.auth import HTTPBasicAuth
 from requests.utils import select_proxy
 
 from airflow_provider_loanauth.exceptions import ResponseError
-from airflow_provider_loanauth.get_provider_info import LABELS, USER_AGENT
+from airflow_provider_loanauth.metadata import LABELS, USER_AGENT
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.log_filter import unrecorded
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
-from airflow_provider_loanauth.service.proxy import ProxyAdapter, proxies_of
+from airflow_provider_loanauth.service.proxy_adapter import ProxyAdapter, proxies_of
 from airflow_provider_loanauth.service.transport_errors import (
     TRANSPORT_EXCEPTIONS,
     BrokenHeadError,

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.get_provider_info import USER_AGENT
+from airflow_provider_loanauth.metadata import USER_AGENT
 from airflow_provider_loanauth.service.error_responses import is_unavailable
 from airflow_provider_loanauth.service.transport import proxy_url
 

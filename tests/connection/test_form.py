@@ -12,15 +12,14 @@ from importlib.util import find_spec
 import jsonschema
 import pytest
 
-from airflow_provider_loanauth.connection.form_widgets import UNCHANGED_SECRET, form_widgets
-from airflow_provider_loanauth.connection.settings import is_secret
-from airflow_provider_loanauth.get_provider_info import (
+from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET, is_secret
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.metadata import (
     CONN_FIELDS,
     LABELS,
     METHOD_NAMES,
     RELABELING,
 )
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.support.airflow_scratch import variables_of
 from tests.support.programs import run_python
 
@@ -136,7 +135,7 @@ def test_stub_classes_of_the_api_server_get_only_their_own_arguments(monkeypatch
 
     for name in ("StringField", "PasswordField", "IntegerField", "BooleanField"):
         monkeypatch.setattr(f"wtforms.{name}", Stub)
-    fields = form_widgets()
+    fields = LoanAuthHook.get_connection_form_widgets()
     assert [field.label for field in fields.values()] == [field["label"] for field in CONN_FIELDS.values()]
 
 

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_loanauth.connection.methods import ApiKeyLogin, PasswordLogin
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import SettingsError
-from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS
+from airflow_provider_loanauth.metadata import CONN_FIELDS, LABELS
 
 EXTRA = {
     "origin": "https://lender.example",

@@ -13,8 +13,8 @@ from airflow_provider_loanauth.cli import main
 from airflow_provider_loanauth.connection.methods import METHODS, AuthMethod, PasswordLogin
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import SettingsError
-from airflow_provider_loanauth.get_provider_info import CONN_FIELDS, LABELS, METHOD_NAMES
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.metadata import CONN_FIELDS, LABELS, METHOD_NAMES
 
 FIELDS = {
     "broker_client_id": {"label": "Broker client ID", "schema": {"type": ["string", "null"]}},

@@ -12,7 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 
 import airflow_provider_loanauth
-from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME, get_provider_info
+from airflow_provider_loanauth.get_provider_info import get_provider_info
+from airflow_provider_loanauth.metadata import PACKAGE_NAME
 from scripts.reproducible import differences
 from tests.support.paths import PACKAGE, ROOT
 from tests.support.programs import run_python

@@ -6,7 +6,7 @@ import json
 import sys
 from importlib import metadata
 
-from airflow_provider_loanauth.get_provider_info import PACKAGE_NAME
+from airflow_provider_loanauth.metadata import PACKAGE_NAME
 from scripts.sbom import write_sbom
 from tests.support.paths import ROOT
 

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 import pytest
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.get_provider_info import LABELS
+from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.service import protocol
 from airflow_provider_loanauth.service.protocol import WireResponse, build_request
 from tests.support.wire_requests import secret_request, settings_of, token_request
