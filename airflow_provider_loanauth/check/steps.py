@@ -19,6 +19,7 @@ from airflow_provider_loanauth.connection.lookup import get_from_task_or_databas
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.credentials import XCOM, ApiSecret, derived_keys
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SealError, SettingsError
+from airflow_provider_loanauth.login.rules import Row
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, end_rejection
 from airflow_provider_loanauth.metadata import LABELS, METHOD_NAMES, PACKAGE_NAME
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -112,12 +113,12 @@ def _shared_login(settings: Settings) -> Step:
         return Step("shared_login", "ok", message)
     try:
         variables = LoginVariables(settings)
-        public = variables.read("login").get("public")
+        public = Row.parse(variables.read("login")).public
     except NotSharedError as error:
         return Step("shared_login", "not_checked", f"Not checked, because Variables cannot be read here ({error}).")
-    if public is None:
+    if not public:
         return Step("shared_login", "ok", "No task has logged in with these values yet.")
-    details = public | {"variable": variables.keys["login"]}
+    details = {**public, "variable": variables.keys["login"]}
     did = f"{public['by']} {'failed' if 'error' in public else 'logged in'} at {public['at']}"
     if "error" not in public or datetime.fromisoformat(public["until"]) <= datetime.now(timezone.utc):
         until = f"; the credential expires at {public['expires_at']}" if "expires_at" in public else ""

@@ -7,7 +7,8 @@ what is known of its last ones. A process that shares nothing has a row of its o
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
@@ -101,9 +102,17 @@ class Row:
         except (AttributeError, KeyError, TypeError, ValueError):
             return cls()
 
-    def content(self) -> dict[str, Any]:
-        """Return what is stored, without the id."""
-        return {"credential": self.credential, "failures": asdict(self)["failures"], "last": self.last}
+    @property
+    def public(self) -> Mapping[str, str]:
+        """What people read of it: who failed last and until when it holds, or who logged in last; without secrets."""
+        if self.failures:
+            last = max(self.failures.values(), key=lambda failure: failure.until)
+            times = {"at": as_utc(last.at), "until": as_utc(last.until)}
+            return {"by": last.by, **times, "error": last.error["type"]}
+        if (has := self.credential) is None:
+            return {}
+        times = {"at": has["issued_at"], "expires_at": has["expires_at"]}
+        return {"by": has["by"]} | {name: f"{text[:19]}+00:00" for name, text in times.items() if text}
 
     def holding(self, host: str, now: float, *, is_cleared: bool) -> Failure | None:
         """Return the failure because of which a host sends nothing now; None if it may send."""
@@ -174,6 +183,11 @@ def _pause(name: str, failure: Failure, error: LoanAuthError) -> float:
         repeated = len(failure.attempts) - min(MAX_HOSTS, len(failure.hosts))
         return float(min(MAX_PAUSE, MIN_PAUSE * 2**repeated))
     return getattr(error, "retry_after", None) or 0.0
+
+
+def as_utc(seconds: float) -> str:
+    """Return seconds since the epoch as a time for people."""
+    return datetime.fromtimestamp(seconds, tz=timezone.utc).isoformat(timespec="seconds")
 
 
 def _shortened(message: str) -> str:

@@ -17,7 +17,7 @@ import secrets
 import socket
 import time
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,8 +27,8 @@ from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.login.memory import memory_of
-from airflow_provider_loanauth.login.rules import FINAL, UNAVAILABLE, WAIT, Failure, Row, class_of
-from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, as_utc, this_process
+from airflow_provider_loanauth.login.rules import FINAL, UNAVAILABLE, WAIT, Failure, Row, as_utc, class_of
+from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, this_process
 from airflow_provider_loanauth.redaction import NotForXCom, mask
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.telemetry import Labels
@@ -355,8 +355,9 @@ class _Login(NotForXCom):
         return None
 
     def _write_claim(self, number: str, seconds: float) -> bool:
-        variables = cast("LoginVariables", self._variables)
-        return variables.write("claim", {"seconds": seconds}, number=number)
+        variables, now = cast("LoginVariables", self._variables), time.time()
+        content = {"id": number, "seconds": seconds, "written_at": now}
+        return variables.write("claim", content, {"by": this_process(), "at": as_utc(now)})
 
     def _end_claim(self, number: str) -> None:
         """End the claim of this process, and of no other."""
@@ -419,15 +420,9 @@ class _Login(NotForXCom):
         row = self._memory.remember(replace(row, id=secrets.token_hex(8)))
         if self._variables is None:
             return
-        public: dict[str, Any] = {}
-        if row.failures:
-            failure = max(row.failures.values(), key=lambda one: one.until)
-            public = {"error": failure.error["type"], "by": failure.by, "until": as_utc(failure.until)}
-        elif row.credential and row.credential["expires_at"]:
-            public = {"expires_at": row.credential["expires_at"]}
         try:
             # After a conflict, the result that another process has written at the same moment stands: it is as new.
-            self._variables.write("login", row.content(), number=row.id, **public)
+            self._variables.write("login", asdict(row), row.public)
         except NotSharedError:
             if self._is_shared:
                 _log.warning("The result of this login could not be shared, so other tasks log in too.")

@@ -18,7 +18,6 @@ import re
 import socket
 import time
 from contextlib import suppress
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import SupervisorError, api_status, current_task, current_team
@@ -29,6 +28,8 @@ from airflow_provider_loanauth.login.rules import DAY, Row
 from airflow_provider_loanauth.metadata import METHOD_NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_provider_loanauth.connection.settings import Settings
 
 #: Increased when the content of the two sealed values changes. A value of another format counts as none.
@@ -73,24 +74,23 @@ class LoginVariables:
             raise _not_shared(error) from None
         return _open(self.keys[kind], text)
 
-    def write(self, kind: str, content: dict[str, Any], *, number: str, **public: Any) -> bool:
-        """Write the ``login`` or the ``claim`` with an id; return False after a conflict."""
-        key, now = self.keys[kind], time.time()
-        public = {"by": this_process(), "at": as_utc(now), **public}
-        content = {**content, "id": number, "conn_id": self._conn_id, "written_at": now, "public": public}
+    def write(self, kind: str, content: dict[str, Any], public: Mapping[str, str]) -> bool:
+        """Write the ``login`` or the ``claim``, and what people read of it; return False after a conflict."""
+        key, content = self.keys[kind], {**content, "conn_id": self._conn_id}
         try:
-            if not write_variable(key, _sealed(key, content), _DESCRIPTIONS[kind]):
+            if not write_variable(key, _sealed(key, content, public), _DESCRIPTIONS[kind]):
                 return False
         except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
             raise _not_shared(error) from None
         if kind == "login":
-            self._summarize(public, now)
+            self._summarize(public)
         return True
 
-    def _summarize(self, public: dict[str, Any], now: float) -> None:
+    def _summarize(self, public: Mapping[str, str]) -> None:
         """Write the readable Variable, and delete what was written for earlier values more than a day ago."""
         # The login has succeeded, whatever happens here.
         with suppress(Exception):
+            now = time.time()
             rows = _rows(self._summary) | {self.values: now}
             old = [values for values, written_at in rows.items() if now - written_at > DAY]
             for values in old[:MAX_DELETIONS]:
@@ -136,12 +136,11 @@ def end_rejection(settings: Settings) -> None:
             of_row = dataclasses.replace(settings, conn_id=content["conn_id"])
             if key != _keys(summary_key(settings.method, of_row.conn_id), _digest(of_row))["login"]:
                 continue
-            if (credential := row.credential) is None:
+            row = dataclasses.replace(row, failures={})
+            if row.credential is None:
                 delete_variable(key)
             else:
-                public = {"by": credential["by"], "at": credential["issued_at"]}
-                content |= dataclasses.replace(row, failures={}).content() | {"public": public}
-                write_variable(key, _sealed(key, content), _DESCRIPTIONS["login"])
+                write_variable(key, _sealed(key, content | dataclasses.asdict(row), row.public), _DESCRIPTIONS["login"])
 
 
 def summary_key(method: str, conn_id: str) -> str:
@@ -158,11 +157,6 @@ def this_process() -> str:
         return host
     index = f"[{task.map_index}]" if task.map_index is not None and task.map_index >= 0 else ""
     return f"{task.dag_id}.{task.task_id}{index} on {host}"
-
-
-def as_utc(seconds: float) -> str:
-    """Return seconds since the epoch as a time for people."""
-    return datetime.fromtimestamp(seconds, tz=timezone.utc).isoformat(timespec="seconds")
 
 
 def _digest(settings: Settings) -> str:
@@ -188,10 +182,10 @@ def _rows(summary: str) -> dict[str, float]:
     return {}
 
 
-def _sealed(key: str, content: dict[str, Any]) -> str:
-    """Return the text of a Variable: what people read of it, and all of it, sealed for its key."""
+def _sealed(key: str, content: dict[str, Any], public: Mapping[str, str]) -> str:
+    """Return the text of a Variable: what people read of it, and its content, sealed for its key."""
     sealed = encrypt(json.dumps([FORMAT, key, content]), VARIABLES)
-    return json.dumps({**content["public"], "sealed": sealed}, indent=2)
+    return json.dumps({**public, "sealed": sealed}, indent=2)
 
 
 def _open(key: str, text: str | None) -> dict[str, Any]:

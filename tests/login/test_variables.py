@@ -70,7 +70,7 @@ def values_of(settings):
 def test_the_keys_name_the_connection_and_the_method(conn_id, part, store):
     variables = LoginVariables(settings_of(conn_id=conn_id, method="los"))
     for kind in ("claim", "login"):
-        assert variables.write(kind, CONTENT, number="1")
+        assert variables.write(kind, CONTENT, {})
         assert re.fullmatch(rf"loanauth\.los\.{part}\.[0-9a-f]{{16}}\.{kind}", variables.keys[kind])
         assert len(variables.keys[kind]) < 140
     [readable] = {*store} - {*variables.keys.values()}
@@ -131,7 +131,7 @@ def test_without_a_known_team_or_a_fernet_key_nothing_is_shared(monkeypatch, fer
 
 
 def test_what_was_written_is_read(store):
-    LoginVariables(OLD).write("login", CONTENT, number="1")
+    LoginVariables(OLD).write("login", CONTENT, {})
     assert LoginVariables(OLD).read("login")["made"] == "up"
     assert LoginVariables(OLD).read("claim") == {}
     assert LoginVariables(NEW).read("login") == {}
@@ -160,13 +160,13 @@ def test_a_damaged_or_foreign_value_counts_as_none_and_is_overwritten(text, stor
     variables = LoginVariables(OLD)
     store[variables.keys["login"]] = text
     assert variables.read("login") == {}
-    assert variables.write("login", CONTENT, number="1")
+    assert variables.write("login", CONTENT, {})
     assert variables.read("login")["made"] == "up"
 
 
 def test_a_value_of_another_fernet_key_or_with_a_changed_envelope_counts_as_none(store, fernet):
     variables = LoginVariables(OLD)
-    variables.write("login", CONTENT, number="1")
+    variables.write("login", CONTENT, {})
     text = store[variables.keys["login"]]
     half = len(text) // 2
     store[variables.keys["login"]] = text[:half] + "AAAA" + text[half + 4 :]
@@ -204,7 +204,7 @@ class SdkError(Exception):
 def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
     store.error = error
     variables = LoginVariables(OLD)
-    for use in (lambda: variables.read("login"), lambda: variables.write("claim", CONTENT, number="1")):
+    for use in (lambda: variables.read("login"), lambda: variables.write("claim", CONTENT, {})):
         with pytest.raises(NotSharedError, match=f"^{text}$") as raised:
             use()
         assert raised.value.__suppress_context__
@@ -212,7 +212,7 @@ def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
 
 def test_a_conflict_is_no_error(store):
     store.conflicts = True
-    assert LoginVariables(OLD).write("claim", CONTENT, number="1") is False
+    assert LoginVariables(OLD).write("claim", CONTENT, {}) is False
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_no_secret_is_in_plaintext(store):
     settings = settings_of(user=USER.username, client_id=COMPANY.client_id, **sent)
     publish(settings, marked)
     publish(settings, error=RejectedError("made-up rejection.", status=400))
-    LoginVariables(settings).write("claim", CONTENT, number="1")
+    LoginVariables(settings).write("claim", CONTENT, {})
     assert LoginVariables(settings).read("login")["credential"]["value"] == marked
     searched = [*SECRETS.values(), USER.username, COMPANY.client_id, marked]
     assert leaks(json.dumps(store), searched) == []
@@ -281,7 +281,7 @@ def test_no_secret_is_in_plaintext(store):
 def test_rows_of_earlier_values_are_deleted_after_a_day(store, clock):
     for settings in (OLD, NEW):
         publish(settings)
-        LoginVariables(settings).write("claim", CONTENT, number="1")
+        LoginVariables(settings).write("claim", CONTENT, {})
     assert len(store) == 5
     clock.now += DAY - 1
     publish(NEW)
@@ -295,7 +295,7 @@ def test_rows_of_earlier_values_are_deleted_after_a_day(store, clock):
 def test_forgetting_deletes_all_variables_of_a_connection_and_method(store):
     for settings in (OLD, NEW, settings_of(conn_id="another")):
         publish(settings)
-        LoginVariables(settings).write("claim", CONTENT, number="1")
+        LoginVariables(settings).write("claim", CONTENT, {})
     login_variables.forget("jwt", "made-up")
     assert {"another" in key for key in store} == {True}
     assert len(store) == 3
