@@ -48,26 +48,26 @@ def _derive(setting: str, purpose: str) -> list[bytes]:
         Fernet(key)  # raises a ValueError if it is none
     info = f"airflow-provider-loanauth {purpose}".encode()
     # An object of HKDF derives one key.
-    return [HKDF(SHA256(), 32, salt=None, info=info).derive(base64.urlsafe_b64decode(key)) for key in keys]
+    derived = [HKDF(SHA256(), 32, salt=None, info=info).derive(base64.urlsafe_b64decode(key)) for key in keys]
+    return [base64.urlsafe_b64encode(key) for key in derived]
+
+
+def _fernet(purpose: str) -> MultiFernet:
+    return MultiFernet([Fernet(key) for key in derived_keys(purpose)])
 
 
 def encrypt(text: str, purpose: str) -> str:
     """Encrypt text with a key that is derived from Airflow's first Fernet key for a purpose."""
-    return _fernet(*derived_keys(purpose)).encrypt(text.encode()).decode()
+    return _fernet(purpose).encrypt(text.encode()).decode()
 
 
 def decrypt(sealed: str, purpose: str) -> str | None:
     """Return what :func:`encrypt` encrypted; None if it is damaged, or for another purpose, or the key is another."""
-    fernet = _fernet(*derived_keys(purpose))
+    fernet = _fernet(purpose)
     try:
         return fernet.decrypt(sealed.encode()).decode()
     except (InvalidToken, ValueError):
         return None
-
-
-@functools.lru_cache(maxsize=16)
-def _fernet(*keys: bytes) -> MultiFernet:
-    return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in keys])
 
 
 class Credential:
