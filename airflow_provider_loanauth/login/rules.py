@@ -145,7 +145,7 @@ class Row:
         failure = Failure(
             error={
                 "type": type(error).__name__,
-                "message": _shortened(str(error.args[0])),
+                "message": shortened(str(error.args[0]), MAX_MESSAGE),
                 "status": error.status,
                 "code": getattr(error, "code", None),
             },
@@ -190,5 +190,6 @@ def as_utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, tz=timezone.utc).isoformat(timespec="seconds")
 
 
-def _shortened(message: str) -> str:
-    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1].rstrip() + "…"
+def shortened(text: str, length: int) -> str:
+    """Return the beginning of a text, with at most so many characters."""
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"

@@ -14,6 +14,7 @@ import logging
 import math
 import random
 import secrets
+import shlex
 import socket
 import time
 from contextlib import nullcontext, suppress
@@ -27,7 +28,7 @@ from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.login.memory import memory_of
-from airflow_provider_loanauth.login.rules import FINAL, UNAVAILABLE, WAIT, Failure, Row, as_utc, class_of
+from airflow_provider_loanauth.login.rules import FINAL, UNAVAILABLE, WAIT, Failure, Row, as_utc, class_of, shortened
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, this_process
 from airflow_provider_loanauth.redaction import NotForXCom, mask
 from airflow_provider_loanauth.service import telemetry
@@ -51,6 +52,8 @@ MAX_CLAIM_AGE = 7200.0
 MIN_CLAIM_DELAY, RETRY_CLAIM_DELAY, CLAIM_DELAY_FACTOR = 0.3, 1.5, 4.0
 #: Seconds between two reads of a process that waits: at first, and at most. They grow by this factor, with jitter.
 MIN_POLL, MAX_POLL, POLL_FACTOR = 0.5, 5.0, 1.5
+#: Characters of the message of an error that holds, without connection id and method.
+MAX_HELD_MESSAGE = 400
 #: After Variables could not be used, seconds without another attempt. Airflow retries a request to its API server for
 #: up to 90 seconds, so without the pause each login could take that long.
 NOT_SHARED_SECONDS = 60.0
@@ -313,13 +316,16 @@ class _Login(NotForXCom):
         kind = UnavailableError if is_temporary else getattr(exceptions, str(stored["type"]), ResponseError)
         options: dict[str, Any] = {"status": stored["status"]}
         if kind is RejectedError:
-            key = f" (elsewhere: delete the Variable {self._variables.keys['login']!r})" if self._variables else ""
-            remedy = f"Correct the Connection; if the cause was corrected at the service, clear this task{key}."
+            remedy = "Correct the Connection; if the cause was corrected at the service, clear this task"
+            if self._variables:
+                command = f"python -m airflow_provider_loanauth forget {shlex.quote(self.settings.conn_id)}"
+                remedy += f", run `{command}`, or delete the Variable {self._variables.keys['login']!r}"
+            remedy += "."
             options["code"] = stored["code"]
         elif kind is UnavailableError:
             options["retry_after"] = retry_after
         first = f"{remedy} Nothing was sent, because {reason}: {failure.by} at {as_utc(failure.at)}."
-        return cast("LoanAuthError", kind(f"{first} {stored['message']}", **options))
+        return cast("LoanAuthError", kind(shortened(f"{first} {stored['message']}", MAX_HELD_MESSAGE), **options))
 
     # --- claims
 

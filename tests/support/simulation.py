@@ -315,7 +315,7 @@ class SimulatedService:
 
 ERRORS = {
     "coded": partial(RejectedError, "made-up rejection.", status=403, code="invalid_grant"),
-    "rejected": partial(RejectedError, "made-up rejection.", status=400),
+    "rejected": partial(RejectedError, "made-up rejection, with a long explanation" * 9, status=400),
     "unauthorized": partial(RejectedError, "made-up rejection.", status=401),
     "forbidden": partial(ResponseError, "made-up response.", status=403),
     "response": partial(ResponseError, "made-up response.", status=200),
