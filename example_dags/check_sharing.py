@@ -49,9 +49,10 @@ def check_sharing() -> None:
     @task.sensor(mode="reschedule", poke_interval=30, timeout=timedelta(days=1))
     def wait_for_expiry(token: AccessToken) -> bool:
         """Return whether the token has expired."""
-        if token.expires_at is None:
+        # Not until `expires_at`, which is a time of the service's clock, in whole seconds.
+        if token.lifetime is None:
             raise ValueError("The service does not say when this token expires, so there is nothing to wait for.")
-        return pendulum.now("UTC") > token.expires_at
+        return pendulum.now("UTC") > token.issued_at + timedelta(seconds=token.lifetime)
 
     @task
     def use(token: AccessToken, number: int) -> str:
