@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, cast
 from urllib.parse import quote, quote_plus
 
-from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, mask_secret
+from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, mask_secret, task_logger
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 MAX_BASE64_OCTETS = 512
 
-# A child of Airflow's logger, so that its lines reach the log of the task.
-_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
+_log = task_logger(__name__)
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

@@ -8,6 +8,7 @@ import asyncio
 import concurrent.futures
 import contextvars
 import functools
+import logging
 import os
 import sys
 import threading
@@ -65,6 +66,11 @@ def _newest(name: str, *modules: str) -> Any:
 #: later, and on 2.11. A task that timed out on 2.11 may be resumed after an upgrade.
 TRIGGER_FAIL_REPR = "__fail__"
 TRIGGER_TIMEOUTS = {"Trigger timeout", "Trigger/execution timeout"}
+
+
+def task_logger(module: str) -> logging.Logger:
+    """Return the logger of a module. It is a child of Airflow's, so that its lines reach the log of the task."""
+    return logging.getLogger(f"airflow.task.hooks.{module}")
 
 
 def allow_in_xcom(cls: type[Any]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import ForkSafeLock
+from airflow_provider_loanauth._compat import ForkSafeLock, task_logger
 from airflow_provider_loanauth.auth.origin import COMPANY_HEADER, SECRET_HEADER, OriginGuard
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.login.credential import MIN_TTL
@@ -28,7 +27,7 @@ BODY_NOT_REPLAYABLE = (
     "that it is retried automatically."
 )
 
-_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
+_log = task_logger(__name__)
 
 
 class AuthType:

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_loanauth import exceptions
-from airflow_provider_loanauth._compat import cleared_try, current_task
+from airflow_provider_loanauth._compat import cleared_try, current_task, task_logger
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.login.credential import ActiveCredential
@@ -58,8 +58,7 @@ MAX_HELD_MESSAGE = 400
 #: up to 90 seconds, so without the pause each login could take that long.
 NOT_SHARED_SECONDS = 60.0
 
-# A child of Airflow's logger, so that its lines reach the log of the task.
-_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
+_log = task_logger(__name__)
 
 
 def open_credential(credential: AccessToken | ApiSecret, client: Client) -> ActiveCredential:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_loanauth._compat import BaseHook
+from airflow_provider_loanauth._compat import BaseHook, task_logger
 from airflow_provider_loanauth.connection.lookup import read_connection
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.connection.settings import load
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
 #: Default maximum of requests per authentication while the service is unavailable.
 MAX_ATTEMPTS = 3
 
-# A child of Airflow's logger, so that its lines reach the log of the task.
-_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
+_log = task_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 import time
@@ -10,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from airflow_provider_loanauth._compat import get_stats
+from airflow_provider_loanauth._compat import get_stats, task_logger
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
 
@@ -22,8 +21,7 @@ MAX_TAG_LENGTH = 100
 #: Airflow drops a StatsD metric with any other character.
 _NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9_.-]")
 
-# A child of Airflow's logger, so that its lines reach the log of the task.
-_log = logging.getLogger(f"airflow.task.hooks.{__name__}")
+_log = task_logger(__name__)
 #: Classes of errors that were logged.
 _logged: set[str] = set()
 
