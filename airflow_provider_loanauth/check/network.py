@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
-import warnings
 from datetime import datetime, timezone
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -142,13 +141,10 @@ class Way:
 
     def tls(self) -> Step:
         """Send the request, and return whether the certificate is trusted, and who issued it."""
-        with warnings.catch_warnings():
-            # urllib3 warns if a certificate is not verified. The report says so.
-            warnings.simplefilter("ignore")
-            try:
-                self.result = probe(self.settings, timeout=self.settings.timeout)
-            except LoanAuthError as error:
-                self.result = error
+        try:
+            self.result = probe(self.settings, timeout=self.settings.timeout)
+        except LoanAuthError as error:
+            self.result = error
         result = self.result
         if self.service.scheme == "http":
             return Step("tls", "ok", f"Not used: {LABELS['host']} begins with http.", {"version": None})

@@ -101,6 +101,11 @@ def _watched(base: Any, deadline: Deadline) -> Any:
             deadline.watch(sock)
             return sock
 
+        def connect(self) -> None:
+            super().connect()
+            # Then urllib3 does not warn of a certificate that is not checked: the settings do, and a probe needs none.
+            self.is_verified = True
+
         def _tunnel(self) -> None:
             try:
                 super()._tunnel()

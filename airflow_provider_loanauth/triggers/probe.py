@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-import socket
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-
-import httpx
+from typing import TYPE_CHECKING
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.metadata import USER_AGENT
+from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.service.error_responses import is_unavailable
-from airflow_provider_loanauth.service.transport import proxy_url
+from airflow_provider_loanauth.service.protocol import WireRequest
+from airflow_provider_loanauth.service.transport import proxy_url, send
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Task
@@ -24,8 +22,8 @@ if TYPE_CHECKING:
 
 #: Seconds that one request may take; less if an interval is shorter.
 REQUEST_TIMEOUT = 10.0
-#: Addresses, with their proxies, for which a host name is being looked up.
-_LOOKUPS: set[tuple[str, str | None]] = set()
+#: Addresses, with their proxies, to which a request is under way: one at most for each.
+_PENDING: set[tuple[str, str | None]] = set()
 
 
 class Probe:
@@ -86,48 +84,29 @@ def shared_probe(address: str, proxy: str | None, interval: float, began: float)
 
 async def why_unavailable(address: str, timeout: float, proxy: str | None = None) -> str | None:
     """Return why an address is unavailable: 408, 429, 5xx or no response; None if it responds, or a login must tell."""
-    # A login must tell if the proxy requires authentication or is not plain http, or if a name is invalid.
+    # Nothing can interrupt the lookup of a host name, so a request has a thread of its own, which may outlast it.
+    if (address, proxy) not in _PENDING:
+        with suppress(asyncio.TimeoutError):
+            request = partial(_request, address, timeout, proxy)
+            return await asyncio.wait_for(run_in_thread(request, name=f"probe of {address}"), timeout)
+    return f"no response within {timeout:g} s"
+
+
+def _request(address: str, timeout: float, proxy: str | None) -> str | None:
+    _PENDING.add((address, proxy))
     try:
-        proxy = proxy or proxy_url(address)
-        if proxy is not None and not proxy.lower().startswith("http://"):
+        used = proxy or proxy_url(address)
+        # Only plain http, because an https proxy must not receive its password over TLS that is not checked.
+        if used is not None and not used.lower().startswith("http://"):
             return None
-        status = await asyncio.wait_for(_request(address, proxy), timeout)
-    except asyncio.TimeoutError:
-        return f"no response within {timeout:g} s"
-    except httpx.ProxyError as error:
-        return None if str(error).startswith("407") else "the proxy rejected the request"
-    except (httpx.HTTPError, OSError) as error:
-        return f"no response ({type(error).__name__})"
-    except (httpx.InvalidURL, ValueError):
+        # Certificates are not checked, because nothing secret is sent. A login checks them.
+        request = WireRequest(url=address, target=f"GET {address}")
+        status = send(request, timeout=timeout, verify=False, proxy=Proxy(proxy) if proxy else None).status
+    except LoanAuthError as error:
+        # An error with a status is that of a proxy that requires authentication.
+        return None if error.status or isinstance(error, SettingsError) else str(error)
+    except ValueError:
         return None
-    return f"status {status}" if is_unavailable(status) else None
-
-
-async def _request(address: str, proxy: str | None) -> int:
-    # httpx looks a name up in the event loop's pool of threads, where lookups that hang would starve other triggers.
-    # Nothing can interrupt a lookup, so the first one has a thread of its own, and there is one at most for an address.
-    if (address, proxy) in _LOOKUPS:
-        raise asyncio.TimeoutError
-    await run_in_thread(partial(_look_up, address, proxy), name=f"lookup for {address}")
-    async with AsyncExitStack() as stack:
-
-        async def trace(event: str, details: dict[str, Any]) -> None:
-            # httpcore leaves the socket open if it is cancelled during a TLS handshake.
-            if event == "connection.connect_tcp.complete":
-                stack.push_async_callback(details["return_value"].aclose)
-
-        # Certificates are not checked, and no CA bundle is loaded, because nothing secret is sent. A login checks them.
-        client = httpx.AsyncClient(verify=False, proxy=proxy, trust_env=False, timeout=None)  # noqa: S501, S113
-        await stack.enter_async_context(client)
-        request = client.stream("GET", address, headers={"User-Agent": USER_AGENT}, extensions={"trace": trace})
-        response = await stack.enter_async_context(request)
-        return response.status_code
-
-
-def _look_up(address: str, proxy: str | None) -> None:
-    target = urlsplit(proxy or address)
-    _LOOKUPS.add((address, proxy))
-    try:
-        socket.getaddrinfo(target.hostname, target.port)
     finally:
-        _LOOKUPS.discard((address, proxy))
+        _PENDING.discard((address, proxy))
+    return f"status {status}" if is_unavailable(status) else None

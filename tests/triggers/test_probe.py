@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import socket
-import ssl
 import threading
 
 import pytest
@@ -158,9 +156,9 @@ def test_the_probe_does_not_run_in_the_context_of_the_trigger_that_starts_it(mon
 
 TIMEOUT = 15.0
 SHORT_TIMEOUT = 0.3
-#: Of requests that must end for another reason than their deadline.
-LONG_TIMEOUT = 3600.0
 SERVICE = "https://lender.invalid"
+NOT_REACHED = "The service could not be reached"
+NOT_BY_PROXY = "The proxy could not be reached, or it blocked the request"
 
 
 def reason(address, timeout=TIMEOUT, proxy=None):
@@ -180,19 +178,17 @@ def test_each_status_but_408_429_and_5xx_counts_as_reachable(status, loopback):
     assert len(loopback.requests) == 1
 
 
-@pytest.mark.parametrize(
-    "data", [None, b"\r\n", b"SSH-2.0-made-up\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 made up\r\nX: y\r\n"]
-)
+@pytest.mark.parametrize("data", [None, b"\r\n", b"SSH-2.0-made-up\r\n", b"HTTP/1.1 abc\r\n\r\n"])
 def test_a_response_that_is_broken_counts_as_unavailable(data, loopback):
     loopback.responses.append(data)
-    assert reason(loopback.url) == "no response (RemoteProtocolError)"
+    assert is_reachable(loopback.url, TIMEOUT) is False
 
 
 def test_no_response_is_unavailable():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        assert reason(f"http://127.0.0.1:{bound.getsockname()[1]}") == "no response (ConnectError)"
-    assert reason(SERVICE) == "no response (gaierror)"
+        assert reason(f"http://127.0.0.1:{bound.getsockname()[1]}").startswith(NOT_REACHED)
+    assert reason(SERVICE).startswith(NOT_REACHED)
 
 
 def test_an_invalid_host_name_is_left_to_the_login():
@@ -222,16 +218,10 @@ def test_the_path_is_percent_encoded_as_for_a_login(loopback):
 
 
 @pytest.mark.parametrize("certificate", ["good", "unknown-ca", "wrong-name"])
-def test_certificates_are_not_checked_and_no_ca_bundle_is_loaded(certificate, monkeypatch):
-    """Nothing secret is sent, and loading a CA bundle takes longer than the request."""
+def test_certificates_are_not_checked(certificate):
+    """Nothing secret is sent."""
     with running_sandbox(tls="good") as service:
         service.set_fault("certificate", name=certificate)
-
-        def load(*_, **__):
-            raise AssertionError("a CA bundle was loaded")
-
-        for name in ("load_verify_locations", "load_default_certs", "set_default_verify_paths"):
-            monkeypatch.setattr(ssl.SSLContext, name, load)
         assert is_reachable(service.url, TIMEOUT) is True
         assert service.counters().probe == 1
 
@@ -240,7 +230,6 @@ def test_certificates_are_not_checked_and_no_ca_bundle_is_loaded(certificate, mo
 ENDLESS = {
     "slow header": (b"HTTP/1.1 200 made up\r\nX: ", b"y", 0.02),
     "fast headers": (b"HTTP/1.1 200 made up\r\n", b"X: y\r\n", 0),
-    "fast interim responses": (b"", b"HTTP/1.1 103 Early Hints\r\nLink: </>\r\n\r\n", 0),
 }
 
 
@@ -252,7 +241,7 @@ def test_an_endless_head_counts_as_unavailable(head, loopback):
 
 def test_an_endless_head_of_a_tunnel_is_not_that_of_the_service(loopback):
     loopback.responses.append(endless(*ENDLESS["slow header"]))
-    assert reason(SERVICE, SHORT_TIMEOUT, loopback.url) == "no response within 0.3 s"
+    assert is_reachable(SERVICE, SHORT_TIMEOUT, loopback.url) is False
 
 
 #: A TLS 1.2 record with a HelloRequest, which a client ignores during a handshake (RFC 5246 §7.4.1.1).
@@ -265,35 +254,11 @@ def test_an_endless_handshake_counts_as_unavailable(repeated):
         assert is_reachable(server.url.replace("http:", "https:"), SHORT_TIMEOUT) is False
 
 
-def test_a_body_is_not_read(loopback):
-    loopback.responses.append(endless(b"HTTP/1.1 200 made up\r\nTransfer-Encoding: chunked\r\n\r\n", b"y", 0.02))
-    assert is_reachable(loopback.url, LONG_TIMEOUT) is True
-
-
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_cancelled_request_closes_its_connection(scheme):
-    """Long before its deadline; the server notices."""
-    began, closed = threading.Event(), threading.Event()
-
-    def accept(connection, _):
-        # Not before the first octets: if it is cancelled while it connects, anyio before 4.16 leaves the connection
-        # to the garbage collector.
-        with contextlib.suppress(OSError):
-            while connection.recv(65536):
-                began.set()
-        closed.set()
-        return connection
-
-    async def main(address):
-        task = asyncio.ensure_future(probe.why_unavailable(address, LONG_TIMEOUT))
-        assert await asyncio.to_thread(began.wait, TIMEOUT)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await asyncio.to_thread(closed.wait, TIMEOUT)
-
-    with Loopback(accept) as server:
-        asyncio.run(main(server.url.replace("http", scheme)))
+def test_an_endless_body_does_not_matter(loopback):
+    loopback.responses.append(
+        endless(b"HTTP/1.1 200 made up\r\nTransfer-Encoding: chunked\r\n\r\n", b"4\r\nyyyy\r\n", 0)
+    )
+    assert is_reachable(loopback.url, TIMEOUT) is True
 
 
 def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
@@ -323,10 +288,10 @@ def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
     finally:
         ended.set()
     for thread in threading.enumerate():
-        if thread.name.startswith("lookup for "):
+        if thread.name.startswith("probe of "):
             thread.join(TIMEOUT)
     # It continues when they have ended.
-    assert reason(SERVICE) == "no response (gaierror)"
+    assert reason(SERVICE).startswith(NOT_REACHED)
 
 
 def test_the_proxy_of_the_environment_is_used(loopback, monkeypatch):
@@ -334,10 +299,10 @@ def test_the_proxy_of_the_environment_is_used(loopback, monkeypatch):
     loopback.responses += [response(403), response(403)]
     monkeypatch.setenv("all_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("https_proxy", loopback.url.removeprefix("http://"))
-    assert reason(SERVICE) == "the proxy rejected the request"
+    assert reason(SERVICE).startswith(NOT_BY_PROXY)
     monkeypatch.delenv("https_proxy")
     monkeypatch.setenv("all_proxy", loopback.url.replace("//", "//user:made-up@"))
-    assert reason(SERVICE) == "the proxy rejected the request"
+    assert reason(SERVICE).startswith(NOT_BY_PROXY)
     assert all(request.startswith(b"CONNECT lender.invalid:443 HTTP/1.") for request in loopback.requests)
     without_user, with_user = loopback.requests
     assert b"authorization" not in without_user.lower()
@@ -350,9 +315,9 @@ def test_a_proxy_of_a_connection_has_precedence_over_the_environment(no_proxy, l
     if no_proxy:
         monkeypatch.setenv("no_proxy", no_proxy)
         # Without one, there is no proxy at all; this name does not exist.
-        assert reason(SERVICE) == "no response (gaierror)"
+        assert reason(SERVICE).startswith(NOT_REACHED)
     loopback.responses.append(response(502))
-    assert reason(SERVICE, proxy=loopback.url) == "the proxy rejected the request"
+    assert reason(SERVICE, proxy=loopback.url).startswith(NOT_BY_PROXY)
     assert loopback.requests[0].startswith(b"CONNECT lender.invalid:443 HTTP/1.")
     assert b"authorization" not in loopback.requests[0].lower()
 
@@ -390,7 +355,7 @@ def test_networks_in_no_proxy_are_those_of_a_login(monkeypatch):
     monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1")
     assert reason("https://127.0.0.1:1") is None
     monkeypatch.setenv("no_proxy", "127.0.0.0/8")
-    assert reason("https://127.0.0.1:1") == "no response (ConnectError)"
+    assert reason("https://127.0.0.1:1").startswith(NOT_REACHED)
     # An address that is not one is left to the login, with and without a proxy.
     monkeypatch.setenv("no_proxy", "lender.invalid")
     assert reason("https://other.invalid:99999") is None
