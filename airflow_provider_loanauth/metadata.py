@@ -55,6 +55,13 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "Company ID",
         "For PPE API secret. Required by LoanAuth, which sends it with the secret on every pricing request.",
     ),
+    "secret_header": _field(
+        "Secret header", "For PPE API secret. Name of the header of pricing requests for the secret. Default: secret."
+    ),
+    "company_header": _field(
+        "Company header",
+        "For PPE API secret. Name of the header of pricing requests for the Company ID. Default: companyid.",
+    ),
     "timeout": _field(
         "Timeout",
         "Seconds to wait for the connection, and for each part of the response; a whole login takes at most twice as "

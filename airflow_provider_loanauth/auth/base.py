@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import ForkSafeLock, task_logger
-from airflow_provider_loanauth.auth.origin import COMPANY_HEADER, SECRET_HEADER, OriginGuard
+from airflow_provider_loanauth.auth.origin import OriginGuard
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.login.credential import MIN_TTL
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
@@ -51,23 +51,14 @@ class BaseLoanAuth(AuthType):
         self,
         credential: AccessToken | ApiSecret = None,  # type: ignore[assignment]  # an auth_type is called without it
         min_ttl: float = MIN_TTL,
-        *,
-        secret_header: str = SECRET_HEADER,
-        company_header: str = COMPANY_HEADER,
     ) -> None:
         check_credential(credential, "LoanAuth")
-        self._set_up(credential.conn_id, credential.method, credential, min_ttl, secret_header, company_header)
+        self._set_up(credential.conn_id, credential.method, credential, min_ttl)
 
     @classmethod
     @sanitize_exceptions
     def from_connection(
-        cls,
-        conn_id: str = DEFAULT_CONN_ID,
-        method: Method | None = None,
-        min_ttl: float = MIN_TTL,
-        *,
-        secret_header: str = SECRET_HEADER,
-        company_header: str = COMPANY_HEADER,
+        cls, conn_id: str = DEFAULT_CONN_ID, method: Method | None = None, min_ttl: float = MIN_TTL
     ) -> Self:
         """
         Return an object that gets its credential from the shared login of a Connection, when it is first used.
@@ -82,12 +73,12 @@ class BaseLoanAuth(AuthType):
         given: type[Any] = type(conn_id)
         if not issubclass(given, str):
             raise TypeError(f"LoanAuth.from_connection was given {given.__name__} instead of a connection id.")
-        return cls._make(conn_id, method, None, min_ttl, secret_header, company_header)
+        return cls._make(conn_id, method, None, min_ttl)
 
     @classmethod
     def from_client(cls, client: Client, credential: AccessToken | ApiSecret | None = None) -> Self:
         """Return an object that uses the client of a hook."""
-        self = cls._make(client.conn_id, client.method, credential, MIN_TTL, SECRET_HEADER, COMPANY_HEADER)
+        self = cls._make(client.conn_id, client.method, credential, MIN_TTL)
         self._client = client
         return self
 
@@ -97,14 +88,14 @@ class BaseLoanAuth(AuthType):
         self._set_up(*arguments)
         return self
 
-    def _set_up(self, conn_id: str, method: str | None, credential: Any, min_ttl: Any, *headers: str) -> None:
+    def _set_up(self, conn_id: str, method: str | None, credential: Any, min_ttl: Any) -> None:
         if isinstance(min_ttl, bool) or not isinstance(min_ttl, (int, float)):
             raise TypeError("min_ttl must be a number of seconds, 0 or greater.")
         if not min_ttl >= 0:
             raise ValueError("min_ttl must be a number of seconds, 0 or greater.")
-        self._arguments = conn_id, method, credential, min_ttl, *headers
+        self._arguments = conn_id, method, credential, min_ttl
         self._credential, self._min_ttl = credential, min_ttl
-        self._guard = OriginGuard(*headers)
+        self._guard = OriginGuard()
         self._active: ActiveCredential | None = None
         #: Held by the thread that opens or refreshes the credential.
         self._lock = ForkSafeLock()

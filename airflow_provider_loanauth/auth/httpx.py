@@ -13,6 +13,7 @@ import httpx
 
 from airflow_provider_loanauth._compat import run_in_thread
 from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth, log_if_unauthorized
+from airflow_provider_loanauth.auth.origin import apply
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.login.credential import MAX_RETRIES
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -76,11 +77,12 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         """Yield a request to receive its response; yield a rejected credential, or None, to receive the one to send."""
         self._guard.bind(str(request.url))
         credential: ActiveCredential = yield None
+        rejected = None
         trace = partial(self._trace, request.extensions.get("trace") or trace_nothing)
         request.extensions = {**request.extensions, "trace": trace}
         positions = _positions(request.stream)
         for retries in count():
-            self._guard.apply(request.headers, credential)
+            apply(request.headers, credential, rejected=rejected)
             response: httpx.Response = yield request
             if not credential.should_refresh_on(response.status_code) or retries == MAX_RETRIES:
                 break

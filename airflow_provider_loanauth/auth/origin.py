@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, is_loopback
-from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.redaction import SecretStr, sanitize_exceptions
@@ -15,10 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
     from airflow_provider_loanauth.login.credential import ActiveCredential
-
-#: Default names of the headers for an API secret and its company id: those of public samples (``service-notes.md``).
-SECRET_HEADER = "secret"  # noqa: S105 - a header's name
-COMPANY_HEADER = "companyid"
 
 
 def origin_of(url: str) -> tuple[str, str, int]:
@@ -32,9 +27,7 @@ def origin_of(url: str) -> tuple[str, str, int]:
 class OriginGuard:
     """Restricts a credential to the first origin that it is used for."""
 
-    def __init__(self, secret_header: str = SECRET_HEADER, company_header: str = COMPANY_HEADER) -> None:
-        self.secret_header = secret_header
-        self.company_header = company_header
+    def __init__(self) -> None:
         self._bound: dict[str, tuple[str, str, int]] = {}
 
     @sanitize_exceptions
@@ -69,27 +62,38 @@ class OriginGuard:
         except ValueError:
             return False
 
-    @sanitize_exceptions
-    def apply(self, headers: MutableMapping[str, str], credential: ActiveCredential) -> None:
-        """Add a credential to the headers of a request."""
-        headers.update(self._headers_of(credential))
 
-    def carries(self, headers: Mapping[str, str], credential: ActiveCredential) -> bool:
-        """Return whether a request was sent with this credential, so that a 401 may be about the credential."""
-        return all(headers.get(name) == value for name, value in self._headers_of(credential).items())
+@sanitize_exceptions
+def apply(
+    headers: MutableMapping[str, str], credential: ActiveCredential, *, rejected: ActiveCredential | None = None
+) -> None:
+    """Add a credential to the headers of a request, in place of a rejected one."""
+    added = _headers_of(credential)
+    # The Connection may name other headers now.
+    for name in _headers_of(rejected) if rejected else ():
+        headers.pop(name, None)
+    headers.update(added)
 
-    def strip(self, headers: MutableMapping[str, str]) -> None:
-        """Remove every credential from the headers of a request."""
-        for name in ("Authorization", self.secret_header, self.company_header):
-            headers.pop(name, None)
 
-    def _headers_of(self, credential: ActiveCredential) -> dict[str, str]:
-        if credential.credential_type is not ApiSecret:
-            return {"Authorization": SecretStr(f"Bearer {credential.value}")}  # RFC 6750 §2.1
-        if credential.company_id is None:
-            raise SettingsError(
-                f"{LABELS['company_id']} is missing: pricing requests with an API secret require it.",
-                conn_id=credential.conn_id,
-                method=credential.method,
-            )
-        return {self.secret_header: SecretStr(credential.value), self.company_header: credential.company_id}
+def carries(headers: Mapping[str, str], credential: ActiveCredential) -> bool:
+    """Return whether a request was sent with this credential, so that a 401 may be about the credential."""
+    return all(headers.get(name) == value for name, value in _headers_of(credential).items())
+
+
+def strip(headers: MutableMapping[str, str], credential: ActiveCredential) -> None:
+    """Remove every credential from the headers of a request with this one."""
+    for name in ("Authorization", *_headers_of(credential)):
+        headers.pop(name, None)
+
+
+def _headers_of(credential: ActiveCredential) -> dict[str, str]:
+    if credential.pricing is None:
+        return {"Authorization": SecretStr(f"Bearer {credential.value}")}  # RFC 6750 §2.1
+    secret_header, company_header, company_id = credential.pricing
+    if company_id is None:
+        raise SettingsError(
+            f"{LABELS['company_id']} is missing: pricing requests with an API secret require it.",
+            conn_id=credential.conn_id,
+            method=credential.method,
+        )
+    return {secret_header: SecretStr(credential.value), company_header: company_id}

@@ -15,6 +15,7 @@ from airflow_provider_loanauth.auth.base import (
     check_credential,
     log_if_unauthorized,
 )
+from airflow_provider_loanauth.auth.origin import apply, carries, strip
 from airflow_provider_loanauth.credentials import Credential
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.login.credential import MAX_RETRIES
@@ -39,7 +40,7 @@ class LoanAuth(BaseLoanAuth):
 
         requests.post(url, json=loan, auth=LoanAuth(token), timeout=30)
 
-    It sets ``Authorization: Bearer ...`` (RFC 6750), or for an API secret the headers ``secret`` and ``companyid``.
+    It sets ``Authorization: Bearer ...`` (RFC 6750), or for an API secret the headers that the Connection names.
 
     It refreshes the credential before it expires and after a 401. All tasks that use the Connection share one refresh.
     A refresh that the service rejected is not repeated. The credential is sent only to the origin of the first request,
@@ -51,8 +52,6 @@ class LoanAuth(BaseLoanAuth):
 
     :param credential: a credential pulled from XCom
     :param min_ttl: refresh when fewer seconds than this are left, or a tenth of the lifetime if that is less
-    :param secret_header: name of the header for an API secret
-    :param company_header: name of the header for the company id, which is sent with an API secret
     :raises TypeError: ``credential`` is not a credential, or ``min_ttl`` is not a number
     :raises ValueError: ``min_ttl`` is negative
     """
@@ -69,7 +68,7 @@ class LoanAuth(BaseLoanAuth):
             )
         self._guard.bind(request.url or "")
         credential = self._get()
-        self._guard.apply(request.headers, credential)
+        apply(request.headers, credential)
         hook = _ResponseHook(self._get, self._guard, credential)
         request.register_hook("response", hook)  # type: ignore[no-untyped-call]
         return request
@@ -100,11 +99,11 @@ class _ResponseHook:
     def __call__(self, response: Response, **send_kwargs: Any) -> Response:
         """Return the response, or that of the retried request (the protocol of response hooks in ``requests``)."""
         request = response.request
-        if self.guard.carries(request.headers, self.credential):
+        if carries(request.headers, self.credential):
             response = self._retry_unauthorized(response, send_kwargs)
         if response.is_redirect and not self.guard.is_bound_to(response.url, response.headers["location"]):
             # requests copies the headers of this request to the next one, and removes only Authorization.
-            self.guard.strip(request.headers)
+            strip(request.headers, self.credential)
         return response
 
     def _retry_unauthorized(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
@@ -120,7 +119,7 @@ class _ResponseHook:
                 break
             response.close()
             # Change the headers of the request itself, because requests copies them if it follows a redirect.
-            self.guard.apply(request.headers, self.credential)
+            apply(request.headers, self.credential, rejected=rejected)
             _rewind(request)
             # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
             retried = response.connection.send(request.copy(), **send_kwargs)

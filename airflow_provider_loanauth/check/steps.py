@@ -16,8 +16,7 @@ from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.check.network import Way, message_of
 from airflow_provider_loanauth.check.report import TITLES, Report, Step
 from airflow_provider_loanauth.connection.lookup import get_from_task_or_database
-from airflow_provider_loanauth.connection.methods import METHODS
-from airflow_provider_loanauth.credentials import XCOM, ApiSecret, derived_keys
+from airflow_provider_loanauth.credentials import XCOM, derived_keys
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SealError, SettingsError
 from airflow_provider_loanauth.login.rules import Row
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, end_rejection
@@ -99,9 +98,9 @@ def run(conn_id: str, method: str | None, *, login: bool) -> Report:
 def _settings(settings: Settings) -> Step:
     method, url = settings.method, settings.auth_url
     message = f"Method {method} ({METHOD_NAMES[method]}) has all fields that it needs. {LABELS['host']}: {url}."
-    details = {"auth_url": url, "timeout": settings.timeout}
+    details = {"auth_url": url, "timeout": settings.timeout, **(settings.pricing._asdict() if settings.pricing else {})}
     warnings = settings.warnings
-    if METHODS[method].credential_type is ApiSecret and settings.company_id is None:
+    if settings.pricing and settings.pricing.company_id is None:
         warnings += (f"{LABELS['company_id']} is missing: LoanAuth and get_conn require it for pricing requests.",)
     return Step("settings", "ok", message, details, warnings=warnings)
 

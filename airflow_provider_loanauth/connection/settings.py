@@ -7,7 +7,7 @@ import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.connection.address import AddressError, base_address
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 DEFAULT_METHOD = "jwt"
 DEFAULT_TIMEOUT = 30.0
+#: Names of the headers for an API secret and its company id: those of public samples (``service-notes.md``).
+DEFAULT_SECRET_HEADER, DEFAULT_COMPANY_HEADER = "secret", "companyid"
 # Much longer values overflow the socket API.
 MAX_TIMEOUT = 86_400
 #: Airflow 3 masks no value shorter than this many characters, unless ``[logging] min_length_masked_secret`` is set.
@@ -36,6 +38,22 @@ _INVALID = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # A ticked box arrives as "y" when the form of Airflow 2.11 is tested.
 _TRUE = frozenset({"true", "1", "yes", "y", "on"})
 _FALSE = frozenset({"false", "0", "no", "n", "off"})
+# The name of a header (RFC 9110 §5.1); and those that HTTP, its libraries and proxies use, most of them also forbidden
+# to scripts (Fetch standard, "forbidden request-header").
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_USED_BY_HTTP = re.compile(
+    r"(accept|access-control|content|if|proxy|sec)(-.*)?|authorization|connection|cookie2?|date|dnt|expect|forwarded|host"
+    r"|keep-alive|max-forwards|origin|pragma|range|referer|set-cookie|te|trailer|transfer-encoding|upgrade|user-agent|via",
+    re.IGNORECASE,
+)
+
+
+class PricingHeaders(NamedTuple):
+    """What carries an API secret on pricing requests: the names of two headers, and the value of the second one."""
+
+    secret_header: str
+    company_header: str
+    company_id: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +65,8 @@ class Settings(NotForXCom):
     #: Without a slash at its end.
     auth_url: str
     login: Login
-    #: For pricing requests with an API secret.
-    company_id: str | None
+    #: None: the method returns an access token.
+    pricing: PricingHeaders | None
     #: Seconds.
     timeout: float
     #: Whether to check TLS certificates, or the path of a CA bundle.
@@ -77,7 +95,7 @@ def load(conn: Any, method: str | None = None) -> Settings:
         "proxy": reader.proxy(auth_url),
         "share_logins": reader.boolean("share_logins", default=True),
         "login": chosen and reader.login(chosen),
-        "company_id": chosen and reader.company_id(chosen),
+        "pricing": chosen and reader.pricing(chosen),
     }
     if chosen is None or reader.problems:
         raise SettingsError(
@@ -177,11 +195,28 @@ class _FieldReader:
         self.problems += [f"{LABELS[method.fields[attribute]]} {problem}" for attribute, problem in login.problems()]
         return login
 
-    def company_id(self, method: Method) -> str | None:
-        company_id = self._text("company_id") if METHODS[method].credential_type is ApiSecret else None
+    def pricing(self, method: Method) -> PricingHeaders | None:
+        if METHODS[method].credential_type is not ApiSecret:
+            return None
+        company_id = self._text("company_id")
         if company_id and not fits_in_header(company_id):
             self.problems.append(f"{LABELS['company_id']} {NOT_A_HEADER_VALUE}: correct it.")
-        return company_id
+        secret = self._header_name("secret_header", DEFAULT_SECRET_HEADER)
+        company = self._header_name("company_header", DEFAULT_COMPANY_HEADER)
+        if secret.lower() == company.lower():
+            self.problems.append(f"{LABELS['secret_header']} and {LABELS['company_header']} are the same: correct one.")
+        return PricingHeaders(secret, company, company_id)
+
+    def _header_name(self, name: str, default: str) -> str:
+        value = self._text(name) or default
+        if not _HEADER_NAME.fullmatch(value):
+            self.problems.append(f"{LABELS[name]} is not the name of a header (RFC 9110 §5.1): correct it.")
+        elif _USED_BY_HTTP.fullmatch(value):
+            self.problems.append(
+                f"{LABELS[name]} is a header that HTTP itself uses, such as Host or Authorization: enter the name that "
+                "the service expects."
+            )
+        return value
 
     def timeout(self) -> float:
         value = self._raw("timeout")

@@ -19,7 +19,7 @@ from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_provider_loanauth.connection.settings import Settings
+    from airflow_provider_loanauth.connection.settings import PricingHeaders, Settings
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
     from airflow_provider_loanauth.service.client import AuthenticationResult
 
@@ -55,8 +55,8 @@ class ActiveCredential(NotForXCom):
     value: str = field(repr=False)
     conn_id: str
     method: str
-    #: Company id that is sent with an API secret.
-    company_id: str | None = None
+    #: How requests carry an API secret; None: an access token.
+    pricing: PricingHeaders | None = None
     #: When it was requested, and when it expires (UTC; None if not known).
     issued_at: datetime
     expires_at: datetime | None = None
@@ -79,7 +79,7 @@ class ActiveCredential(NotForXCom):
 
     @classmethod
     def from_xcom(cls, credential: AccessToken | ApiSecret) -> ActiveCredential:
-        """Open a sealed credential, which masks it. The company id is not in it."""
+        """Open a sealed credential, which masks it. How requests carry it is not in it."""
         return cls(
             value=credential.value,
             conn_id=credential.conn_id,
@@ -107,7 +107,7 @@ class ActiveCredential(NotForXCom):
             value=SecretStr(result.response.credential),
             conn_id=result.settings.conn_id,
             method=result.settings.method,
-            company_id=result.settings.company_id,
+            pricing=result.settings.pricing,
             issued_at=result.requested_at,
             expires_at=result.expires_at,
             lifetime=result.lifetime,
@@ -124,7 +124,7 @@ class ActiveCredential(NotForXCom):
                 value=SecretStr(stored["value"]),
                 conn_id=settings.conn_id,
                 method=settings.method,
-                company_id=settings.company_id,
+                pricing=settings.pricing,
                 issued_at=datetime.fromisoformat(stored["issued_at"]),
                 expires_at=datetime.fromisoformat(stored["expires_at"]) if stored["expires_at"] else None,
                 lifetime=stored["lifetime"] and float(stored["lifetime"]),

@@ -66,7 +66,7 @@ def open_credential(credential: AccessToken | ApiSecret, client: Client) -> Acti
     active = ActiveCredential.from_xcom(credential)
     if isinstance(credential, ApiSecret):
         # Only after it was opened: someone who changes the connection id in XCom must not choose what is read.
-        active.company_id = client.settings().company_id
+        active.pricing = client.settings().pricing
     telemetry.set_expiry(Labels(active.conn_id, active.method), active.seconds_left)
     return active
 

@@ -164,7 +164,7 @@ def _digest(settings: Settings) -> str:
     proxy = None if settings.proxy is None else dataclasses.astuple(settings.proxy)
     # The id too, because a database may compare keys without case.
     to = [current_team(), settings.conn_id, settings.auth_url, settings.verify is not False, proxy]
-    sent = [*to, settings.company_id, *dataclasses.astuple(settings.login)]
+    sent = [*to, settings.pricing and settings.pricing.company_id, *dataclasses.astuple(settings.login)]
     # Keyed, so that nobody can guess a weak password from it. During a rotation, the first Fernet key is the new one.
     return hmac.new(derived_keys(DIGEST)[0], json.dumps(sent).encode(), "sha256").hexdigest()[:16]
 

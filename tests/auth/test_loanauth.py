@@ -36,14 +36,26 @@ def test_it_prices(world, pulled, call, conn_id):
     assert (world.logins, world.prices.succeeded) == (1, 6)
 
 
-def test_the_headers(world, pricing, pulled, call, monkeypatch):
+@pytest.fixture
+def name_headers(world, define):
+    """Give the headers of an API secret other names in the Connection."""
+
+    def name(**headers):
+        connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_PPE"]
+        define("loanauth_ppe", connection | {"extra": connection["extra"] | headers})
+
+    return name
+
+
+def test_the_headers(world, pricing, pulled, call, monkeypatch, name_headers):
     token, secret = pulled(), pulled("loanauth_ppe")
     company = world.sandbox.state.accounts[0].company_id
     # A fresh token needs no Connection. An API secret needs the Company ID.
     monkeypatch.delenv("AIRFLOW_CONN_LOANAUTH_JWT")
     call(pricing.url, call.LoanAuth(token), headers={"Authorization": "Basic bWFkZTp1cA=="})
     call(pricing.url, call.LoanAuth(secret))
-    call(pricing.url, call.LoanAuth(secret, secret_header="X-Made-Up", company_header="X-Company"))
+    name_headers(secret_header="X-Made-Up", company_header="X-Company")
+    call(pricing.url, call.LoanAuth(secret))
     assert pricing.credentials == [
         {"authorization": f"Bearer {token.value}"},
         {"secret": secret.value, "companyid": company},
@@ -51,6 +63,17 @@ def test_the_headers(world, pricing, pulled, call, monkeypatch):
     ]
     named = pricing.seen[2].headers
     assert (named["x-made-up"], named["x-company"]) == (secret.value, company)
+
+
+def test_headers_that_the_connection_no_longer_names_are_not_sent(world, pricing, pulled, call, name_headers):
+    auth = call.LoanAuth(pulled("loanauth_ppe"))
+    call(pricing.url, auth)
+    name_headers(secret_header="X-Made-Up", company_header="X-Company")
+    world.pass_time(90_000)
+    respond_in_turn(pricing, (200, {}, b""), (401, {}, b""), (200, {}, b""))
+    call(pricing.url, auth)
+    assert [bool(one) for one in pricing.credentials] == [True, True, False]
+    assert {"x-made-up", "x-company"} <= pricing.seen[2].headers.keys()
 
 
 # --- refresh ---
@@ -387,11 +410,11 @@ def test_used_by_the_other_library_it_names_the_right_import(pricing, pulled, ca
 
 def test_a_copy_works_as_the_original(pricing, elsewhere, pulled, call):
     secret = pulled("loanauth_ppe")
-    auth = call.LoanAuth(secret, secret_header="X-Made-Up")
+    auth = call.LoanAuth(secret)
     call(pricing.url, auth)
     pickled = pickle.dumps(auth)
     assert secret.value.encode() not in pickled
     for copied in (copy.copy(auth), copy.deepcopy(auth), pickle.loads(pickled)):
         # It is not bound to an origin yet.
         call(elsewhere.url, copied)
-    assert [one.headers["x-made-up"] for one in elsewhere.seen] == [secret.value] * 3
+    assert [one["secret"] for one in elsewhere.credentials] == [secret.value] * 3

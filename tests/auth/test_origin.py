@@ -6,7 +6,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_provider_loanauth.auth.origin import OriginGuard, origin_of
+from airflow_provider_loanauth.auth.origin import OriginGuard, apply, origin_of
+from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.login.credential import ActiveCredential
 
@@ -18,7 +19,7 @@ def active(method="jwt", company_id="made-up-company", value=VALUE):
         value=value,
         conn_id="c",
         method=method,
-        company_id=company_id,
+        pricing=PricingHeaders("secret", "companyid", company_id) if method == "ppe" else None,
         issued_at=datetime(2026, 11, 21, tzinfo=timezone.utc),
     )
 
@@ -105,17 +106,17 @@ def test_the_error_names_both_origins(guard):
 
 
 @pytest.mark.parametrize("method", ["jwt", "ppe"])
-def test_a_representation_of_headers_does_not_show_the_credential(guard, method):
+def test_a_representation_of_headers_does_not_show_the_credential(method):
     headers = {}
-    guard.apply(headers, active(method))
+    apply(headers, active(method))
     assert VALUE in "".join(headers.values())
     assert VALUE not in repr(headers)
 
 
-def test_a_secret_without_a_company_id_is_not_applied(guard):
+def test_a_secret_without_a_company_id_is_not_applied():
     headers = {}
     with pytest.raises(SettingsError, match="Company ID is missing") as caught:
-        guard.apply(headers, active("ppe", company_id=None))
+        apply(headers, active("ppe", company_id=None))
     assert headers == {}
     assert VALUE not in str(caught.value)
     assert (caught.value.conn_id, caught.value.method) == ("c", "ppe")

@@ -158,6 +158,8 @@ def test_a_company_id_that_only_pricing_requests_need(check, sandbox, company_id
     report = check(connection_of(sandbox, "ppe", company_id=company_id, made_up="any"), "ppe")
     _, *warnings = step(report, "settings").warnings
     assert [warning[:22] for warning in warnings] == ["Company ID is missing:"] * number
+    details = {"secret_header": "secret", "company_header": "companyid", "company_id": company_id or None}
+    assert step(report, "settings").details.items() >= details.items()
 
 
 def test_all_missing_fields_at_once(check, sandbox):

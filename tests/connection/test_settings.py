@@ -71,14 +71,14 @@ def test_the_settings_of_each_method():
         client_secret="CANARY-client-secret",
     )
     assert (settings.conn_id, settings.method, settings.auth_url) == ("tenant_a", "jwt", "https://auth.example")
-    assert (settings.timeout, settings.verify, settings.company_id, settings.warnings) == (30.0, True, None, ())
+    assert (settings.timeout, settings.verify, settings.pricing, settings.warnings) == (30.0, True, None, ())
     assert settings.login.user == "pat"
     assert set(settings.secrets) == {"CANARY-password", "CANARY-client-secret", "client:CANARY-client-secret"}
     client = {"client_id": "los-client", "client_secret": "CANARY-los-secret"}
     assert load(conn(), "los").login == dataclasses.replace(settings.login, **client)
     settings = load(conn({"company_id": "company-1"}), "ppe")
     assert settings.login == ApiKeyLogin(api_key="CANARY-api-key", user="user-1001", in_headers=False)
-    assert (settings.company_id, settings.login.user) == ("company-1", "user-1001")
+    assert (settings.pricing, settings.login.user) == (("secret", "companyid", "company-1"), "user-1001")
     assert settings.secrets == ("CANARY-api-key",)
 
 
@@ -179,6 +179,9 @@ def test_the_test_button_of_2_11_sends_each_field_twice():
 
 
 NOT_IN_HEADERS = "has a leading or trailing space or a non-ASCII character"
+NOT_A_HEADER = "is not the name of a header (RFC 9110 §5.1)"
+USED_BY_HTTP = ("Authorization", "HOST", "origin", "Cookie", "Content-Type", "content-length", "Transfer-Encoding")
+USED_BY_HTTP += ("Connection", "Accept", "Accept-Encoding", "User-Agent", "Proxy-Authorization", "TE", "Upgrade")
 
 
 @pytest.mark.parametrize(
@@ -201,12 +204,23 @@ NOT_IN_HEADERS = "has a leading or trailing space or a non-ASCII character"
         ("origin", "https://grünwald.example", "jwt", NOT_IN_HEADERS),
         ("origin", " https://a.example", "los", NOT_IN_HEADERS),
         ("company_id", "ü", "ppe", NOT_IN_HEADERS),
+        *(("secret_header", wrong, "ppe", NOT_A_HEADER) for wrong in ("X Secret", " s", "s:", "sécret")),
+        ("company_header", "a(b)", "ppe", NOT_A_HEADER),
+        *(("secret_header", wrong, "ppe", "is a header that HTTP itself uses") for wrong in USED_BY_HTTP),
+        ("company_header", "host", "ppe", "is a header that HTTP itself uses"),
+        ("secret_header", "CompanyID", "ppe", "and Company header are the same"),
+        ("company_header", {"a": "CANARY"}, "ppe", "is not a string"),
     ],
 )
 def test_a_wrong_text(name, value, method, problem):
     assert f" {LABELS[name]} {problem}" in problems(with_field(name, value), method)
     # Only the fields of the method are checked.
-    load(with_field(name, value), "ppe" if name != "company_id" else "jwt")
+    load(with_field(name, value), "ppe" if method != "ppe" else "jwt")
+
+
+def test_the_names_of_the_headers_of_pricing_requests():
+    pricing = load(conn({"secret_header": "X-Api.Secret", "company_header": "tenant"}), "ppe").pricing
+    assert pricing == ("X-Api.Secret", "tenant", None)
 
 
 def test_text_that_is_valid():

@@ -95,7 +95,7 @@ def test_json_and_the_exported_uri_have_the_same_meaning(case, define):
     define("from_uri", connection.get_uri())
     first, second = LoanAuthHook("from_json").client.settings(), LoanAuthHook("from_uri").client.settings()
     assert first.login == second.login
-    assert (first.auth_url, first.company_id) == (second.auth_url, second.company_id)
+    assert (first.auth_url, first.pricing) == (second.auth_url, second.pricing)
 
 
 class UndecryptableConnection:

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
     RejectedError,
@@ -67,14 +68,14 @@ def test_a_process_that_comes_later_reads_once():
 
 
 def test_what_is_taken_over_is_as_what_was_requested():
-    settings = replace(OLD, company_id="made-up-company")
+    settings = replace(OLD, pricing=PricingHeaders("X-Secret", "X-Company", "made-up-company"))
     processes = [Process(settings=settings, needs="rejected"), Process(settings=settings, start=100)]
     simulation = Simulation(processes).run()
     issued, taken = (process.results[0] for process in simulation.processes)
-    for name in ("value", "conn_id", "method", "company_id", "issued_at", "expires_at", "lifetime", "min_401_age"):
+    for name in ("value", "conn_id", "method", "pricing", "issued_at", "expires_at", "lifetime", "min_401_age"):
         assert getattr(taken, name) == getattr(issued, name), name
     assert issued.expires_at == issued.issued_at + timedelta(seconds=LIFETIME)
-    assert (issued.company_id, issued.min_401_age) == ("made-up-company", 10)
+    assert (issued.pricing, issued.min_401_age) == (settings.pricing, 10)
     assert (issued.issued_here, taken.issued_here) == (True, False)
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from airflow_provider_loanauth._compat import SupervisorError
 from airflow_provider_loanauth.connection.methods import ApiKeyLogin
 from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.credentials import VARIABLES, XCOM, AccessToken, encrypt
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SealError
 from airflow_provider_loanauth.login import shared
@@ -33,7 +34,9 @@ from tests.support.secret_accounts import COMPANY, SECRETS, USER
 from tests.support.simulation import NEW, OLD, settings_of
 
 PPE = settings_of(
-    method="ppe", login=ApiKeyLogin(api_key=SecretStr("made-up-key"), user="made-up-user", in_headers=False)
+    method="ppe",
+    login=ApiKeyLogin(api_key=SecretStr("made-up-key"), user="made-up-user", in_headers=False),
+    pricing=PricingHeaders("secret", "companyid", "made-up-company"),
 )
 CONTENT = {"made": "up"}
 
@@ -85,11 +88,11 @@ def test_the_keys_name_the_connection_and_the_method(conn_id, part, store):
         # An environment variable may contain octets that are not UTF-8.
         (OLD, settings_of(password=SecretStr("made-up-\udcff"))),
         (OLD, settings_of(client_secret=SecretStr("another"))),
-        (OLD, settings_of(company_id="another")),
+        (OLD, settings_of(pricing=PricingHeaders("secret", "companyid", "another"))),
         (OLD, settings_of(conn_id="Made-Up")),
         (OLD, settings_of(verify=False)),
         (OLD, settings_of(proxy=Proxy(url="http://proxy.example:3128"))),
-        (PPE, replace(PPE, company_id="another")),
+        (PPE, replace(PPE, pricing=PPE.pricing._replace(company_id="another"))),
         (PPE, replace(PPE, login=replace(PPE.login, in_headers=True))),
         (PPE, replace(PPE, login=replace(PPE.login, api_key=SecretStr("another")))),
     ],
@@ -101,6 +104,7 @@ def test_the_key_depends_on_everything_that_is_sent(one, other):
 def test_the_key_does_not_depend_on_anything_else():
     others = settings_of(timeout=5.0, verify="/made-up/bundle.pem", warnings=("made-up warning",))
     assert values_of(OLD) == values_of(others)
+    assert values_of(PPE) == values_of(replace(PPE, pricing=PPE.pricing._replace(secret_header="X-Secret")))
 
 
 def test_the_key_cannot_be_computed_without_the_fernet_key(fernet):

@@ -62,7 +62,7 @@ def settings_of(**changes):
         "method": "jwt",
         "auth_url": "https://auth.example",
         "login": PasswordLogin(**(sent | {name: changes.pop(name) for name in [*changes] if name in sent})),
-        "company_id": None,
+        "pricing": None,
         "timeout": 30.0,
         "verify": True,
     }

@@ -63,13 +63,13 @@ def hook_session(hook: LoanAuthHook, token: AccessToken, secret: ApiSecret) -> N
 
 def loan_auth_for_requests(token: AccessToken, secret: ApiSecret, method: Method, name: str) -> None:
     assert_type(LoanAuth(token), LoanAuth)
-    LoanAuth(credential=secret, min_ttl=0.5, secret_header="X-Secret", company_header="X-Company")
+    LoanAuth(credential=secret, min_ttl=0.5)
     LoanAuth("plaintext or connection id")  # type: ignore[arg-type]
     LoanAuth(token, method="jwt")  # type: ignore[call-arg]
 
     assert_type(LoanAuth.from_connection(), LoanAuth)
     assert_type(LoanAuth.from_connection("conn", method), LoanAuth)
-    LoanAuth.from_connection("conn", "ppe", 30, secret_header="X-Secret", company_header="X-Company")
+    LoanAuth.from_connection("conn", "ppe", 30)
     LoanAuth.from_connection("conn", name)  # type: ignore[arg-type]
 
     assert_type(LoanAuth.from_task("authenticate"), Callable[..., LoanAuth])
@@ -82,7 +82,7 @@ def loan_auth_for_requests(token: AccessToken, secret: ApiSecret, method: Method
 
 def loan_auth_for_httpx(token: AccessToken, secret: ApiSecret, method: Method) -> None:
     assert_type(auth_httpx.LoanAuth(token), auth_httpx.LoanAuth)
-    auth_httpx.LoanAuth(secret, 30, secret_header="X-Secret", company_header="X-Company")
+    auth_httpx.LoanAuth(secret, 30)
     assert_type(auth_httpx.LoanAuth.from_connection("conn", method), auth_httpx.LoanAuth)
     auth_httpx.LoanAuth("plaintext or connection id")  # type: ignore[arg-type]
 
