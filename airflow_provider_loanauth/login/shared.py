@@ -249,7 +249,9 @@ class _Login(NotForXCom):
         row, is_first = self._memory.row, self._earlier is None
         if self._is_shared and self._variables is not None:
             held = row.holding(self._host, time.time(), is_cleared=self._is_cleared())
-            if not (is_first and held and self._memory.is_recent()):
+            is_known = is_first and held and self._memory.is_recent()
+            # A credential is taken out only of a row that was just read.
+            if not is_known or self._has_withdrawn(row):
                 row = self._memory.remember(Row.parse(self._variables.read("login")))
         if is_first:
             self._earlier = row.attempts(None) - self._counted
@@ -331,7 +333,9 @@ class _Login(NotForXCom):
     def _claim(self, row: Row, began: float) -> str | None:
         """Claim the next request, and return an id for it; None if another process was faster."""
         number = secrets.token_hex(8)
-        if not self._is_shared or self._variables is None or (self.needs_response and row.credential):
+        # Who needs a response of its own need not claim, once another process has shown that the values are right.
+        is_right = self.needs_response and row.credential and row.credential.get("number") != self._first
+        if not self._is_shared or self._variables is None or is_right:
             return number
         before = self._variables.read("claim")
         if self._holds(before):
@@ -428,9 +432,13 @@ class _Login(NotForXCom):
         try:
             # After a conflict, the result that another process has written at the same moment stands: it is as new.
             self._variables.write("login", asdict(row), row.public)
+            if self._is_shared:
+                return
         except NotSharedError:
             if self._is_shared:
                 _log.warning("The result of this login could not be shared, so other tasks log in too.")
+        # Perhaps nobody else has it, so what is read later does not end a pause.
+        self._memory.read_at = math.inf
 
     def _seconds_to_retry(self, error: UnavailableError) -> float:
         """Return for how many seconds to wait before the next attempt; raise the error if there is none."""

@@ -251,6 +251,28 @@ def test_a_token_that_got_a_401_is_not_handed_on(obeys):
     assert posts(simulation) == 2
 
 
+def test_a_rejection_that_a_process_has_seen_does_not_end_a_later_success():
+    """While it still knows the rejection, a cleared task logs in, which makes the old token of the process invalid."""
+    processes = [Process(), Process(start=3000), Process(start=3500, cleared=True), Process(start=3520)]
+    simulation = Simulation(processes, outcomes=["ok", "rejected", "ok"])
+
+    def work(process):
+        simulation.time.sleep(max(0.0, process.start - simulation.time.now))
+        if process.start == 3000:
+            with pytest.raises(RejectedError):
+                simulation.authenticate(process)
+            return
+        has = simulation.log_in(process)
+        if process.start == 0:
+            simulation.time.sleep(3498 - simulation.time.now)
+            assert simulation.log_in(process, "valid", has) is has
+            simulation.time.sleep(4)
+            has = simulation.log_in(process, "rejected", has)
+        process.results.append(has)
+
+    assert simulation.run(work=work).values == [TOKEN_2] * 3
+
+
 def test_a_credential_beside_an_error_keeps_its_age():
     """Others may still use it, until it expires."""
     later = LIFETIME - 2 * MIN_TTL
@@ -260,16 +282,19 @@ def test_a_credential_beside_an_error_keeps_its_age():
     assert values == [TOKEN, UnavailableError, TOKEN, UnavailableError]
 
 
-def test_mapped_calls_that_need_the_response_send_a_rejected_password_once():
-    simulation = Simulation([Process(start=number / 50) for number in range(30)], outcomes=["rejected"])
+@pytest.mark.parametrize("earlier", [[], ["ok"]])
+def test_mapped_calls_that_need_the_response_send_a_rejected_password_once(earlier):
+    """Also if it was right before: the last credential says nothing about now."""
+    simulation = Simulation([Process(start=9 + number / 50) for number in range(30)], outcomes=[*earlier, "rejected"])
+    simulation.run([Process() for _ in earlier])
 
     def work(process):
-        simulation.time.sleep(process.start)
+        simulation.time.sleep(process.start - simulation.time.now)
         with pytest.raises(RejectedError):
             simulation.authenticate(process)
 
     simulation.run(work=work)
-    assert posts(simulation) == 1
+    assert posts(simulation) == len(earlier) + 1
 
 
 @pytest.mark.parametrize("reuse", [True, False])
@@ -405,6 +430,20 @@ def test_a_rejection_holds_while_the_store_does_not_respond():
             simulation._work(process)
 
     assert {*simulation.run(work=work).values} == {RejectedError}
+    assert posts(simulation) == 1
+
+
+@pytest.mark.parametrize("fault", ["lost", "error"])
+def test_a_process_that_cannot_share_sends_a_rejected_password_once(fault):
+    """Such as each minute, when it tries to share again."""
+    simulation = Simulation([Process()], outcomes=["rejected"], writes=dict.fromkeys(range(99), fault))
+
+    def work(process):
+        for _ in range(9):
+            simulation._work(process)
+            simulation.time.sleep(40)
+
+    assert simulation.run(work=work).values == [RejectedError] * 9
     assert posts(simulation) == 1
 
 

@@ -416,7 +416,7 @@ class Simulation:
         return shared.get_or_refresh(client, has, MIN_TTL, is_rejected=needs == "rejected")
 
     def authenticate(self, process):
-        """Send a login without a claim, as the hook's ``authenticate()`` does."""
+        """Send a login of its own, as the hook's ``authenticate()`` does."""
         return shared.authenticate(self.client(process), process.settings)
 
     def client(self, process):
