@@ -38,7 +38,7 @@ PPE = settings_of(
     login=ApiKeyLogin(api_key=SecretStr("made-up-key"), user="made-up-user", in_headers=False),
     pricing=PricingHeaders("secret", "companyid", "made-up-company"),
 )
-CONTENT = {"made": "up"}
+CONTENT = {"made": "up", "id": "1", "seconds": 0.0, "written_at": 0.0}
 
 
 @pytest.fixture
