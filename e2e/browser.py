@@ -1,4 +1,4 @@
-"""Actions of a user in the UI of Airflow 3.3 with a real browser, and the content of the pages afterwards."""
+"""Actions of a user in the UI of Airflow 3.3 and 2.11 with a real browser, and the content of the pages afterwards."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ ARGUMENTS = [
 ]
 TIMEOUT = 120_000  # milliseconds for each action on a page
 RUN_TIMEOUT = 240_000  # milliseconds for a DAG run
+NO_ERROR_TIMEOUT = 20_000  # milliseconds until a script whose error is expected counts as working
 STANDARD_FIELDS = {"description", "host", "login", "password", "port"}
 SIZE = {"width": 1200, "height": 720}
 
@@ -47,11 +48,12 @@ class BrowserUser:
 
     def log_in(self) -> None:
         """Log in with username and password."""
-        self.page.goto(f"{self.airflow.url}/connections")
+        url = f"{self.airflow.url}/{'connection/list/' if self.airflow.is_airflow_2 else 'connections'}"
+        self.page.goto(url)
         self.page.locator("input[name=username]").fill(USER)
         self.page.locator("input[name=password]").fill(self.airflow.password)
         self.page.keyboard.press("Enter")
-        self.page.wait_for_url("**/connections*")
+        self.page.wait_for_url(f"{url}*")
 
     def save_page(self, name: str) -> str:
         """Save the page's HTML and the values of its fields; return its text."""
@@ -121,6 +123,32 @@ class BrowserUser:
             self.page.wait_for_timeout(600)  # until the message has slid into view
             self.screenshot(screenshot)
         return message
+
+    def test_new_connection_on_2_11(self, fields: dict[str, str]) -> str:
+        """Fill in the form of 2.11 and press its Test button."""
+        self.page.goto(f"{self.airflow.url}/connection/add")
+        # The page shows a list of its own above this one.
+        self.page.locator("#conn_type").select_option("loanauth", force=True)
+        for name, value in fields.items():
+            self.page.locator(f"#{name if name in {'conn_id', *STANDARD_FIELDS} else f'extra__loanauth__{name}'}").fill(
+                value
+            )
+        with self.page.expect_response("**/api/v1/connections/test"):
+            self.page.locator("#test-connection").click()
+        message = self.page.locator(".alert-success, .alert-error")
+        message.wait_for()
+        return message.inner_text()
+
+    def test_stored_connection_on_2_11(self, conn_id: str) -> str:
+        """Press the Test button of a stored Connection; return the error that the script of the page must raise."""
+        self.page.goto(f"{self.airflow.url}/connection/list/?_flt_3_conn_id={conn_id}")
+        self.page.locator("a[href*='/connection/edit/']").first.click()
+        button = self.page.locator("#test-connection")
+        button.wait_for()
+        self.save_page("form of 2.11, stored")
+        with self.page.expect_event("pageerror", timeout=NO_ERROR_TIMEOUT) as raised:
+            button.click()
+        return str(raised.value)
 
     def trigger(self, dag_id: str) -> str:
         """Trigger a DAG with its button, and wait until the page shows its success; return the id of the run."""

@@ -3,9 +3,9 @@ Run end-to-end tests on real Airflow installations (``make e2e``).
 
 On Airflow 3.3, a browser adds the Connection in its form, presses Test, runs an example DAG, and opens XCom and
 rendered templates. Sensors wait for the service, and the metrics and spans of the run are checked; the metrics are
-drawn. On 2.11 to 3.2, requests to the REST API do the same, without the sensors, the metrics and the spans. On each
-version, a task is cleared after its token has expired, tasks print secrets, and the command line checks
-Connections. Then the leak audit searches everything that was stored or sent.
+drawn. On 2.11 to 3.2, requests to the REST API do the same, without the sensors, the metrics and the spans; on 2.11, a
+browser also presses the Test button. On each version, a task is cleared after its token has expired, tasks print
+secrets, and the command line checks Connections. Then the leak audit searches everything that was stored or sent.
 
 This process keeps issued secrets in its memory only. All programs are stopped at the end.
 """
@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from e2e.audit import KnownLeak
+from e2e.browser import browser_user
 from e2e.marked_secrets import COMPANY, USER, WRONG_PASSWORD, Recorder
 from e2e.standalone import Airflow
 from e2e.steps import CONN_ID, Run
@@ -37,9 +38,17 @@ if TYPE_CHECKING:
 EXAMPLE = "reprice_pipeline_jwt"
 BROWSER_VERSION = "3.3"
 VERSIONS = (BROWSER_VERSION, "2.11", "3.0", "3.1", "3.2")
+#: The credentials of the Connection for Authen JWT, by field of the form.
+ENTERED = {
+    "login": USER.username,
+    "password": USER.password,
+    "origin": COMPANY.origin,
+    "client_id": COMPANY.client_id,
+    "client_secret": COMPANY.client_secret,
+}
 
 
-def run_by_rest(run: Run) -> None:
+def run_by_rest(run: Run, screenshots: Path) -> None:
     """Run all steps with the REST API: on 2.11 to 3.2."""
     airflow = run.airflow
     run.recorder.step = "Test"
@@ -63,6 +72,23 @@ def run_by_rest(run: Run) -> None:
     unmasked = any(token in rendered for token in run.recorder.issued.values())
     run.check("header" in rendered and unmasked == (airflow.version == "3.0"), "rendered fields are not as expected")
     run_common_steps(run)
+    if airflow.is_airflow_2:
+        run_forms_of_2_11(run, screenshots)
+
+
+def run_forms_of_2_11(run: Run, screenshots: Path) -> None:
+    """Press the Test button of 2.11, which does nothing on a stored Connection (``docs/connection.md``)."""
+    run.recorder.step = "Test in the form of 2.11"
+    with browser_user(run.airflow, screenshots) as user:
+        user.log_in()
+        message = user.test_new_connection_on_2_11({"conn_id": "by_form", "host": run.sandbox.url, **ENTERED})
+        run.check("with Authen JWT" in message, f"the Test button of a new connection showed {message!r}")
+        before = run.sandbox.counters().token
+        error = user.test_stored_connection_on_2_11(CONN_ID)
+        sent = run.sandbox.counters().token - before
+        run.check("undefined or null" in error and not sent, f"the Test button of 2.11 has changed: {error!r}, {sent}")
+        user.open_page("DAGs", "/home", "print_the_secret")
+        run.pages = user.pages
 
 
 def run_common_steps(run: Run) -> None:
@@ -79,23 +105,12 @@ def run_common_steps(run: Run) -> None:
 
 def run_in_browser(run: Run, screenshots: Path) -> None:
     """Run all steps as a user does, in a browser: on 3.3."""
-    from e2e.browser import browser_user  # needs Playwright, unlike the other versions
-
     airflow = run.airflow
     with browser_user(airflow, screenshots) as user:
         user.log_in()
         run.recorder.step = "Test"
         address, _, port = run.sandbox.url.rpartition(":")
-        fields = {
-            "host": address,
-            "login": USER.username,
-            "password": USER.password,
-            "port": port,
-            "origin": COMPANY.origin,
-            "client_id": COMPANY.client_id,
-            "client_secret": COMPANY.client_secret,
-            "timeout": "20",
-        }
+        fields = {"host": address, "port": port, "timeout": "20", **ENTERED}
         user.add_connection(CONN_ID, fields, "Authen JWT")
         message = user.test_connection(CONN_ID, "test-result")
         run.check("with Authen JWT" in message and USER.username in message, f"the Test button showed {message!r}")
@@ -187,7 +202,7 @@ def end_to_end(version: str, directory: Path, screenshots: Path) -> list[str]:
         if in_browser:
             run_in_browser(run, screenshots)
         else:
-            run_by_rest(run)
+            run_by_rest(run, screenshots)
         audit = run.audit()
         if in_browser:
             run.check_metrics(server)
