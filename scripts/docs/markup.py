@@ -57,11 +57,6 @@ class Links:
         return f"[{' '.join(found[0].split())}](https://www.rfc-editor.org/rfc/rfc{number}{place})"
 
 
-def headline(docstring: str) -> str:
-    """Return the first sentence of a docstring."""
-    return re.split(r"(?<=\.)\s", re.sub(r"\s+", " ", docstring.strip()), maxsplit=1)[0]
-
-
 def markdown(text: str, links: Links, scope: str = "") -> str:
     """Return text of a docstring as Markdown."""
     blocks = re.split(r"\.\. code-block:: (\w+)\n\n((?:(?: {4}.*)?\n)+(?: {4}.*)?|(?: {4}.*))", text)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import griffe
 
-from scripts.docs.markup import Links, headline, markdown
+from scripts.docs.markup import Links, markdown
 from scripts.update_docs import ROOT
 
 if TYPE_CHECKING:
@@ -34,11 +34,8 @@ What a DAG or a task uses. `make docs` generates the page from the docstrings. W
 The examples in [Using a credential](using-credentials.md) show how the classes work together. Types are written as in
 the code; `AccessToken | ApiSecret` means either of the two. A default of `...` is described in the text.
 
-| Name | Purpose |
-|---|---|
 """
 
-METHOD_ROW = "| [`Method`](#method) | The type of each parameter `method`. |\n"
 METHOD = """\
 ## Types
 
@@ -149,11 +146,11 @@ class _Reference:
                 self.links.add(f"{entry.name}.{name}", f"{owner.name}.{name}")
 
     def document(self) -> str:
-        summaries = "".join(
-            f"| {self.links.link(entry.title)} | {self._text(headline(_text(item)), entry)} |\n"
-            for entry, item in self.items.items()
+        contents = "".join(
+            f"- {title}: {', '.join(self.links.link(entry.title) for entry in entries)}\n"
+            for title, entries in GROUPS.items()
         )
-        parts = [HEAD + summaries + METHOD_ROW]
+        parts = [HEAD + contents + "- Types: [`Method`](#method)\n"]
         for title, entries in GROUPS.items():
             parts.append(f"## {title}\n")
             if title == "Exceptions":
@@ -173,8 +170,6 @@ class _Reference:
         parts += self._described(item, entry, function)
         if fields:
             parts.append("| Attribute | Type | Name in the response |\n|---|---|---|\n" + "\n".join(fields))
-        source = item.relative_package_filepath.as_posix()
-        parts.append(f"Source: [{source}](../{source}).")
         own, others = [], []
         for name, member in _members(item).items():
             owner = self.owners[member.canonical_path]
