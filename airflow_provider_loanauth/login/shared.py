@@ -376,7 +376,8 @@ class _Login(NotForXCom):
 
     def _holds(self, claim: dict[str, Any]) -> bool:
         """Return whether another process has claimed the next request, and may still be alive."""
-        if not claim or time.time() - claim["written_at"] > MAX_CLAIM_AGE:
+        # One of another shape is none.
+        if time.time() - claim.get("written_at", 0.0) > MAX_CLAIM_AGE:
             return False
         # By the clock of this process, from when it first saw the claim: the clocks of two hosts may differ.
         now = time.monotonic()
