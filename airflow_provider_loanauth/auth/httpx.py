@@ -13,7 +13,7 @@ import httpx
 
 from airflow_provider_loanauth._compat import run_in_thread
 from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth, log_if_unauthorized
-from airflow_provider_loanauth.auth.origin import apply
+from airflow_provider_loanauth.auth.origin import add_credential
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.login.credential import MAX_RETRIES
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -82,7 +82,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         request.extensions = {**request.extensions, "trace": trace}
         positions = _positions(request.stream)
         for retries in count():
-            apply(request.headers, credential, rejected=rejected)
+            add_credential(request.headers, credential, rejected=rejected)
             response: httpx.Response = yield request
             if not credential.should_refresh_on(response.status_code) or retries == MAX_RETRIES:
                 break

@@ -64,7 +64,7 @@ class OriginGuard:
 
 
 @sanitize_exceptions
-def apply(
+def add_credential(
     headers: MutableMapping[str, str], credential: ActiveCredential, *, rejected: ActiveCredential | None = None
 ) -> None:
     """Add a credential to the headers of a request, in place of a rejected one."""
@@ -75,12 +75,12 @@ def apply(
     headers.update(added)
 
 
-def carries(headers: Mapping[str, str], credential: ActiveCredential) -> bool:
+def has_credential(headers: Mapping[str, str], credential: ActiveCredential) -> bool:
     """Return whether a request was sent with this credential, so that a 401 may be about the credential."""
     return all(headers.get(name) == value for name, value in _headers_of(credential).items())
 
 
-def strip(headers: MutableMapping[str, str], credential: ActiveCredential) -> None:
+def remove_credentials(headers: MutableMapping[str, str], credential: ActiveCredential) -> None:
     """Remove every credential from the headers of a request with this one."""
     for name in ("Authorization", *_headers_of(credential)):
         headers.pop(name, None)

@@ -15,7 +15,7 @@ from airflow_provider_loanauth.auth.base import (
     check_credential,
     log_if_unauthorized,
 )
-from airflow_provider_loanauth.auth.origin import apply, carries, strip
+from airflow_provider_loanauth.auth.origin import add_credential, has_credential, remove_credentials
 from airflow_provider_loanauth.credentials import Credential
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.login.credential import MAX_RETRIES
@@ -68,7 +68,7 @@ class LoanAuth(BaseLoanAuth):
             )
         self._guard.bind(request.url or "")
         credential = self._get()
-        apply(request.headers, credential)
+        add_credential(request.headers, credential)
         hook = _ResponseHook(self._get, self._guard, credential)
         request.register_hook("response", hook)  # type: ignore[no-untyped-call]
         return request
@@ -99,11 +99,11 @@ class _ResponseHook:
     def __call__(self, response: Response, **send_kwargs: Any) -> Response:
         """Return the response, or that of the retried request (the protocol of response hooks in ``requests``)."""
         request = response.request
-        if carries(request.headers, self.credential):
+        if has_credential(request.headers, self.credential):
             response = self._retry_unauthorized(response, send_kwargs)
         if response.is_redirect and not self.guard.is_bound_to(response.url, response.headers["location"]):
             # requests copies the headers of this request to the next one, and removes only Authorization.
-            strip(request.headers, self.credential)
+            remove_credentials(request.headers, self.credential)
         return response
 
     def _retry_unauthorized(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
@@ -119,7 +119,7 @@ class _ResponseHook:
                 break
             response.close()
             # Change the headers of the request itself, because requests copies them if it follows a redirect.
-            apply(request.headers, self.credential, rejected=rejected)
+            add_credential(request.headers, self.credential, rejected=rejected)
             _rewind(request)
             # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
             retried = response.connection.send(request.copy(), **send_kwargs)

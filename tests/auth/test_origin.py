@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_provider_loanauth.auth.origin import OriginGuard, apply, origin_of
+from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential, origin_of
 from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.login.credential import ActiveCredential
@@ -108,7 +108,7 @@ def test_the_error_names_both_origins(guard):
 @pytest.mark.parametrize("method", ["jwt", "ppe"])
 def test_a_representation_of_headers_does_not_show_the_credential(method):
     headers = {}
-    apply(headers, active(method))
+    add_credential(headers, active(method))
     assert VALUE in "".join(headers.values())
     assert VALUE not in repr(headers)
 
@@ -116,7 +116,7 @@ def test_a_representation_of_headers_does_not_show_the_credential(method):
 def test_a_secret_without_a_company_id_is_not_applied():
     headers = {}
     with pytest.raises(SettingsError, match="Company ID is missing") as caught:
-        apply(headers, active("ppe", company_id=None))
+        add_credential(headers, active("ppe", company_id=None))
     assert headers == {}
     assert VALUE not in str(caught.value)
     assert (caught.value.conn_id, caught.value.method) == ("c", "ppe")
