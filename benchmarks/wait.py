@@ -78,7 +78,8 @@ HOW_RECOVERY = f"""
 service that responds with 503 for {RECOVERY_DOWN_SECONDS:.0f} s. It recovers one second after a probe, so the next
 probe comes almost one interval later. After each event, a thread of the same process logs in with
 `LoanAuthHook.authenticate`, which sends a request each time, as if each sensor had a Connection of its own. Otherwise,
-the first login serves all sensors of a Connection (`docs/using-credentials.md`). A login begins with the event of its trigger, without the time that a scheduler needs to start the task. The service counts the logins.
+the first login serves all sensors of a Connection (`docs/using-credentials.md`). A login begins with the event of its
+trigger, without the time that a scheduler needs to start the task. The service counts the logins.
 """
 PEER = """
 The peer makes three attempts, one second apart. After any error other than 404 it starts again immediately, so it
