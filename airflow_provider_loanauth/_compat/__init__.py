@@ -176,10 +176,10 @@ def current_team() -> str | None:
     # An error if the bundle is not known, because keys of Variables are unique over all teams.
     if not conf.getboolean("core", "multi_team", fallback=False):
         return None
-    try:
-        return str(current_task().bundle_instance.name)
-    except AttributeError:
-        raise SupervisorError("Airflow has several teams, and that of this process is not known") from None
+    bundle = getattr(current_task(), "bundle_instance", None)
+    if bundle is None:
+        raise SupervisorError("Airflow has several teams, and that of this process is not known")
+    return str(bundle.name)
 
 
 def api_status(error: Exception) -> int | None:

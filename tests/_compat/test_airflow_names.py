@@ -153,3 +153,7 @@ def test_the_team_is_that_of_the_dag_bundle(monkeypatch):
     task = SimpleNamespace(bundle_instance=SimpleNamespace(name="lender-dags"))
     monkeypatch.setattr(_compat, "get_current_context", lambda: {"ti": task})
     assert _compat.current_team() == "lender-dags"
+    # An error of another kind keeps its cause.
+    task.bundle_instance = SimpleNamespace()
+    with pytest.raises(AttributeError, match="no attribute 'name'"):
+        _compat.current_team()
