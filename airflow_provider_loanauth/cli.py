@@ -32,7 +32,7 @@ class Command(NamedTuple):
 
 
 def _check(parsed: argparse.Namespace) -> tuple[str, int]:
-    report = check_connection(parsed.conn_id, parsed.method, login=parsed.login)
+    report = check_connection(parsed.conn_id, method=parsed.method, login=parsed.login)
     return report.to_json() if parsed.output == "json" else str(report), report.exit_code
 
 

@@ -21,6 +21,8 @@ from airflow_provider_loanauth.redaction import SecretStr, mask, sanitize_except
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from airflow_provider_loanauth.metadata import Method
+
 __all__ = ["AccessToken", "ApiSecret"]
 
 
@@ -78,7 +80,7 @@ class Credential:
     the secret, because Airflow calls them for lists and rendered fields; :attr:`value` opens it. Each parameter except
     ``sealed`` is also an attribute.
 
-    :param method: ``jwt``, ``los`` or ``ppe``
+    :param method: a :data:`Method`
     :param conn_id: id of the connection that it was issued for
     :param issued_at: when it was requested (UTC)
     :param sealed: the sealed document, as made by :meth:`seal`
@@ -93,7 +95,7 @@ class Credential:
     def __init__(
         self,
         *,
-        method: str,
+        method: Method,
         conn_id: str,
         issued_at: datetime,
         sealed: str,
@@ -114,7 +116,7 @@ class Credential:
         cls,
         value: str,
         *,
-        method: str,
+        method: Method,
         conn_id: str,
         issued_at: datetime,
         expires_at: datetime | None = None,

@@ -19,9 +19,12 @@ Which response has which class is an assumption: the interface shows no error re
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_loanauth._compat import AirflowException, AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow_provider_loanauth.metadata import Method
 
 __all__ = ["LoanAuthError", "RejectedError", "ResponseError", "SealError", "SettingsError", "UnavailableError"]
 
@@ -33,7 +36,7 @@ class LoanAuthError(AirflowException):
     :param message: sentences that say what is wrong, where, and what to do; never contains a secret
     :param status: HTTP status of the response, or None if there was none or it is not known
     :param conn_id: the connection id, or None if it is not known
-    :param method: the authentication method (``jwt``, ``los``, ``ppe``), or None if it is not known
+    :param method: a :data:`Method`, or None if it is not known
     :param sent: whether this process sent the request that failed; False if this is the error of another one's login
     """
 
@@ -46,7 +49,7 @@ class LoanAuthError(AirflowException):
         *,
         status: int | None = None,
         conn_id: str | None = None,
-        method: str | None = None,
+        method: Method | None = None,
         sent: bool = False,
     ) -> None:
         # Only the message is an argument of the base class: pickle keeps the other attributes in __dict__.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from airflow_provider_loanauth import __version__
 
@@ -13,8 +13,12 @@ CONN_TYPE = "loanauth"
 DEFAULT_CONN_ID = "loanauth_default"
 HOOK_NAME = "Loan Pricing Authentication"
 
-#: Names of the authentication methods in the interface (``service-interface.md`` §1), by parameter value.
-METHOD_NAMES = {"jwt": "Authen JWT", "los": "Authen LOS", "ppe": "PPE API secret"}
+#: Name of an authentication method. Where it may be None, that means the Connection's own, else ``jwt``.
+Method: TypeAlias = Literal["jwt", "los", "ppe"]
+#: The same as the parameter of an operator, which may be a template.
+TemplatedMethod: TypeAlias = Method | str | None
+#: What the interface calls the methods (``service-interface.md`` §1).
+METHOD_NAMES: dict[Method, str] = {"jwt": "Authen JWT", "los": "Authen LOS", "ppe": "PPE API secret"}
 
 #: Standard fields of a Connection that the form relabels, by attribute of the Connection.
 RELABELING = {"host": "Auth URL", "login": "Username", "password": "Password"}

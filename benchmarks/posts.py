@@ -215,7 +215,7 @@ def main():
         os.environ["AIRFLOW_CONN_LOANAUTH_JWT"] = json.dumps(connection)
         os.environ["PRICE"] = sandbox.price
         # The first Connection takes Airflow a while.
-        LoanAuthHook(CONN_ID).client.settings()
+        LoanAuthHook(CONN_ID)._client.settings()
         for description, fault in faults().items():
             if wanted and not any(text in description for text in wanted):
                 continue

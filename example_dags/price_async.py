@@ -32,7 +32,6 @@ PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have a diffe
 LOANS = 1000
 # The service publishes no rate limits, so send few requests at the same time.
 MAX_CONCURRENT_REQUESTS = 20
-TIMEOUT = 30  # seconds
 
 
 def made_up_loan(number: int) -> dict[str, Any]:
@@ -60,20 +59,19 @@ def price_async() -> None:
     # multiple_outputs=False: otherwise Airflow stores each item of the dict as a separate XCom.
     @task(multiple_outputs=False)
     def price(token: AccessToken) -> dict[str, float]:
-        """Price all loans. From Airflow 3.2 on, this can be an ``async def`` without the inner function."""
+        """Price all loans. From Airflow 3.2 on, it can be an ``async def`` that reads in ``asyncio.to_thread``."""
         import asyncio
 
-        import httpx
+        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-        from airflow_provider_loanauth.auth.httpx import LoanAuth
-
-        # Read before the event loop starts, because a request to Airflow would block it.
+        # Both are read before the event loop starts, because a request to Airflow would block it.
         url = Variable.get(PRICING_URL)
+        client = LoanAuthHook(CONN_ID).get_async_conn(token)
 
         async def price_all() -> dict[str, float]:
             # A semaphore, because the client's own limits are not enough: httpx becomes slow with a long queue.
             limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
-            async with httpx.AsyncClient(auth=LoanAuth(token), timeout=TIMEOUT) as client:
+            async with client:
 
                 async def price_one(number: int) -> tuple[str, float]:
                     async with limit:

@@ -17,8 +17,8 @@ from airflow_provider_loanauth.redaction import sanitize_exceptions
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.login.credential import ActiveCredential
+    from airflow_provider_loanauth.metadata import Method
     from airflow_provider_loanauth.service.client import Client
 
 BODY_NOT_REPLAYABLE = (
@@ -26,6 +26,10 @@ BODY_NOT_REPLAYABLE = (
     "because its body is a stream that cannot be rewound. Send the request again, or use bytes or a seekable file so "
     "that it is retried automatically."
 )
+
+#: Maximum of connections that a session or a client keeps alive. With the ten of requests, or the 20 of httpx, more
+#: threads or coroutines would open a new connection for almost every request, which over TLS takes longer than that.
+MAX_CONNECTIONS = 64
 
 _log = task_logger(__name__)
 
@@ -40,7 +44,7 @@ class AuthType:
                 "LoanAuth cannot be the auth_type of an HTTP operator with deferrable=True, because the triggerer must "
                 "not get a credential: set deferrable=False, or send the request in a @task with LoanAuthHook.get_conn."
             )
-        raise AttributeError(name)
+        return super().__getattribute__(name)  # raises what Python raises
 
 
 class BaseLoanAuth(AuthType):
@@ -50,6 +54,7 @@ class BaseLoanAuth(AuthType):
     def __init__(
         self,
         credential: AccessToken | ApiSecret = None,  # type: ignore[assignment]  # an auth_type is called without it
+        *,
         min_ttl: float = MIN_TTL,
     ) -> None:
         check_credential(credential, "LoanAuth")
@@ -58,7 +63,7 @@ class BaseLoanAuth(AuthType):
     @classmethod
     @sanitize_exceptions
     def from_connection(
-        cls, conn_id: str = DEFAULT_CONN_ID, method: Method | None = None, min_ttl: float = MIN_TTL
+        cls, conn_id: str = DEFAULT_CONN_ID, *, method: Method | None = None, min_ttl: float = MIN_TTL
     ) -> Self:
         """
         Return an object that gets its credential from the shared login of a Connection, when it is first used.
@@ -66,7 +71,7 @@ class BaseLoanAuth(AuthType):
         It is also an ``auth_type`` for Airflow's HTTP hook and operator. Other parameters are those of the class.
 
         :param conn_id: connection id
-        :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
+        :param method: a :data:`Method`
         :raises TypeError: ``conn_id`` is not a string, or ``min_ttl`` is not a number
         :raises ValueError: ``min_ttl`` is negative
         """
@@ -76,41 +81,43 @@ class BaseLoanAuth(AuthType):
         return cls._make(conn_id, method, None, min_ttl)
 
     @classmethod
-    def from_client(cls, client: Client, credential: AccessToken | ApiSecret | None = None) -> Self:
-        """Return an object that uses the client of a hook."""
-        self = cls._make(client.conn_id, client.method, credential, MIN_TTL)
-        self._client = client
-        return self
-
-    @classmethod
     def _make(cls, *arguments: Any) -> Self:
+        """Return an object; the hook gives it a client too."""
         self = cls.__new__(cls)
         self._set_up(*arguments)
         return self
 
-    def _set_up(self, conn_id: str, method: str | None, credential: Any, min_ttl: Any) -> None:
+    def _set_up(
+        self,
+        conn_id: str,
+        method: Method | None,
+        credential: Any,
+        min_ttl: Any,
+        client: Client | None = None,
+    ) -> None:
         if isinstance(min_ttl, bool) or not isinstance(min_ttl, (int, float)):
             raise TypeError("min_ttl must be a number of seconds, 0 or greater.")
         if not min_ttl >= 0:
             raise ValueError("min_ttl must be a number of seconds, 0 or greater.")
-        self._arguments = conn_id, method, credential, min_ttl
-        self._credential, self._min_ttl = credential, min_ttl
+        self._conn_id, self._method, self._credential, self._min_ttl = conn_id, method, credential, min_ttl
+        if client is not None:
+            self._client = client
         self._guard = OriginGuard()
         self._active: ActiveCredential | None = None
         #: Held by the thread that opens or refreshes the credential.
         self._lock = ForkSafeLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Locks cannot be pickled, but the arguments can. A credential among them stays sealed.
-        return type(self)._make, self._arguments
+        # Without the lock and the opened credential. The sealed one can be opened again.
+        arguments = self._conn_id, self._method, self._credential, self._min_ttl, vars(self).get("_client")
+        return type(self)._make, arguments, {"_guard": self._guard}
 
     # Imported when a task runs, because DAG parsing does not need it.
     @cached_property
     def _client(self) -> Client:
         from airflow_provider_loanauth.service.client import Client
 
-        conn_id, method, *_ = self._arguments
-        return Client(conn_id, method)
+        return Client(self._conn_id, self._method)
 
     # The flow of httpx is a generator, which cannot be sanitized.
     @sanitize_exceptions

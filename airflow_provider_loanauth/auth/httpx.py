@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
+import ssl
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import httpx
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.auth.base import BODY_NOT_REPLAYABLE, BaseLoanAuth, log_if_unauthorized
+from airflow_provider_loanauth.auth.base import (
+    BODY_NOT_REPLAYABLE,
+    MAX_CONNECTIONS,
+    BaseLoanAuth,
+    log_if_unauthorized,
+)
 from airflow_provider_loanauth.auth.origin import add_credential
-from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.login.credential import MAX_RETRIES
-from airflow_provider_loanauth.redaction import sanitize_exceptions
+from airflow_provider_loanauth.redaction import clear_locals, sanitize_exceptions
+from airflow_provider_loanauth.service.transport_errors import NO_BUNDLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
+    from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.login.credential import ActiveCredential
 
     _Key = tuple[asyncio.AbstractEventLoop, ActiveCredential | None]
 
 __all__ = ["LoanAuth"]
+
+#: Extension of a request that carries a credential: a function that raises an error if its URL has a different origin.
+_CHECK = "loanauth"
 
 
 class LoanAuth(BaseLoanAuth, httpx.Auth):
@@ -38,7 +51,8 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             await client.post(url, json=loan)
 
     Authenticating never blocks the event loop. By default, ``httpx`` does not follow redirects. If the client follows
-    them, a redirect to a different origin raises an error, and nothing is sent there.
+    them, a redirect to a different origin raises an error, and nothing is sent there. A transport that ignores the
+    extension ``trace`` needs :meth:`LoanAuthHook.get_async_conn` for that.
 
     Parameters and errors are those of :class:`airflow_provider_loanauth.auth.LoanAuth`.
     """
@@ -79,7 +93,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         credential: ActiveCredential = yield None
         rejected = None
         trace = partial(self._trace, request.extensions.get("trace") or trace_nothing)
-        request.extensions = {**request.extensions, "trace": trace}
+        request.extensions = {**request.extensions, "trace": trace, _CHECK: self._check_origin}
         positions = _positions(request.stream)
         for retries in count():
             add_credential(request.headers, credential, rejected=rejected)
@@ -129,20 +143,69 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         # before it sends the headers of each request, and awaits the result in asynchronous clients.
         # The tunnel through a proxy gets no credential.
         if event.endswith("send_request_headers.started") and info["request"].method != b"CONNECT":
-            self._check_origin(info["request"].url)
+            url = info["request"].url
+            # A request to a proxy has an absolute URL as its target.
+            address = url.target.decode()
+            if not address.startswith("http://"):
+                address = str(httpx.URL(scheme=url.scheme.decode(), host=url.host.decode(), port=url.port))
+            self._check_origin(address)
         return trace(event, info)
 
     @sanitize_exceptions
-    def _check_origin(self, url: Any) -> None:
-        # A request to a proxy has an absolute URL as its target.
-        address = url.target.decode()
-        if not address.startswith("http://"):
-            address = str(httpx.URL(scheme=url.scheme.decode(), host=url.host.decode(), port=url.port))
-        if not self._guard.is_bound_to(address):
+    def _check_origin(self, url: str) -> None:
+        if not self._guard.is_bound_to(url):
             raise LoanAuthError(
                 "A redirect leads to a different host or port than the one that the credential was first used for. The "
                 "credential is not sent there: check the URL that you call."
             )
+
+
+class PricingClient(httpx.AsyncClient):
+    """The client of ``LoanAuthHook.get_async_conn``, with the settings of a Connection. It is not public."""
+
+    def __init__(self, auth: LoanAuth, settings: Settings) -> None:
+        try:
+            context = _tls_context(settings.verify)
+        except OSError:
+            raise SettingsError(f"{NO_BUNDLE}.", conn_id=settings.conn_id) from None
+        proxy = None
+        if settings.proxy is not None:
+            tls = context if settings.proxy.url.startswith("https:") else None
+            proxy = httpx.Proxy(settings.proxy.url, ssl_context=tls, headers=settings.proxy.headers)
+        super().__init__(
+            auth=auth,
+            # Waiting for a free connection has no limit.
+            timeout=httpx.Timeout(settings.timeout, pool=None),
+            limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS),
+            verify=context,
+            proxy=proxy,
+            # Plain http is for loopback addresses only, and uses no proxy.
+            mounts=None if proxy is None else {"http://": None},
+            trust_env=proxy is None,
+            event_hooks={"request": [_check_origin]},
+        )
+
+    async def send(self, request: httpx.Request, **kwargs: Any) -> httpx.Response:
+        """Send a request; parameters and errors are those of ``httpx.AsyncClient.send``."""
+        # On a failure, httpcore has the headers of the request, and those for the proxy, in variables.
+        with clear_locals():
+            return await super().send(request, **kwargs)
+
+
+async def _check_origin(request: httpx.Request) -> None:
+    """Check each request with a credential, also one that follows a redirect, before any transport gets it."""
+    if check := request.extensions.get(_CHECK):
+        check(str(request.url))
+
+
+def _tls_context(verify: bool | str) -> ssl.SSLContext:
+    # The same CA bundle as that of a login.
+    bundle = verify and (os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE"))
+    bundle = verify if isinstance(verify, str) else bundle
+    if not bundle:
+        return httpx.create_ssl_context(verify=verify)
+    is_folder = Path(bundle).is_dir()
+    return ssl.create_default_context(cafile=None if is_folder else bundle, capath=bundle if is_folder else None)
 
 
 async def _atrace_nothing(*_: Any) -> None: ...

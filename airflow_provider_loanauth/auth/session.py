@@ -1,64 +1,50 @@
-"""The ``requests`` session for pricing requests that :meth:`LoanAuthHook.get_conn` returns."""
+"""The ``requests`` session for pricing requests. It is not public: :meth:`LoanAuthHook.get_conn` makes it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import requests
 
+from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS
 from airflow_provider_loanauth.redaction import clear_locals
 from airflow_provider_loanauth.service.proxy_adapter import ProxyAdapter, proxies_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_loanauth.connection.proxy import Proxy
-
-__all__ = ["PricingSession"]
-
-# Maximum of connections that are kept alive per host. With the default of ten, more than ten threads would open a new
-# connection for almost every request. Over TLS, a new connection takes longer than the request.
-_POOL_SIZE = 64
+    from airflow_provider_loanauth.connection.settings import Settings
 
 
 class PricingSession(requests.Session):
-    """
-    The ``requests`` session of :meth:`LoanAuthHook.get_conn`, with the settings of the Connection for each request.
+    """A session with the timeout, the TLS settings and the proxy of a Connection for each request."""
 
-    :param auth: the ``LoanAuth`` that adds the credential to each request
-    :param timeout: seconds to wait for a connection, and for each part of a response, as in ``requests``; unlike in an
-        authentication, the whole request has no limit
-    :param verify: True to check TLS certificates, False to not check them, or the path of a CA bundle
-    :param proxy: the proxy for https requests; None: the proxy settings of the environment apply
-    """
-
-    # What a pickle of a session contains.
-    __attrs__ = [*requests.Session.__attrs__, "_timeout", "_proxy"]  # noqa: RUF012 - as the base class declares it
-
-    def __init__(
-        self, *, auth: Callable[..., Any], timeout: float, verify: bool | str, proxy: Proxy | None = None
-    ) -> None:
+    def __init__(self, auth: Callable[..., Any], settings: Settings) -> None:
         super().__init__()
         self.auth = auth
-        self.verify = verify
-        self._timeout = timeout
-        self._proxy = proxy
+        self.verify = settings.verify
+        self._timeout = settings.timeout
+        self._proxy = settings.proxy
         for scheme in ("https://", "http://"):
-            self.mount(scheme, ProxyAdapter(proxy, pool_maxsize=_POOL_SIZE))
+            self.mount(scheme, ProxyAdapter(settings.proxy, pool_maxsize=MAX_CONNECTIONS))
 
-    def request(self, method: str | bytes, url: str | bytes, *args: Any, **kwargs: Any) -> requests.Response:
+    @wraps(requests.Session.request)
+    def request(self, *args: Any, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         """Send a request; parameters and errors are those of ``requests.Session.request``."""
-        kwargs.setdefault("timeout", self._timeout)
-        # Pass it as a parameter: a CA bundle of the environment would override the attribute of the session.
-        kwargs.setdefault("verify", self.verify)
-        kwargs.setdefault("proxies", proxies_of(self._proxy))
         # On a failure, requests has the proxy of the environment, perhaps with its password, in a variable.
         with clear_locals():
-            return super().request(method, url, *args, **kwargs)
+            return super().request(*args, **kwargs)
+
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """Do the same as ``requests.Session``, but nothing of the environment replaces what the Connection has."""
+        verify = self.verify if verify is None else verify
+        return super().merge_environment_settings(url, proxies or proxies_of(self._proxy), stream, verify, cert)
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a prepared request; parameters and errors are those of ``requests.Session.send``."""
-        kwargs.setdefault("timeout", self._timeout)
+        if kwargs.get("timeout") is None:
+            kwargs["timeout"] = self._timeout
         if self._proxy is not None:
             kwargs.setdefault("proxies", proxies_of(self._proxy))
         # On a failure, http.client has the whole request in a variable.
@@ -70,3 +56,6 @@ class PricingSession(requests.Session):
         source, target = str(response.request.url), str(prepared_request.url)
         if self.should_strip_auth(source, target):  # type: ignore[no-untyped-call]
             prepared_request.headers.pop("Authorization", None)
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError("A session of get_conn() cannot be pickled or copied: make one in each process.")

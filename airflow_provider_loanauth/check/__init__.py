@@ -8,18 +8,19 @@ from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.check.report import Report
+    from airflow_provider_loanauth.metadata import Method
 
 __all__ = ["check_connection"]
 
 
-def check_connection(conn_id: str = DEFAULT_CONN_ID, method: str | None = None, *, login: bool = False) -> Report:
+def check_connection(conn_id: str = DEFAULT_CONN_ID, *, method: Method | None = None, login: bool = False) -> Report:
     """
     Check everything between this machine and a working login, step by step.
 
     Without ``login``, no credential is sent to the service. A step that depends on a failed one is not checked.
 
     :param conn_id: connection id
-    :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
+    :param method: a :data:`Method`
     :param login: log in once, if the steps before succeeded. Each call sends the password, also a wrong one
     :return: the report, which contains no secret. Problems are steps of the report, and not exceptions
     """

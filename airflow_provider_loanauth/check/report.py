@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from airflow_provider_loanauth.metadata import Method
+
 __all__ = ["Report", "Step"]
 
 Outcome: TypeAlias = Literal["ok", "failed", "unknown", "not_checked"]
@@ -79,7 +81,7 @@ class Report:
     """
 
     conn_id: str
-    method: str | None
+    method: Method | None
     machine: str
     versions: Mapping[str, str]
     checked_at: datetime

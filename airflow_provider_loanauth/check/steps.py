@@ -26,6 +26,7 @@ from airflow_provider_loanauth.service.client import AuthenticationResult, Clien
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import Settings
+    from airflow_provider_loanauth.metadata import Method
 
 WAYS_TO_READ = (
     "From Airflow 3.0 on, a shell on a worker cannot read connections from the database. There, run the DAG "
@@ -36,7 +37,7 @@ WAYS_TO_READ = (
 
 
 @sanitize_exceptions
-def run(conn_id: str, method: str | None, *, login: bool) -> Report:
+def run(conn_id: str, method: Method | None, *, login: bool) -> Report:
     """Check a Connection; see :func:`airflow_provider_loanauth.check.check_connection`."""
     checked_at = datetime.now(timezone.utc)
     steps = {name: Step(name, "not_checked", "Not checked, because of another step.") for name in TITLES}

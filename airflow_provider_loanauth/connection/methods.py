@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.metadata import LABELS
@@ -12,8 +12,7 @@ from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: Name of an authentication method.
-Method: TypeAlias = Literal["jwt", "los", "ppe"]
+    from airflow_provider_loanauth.metadata import Method
 
 NOT_A_HEADER_VALUE = "has a leading or trailing space or a non-ASCII character, which a header cannot carry"
 
@@ -81,7 +80,7 @@ class AuthMethod:
 _USER = {"user": "login", "password": "password", "origin": "origin"}
 
 #: Every method, by name.
-METHODS: dict[str, AuthMethod] = {
+METHODS: dict[Method, AuthMethod] = {
     "jwt": AuthMethod(
         login=PasswordLogin,
         fields=_USER | {"client_id": "client_id", "client_secret": "client_secret"},

@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, AddressError
-from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 # A name with labels of 63 characters at most (RFC 1035 §2.3.4), or an IPv6 address, which urlsplit has checked.
@@ -72,9 +70,3 @@ class Proxy(NotForXCom):
         # Some proxies take an API key as the user. The pair is for its Base64.
         texts = (unquote(self.user_information), unquote(password or user), password or user)
         return tuple(SecretStr(text) for text in texts)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Refuse to be pickled with a password, for example with a session."""
-        if self.user_information is not None:
-            raise SealError("A session that has the password of a proxy cannot be pickled: make a new one.")
-        return Proxy, (self.url,)

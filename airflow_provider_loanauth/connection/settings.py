@@ -7,7 +7,7 @@ import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.connection.address import AddressError, base_address
@@ -19,9 +19,10 @@ from airflow_provider_loanauth.metadata import CONN_FIELDS, CONN_TYPE, LABELS
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 if TYPE_CHECKING:
-    from airflow_provider_loanauth.connection.methods import Login, Method
+    from airflow_provider_loanauth.connection.methods import Login
+    from airflow_provider_loanauth.metadata import Method
 
-DEFAULT_METHOD = "jwt"
+DEFAULT_METHOD: Method = "jwt"
 DEFAULT_TIMEOUT = 30.0
 #: Names of the headers for an API secret and its company id: those of public samples (``service-notes.md``).
 DEFAULT_SECRET_HEADER, DEFAULT_COMPANY_HEADER = "secret", "companyid"
@@ -82,8 +83,8 @@ class Settings(NotForXCom):
         return (*self.login.secrets, *(self.proxy.secrets if self.proxy else ()))
 
 
-def load(conn: Any, method: str | None = None) -> Settings:
-    """Check a Connection, and return its settings for a method (None: the Connection's own, else ``jwt``)."""
+def load(conn: Any, method: Method | None = None) -> Settings:
+    """Check a Connection, and return its settings for a method."""
     reader = _FieldReader(conn)
     chosen = reader.method(method)
     auth_url = reader.auth_url()
@@ -175,11 +176,11 @@ class _FieldReader:
             self.problems.append(f"{LABELS[name]} must be true or false.")
         return word in _TRUE
 
-    def method(self, requested: str | None) -> Method | None:
+    def method(self, requested: Method | None) -> Method | None:
         """Return the requested method, else the Connection's, else the default; None if there is no such method."""
         name = str(requested or self._raw("method") or DEFAULT_METHOD).strip().lower()
         if name in METHODS:
-            return cast("Method", name)
+            return name
         where = "The method parameter of the task" if requested else LABELS["method"]
         self.problems.append(f"{where} must be one of {', '.join(METHODS)}.")
         return None

@@ -10,19 +10,29 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from airflow_provider_loanauth._compat import BaseHook, run_in_thread
 from airflow_provider_loanauth.auth.base import check_credential
 from airflow_provider_loanauth.auth.requests import LoanAuth
-from airflow_provider_loanauth.connection.methods import Method
 from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET
 from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, derived_keys
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.login import shared as shared_login  # noqa: TID253 - DAG parsing does not import the hook
+from airflow_provider_loanauth.login.credential import MIN_TTL
 from airflow_provider_loanauth.login.memory import forget_failures
 from airflow_provider_loanauth.login.variables import end_rejection
-from airflow_provider_loanauth.metadata import CONN_FIELDS, CONN_TYPE, DEFAULT_CONN_ID, HOOK_NAME, UI_FIELD_BEHAVIOUR
+from airflow_provider_loanauth.metadata import (
+    CONN_FIELDS,
+    CONN_TYPE,
+    DEFAULT_CONN_ID,
+    HOOK_NAME,
+    UI_FIELD_BEHAVIOUR,
+    Method,
+)
 from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
 
 if TYPE_CHECKING:
-    from airflow_provider_loanauth.auth.session import PricingSession
+    import httpx
+    import requests
+
+    from airflow_provider_loanauth.auth.base import BaseLoanAuth
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 
@@ -45,9 +55,10 @@ class LoanAuthHook(BaseHook):
     All tasks that use one Connection and method share one login (``docs/using-credentials.md``).
 
     :param loanauth_conn_id: id of the :ref:`connection <howto/connection:loanauth>`
-    :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt``
+    :param method: a :data:`Method`
     :param max_attempts: maximum of requests per authentication while the service is unavailable; rejected credentials
         are never sent again
+    :param kwargs: parameters of Airflow's hooks, such as ``logger_name``
     """
 
     conn_name_attr = "loanauth_conn_id"
@@ -58,11 +69,12 @@ class LoanAuthHook(BaseHook):
     def __init__(
         self,
         loanauth_conn_id: str = DEFAULT_CONN_ID,
-        method: Method | None = None,
         *,
+        method: Method | None = None,
         max_attempts: int = MAX_ATTEMPTS,
+        **kwargs: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         self.loanauth_conn_id = loanauth_conn_id
         self.method = method
         self.max_attempts = max_attempts
@@ -99,7 +111,7 @@ class LoanAuthHook(BaseHook):
         return {key.replace("-", "_"): value for key, value in UI_FIELD_BEHAVIOUR.items()}
 
     @property
-    def client(self) -> Client:
+    def _client(self) -> Client:
         """A client with the connection, method and attempts that this hook has now."""
         return Client(
             self.loanauth_conn_id,
@@ -154,69 +166,72 @@ class LoanAuthHook(BaseHook):
         """
         Authenticate.
 
-        :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
+        :param method: a :data:`Method`; None: that of the hook
         :return: the response, in plaintext and masked in this task's logs; it cannot be stored in XCom
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
-        client = self.client
+        client = self._client
         response = shared_login.authenticate(client, client.settings(method)).response
         mask(response.secrets)
         return response
 
     @sanitize_exceptions
-    def get_credential(self, method: Method | None = None, reuse: bool = True) -> AccessToken | ApiSecret:
+    def get_credential(self, method: Method | None = None, *, reuse: bool = True) -> AccessToken | ApiSecret:
         """
         Return a sealed credential, which can be stored in XCom.
 
         It is that of the shared login, if at least half of its lifetime is left, or, without a known lifetime, if it is
         younger than ten minutes. Otherwise this authenticates for all tasks that use the Connection.
 
-        :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
+        :param method: a :data:`Method`; None: that of the hook
         :param reuse: False: always authenticate
         :raises SealError: Airflow has no usable Fernet key; no request was sent
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
         derived_keys(XCOM)
-        return self._log_in(self.client.settings(method), seal=True, reuse=reuse)  # type: ignore[no-any-return]
+        return self._log_in(self._client.settings(method), seal=True, reuse=reuse)  # type: ignore[no-any-return]
 
-    async def aget_credential(self, method: Method | None = None, reuse: bool = True) -> AccessToken | ApiSecret:
+    async def aget_credential(self, method: Method | None = None, *, reuse: bool = True) -> AccessToken | ApiSecret:
         """
         Do the same as :meth:`get_credential` without blocking the event loop.
 
         Parameters, result and errors are those of :meth:`get_credential`.
         """
         # Nothing is sanitized here: get_credential() does it in the thread, and no secret comes back from there.
-        return await run_in_thread(partial(self.get_credential, method, reuse))
+        return await run_in_thread(partial(self.get_credential, method, reuse=reuse))
 
     @sanitize_exceptions
     def get_plaintext(self, method: Method | None = None, *, reuse: bool = True) -> str:
         """
         Return the access token or API secret of :meth:`get_credential` in plaintext, masked in this task's logs.
 
-        :param method: ``jwt``, ``los``, ``ppe``; None: the hook's, else the Connection's, else ``jwt``
+        :param method: a :data:`Method`; None: that of the hook
         :param reuse: False: always authenticate
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
-        return self._log_in(self.client.settings(method), seal=False, reuse=reuse)  # type: ignore[no-any-return]
+        return self._log_in(self._client.settings(method), seal=False, reuse=reuse)  # type: ignore[no-any-return]
 
     def _log_in(self, settings: Settings, *, seal: bool, reuse: bool) -> Any:
         """Return a sealed credential or its plaintext, with settings that a caller has read."""
-        credential = shared_login.get_credential(self.client, settings, reuse=reuse)
+        credential = shared_login.get_credential(self._client, settings, reuse=reuse)
         if seal:
             return credential.seal()
         mask([credential.value])
         return credential.value
 
     @sanitize_exceptions
-    def get_conn(self, credential: AccessToken | ApiSecret = _NOT_GIVEN) -> PricingSession:
+    def get_conn(
+        self, credential: AccessToken | ApiSecret = _NOT_GIVEN, *, min_ttl: float = MIN_TTL
+    ) -> requests.Session:
         """
         Return a session for pricing requests. It authenticates each request with ``LoanAuth``, keeps connections alive,
-        and uses the TLS settings, the timeout and the proxy of the Connection.
+        and uses the TLS settings and the proxy of the Connection, and its timeout for a request without one.
 
         Threads may share the session. Use it in a ``with`` statement.
 
         :param credential: a credential of this connection, pulled from XCom; if it is left out, the first request
             authenticates
+        :param min_ttl: see :class:`~airflow_provider_loanauth.auth.LoanAuth`
         :raises SettingsError: the Connection is incomplete or wrong
         :raises LoanAuthError: Airflow did not find the Connection
         :raises TypeError: the credential is not a credential
@@ -224,19 +239,42 @@ class LoanAuthHook(BaseHook):
         """
         from airflow_provider_loanauth.auth.session import PricingSession
 
-        client = self.client
-        if credential is not _NOT_GIVEN:
+        return PricingSession(*self._pricing("get_conn", LoanAuth, credential, min_ttl))
+
+    @sanitize_exceptions
+    def get_async_conn(
+        self, credential: AccessToken | ApiSecret = _NOT_GIVEN, *, min_ttl: float = MIN_TTL
+    ) -> httpx.AsyncClient:
+        """
+        Return a client of ``httpx`` for concurrent pricing requests, with what :meth:`get_conn` has.
+
+        It reads the Connection and the CA bundle, so call it before the event loop starts, or in a coroutine with
+        ``await asyncio.to_thread(hook.get_async_conn, token)``. Use it in an ``async with`` statement.
+
+        Whatever transport the client has, a redirect to a different origin raises an error, and nothing is sent there.
+
+        Parameters and errors are those of :meth:`get_conn`; a CA bundle that cannot be read is a ``SettingsError`` too.
+        """
+        from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
+        from airflow_provider_loanauth.auth.httpx import PricingClient
+
+        return PricingClient(*self._pricing("get_async_conn", HttpxLoanAuth, credential, min_ttl))
+
+    def _pricing(self, name: str, kind: type[BaseLoanAuth], credential: Any, min_ttl: float) -> tuple[Any, Settings]:
+        """Return what authenticates pricing requests, and the settings for them."""
+        client = self._client
+        if credential is _NOT_GIVEN:
+            credential = None
+        else:
             # Reject None too: xcom_pull returns it when there is no credential.
-            check_credential(credential, "get_conn")
+            check_credential(credential, name)
             if credential.conn_id != self.loanauth_conn_id:
                 raise ValueError(
-                    f"get_conn was given a credential of connection {credential.conn_id!r}, which is not the "
+                    f"{name} was given a credential of connection {credential.conn_id!r}, which is not the "
                     "connection of this hook: use a hook with the credential's connection id."
                 )
             client = replace(client, method=credential.method)
-        settings = client.settings()
-        auth = LoanAuth.from_client(client, None if credential is _NOT_GIVEN else credential)
-        return PricingSession(auth=auth, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
+        return kind._make(client.conn_id, client.method, credential, min_ttl, client), client.settings()
 
     @sanitize_exceptions
     def test_connection(self) -> tuple[bool, str]:
@@ -250,7 +288,7 @@ class LoanAuthHook(BaseHook):
         :return: whether it succeeded, and a message: the user, the method and the expiry; or what is wrong
         """
         hint = ""
-        client = self.client
+        client = self._client
         try:
             settings = client.settings()
             hint = _WORKER_HINT.format(host=socket.gethostname())

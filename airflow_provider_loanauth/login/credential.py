@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.connection.settings import PricingHeaders, Settings
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+    from airflow_provider_loanauth.metadata import Method
     from airflow_provider_loanauth.service.client import AuthenticationResult
 
 #: Default number of seconds before its expiry at which a credential is refreshed.
@@ -54,7 +55,7 @@ class ActiveCredential(NotForXCom):
 
     value: str = field(repr=False)
     conn_id: str
-    method: str
+    method: Method
     #: How requests carry an API secret; None: an access token.
     pricing: PricingHeaders | None = None
     #: When it was requested, and when it expires (UTC; None if not known).

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_provider_loanauth.connection.settings import Settings
+    from airflow_provider_loanauth.metadata import Method
 
 #: Increased when the content of the two sealed values changes. A value of another format counts as none.
 FORMAT = 1
@@ -100,7 +101,7 @@ class LoginVariables:
             write_variable(self._summary, json.dumps({**public, "rows": rows}, indent=2), _SUMMARY)
 
 
-def forget(method: str, conn_id: str, settings: Settings | None = None) -> None:
+def forget(method: Method, conn_id: str, settings: Settings | None = None) -> None:
     """Delete all Variables of a Connection and method, and those of these settings. Raises any error of Airflow."""
     summary = summary_key(method, conn_id)
     found = {*_rows(summary)}
@@ -111,7 +112,7 @@ def forget(method: str, conn_id: str, settings: Settings | None = None) -> None:
     delete_variable(summary)
 
 
-def forget_all(conn_id: str | None = None, method: str | None = None) -> list[str]:
+def forget_all(conn_id: str | None = None, method: Method | None = None) -> list[str]:
     """Delete from the database the Variables of a Connection and method, by default of all; return their keys."""
     name = f"({_PLAIN_ID.pattern}|id--{_VALUES.pattern})"
     if conn_id is not None:

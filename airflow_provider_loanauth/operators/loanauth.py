@@ -16,9 +16,9 @@ from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth._compat import Context
-    from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+    from airflow_provider_loanauth.metadata import Method, TemplatedMethod
 
 __all__ = ["LoanAuthForgetOperator", "LoanAuthOperator"]
 
@@ -34,7 +34,7 @@ class AuthenticatingOperator(BaseOperator):
         self,
         *,
         loanauth_conn_id: str = DEFAULT_CONN_ID,
-        method: Method | str | None = None,
+        method: TemplatedMethod = None,
         seal: bool = True,
         reuse: bool = True,
         **kwargs: Any,
@@ -51,7 +51,7 @@ class AuthenticatingOperator(BaseOperator):
         # Imported when a task runs, because DAG parsing does not need it, and it takes longest to load.
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-        return LoanAuthHook(self.loanauth_conn_id, cast("Method | None", self.method), **self._hook_options)
+        return LoanAuthHook(self.loanauth_conn_id, method=cast("Method | None", self.method), **self._hook_options)
 
 
 class LoanAuthOperator(AuthenticatingOperator):
@@ -67,7 +67,7 @@ class LoanAuthOperator(AuthenticatingOperator):
     Takes every parameter of Airflow's operators in addition to these:
 
     :param loanauth_conn_id: connection id (templated)
-    :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt`` (templated)
+    :param method: a :data:`Method` (templated)
     :param seal: encrypt the credential for XCom; False pushes the plaintext, which is then stored unencrypted in the
         metadata database and shown in the UI
     :param reuse: take the shared login of the Connection over, if enough of its lifetime is left; False: always
@@ -145,7 +145,7 @@ class LoanAuthForgetOperator(BaseOperator):
             dag: Any = context["task"].dag
             task = dag.get_task(self.credential_task_id)
             conn_id, method = (self.render_template(one, context) for one in (task.loanauth_conn_id, task.method))
-            return LoanAuthHook(conn_id, method).client.settings()
+            return LoanAuthHook(conn_id, method=method)._client.settings()
         return None
 
 

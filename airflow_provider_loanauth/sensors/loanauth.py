@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_loanauth._compat import Context
-    from airflow_provider_loanauth.connection.methods import Method
     from airflow_provider_loanauth.connection.settings import Settings
+    from airflow_provider_loanauth.metadata import TemplatedMethod
 
 __all__ = ["LoanAuthSensor"]
 
@@ -59,7 +59,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
     Takes every parameter of Airflow's sensors in addition to these:
 
     :param loanauth_conn_id: connection id (templated)
-    :param method: ``jwt``, ``los`` or ``ppe``; None: the Connection's own, else ``jwt`` (templated)
+    :param method: a :data:`Method` (templated)
     :param seal: encrypt the credential for XCom; False pushes the plaintext, which is then stored unencrypted in the
         metadata database and shown in the UI
     :param reuse: take the shared login of the Connection over, if the service responds and enough of its lifetime is
@@ -74,7 +74,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         self,
         *,
         loanauth_conn_id: str = DEFAULT_CONN_ID,
-        method: Method | str | None = None,
+        method: TemplatedMethod = None,
         seal: bool = True,
         reuse: bool = True,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
@@ -96,7 +96,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`; but no :class:`UnavailableError`
         """
         try:
-            settings = self._settings = self.hook.client.settings()
+            settings = self._settings = self.hook._client.settings()
             if self.seal:
                 derived_keys(XCOM)  # before any request
             credential = self.hook._log_in(settings, seal=self.seal, reuse=self._may_reuse(settings))
@@ -171,7 +171,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         if left <= 0:
             self._time_out()
         # None if it could not be read, with silent_fail.
-        settings = self._settings or self.hook.client.settings()
+        settings = self._settings or self.hook._client.settings()
         proxy = settings.proxy.url if settings.proxy else None
         trigger = LoanAuthSensorTrigger(
             settings.auth_url, poke_interval=self.poke_interval, deadline=deadline, proxy=proxy

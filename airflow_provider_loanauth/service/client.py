@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_loanauth.connection.settings import Settings
+    from airflow_provider_loanauth.metadata import Method
 
 #: Default maximum of requests per authentication while the service is unavailable.
 MAX_ATTEMPTS = 3
@@ -56,7 +57,7 @@ class Client:
     """Authenticates with one Airflow Connection. It logs no warning that is in ``logged_warnings``."""
 
     conn_id: str
-    method: str | None = None
+    method: Method | None = None
     _: KW_ONLY
     max_attempts: int = MAX_ATTEMPTS
     get_connection: Callable[[str], Any] | None = None
@@ -65,7 +66,7 @@ class Client:
     # This and authenticate() have secrets in variables. A time-out that interrupts the sanitizing of one function is
     # caught by that of its caller.
     @sanitize_exceptions
-    def settings(self, method: str | None = None) -> Settings:
+    def settings(self, method: Method | None = None) -> Settings:
         """Read the Connection as it is now, check it, and mask its secrets in this task's logs."""
         conn = read_connection(self.get_connection or BaseHook.get_connection, self.conn_id)
         settings = load(conn, method or self.method)

@@ -26,9 +26,6 @@ class ProxyAdapter(HTTPAdapter):
 
     # requests would read them from the URL of the proxy, encode them as Latin-1, and show them in exceptions.
 
-    # What a pickle of an adapter contains; a proxy with credentials refuses to be pickled.
-    __attrs__ = [*HTTPAdapter.__attrs__, "_proxy"]  # noqa: RUF012 - as the base class declares it
-
     def __init__(self, proxy: Proxy | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._proxy = proxy

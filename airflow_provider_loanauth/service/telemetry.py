@@ -16,6 +16,8 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, U
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from airflow_provider_loanauth.metadata import Method
+
 #: Maximum length of a tag. Airflow drops a StatsD metric that has more than 250 characters with its tags.
 MAX_TAG_LENGTH = 100
 #: Airflow drops a StatsD metric with any other character.
@@ -30,7 +32,7 @@ class Labels(NamedTuple):
     """What a metric or a span is about: the id of a Connection that exists, and the method; None if not known."""
 
     conn_id: str | None
-    method: str | None
+    method: Method | None
 
     @property
     def attributes(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ _IF_SLOW = "check the service and the network, or set a longer Timeout in the Co
 _PROXIES = "the proxies between this machine and the service"
 _ADDRESS = "Auth URL is not a valid address: correct it"
 _BROKEN = f"The response of the service was cut off or cannot be decoded: if this persists, check {_PROXIES}"
-_NO_BUNDLE = "The CA bundle cannot be read: check the path in Verify TLS, REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE"
+NO_BUNDLE = "The CA bundle cannot be read: check the path in Verify TLS, REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE"
 _LATE_BODY = (
     f"The service responded, but the body of its response did not arrive within the time set in Timeout: {_IF_SLOW}"
 )
@@ -57,12 +57,12 @@ _MEANINGS: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], .
     ((ValueError,), SettingsError, _ADDRESS),
     ((rq.RequestException,), UnavailableError, _BROKEN),
     # requests raises a plain OSError if the CA bundle is missing.
-    ((OSError,), SettingsError, _NO_BUNDLE),
+    ((OSError,), SettingsError, NO_BUNDLE),
     ((Exception,), UnavailableError, _BROKEN),
 )
 # Reasons of OpenSSL for a file that is not a CA bundle, and (the last one from 3.2 on) for a response without TLS.
 _REASONS = {
-    **dict.fromkeys(("NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "BAD_BASE64_DECODE"), (SettingsError, _NO_BUNDLE)),
+    **dict.fromkeys(("NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "BAD_BASE64_DECODE"), (SettingsError, NO_BUNDLE)),
     **dict.fromkeys(("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"), (UnavailableError, _PLAIN)),
 }
 #: What the message for a certificate that is not valid now has in the place of the dates, which no exception has.

@@ -45,16 +45,15 @@ METHOD = """\
 from airflow_provider_loanauth.hooks.loanauth import Method
 ```
 
-The type of each parameter `method`: `{value}`. A type checker reports any other text.
+The type of each parameter `method`: `{value}`. None means the Connection's own, else `jwt`. A type checker reports any
+other text; an operator or sensor also accepts a template (`TemplatedMethod` is `{templated}`).
 """
 
 #: Members that only Airflow or this package calls.
 INTERNAL = {
     "async_auth_flow": "httpx calls it for each request",
-    "client": "returns an object that is not public",
     "deserialize": "Airflow calls it to read XCom",
     "execute_complete": "Airflow calls it to resume a deferred task",
-    "from_client": "requires an object that is not public",
     "get_connection_form_widgets": "Airflow calls it to show the form",
     "get_ui_field_behaviour": "Airflow calls it to show the form",
     "resume_execution": "Airflow calls it to resume a deferred task",
@@ -97,7 +96,6 @@ GROUPS = {
         Entry("auth.requests.LoanAuth", heading="LoanAuth for requests", module="auth"),
         Entry("auth.httpx.LoanAuth", heading="LoanAuth for httpx"),
         Entry("hooks.loanauth.LoanAuthHook"),
-        Entry("auth.session.PricingSession"),
     ),
     "Checks": (Entry("check.check_connection"), Entry("check.report.Report"), Entry("check.report.Step")),
     "Credentials": (Entry("credentials.AccessToken"), Entry("credentials.ApiSecret")),
@@ -138,6 +136,7 @@ class _Reference:
         # The class that describes a member: the first of those that inherit it.
         self.owners: dict[str, Entry] = {}
         self.links = Links(ROOT / "docs")
+        self.links.add("Method", "Method")
         for entry, item in self.items.items():
             self.links.add(f"{PACKAGE}.{entry.module or entry.path.rpartition('.')[0]}.{entry.name}", entry.title)
             self.links.add(entry.name, self.links.heading(entry.name) or entry.title)
@@ -156,8 +155,9 @@ class _Reference:
             if title == "Exceptions":
                 parts.append(markdown(_text(self.package["exceptions"]), self.links) + "\n")
             parts += [self._section(entry) for entry in entries]
-        methods = self.package["connection.methods"]
-        parts.append(METHOD.format(value=methods["Method"].value))
+        metadata = self.package["metadata"]
+        value, templated = (metadata[name].value for name in ("Method", "TemplatedMethod"))
+        parts.append(METHOD.format(value=value, templated=templated))
         return "\n".join(parts)
 
     def _section(self, entry: Entry) -> str:

@@ -37,7 +37,7 @@ def test_it_cannot_be_deferred(auth_type):
     """The deferred HTTP operator asks for this name."""
     with pytest.raises(AttributeError, match="deferrable=True, because the triggerer must not get a credential"):
         _ = auth_type.__qualname__
-    with pytest.raises(AttributeError, match=r"^made_up$"):
+    with pytest.raises(AttributeError, match=rf"^'{type(auth_type).__name__}' object has no attribute 'made_up'$"):
         _ = auth_type.made_up
 
 

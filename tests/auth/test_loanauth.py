@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.auth.conftest import KINDS, Caller
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import in_threads, loan
@@ -385,15 +386,15 @@ def test_from_connection_reads_nothing_before_the_first_request(both, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((), LoanAuthError, "loanauth_default"),
-        (("loanauth_missing",), LoanAuthError, r"connection id 'loan… \(16 characters\)'"),
-        (("loanauth_jwt", "made-up-method"), SettingsError, "must be one of jwt, los, ppe"),
-        (("loanauth_jwt", "los"), SettingsError, "LOS client ID"),
+        ({}, LoanAuthError, "loanauth_default"),
+        ({"conn_id": "loanauth_missing"}, LoanAuthError, r"connection id 'loan… \(16 characters\)'"),
+        ({"conn_id": "loanauth_jwt", "method": "made-up-method"}, SettingsError, "must be one of jwt, los, ppe"),
+        ({"conn_id": "loanauth_jwt", "method": "los"}, SettingsError, "LOS client ID"),
     ],
 )
 def test_a_wrong_connection_is_an_error_of_the_first_request(world, call, arguments, error, message):
     with pytest.raises(error, match=message):
-        call(world.url, call.LoanAuth.from_connection(*arguments), json=loan())
+        call(world.url, call.LoanAuth.from_connection(**arguments), json=loan())
 
 
 def test_used_by_the_other_library_it_names_the_right_import(pricing, pulled, call):
@@ -408,13 +409,48 @@ def test_used_by_the_other_library_it_names_the_right_import(pricing, pulled, ca
     assert pricing.seen == []
 
 
-def test_a_copy_works_as_the_original(pricing, elsewhere, pulled, call):
+COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": lambda auth: pickle.loads(pickle.dumps(auth))}
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copy_is_bound_as_the_original(pricing, elsewhere, pulled, call, copied):
     secret = pulled("loanauth_ppe")
     auth = call.LoanAuth(secret)
     call(pricing.url, auth)
-    pickled = pickle.dumps(auth)
-    assert secret.value.encode() not in pickled
-    for copied in (copy.copy(auth), copy.deepcopy(auth), pickle.loads(pickled)):
-        # It is not bound to an origin yet.
-        call(elsewhere.url, copied)
-    assert [one["secret"] for one in elsewhere.credentials] == [secret.value] * 3
+    assert secret.value.encode() not in pickle.dumps(auth)
+    other = COPIES[copied](auth)
+    with pytest.raises(LoanAuthError, match="is sent nowhere else"):
+        call(elsewhere.url, other)
+    call(pricing.url, other)
+    assert [one["secret"] for one in pricing.credentials] == [secret.value] * 2
+    assert elsewhere.seen == []
+
+
+class UserHook(LoanAuthHook):
+    """A hook of a user, which finds its Connections elsewhere."""
+
+    @classmethod
+    def get_connection(cls, conn_id):
+        return super().get_connection(conn_id.removeprefix("elsewhere_"))
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_a_copy_of_what_a_hook_made_uses_what_the_hook_has(world, copied, monkeypatch):
+    """The method, ``get_connection`` and the attempts."""
+    monkeypatch.setattr("airflow_provider_loanauth.login.shared.random.uniform", lambda low, high: low)
+    auth = COPIES[copied](UserHook("elsewhere_loanauth_los", method="los", max_attempts=2).get_conn().auth)
+    world.sandbox.set_fault("status", where="token", status=503)
+    with pytest.raises(UnavailableError, match="Gave up after 2 attempts"):
+        Caller("requests")(world.url, auth, json=loan())
+    world.sandbox.clear_faults()
+    assert Caller("requests")(world.url, auth, json=loan()).status_code == 200
+    assert [*world.sandbox.counters().by_method] == ["los"]
+
+
+def test_a_get_connection_that_cannot_be_pickled_is_kept_by_a_copy(world):
+    hook = LoanAuthHook("made_up")
+    hook.get_connection = lambda _: LoanAuthHook.get_connection("loanauth_jwt")
+    auth = hook.get_conn().auth
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(auth)
+    assert Caller("requests")(world.url, copy.copy(auth), json=loan()).status_code == 200

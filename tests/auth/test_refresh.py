@@ -187,7 +187,7 @@ def test_a_usable_credential_needs_no_waiting(client):
 
 
 def test_the_connection_is_read_for_each_refresh_and_not_for_each_use(clock, client):
-    auth = LoanAuth.from_client(client)
+    auth = LoanAuth._make("made-up", None, None, 60, client)
     assert auth._get_cached() is None
     first = auth._get()
     assert [auth._get() for _ in range(4)] == [first] * 4
@@ -220,7 +220,7 @@ def test_connections_are_read_one_at_a_time():
 @pytest.mark.parametrize("failure", [UnavailableError("made-up"), SettingsError("made-up")])
 def test_a_valid_credential_is_used_while_it_cannot_be_refreshed(clock, failure):
     client = StubClient(lifetime=1000)
-    auth = LoanAuth.from_client(client)
+    auth = LoanAuth._make("made-up", None, None, 60, client)
     first = auth._get()
     client.failure = failure
     clock.seconds += 950
@@ -246,7 +246,7 @@ def test_a_valid_credential_is_used_while_it_cannot_be_refreshed(clock, failure)
 
 def test_a_valid_credential_is_used_while_the_connection_cannot_be_read(clock, client, monkeypatch):
     """A secrets backend may be down."""
-    auth = LoanAuth.from_client(client)
+    auth = LoanAuth._make("made-up", None, None, 60, client)
     first = auth._get()
     monkeypatch.setattr(client, "settings", Mock(side_effect=LoanAuthError("made-up")))
     clock.seconds += 91
@@ -264,7 +264,7 @@ def test_a_credential_is_valid_until_its_last_moment(clock):
 
 @pytest.mark.parametrize("failure", [RejectedError("made-up"), ResponseError("made-up")])
 def test_a_credential_is_used_until_it_expires_whatever_the_service_responds(clock, client, failure):
-    auth = LoanAuth.from_client(client)
+    auth = LoanAuth._make("made-up", None, None, 60, client)
     first = auth._get()
     client.failure = failure
     clock.seconds += 91
@@ -318,7 +318,7 @@ def test_the_time_between_two_refreshes_after_a_401_grows(age, before, after):
 
 
 def test_other_threads_use_a_valid_credential_while_one_refreshes_it(clock, client):
-    auth = LoanAuth.from_client(client)
+    auth = LoanAuth._make("made-up", None, None, 60, client)
     first = auth._get()
     clock.seconds += 95
     client.gate.clear()
@@ -346,7 +346,7 @@ def test_threads_open_the_credential_once(client):
             return "made-up-secret"
 
     credential = SlowSecret(method="ppe", conn_id="made-up", issued_at=NOW, sealed="made-up")
-    auth = LoanAuth.from_client(client, credential)
+    auth = LoanAuth._make("made-up", None, credential, 60, client)
     results = in_threads(8, lambda _: auth._get())
     assert len(opened) == client.settings_reads == 1
     assert {id(result) for result in results} == {id(results[0])}
@@ -360,7 +360,7 @@ def in_forked_child(client):
 
     def get():
         try:
-            results.put(LoanAuth.from_client(client)._get().value)
+            results.put(LoanAuth._make("made-up", None, None, 60, client)._get().value)
         except LoanAuthError as error:
             results.put(repr(error))
 

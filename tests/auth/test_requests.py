@@ -14,8 +14,7 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from airflow_provider_loanauth.auth import LoanAuth
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
-from airflow_provider_loanauth.service.client import Client
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
 from tests.support.leaks import leaks
 from tests.support.masking import redact
 from tests.support.pricing_fixtures import in_threads, loan
@@ -140,15 +139,6 @@ def test_the_retried_request_has_the_settings_cookies_and_hooks_of_the_first(wor
     first, second = [one for one in sent if one["timeout"] == (3, 4)]
     assert first == second
     assert seen == [200]
-
-
-def test_a_pickle_of_the_auth_of_a_client_uses_the_same_connection(world, pricing):
-    auth = LoanAuth.from_client(Client("loanauth_ppe"))
-    requests.get(pricing.url, auth=pickle.loads(pickle.dumps(auth)), timeout=60)
-    assert "authorization" not in pricing.seen[0].headers
-    with_method = pickle.loads(pickle.dumps(LoanAuth.from_client(Client("loanauth_jwt", "los"))))
-    with pytest.raises(SettingsError, match="method los requires it"):
-        requests.get(pricing.url, auth=with_method, timeout=60)
 
 
 def test_the_connection_of_a_401_is_closed_if_the_refresh_fails(world, pulled, pricing, monkeypatch):

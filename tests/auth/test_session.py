@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import threading
 from pathlib import Path
@@ -10,7 +11,6 @@ import pytest
 import requests
 
 from airflow_provider_loanauth.auth.requests import LoanAuth
-from airflow_provider_loanauth.auth.session import PricingSession
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from loanauth_sandbox.server import running_sandbox
@@ -47,7 +47,7 @@ def test_a_pulled_credential_is_refreshed_with_its_own_method(world, pulled, def
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     los = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_LOS"]
     define("loanauth_both", connection | {"extra": los["extra"] | connection["extra"]})
-    token = LoanAuthHook("loanauth_both", "los").get_credential()
+    token = LoanAuthHook("loanauth_both", method="los").get_credential()
     world.pass_time(4000)
     with LoanAuthHook("loanauth_both").get_conn(token) as session:
         auth = session.auth if auth_of == "get_conn" else LoanAuth(token)
@@ -55,22 +55,17 @@ def test_a_pulled_credential_is_refreshed_with_its_own_method(world, pulled, def
     assert world.sandbox.counters().by_method["los"].succeeded == 2
 
 
-def test_a_pickle_of_a_session_works_and_has_no_credential(world, pulled):
-    token = pulled()
-    with LoanAuthHook("loanauth_jwt").get_conn(token) as session:
-        price(session, world.url)
-        pickled = pickle.dumps(session)
-    assert leaks(pickled.decode("latin-1"), [token.value]) == []
-    with pickle.loads(pickled) as session:
-        assert price(session, world.url).status_code == 200
-    assert world.logins == 0
+def test_a_session_cannot_be_pickled(session):
+    with pytest.raises(TypeError, match="cannot be pickled or copied"):
+        pickle.dumps(session)
 
 
-def test_a_credential_of_another_connection_is_a_value_error(world, pulled):
+@pytest.mark.parametrize("name", ["get_conn", "get_async_conn"])
+def test_a_credential_of_another_connection_is_a_value_error(world, pulled, name):
     token = pulled()
-    message = "credential of connection 'loanauth_jwt', which is not the connection of this hook"
+    message = f"^{name} was given a credential of connection 'loanauth_jwt', which is not the connection of this hook"
     with pytest.raises(ValueError, match=message) as caught:
-        LoanAuthHook("loanauth_los").get_conn(token)
+        getattr(LoanAuthHook("loanauth_los"), name)(token)
     assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
     assert world.logins == 0
 
@@ -105,15 +100,23 @@ def test_the_timeout_is_that_of_the_connection(world, define, pricing, sent):
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         session.get(pricing.url)
         session.get(pricing.url, timeout=3)
+        session.request("GET", pricing.url, None, None, None, None, None, None, 4)
         session.send(session.prepare_request(requests.Request("GET", pricing.url)))
         pricing.respond = lambda request: (302, {"Location": "/there"}, b"") if request.path == "/" else (200, {}, b"")
         session.get(pricing.url)
-    assert [call["timeout"] for call in sent[-5:]] == [7, 3, 7, 7, 7]
+    assert [call["timeout"] for call in sent[-6:]] == [7, 3, 4, 7, 7, 7]
 
 
-def test_arguments_may_be_positional_as_in_requests(pricing):
-    with PricingSession(auth=lambda request: request, timeout=7, verify=True) as session:
-        assert session.request("GET", f"{pricing.url}/", {"number": "1"}).url == f"{pricing.url}/?number=1"
+def test_request_is_called_as_that_of_requests(session):
+    assert inspect.signature(session.request) == inspect.signature(requests.Session().request)
+
+
+def test_min_ttl(world, pulled):
+    for seconds, logins in ((10, 0), (300, 1)):
+        with LoanAuthHook("loanauth_jwt").get_conn(pulled(), min_ttl=seconds) as session:
+            world.pass_time(3500)
+            assert price(session, world.url).status_code == 200
+            assert world.logins == logins
 
 
 @pytest.fixture

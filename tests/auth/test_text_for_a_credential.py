@@ -42,6 +42,7 @@ def from_task(value, in_task):
 PLACES = {
     "LoanAuth": lambda value, _: LoanAuth(value),
     "get_conn": lambda value, _: LoanAuthHook("loanauth_jwt").get_conn(value),
+    "get_async_conn": lambda value, _: LoanAuthHook("loanauth_jwt").get_async_conn(value),
     "from_task": from_task,
 }
 TEXT = r"a str instead of a credential.*LoanAuth\.from_connection\(.*LoanAuth\.from_task\("

@@ -65,7 +65,7 @@ def check(define, monkeypatch, logs, capfd, variables):
     def run(connection, method=None, **options):
         if connection is not None:
             define(CONN_ID, connection)
-        report = check_connection(CONN_ID, method, **options)
+        report = check_connection(CONN_ID, method=method, **options)
         texts.extend([str(report), report.to_json(), repr(report)])
         assert ".." not in texts[-2].replace("...", "")
         return report
@@ -476,7 +476,7 @@ def test_a_shared_login_is_shown(check, sandbox):
     assert set(line.details) == {"by", "at", "variable", "expires_at"}
     assert "Off" in step(check(connection_of(sandbox, share_logins=False)), "shared_login").message
     check(connection_of(sandbox, "ppe"), "ppe")
-    LoanAuthHook(CONN_ID, "ppe").get_credential()
+    LoanAuthHook(CONN_ID, method="ppe").get_credential()
     assert re.fullmatch(r".+ logged in at [^;]+\.", step(check(None, "ppe"), "shared_login").message)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import pickle
 
 import pytest
 
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import load
-from airflow_provider_loanauth.exceptions import SealError
 from tests.connection.test_settings import conn, problems, warnings
 
 PASSWORD = "CANARY-pröxy:p@ss/wörd"
@@ -115,10 +113,3 @@ def test_it_is_ignored_for_an_address_without_tls():
     (warning,) = settings.warnings
     assert warning.startswith("Proxy is ignored, because Auth URL begins with http")
     assert "Proxy does not begin" in problems(conn({"proxy": "socks5://a"}, host="http://127.0.0.1:8461"))
-
-
-def test_it_is_pickled_without_a_password_only():
-    with pytest.raises(SealError, match="cannot be pickled"):
-        pickle.dumps(proxy_of(f"http://user:{WRITTEN}@proxy.example"))
-    proxy = proxy_of("http://proxy.example:3128")
-    assert pickle.loads(pickle.dumps(proxy)) == proxy

@@ -43,7 +43,7 @@ EXTRA_QUERY = urlencode({"__extra__": json.dumps(EXTRA)})
 
 
 def assert_settings(conn_id, auth_url):
-    found = LoanAuthHook(conn_id).client.settings()
+    found = LoanAuthHook(conn_id)._client.settings()
     assert (found.login, found.auth_url) == (CREDENTIALS, auth_url)
     assert (found.method, found.timeout, found.verify) == ("jwt", 7.0, False)
 
@@ -93,7 +93,7 @@ def test_json_and_the_exported_uri_have_the_same_meaning(case, define):
     define("from_json", case.connection)
     connection = Connection(conn_id="x", **case.connection | {"extra": json.dumps(case.connection["extra"])})
     define("from_uri", connection.get_uri())
-    first, second = LoanAuthHook("from_json").client.settings(), LoanAuthHook("from_uri").client.settings()
+    first, second = LoanAuthHook("from_json")._client.settings(), LoanAuthHook("from_uri")._client.settings()
     assert first.login == second.login
     assert (first.auth_url, first.pricing) == (second.auth_url, second.pricing)
 
@@ -172,10 +172,10 @@ def test_an_id_that_cannot_be_a_token_is_shown(monkeypatch):
         task = kind(task_id="authenticate", loanauth_conn_id="tenannt_a")
         monkeypatch.setattr(lookup, "current_task", lambda task=task: SimpleNamespace(task=task))
         with pytest.raises(LoanAuthError, match="connection id 'tenannt_a'"):
-            task.hook.client.settings()
+            task.hook._client.settings()
         # One that the code of a task passes is not that of the task.
         with pytest.raises(LoanAuthError, match="connection id 'tok… "):
-            LoanAuthHook("token-made-up").client.settings()
+            LoanAuthHook("token-made-up")._client.settings()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_variable_that_airflow_cannot_read(value, problem, define):
     """Airflow reports it as missing. The message says where it breaks, and shows no part of its content."""
     define("tenant_a", value)
     with pytest.raises(SettingsError) as caught:
-        LoanAuthHook("tenant_a").client.settings()
+        LoanAuthHook("tenant_a")._client.settings()
     text = str(caught.value)
     assert f"AIRFLOW_CONN_TENANT_A is set, but Airflow cannot read it: {problem}" in text
     assert "CANARY" not in text

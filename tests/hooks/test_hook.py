@@ -40,12 +40,14 @@ def test_defaults():
     assert (hook.loanauth_conn_id, hook.method, hook.max_attempts) == ("loanauth_default", None, 3)
     assert (LoanAuthHook.conn_name_attr, LoanAuthHook.default_conn_name) == ("loanauth_conn_id", "loanauth_default")
     assert (LoanAuthHook.conn_type, LoanAuthHook.hook_name) == ("loanauth", "Loan Pricing Authentication")
+    # Parameters of Airflow's hooks are passed on.
+    assert LoanAuthHook(logger_name="made_up").log.name.endswith(".made_up")
 
 
 def test_the_constructor_does_nothing():
     """A hook may be created when a DAG is parsed: it reads no Connection and sends nothing."""
     with patch.object(LoanAuthHook, "get_connection", side_effect=AssertionError):
-        LoanAuthHook("tenant_a", "ppe")
+        LoanAuthHook("tenant_a", method="ppe")
 
 
 def test_methods_by_name(all_methods, sandbox):
@@ -71,12 +73,12 @@ def test_the_method_of_the_call_overrides_hook_and_connection(
 ):
     if in_connection:
         define("tenant_a", all_methods | {"extra": all_methods["extra"] | {"method": in_connection}})
-    LoanAuthHook("tenant_a", in_hook).authenticate(in_call)
+    LoanAuthHook("tenant_a", method=in_hook).authenticate(in_call)
     assert set(sandbox.counters().by_method) == {expected}
 
 
 def test_attributes_of_the_hook_may_change_between_calls(all_methods, sandbox):
-    hook = LoanAuthHook("no_such_connection", "ppe")
+    hook = LoanAuthHook("no_such_connection", method="ppe")
     with pytest.raises(LoanAuthError):
         hook.authenticate()
     hook.loanauth_conn_id, hook.method, hook.max_attempts = "tenant_a", "los", 1

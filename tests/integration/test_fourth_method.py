@@ -49,7 +49,7 @@ def tenant(broker, sandbox, define):
 
 def test_a_described_method_works(tenant, sandbox, logs):
     hook = LoanAuthHook("tenant_a")
-    settings = hook.client.settings()
+    settings = hook._client.settings()
     assert tenant["broker_client_secret"] in settings.secrets
     assert tenant["broker_client_secret"] not in repr(settings)
     credential = hook.get_credential()
@@ -79,4 +79,4 @@ def test_the_command_checks_it(tenant, capsys):
 def test_its_missing_fields_are_named_by_their_labels(broker, sandbox, define):
     define("tenant_a", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
     with pytest.raises(SettingsError, match="Broker client ID is missing: method broker requires it"):
-        LoanAuthHook("tenant_a", "broker").get_credential()
+        LoanAuthHook("tenant_a", method="broker").get_credential()

@@ -8,12 +8,14 @@ files of whole DAGs, and ``make e2e`` real installations.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import pickle
 import sys
 import time
 
+import httpx
 import pytest
 import requests
 import sentry_sdk
@@ -61,6 +63,13 @@ OUTCOMES = {
     "time-out of the task": ("time out", AirflowTaskTimeout),
 }
 OF_ALL_METHODS = ("success", "rejected", "reset", "missing field", "time-out of the task")
+
+
+async def get(client, url):
+    async with client:
+        return await client.get(url)
+
+
 #: Each takes the address of the pricing service.
 ENTRY_POINTS = {
     "hook": lambda url: LoanAuthHook("marked", max_attempts=1).get_credential(),
@@ -71,6 +80,7 @@ ENTRY_POINTS = {
     "sensor": lambda url: LoanAuthSensor(task_id="wait", loanauth_conn_id="marked", timeout=0).execute({}),
     "LoanAuth": lambda url: requests.get(url, auth=LoanAuth.from_connection("marked"), timeout=9),
     "get_conn": lambda url: LoanAuthHook("marked", max_attempts=1).get_conn().get(url),
+    "get_async_conn": lambda url: asyncio.run(get(LoanAuthHook("marked", max_attempts=1).get_async_conn(), url)),
 }
 
 
@@ -157,13 +167,17 @@ def test_no_entry_point_shows_a_secret(outcome, entry_point, marked, recorded, p
 def test_a_pricing_request_that_fails_shows_nothing(marked, recorded):
     marked("jwt")
     credential = LoanAuthHook("marked").get_credential()
-    session = LoanAuthHook("marked").get_conn(credential)
-    _, error, seen = observe(session.get, "http://127.0.0.1:9/price")
-    assert type(error) is requests.ConnectionError
-    text = recorded() + seen
+    session, client = (getattr(LoanAuthHook("marked"), name)(credential) for name in ("get_conn", "get_async_conn"))
     # The causes help, and contain no secret.
-    assert "NewConnectionError" in text
-    assert leaks(text, [*SECRETS.values(), credential.value]) == []
+    for send, kind, cause in (
+        (session.get, requests.ConnectionError, "NewConnectionError"),
+        (lambda url: asyncio.run(get(client, url)), httpx.ConnectError, "httpcore.ConnectError"),
+    ):
+        _, error, seen = observe(send, "http://127.0.0.1:9/price")
+        assert type(error) is kind
+        text = recorded() + seen
+        assert cause in text
+        assert leaks(text, [*SECRETS.values(), credential.value]) == []
 
 
 def test_a_credential_that_does_not_open_shows_nothing(marked, fernet, recorded):

@@ -122,8 +122,8 @@ CONTEXTS = {
         "from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator\n"
         "from airflow.providers.cncf.kubernetes.secret import Secret\n"
     ),
-    ("docs/using-credentials.md", "from airflow_provider_loanauth.auth.http"): Context(
-        f"import asyncio\nimport httpx{NAMES}",
+    ("docs/using-credentials.md", 'client = LoanAuthHook("loanauth_default"'): Context(
+        f"import asyncio\nfrom airflow_provider_loanauth.hooks.loanauth import LoanAuthHook{NAMES}",
         "assert [response.status_code for response in responses] == [200, 200]",
     ),
     ("docs/using-credentials.md", "HttpOperator("): Context(REQUESTS + HTTP_PROVIDER + NAMES),
@@ -220,7 +220,7 @@ def test_json_is_valid_and_a_connection_can_be_used(define):
     uris = [block.text.strip() for block in of("text") if block.text.startswith("loanauth://")]
     for connection in [document for document in documents if "conn_type" in document] + uris:
         define("loanauth_default", connection)
-        assert LoanAuthHook().client.settings().warnings == (), connection
+        assert LoanAuthHook()._client.settings().warnings == (), connection
 
 
 def test_yaml_toml_and_ini_are_valid():

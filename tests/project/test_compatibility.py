@@ -10,8 +10,10 @@ import json
 import re
 import shutil
 import sqlite3
+import textwrap
 import warnings
 from contextlib import closing
+from functools import cached_property
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +22,7 @@ from urllib.parse import urlencode
 import airflow
 import pytest
 
+from scripts.docs.reference import INTERNAL
 from scripts.matrix import ONE_PYTHON, PAIRS
 from tests.project.test_architecture import PACKAGE, PUBLIC
 from tests.support.airflow_scratch import variables_of
@@ -170,7 +173,7 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 logging.basicConfig(level=logging.DEBUG)
 try:
-    LoanAuthHook("broken").client.settings()
+    LoanAuthHook("broken")._client.settings()
 except LoanAuthError as error:
     print("raised:", error)
 """
@@ -206,12 +209,46 @@ def test_the_docs_list_the_versions_that_the_matrix_runs():
     assert {python for pythons in PAIRS.values() for python in pythons} == set(ONE_PYTHON.values())
 
 
-def test_the_docs_list_every_public_name():
-    documented = {
-        module.strip("`"): re.findall(r"`(\w+)`", cells["Names"]) for module, cells in table("Public interface").items()
-    }
-    public = {f"{PACKAGE}.{module}": names.split() for module, names in PUBLIC.items()}
-    # They are for Airflow or for other modules.
-    for module in ("auth.requests", "get_provider_info", "plugin"):
-        del public[f"{PACKAGE}.{module}"]
-    assert documented == public
+def call(name, function, *, bound):
+    """Return how a function is called, without types; ``...`` for a default that is not a constant."""
+    shown = []
+    for parameter in [*inspect.signature(function).parameters.values()][bound:]:
+        constant = parameter.default is parameter.empty or not repr(parameter.default).startswith("<")
+        shown.append(parameter.replace(annotation=parameter.empty, default=parameter.default if constant else ...))
+    return f"{name}{inspect.Signature(shown)}".replace("=Ellipsis", "=...")
+
+
+def members(cls):
+    """Yield each public attribute that this package adds to a class, except those of its constructor."""
+    names = {name: None for base in reversed(cls.__mro__) if base.__module__.startswith(PACKAGE) for name in vars(base)}
+    for name in names:
+        member = inspect.getattr_static(cls, name)
+        if name.startswith("_") or name in {*INTERNAL, "ui_color", *inspect.signature(cls.__init__).parameters}:
+            continue
+        if isinstance(member, (classmethod, staticmethod)):
+            yield call(name, getattr(cls, name), bound=False)
+        elif inspect.isfunction(member):
+            yield inspect.iscoroutinefunction(member) * "await " + call(name, member, bound=True)
+        else:
+            yield name if isinstance(member, (property, cached_property)) else f"{name} = {member!r}"
+
+
+def interface():
+    """Yield a line for each public module, name and attribute."""
+    for module, names in PUBLIC.items():
+        yield f"{PACKAGE}.{module}"
+        for name in names:
+            item = getattr(import_module(f"{PACKAGE}.{module}"), name)
+            if inspect.isclass(item):
+                yield f"    {call(name, item.__init__, bound=True)}"
+                yield from (f"        {member}" for member in members(item))
+            else:
+                yield f"    {call(name, item, bound=False) if inspect.isfunction(item) else f'{name} = {item}'}"
+
+
+def test_the_docs_list_the_public_interface():
+    """A change here needs a line in the changelog, and after the first release a reason."""
+    text = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    listed = re.search(r"^```text\n(airflow_provider_.*?\n)```", text, re.MULTILINE | re.DOTALL)[1]
+    wrapped = [textwrap.wrap(line, 120, subsequent_indent=" " * 12, break_on_hyphens=False) for line in interface()]
+    assert listed.splitlines() == [line for lines in wrapped for line in lines]

@@ -9,8 +9,6 @@ from tests.project.test_architecture import PUBLIC
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-#: Modules that only Airflow imports, and a second path of a class.
-NOT_IN_THE_REFERENCE = {"get_provider_info", "plugin", "auth.requests"}
 
 
 def test_the_page_is_that_of_the_docstrings():
@@ -20,5 +18,4 @@ def test_the_page_is_that_of_the_docstrings():
 
 def test_every_public_name_can_be_imported_as_the_page_states():
     stated = set(re.findall(r"^from airflow_provider_loanauth\.([\w.]+) import (\w+)$", PAGE, re.MULTILINE))
-    public = {(module, name) for module, names in PUBLIC.items() for name in names.split()}
-    assert {one for one in public if one[0] not in NOT_IN_THE_REFERENCE} == stated
+    assert {(module, name) for module, names in PUBLIC.items() for name in names} == stated

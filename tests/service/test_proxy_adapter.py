@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import pickle
+import asyncio
 from pathlib import Path
 from urllib.parse import quote
 
+import httpx
 import pytest
 import requests
 import trustme
 
-from airflow_provider_loanauth.exceptions import ResponseError, SealError, SettingsError, UnavailableError
+from airflow_provider_loanauth.exceptions import ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login.rules import MIN_PAUSE
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
@@ -127,6 +128,31 @@ def test_pricing_requests_go_through_it(proxy, connection, service, logs):
 
 
 @pytest.mark.usefixtures("_environment")
+@pytest.mark.parametrize("user_information", [WRITTEN, WRONG])
+def test_concurrent_pricing_requests_go_through_it(proxy, connection, service, logs, pricing, user_information):
+    """With ``httpx``, which shows no password either."""
+    url = connection(proxy.url(WRITTEN))
+    token = LoanAuthHook().get_credential()
+    connection(proxy.url(user_information))
+    client = LoanAuthHook().get_async_conn(token)
+
+    async def price():
+        async with client:
+            # Plain http is for loopback addresses only.
+            await client.get(pricing.url, auth=None)
+            responses = await asyncio.gather(*(client.post(url, json=loan(number)) for number in range(3)))
+            return {response.status_code for response in responses}
+
+    if user_information == WRITTEN:
+        assert asyncio.run(price()) == {200}
+        assert proxy.tunnels[1:] == [target_of(service)] * 3
+    else:
+        failure_of(lambda: asyncio.run(price()), httpx.ProxyError)
+    assert len(pricing.seen) == 1
+    assert leaks(f"{logs.text} {vars(client)}", [*SECRETS, WRITTEN, WRONG, token.value]) == []
+
+
+@pytest.mark.usefixtures("_environment")
 def test_a_redirect_goes_through_it_too(proxy, connection, service, bundle, tmp_path):
     url = connection(proxy.url(WRITTEN))
     with LoanAuthHook().get_conn() as session, running_sandbox(tls="good") as other:
@@ -157,12 +183,6 @@ def test_a_request_over_plain_http_uses_no_proxy(proxy, connection, pricing, mon
         assert session.get(pricing.url).status_code == 200
         assert session.send(session.prepare_request(requests.Request("GET", pricing.url))).status_code == 200
     assert len(pricing.seen) == 2
-
-
-def test_a_session_with_the_password_of_a_proxy_cannot_be_pickled(proxy, connection):
-    connection(proxy.url(WRITTEN))
-    with LoanAuthHook().get_conn() as session, pytest.raises(SealError, match="cannot be pickled"):
-        pickle.dumps(session)
 
 
 def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connection, service):

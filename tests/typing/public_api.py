@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
 
 def hook_constructor(method: Method, name: str) -> None:
-    LoanAuthHook("conn", "ppe", max_attempts=1)
+    LoanAuthHook("conn", method="ppe", max_attempts=1)
     LoanAuthHook(loanauth_conn_id="conn", method=method)
-    LoanAuthHook("conn", name)  # type: ignore[arg-type]
-    LoanAuthHook("conn", None, 3)  # type: ignore[call-arg]
+    LoanAuthHook("conn", logger_name="made_up")
+    LoanAuthHook("conn", method=name)  # type: ignore[arg-type]
+    LoanAuthHook("conn", "ppe")  # type: ignore[call-arg]
 
 
 def hook_methods(hook: LoanAuthHook, method: Method, optional: Method | None) -> None:
@@ -45,20 +46,36 @@ def hook_methods(hook: LoanAuthHook, method: Method, optional: Method | None) ->
     hook.authenticate("JWT")  # type: ignore[call-overload]
     assert_type(hook.get_credential(), AccessToken | ApiSecret)
     assert_type(hook.get_credential("ppe"), AccessToken | ApiSecret)
-    assert_type(hook.get_plaintext("jwt"), str)
+    assert_type(hook.get_plaintext("jwt", reuse=False), str)
+    hook.get_credential("jwt", False)  # type: ignore[call-arg]
+    hook.get_plaintext("jwt", False)  # type: ignore[call-arg]
     assert_type(hook.test_connection(), tuple[bool, str])
 
 
 async def hook_coroutine(hook: LoanAuthHook) -> None:
     assert_type(await hook.aget_credential(), AccessToken | ApiSecret)
     await hook.aget_credential("JWT")  # type: ignore[arg-type]
+    await hook.aget_credential("jwt", False)  # type: ignore[call-arg]
 
 
 def hook_session(hook: LoanAuthHook, token: AccessToken, secret: ApiSecret) -> None:
-    sessions: list[requests.Session] = [hook.get_conn(), hook.get_conn(token), hook.get_conn(credential=secret)]
+    sessions: list[requests.Session] = [
+        hook.get_conn(),
+        hook.get_conn(token),
+        hook.get_conn(credential=secret, min_ttl=30),
+    ]
     with sessions[0] as session:
         assert_type(session.post("https://pricing.example", json={}), requests.Response)
     hook.get_conn("plaintext")  # type: ignore[arg-type]
+    hook.get_conn(token, 30)  # type: ignore[call-arg]
+
+
+async def hook_client(hook: LoanAuthHook, token: AccessToken, secret: ApiSecret) -> None:
+    clients: list[httpx.AsyncClient] = [hook.get_async_conn(), hook.get_async_conn(token, min_ttl=30)]
+    async with clients[0] as client:
+        assert_type(await client.post("https://pricing.example", json={}), httpx.Response)
+    hook.get_async_conn("plaintext")  # type: ignore[arg-type]
+    hook.get_async_conn(secret, 30)  # type: ignore[call-arg]
 
 
 def loan_auth_for_requests(token: AccessToken, secret: ApiSecret, method: Method, name: str) -> None:
@@ -66,11 +83,12 @@ def loan_auth_for_requests(token: AccessToken, secret: ApiSecret, method: Method
     LoanAuth(credential=secret, min_ttl=0.5)
     LoanAuth("plaintext or connection id")  # type: ignore[arg-type]
     LoanAuth(token, method="jwt")  # type: ignore[call-arg]
+    LoanAuth(token, 30)  # type: ignore[call-arg]
 
     assert_type(LoanAuth.from_connection(), LoanAuth)
-    assert_type(LoanAuth.from_connection("conn", method), LoanAuth)
-    LoanAuth.from_connection("conn", "ppe", 30)
-    LoanAuth.from_connection("conn", name)  # type: ignore[arg-type]
+    assert_type(LoanAuth.from_connection("conn", method=method, min_ttl=30), LoanAuth)
+    LoanAuth.from_connection("conn", method=name)  # type: ignore[arg-type]
+    LoanAuth.from_connection("conn", "ppe")  # type: ignore[call-arg]
 
     assert_type(LoanAuth.from_task("authenticate"), Callable[..., LoanAuth])
     assert_type(LoanAuth.from_task("authenticate", min_ttl=30)(), LoanAuth)
@@ -82,8 +100,9 @@ def loan_auth_for_requests(token: AccessToken, secret: ApiSecret, method: Method
 
 def loan_auth_for_httpx(token: AccessToken, secret: ApiSecret, method: Method) -> None:
     assert_type(auth_httpx.LoanAuth(token), auth_httpx.LoanAuth)
-    auth_httpx.LoanAuth(secret, 30)
-    assert_type(auth_httpx.LoanAuth.from_connection("conn", method), auth_httpx.LoanAuth)
+    auth_httpx.LoanAuth(secret, min_ttl=30)
+    auth_httpx.LoanAuth(secret, 30)  # type: ignore[call-arg]
+    assert_type(auth_httpx.LoanAuth.from_connection("conn", method=method), auth_httpx.LoanAuth)
     auth_httpx.LoanAuth("plaintext or connection id")  # type: ignore[arg-type]
 
     authenticates: httpx.Auth = auth_httpx.LoanAuth(token)
@@ -143,7 +162,8 @@ def models(response: TokenResponse, secret: ApiSecretResponse) -> None:
 
 
 def check(method: Method | None) -> None:
-    report = check_connection("loanauth_default", method, login=True)
+    check_connection("loanauth_default", "jwt")  # type: ignore[call-arg]
+    report = check_connection("loanauth_default", method=method, login=True)
     assert_type(report.exit_code, int)
     assert_type(report.to_json(), str)
     assert_type([step.name for step in report.steps], list[str])
