@@ -31,10 +31,8 @@ class Memory(NotForXCom):
     #: The last row that this process read or wrote, and when.
     row: Row = field(default_factory=Row, repr=False)
     read_at: float = -math.inf
-    #: Ids of the last requests of this process that found the service unavailable, and when they ended.
-    attempts: deque[tuple[str, float]] = field(default_factory=lambda: deque(maxlen=10))
-    #: Id of the last credential that this process requested, and when.
-    issued: tuple[str, float] = ("", -math.inf)
+    #: Ids of the last requests of this process that found the service unavailable, and of the last credentials it got.
+    sent: deque[str] = field(default_factory=lambda: deque(maxlen=10))
     #: The claim of another process, and when this one first saw it.
     claim_seen: tuple[Any, float] = ("", -math.inf)
     #: Until when Variables are not used, because they could not be.

@@ -78,9 +78,8 @@ class Row:
 
     id: str = ""
     credential: Mapping[str, Any] | None = field(default=None, repr=False)
+    #: The class of the last failure is the last key.
     failures: Mapping[str, Failure] = field(default_factory=dict)
-    #: The class of the last failure.
-    last: str | None = None
 
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> Row:
@@ -98,7 +97,7 @@ class Row:
                 for name, one in content["failures"].items()
             }
             credential = content["credential"] and dict(content["credential"])
-            return cls(id=content["id"], credential=credential, failures=failures, last=content["last"])
+            return cls(id=content["id"], credential=credential, failures=failures)
         except (AttributeError, KeyError, TypeError, ValueError):
             return cls()
 
@@ -140,7 +139,7 @@ class Row:
         if name is None:
             return self
         earlier = self.failures.get(name)
-        goes_on = earlier is not None and self.last == name and now < earlier.until + FORGET_SECONDS
+        goes_on = earlier is not None and [*self.failures][-1] == name and now < earlier.until + FORGET_SECONDS
         attempts = (*(earlier.attempts if earlier and goes_on else ()), (number, host))[-MAX_FAILURES:]
         failure = Failure(
             error={
@@ -158,7 +157,7 @@ class Row:
         failure = replace(failure, until=now + _pause(name, failure, error))
         # No class ends the pause of another one.
         others = {other: one for other, one in self.failures.items() if other != name and now < one.until}
-        return replace(self, failures=others | {name: failure}, last=name)
+        return replace(self, failures=others | {name: failure})
 
 
 def _holds(name: str, failure: Failure, host: str, now: float, *, is_cleared: bool) -> bool:

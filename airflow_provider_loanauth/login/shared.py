@@ -76,7 +76,7 @@ def get_credential(client: Client, settings: Settings, *, reuse: bool) -> Active
     login = _Login(client, settings, ActiveCredential.can_be_taken_over)
     if not reuse:
         # One that was requested meanwhile is as new.
-        login.accepts = login.is_new
+        login.accepts = lambda credential: credential.number != login.first
     return cast("ActiveCredential", login.run())
 
 
@@ -151,14 +151,15 @@ class _Login(NotForXCom):
     def __post_init__(self) -> None:
         self._memory = memory_of(self.settings)
         self._host = socket.gethostname()
-        self._arrived = time.monotonic()
+        #: Of threads that log in one after another, the next ones count what was sent since they came.
+        self._sent_before = {*self._memory.sent}
         self._variables: LoginVariables | None = None
         self._is_shared = False
         #: Failed requests that count as attempts of this login, and those that began before it.
         self._counted: set[str] = set()
         self._earlier: set[str] | None = None
         #: The credential that was there before.
-        self._first: str | None = None
+        self.first: str | None = None
         self._has_seen_claim = False
         #: When the last attempt must start; from the first failure on.
         self._ends_at = math.inf
@@ -174,16 +175,9 @@ class _Login(NotForXCom):
         old.start_grace_period()
         return old
 
-    def is_new(self, credential: ActiveCredential) -> bool:
-        """Return whether a credential of the row was issued since this login began."""
-        number, issued_at = self._memory.issued
-        return credential.number != self._first or (credential.number == number and issued_at > self._arrived)
-
     def run(self) -> ActiveCredential | AuthenticationResult:
         """Return a credential of another process, or the result of a login."""
         with self._memory.lock.current:
-            # The failures that another thread has met meanwhile.
-            self._counted = {number for number, at in self._memory.attempts if at > self._arrived}
             try:
                 self._start_sharing()
                 return self._run()
@@ -193,7 +187,7 @@ class _Login(NotForXCom):
 
     def _run(self) -> ActiveCredential | AuthenticationResult:
         while True:
-            began, number = time.monotonic(), None
+            began = time.monotonic()
             try:
                 row = self._read()
                 if credential := self._take_over(row):
@@ -203,14 +197,13 @@ class _Login(NotForXCom):
                     time.sleep(pause)
                     continue
                 number = self._claim(row, began)
-                if number is None and self.is_patient:
+                if number is None:
+                    if not self.is_patient:
+                        return self.keep()
                     self._wait_for_claim()
+                    continue
             except NotSharedError as reason:
                 self._stop_sharing(reason)
-                continue
-            if number is None:
-                if not self.is_patient:
-                    return self.keep()
                 continue
             try:
                 return self._send(number)
@@ -254,8 +247,10 @@ class _Login(NotForXCom):
             if not is_known or self._has_withdrawn(row):
                 row = self._memory.remember(Row.parse(self._variables.read("login")))
         if is_first:
-            self._earlier = row.attempts(None) - self._counted
-            self._first = row.credential.get("number") if row.credential else None
+            meanwhile = {*self._memory.sent} - self._sent_before
+            number = row.credential.get("number") if row.credential else None
+            self._earlier = row.attempts(None) - meanwhile
+            self.first = None if meanwhile & {number} else number
         return row
 
     def _is_cleared(self) -> bool:
@@ -298,7 +293,7 @@ class _Login(NotForXCom):
         # Someone who tries once, such as a poke of a sensor, tries again later.
         is_poke = self.client.max_attempts == 1 and left < MAX_SECONDS
         reason = f"the same values are sent again in {math.ceil(left)} s at the earliest"
-        error = self._error(failure, reason, retry_after=left, is_temporary=is_poke)
+        error = self._error(failure, reason, is_temporary=is_poke)
         self._ends_at = min(self._ends_at, time.monotonic() + MAX_SECONDS)
         if is_poke or not self.is_patient or time.monotonic() + left >= self._ends_at:
             raise error
@@ -309,9 +304,7 @@ class _Login(NotForXCom):
         """Return whether the credential of the row is the one that got a 401, so that nobody may get it."""
         return bool(self.is_rejected and self.old and row.credential and row.credential.get("value") == self.old.value)
 
-    def _error(
-        self, failure: Failure, reason: str, *, retry_after: float | None = None, is_temporary: bool = False
-    ) -> LoanAuthError:
+    def _error(self, failure: Failure, reason: str, *, is_temporary: bool = False) -> LoanAuthError:
         """Return the error of another request, whose message begins with what to do."""
         stored, remedy = failure.error, "Try again later."
         kind = UnavailableError if is_temporary else getattr(exceptions, str(stored["type"]), ResponseError)
@@ -324,7 +317,7 @@ class _Login(NotForXCom):
             remedy += "."
             options["code"] = stored["code"]
         elif kind is UnavailableError:
-            options["retry_after"] = retry_after
+            options["retry_after"] = max(0.0, failure.until - time.time()) or None
         first = f"{remedy} Nothing was sent, because {reason}: {failure.by} at {as_utc(failure.at)}."
         return cast("LoanAuthError", kind(shortened(f"{first} {stored['message']}", MAX_HELD_MESSAGE), **options))
 
@@ -334,7 +327,7 @@ class _Login(NotForXCom):
         """Claim the next request, and return an id for it; None if another process was faster."""
         number = secrets.token_hex(8)
         # Who needs a response of its own need not claim, once another process has shown that the values are right.
-        is_right = self.needs_response and row.credential and row.credential.get("number") != self._first
+        is_right = self.needs_response and row.credential and row.credential.get("number") != self.first
         if not self._is_shared or self._variables is None or is_right:
             return number
         before = self._variables.read("claim")
@@ -403,7 +396,7 @@ class _Login(NotForXCom):
         result = self.client.authenticate(self.settings, on_failure=partial(self._record, number))
         floor = self.old.next_min_401_age() if self.old and self.is_rejected else 0.0
         credential = ActiveCredential.from_result(result, min_401_age=floor, by=this_process())
-        self._memory.issued = credential.number, time.monotonic()
+        self._memory.sent.append(credential.number)
         self._write(Row(credential=credential.for_row()))
         return result if self.needs_response else credential
 
@@ -419,7 +412,7 @@ class _Login(NotForXCom):
             return
         if isinstance(error, UnavailableError):
             self._counted.add(number)
-            self._memory.attempts.append((number, time.monotonic()))
+            self._memory.sent.append(number)
         elif is_cleared:
             self._memory.cleared_try = cleared_try()
         if class_of(error) == FINAL and self._has_withdrawn(row):
