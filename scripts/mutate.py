@@ -230,13 +230,9 @@ def _is_in(mutant: str, modules: Sequence[str]) -> bool:
 
 def report(modules: Sequence[str]) -> bool:
     """Print the counts, each survivor and each time-out. Return whether few enough survive without a reason."""
-    accepted = {
-        (item["function"], "\n".join(item["diff"])): item["reason"]
-        for item in json.loads(ACCEPTED.read_text(encoding="utf-8"))
-    }
+    accepted: dict[str, dict[str, int]] = json.loads(ACCEPTED.read_text(encoding="utf-8"))
     counts: Counter[str] = Counter()
-    unexplained = 0
-    used = set()
+    survivors: Counter[str] = Counter()
     for name, status, path in mutants():
         if not _is_in(name, modules):
             continue
@@ -246,14 +242,16 @@ def report(modules: Sequence[str]) -> bool:
             print(f"\n{readable(name)}: timeout")
         if status in PASSED:
             continue
-        diff = changed_lines(get_diff_for_mutant(name, path=path))
-        key = (readable(name).partition(" ")[0], diff)
-        used.add(key)
-        unexplained += key not in accepted
-        print(f"\n{readable(name)}: {status}", f"\n{diff}", f"\naccepted: {accepted[key]}" if key in accepted else "")
-    for function, diff in accepted.keys() - used:
-        if _is_in(f"{PACKAGE}.{function}", modules) and not counts["not checked"]:
-            print(f"\nNo such survivor; remove it from {ACCEPTED.name}: {function}\n{diff}")
+        function = readable(name).partition(" ")[0]
+        survivors[function] += 1
+        print(f"\n{readable(name)}: {status}\n{changed_lines(get_diff_for_mutant(name, path=path))}")
+        print(*(f"accepted: {number}: {reason}" for reason, number in accepted.get(function, {}).items()), sep="\n")
+    unexplained = 0
+    for function in survivors.keys() | {one for one in accepted if _is_in(f"{PACKAGE}.{one}", modules)}:
+        more = survivors[function] - sum(accepted.get(function, {}).values())
+        unexplained += max(0, more)
+        if more > 0 or (more < 0 and not counts["not checked"]):
+            print(f"\n{function}: {survivors[function]} survivors, {survivors[function] - more} in {ACCEPTED.name}")
     total = counts.total() - counts["not checked"]
     share = unexplained / total if total else 1.0
     print(f"\n{total} mutants:", ", ".join(f"{number} {status}" for status, number in counts.most_common()))
