@@ -80,9 +80,9 @@ def has_credential(headers: Mapping[str, str], credential: ActiveCredential) -> 
     return all(headers.get(name) == value for name, value in _headers_of(credential).items())
 
 
-def remove_credentials(headers: MutableMapping[str, str], credential: ActiveCredential) -> None:
-    """Remove every credential from the headers of a request with this one."""
-    for name in ("Authorization", *_headers_of(credential)):
+def remove_credential(headers: MutableMapping[str, str], credential: ActiveCredential) -> None:
+    """Remove a credential from the headers of a request."""
+    for name in _headers_of(credential):
         headers.pop(name, None)
 
 

@@ -15,7 +15,7 @@ from airflow_provider_loanauth.auth.base import (
     check_credential,
     log_if_unauthorized,
 )
-from airflow_provider_loanauth.auth.origin import add_credential, has_credential, remove_credentials
+from airflow_provider_loanauth.auth.origin import add_credential, has_credential, remove_credential
 from airflow_provider_loanauth.credentials import Credential
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.login.credential import MAX_RETRIES
@@ -103,7 +103,7 @@ class _ResponseHook:
             response = self._retry_unauthorized(response, send_kwargs)
         if response.is_redirect and not self.guard.is_bound_to(response.url, response.headers["location"]):
             # requests copies the headers of this request to the next one, and removes only Authorization.
-            remove_credentials(request.headers, self.credential)
+            remove_credential(request.headers, self.credential)
         return response
 
     def _retry_unauthorized(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
