@@ -49,7 +49,7 @@ def check_connection() -> None:
 
         # Airflow passes the parameters of the DAG run.
         values = params or {}
-        report = check_on_this_worker(values["conn_id"], values["method"], login=values["login"])
+        report = check_on_this_worker(values["conn_id"], method=values["method"], login=values["login"])
         print(report)
         if report.status != "usable":
             raise ValueError(
