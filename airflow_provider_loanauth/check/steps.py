@@ -7,6 +7,7 @@ import hashlib
 import platform
 import shlex
 import socket
+import time
 from datetime import datetime, timezone
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -113,15 +114,18 @@ def _shared_login(settings: Settings) -> Step:
         return Step("shared_login", "ok", message)
     try:
         variables = LoginVariables(settings)
-        public = Row.parse(variables.read("login")).public
+        row = Row.parse(variables.read("login"))
     except NotSharedError as error:
         return Step("shared_login", "not_checked", f"Not checked, because Variables cannot be read here ({error}).")
+    failure = row.holding(socket.gethostname(), time.time(), is_cleared=False)
+    public = failure.public if failure else row.public
     if not public:
         return Step("shared_login", "ok", "No task has logged in with these values yet.")
     details = {**public, "variable": variables.keys["login"]}
     did = f"{public['by']} {'failed' if 'error' in public else 'logged in'} at {public['at']}"
-    if "error" not in public or datetime.fromisoformat(public["until"]) <= datetime.now(timezone.utc):
+    if failure is None:
         until = f"; the credential expires at {public['expires_at']}" if "expires_at" in public else ""
+        until = ". Tasks on this machine are not blocked" if "error" in public else until
         return Step("shared_login", "ok", f"{did}{until}.", details)
     is_pause = public["error"] != RejectedError.__name__
     wait = "Wait until then, or correct the cause" if is_pause else "Correct the Connection, or the user at the service"

@@ -63,6 +63,11 @@ class Failure:
     is_cleared: bool
 
     @property
+    def public(self) -> dict[str, str]:
+        """What people read of it."""
+        return {"by": self.by, "at": as_utc(self.at), "until": as_utc(self.until), "error": self.error["type"]}
+
+    @property
     def hosts(self) -> set[str]:
         """The hosts that have met it one after another."""
         return {host for _, host in self.attempts}
@@ -105,9 +110,7 @@ class Row:
     def public(self) -> Mapping[str, str]:
         """What people read of it: who failed last and until when it holds, or who logged in last; without secrets."""
         if self.failures:
-            last = max(self.failures.values(), key=lambda failure: failure.until)
-            times = {"at": as_utc(last.at), "until": as_utc(last.until)}
-            return {"by": last.by, **times, "error": last.error["type"]}
+            return max(self.failures.values(), key=lambda failure: failure.until).public
         if (has := self.credential) is None:
             return {}
         times = {"at": has["issued_at"], "expires_at": has["expires_at"]}
