@@ -52,8 +52,8 @@ MAX_CLAIM_AGE = 7200.0
 MIN_CLAIM_DELAY, RETRY_CLAIM_DELAY, CLAIM_DELAY_FACTOR = 0.3, 1.5, 4.0
 #: Seconds between two reads of a process that waits: at first, and at most. They grow by this factor, with jitter.
 MIN_POLL, MAX_POLL, POLL_FACTOR = 0.5, 5.0, 1.5
-#: Characters of the message of an error that holds, without connection id and method.
-MAX_HELD_MESSAGE = 400
+#: Characters of the message of an error that holds, unless a long connection id makes it longer.
+MAX_HELD_MESSAGE = 450
 #: After Variables could not be used, seconds without another attempt. Airflow retries a request to its API server for
 #: up to 90 seconds, so without the pause each login could take that long.
 NOT_SHARED_SECONDS = 60.0
@@ -308,7 +308,8 @@ class _Login(NotForXCom):
         """Return the error of another request, whose message begins with what to do."""
         stored, remedy = failure.error, "Try again later."
         kind = UnavailableError if is_temporary else getattr(exceptions, str(stored["type"]), ResponseError)
-        options: dict[str, Any] = {"status": stored["status"]}
+        names: Any = {"conn_id": self.settings.conn_id, "method": self.settings.method}
+        options = names | {"status": stored["status"]}
         if kind is RejectedError:
             remedy = "Correct the Connection; if the cause was corrected at the service, clear this task"
             if self._variables:
@@ -319,7 +320,10 @@ class _Login(NotForXCom):
         elif kind is UnavailableError:
             options["retry_after"] = max(0.0, failure.until - time.time()) or None
         first = f"{remedy} Nothing was sent, because {reason}: {failure.by} at {as_utc(failure.at)}."
-        return cast("LoanAuthError", kind(shortened(f"{first} {stored['message']}", MAX_HELD_MESSAGE), **options))
+        error: LoanAuthError = kind(first, **options)
+        # The remedy stays whole.
+        error.args = (f"{first} {shortened(stored['message'], max(1, MAX_HELD_MESSAGE - len(f'{error} ')))}",)
+        return error
 
     # --- claims
 

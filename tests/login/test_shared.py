@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
@@ -21,7 +22,7 @@ from airflow_provider_loanauth.login import shared
 from airflow_provider_loanauth.login.rules import CLEARED_SECONDS, DAY, MIN_PAUSE
 from airflow_provider_loanauth.login.shared import MAX_POLL, MIN_CLAIM_DELAY
 from airflow_provider_loanauth.service.error_responses import MAX_RETRY_AFTER
-from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, OLD, Process, Simulation, StoreError
+from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, OLD, Process, Simulation, StoreError, settings_of
 
 #: Seconds in which a process waits for one that has died.
 DEAD = 2 * OLD.timeout + 15
@@ -170,6 +171,16 @@ def test_a_failure_holds_for_a_while(outcome, error, holds):
             "`python -m airflow_provider_loanauth forget made-up`, or delete the Variable 'loanauth.jwt.made-"
             in message
         )
+
+
+@pytest.mark.parametrize("length", [7, 37, 200])
+def test_the_remedy_of_a_rejection_is_not_cut(length):
+    """A long message of the service is."""
+    settings = settings_of(conn_id="x" * length)
+    processes = [Process(start=start, settings=settings) for start in (0, 10)]
+    message = str(Simulation(processes, outcomes=["rejected"]).run().processes[1].results[0])
+    assert len(message) <= 450 or length > 37
+    assert re.search(r"forget x+`, or delete the Variable 'loanauth\.jwt\.\S+\.login'\. Nothing was sent", message)
 
 
 def test_a_certificate_concerns_one_host():
