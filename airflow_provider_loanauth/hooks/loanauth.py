@@ -184,7 +184,7 @@ class LoanAuthHook(BaseHook):
         younger than ten minutes. Otherwise this authenticates for all tasks that use the Connection.
 
         :param method: a :data:`Method`; None: that of the hook
-        :param reuse: False: always authenticate
+        :param reuse: False: take over only a credential that was requested since the call
         :raises SealError: Airflow has no usable Fernet key; no request was sent
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
@@ -206,7 +206,7 @@ class LoanAuthHook(BaseHook):
         Return the access token or API secret of :meth:`get_credential` in plaintext, masked in this task's logs.
 
         :param method: a :data:`Method`; None: that of the hook
-        :param reuse: False: always authenticate
+        :param reuse: False: take over only a credential that was requested since the call
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
         return self._log_in(self._client.settings(method), seal=False, reuse=reuse)  # type: ignore[no-any-return]

@@ -70,8 +70,8 @@ class LoanAuthOperator(AuthenticatingOperator):
     :param method: a :data:`Method` (templated)
     :param seal: encrypt the credential for XCom; False pushes the plaintext, which is then stored unencrypted in the
         metadata database and shown in the UI
-    :param reuse: take the shared login of the Connection over, if enough of its lifetime is left; False: always
-        authenticate
+    :param reuse: take the shared login of the Connection over, if enough of its lifetime is left; False: only if it was
+        requested since the task began
     """
 
     @sanitize_exceptions

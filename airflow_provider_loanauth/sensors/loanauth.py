@@ -63,7 +63,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
     :param seal: encrypt the credential for XCom; False pushes the plaintext, which is then stored unencrypted in the
         metadata database and shown in the UI
     :param reuse: take the shared login of the Connection over, if the service responds and enough of its lifetime is
-        left; False: always authenticate
+        left; False: only if it was requested since the poke began
     :param deferrable: wait in the triggerer; default: ``[operators] default_deferrable``
     """
 
