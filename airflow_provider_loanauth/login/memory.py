@@ -32,7 +32,7 @@ class Memory(NotForXCom):
     row: Row = field(default_factory=Row, repr=False)
     read_at: float = -math.inf
     #: Ids of the last requests of this process that found the service unavailable, and of the last credentials it got.
-    sent: deque[str] = field(default_factory=lambda: deque(maxlen=10))
+    sent: deque[str] = field(default_factory=lambda: deque(maxlen=100))
     #: The claim of another process, and when this one first saw it.
     claim_seen: tuple[Any, float] = ("", -math.inf)
     #: Until when Variables are not used, because they could not be.
