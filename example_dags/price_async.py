@@ -69,7 +69,6 @@ def price_async() -> None:
         client = LoanAuthHook(CONN_ID).get_async_conn(token)
 
         async def price_all() -> dict[str, float]:
-            # A semaphore, because the client's own limits are not enough: httpx becomes slow with a long queue.
             limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
             async with client:
 

@@ -25,7 +25,7 @@ from airflow_provider_loanauth.auth.origin import add_credential
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.login.credential import MAX_RETRIES
 from airflow_provider_loanauth.redaction import clear_locals, sanitize_exceptions
-from airflow_provider_loanauth.service.transport_errors import NO_BUNDLE
+from airflow_provider_loanauth.service.transport_errors import NO_BUNDLE, WRONG_PROXY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
@@ -172,24 +172,31 @@ class PricingClient(httpx.AsyncClient):
         if settings.proxy is not None:
             tls = context if settings.proxy.url.startswith("https:") else None
             proxy = httpx.Proxy(settings.proxy.url, ssl_context=tls, headers=settings.proxy.headers)
-        super().__init__(
-            auth=auth,
-            # Waiting for a free connection has no limit.
-            timeout=httpx.Timeout(settings.timeout, pool=None),
-            limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS),
-            verify=context,
-            proxy=proxy,
-            # Plain http is for loopback addresses only, and uses no proxy.
-            mounts=None if proxy is None else {"http://": None},
-            trust_env=proxy is None,
-            event_hooks={"request": [_check_origin]},
-        )
+        # Not the limit of httpcore: it loses connections when requests are cancelled (encode/httpcore#1093), and in the
+        # end every request would wait for ever.
+        self._turns = asyncio.Semaphore(MAX_CONNECTIONS)
+        try:
+            super().__init__(
+                auth=auth,
+                timeout=settings.timeout,
+                limits=httpx.Limits(max_keepalive_connections=MAX_CONNECTIONS),
+                verify=context,
+                proxy=proxy,
+                # Plain http is for loopback addresses only, and uses no proxy.
+                mounts={"http://": None},
+                trust_env=proxy is None,
+                event_hooks={"request": [_check_origin]},
+            )
+        except (ImportError, ValueError, httpx.InvalidURL):
+            # Their text has parts of the URL of a proxy of the environment, perhaps of its password.
+            raise SettingsError(f"{WRONG_PROXY}.", conn_id=settings.conn_id) from None
 
     async def send(self, request: httpx.Request, **kwargs: Any) -> httpx.Response:
         """Send a request; parameters and errors are those of ``httpx.AsyncClient.send``."""
         # On a failure, httpcore has the headers of the request, and those for the proxy, in variables.
         with clear_locals():
-            return await super().send(request, **kwargs)
+            async with self._turns:
+                return await super().send(request, **kwargs)
 
 
 async def _check_origin(request: httpx.Request) -> None:
@@ -203,7 +210,7 @@ def _tls_context(verify: bool | str) -> ssl.SSLContext:
     bundle = verify and (os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE"))
     bundle = verify if isinstance(verify, str) else bundle
     if not bundle:
-        return httpx.create_ssl_context(verify=verify)
+        return httpx.create_ssl_context(verify=verify, trust_env=False)
     is_folder = Path(bundle).is_dir()
     return ssl.create_default_context(cafile=None if is_folder else bundle, capath=bundle if is_folder else None)
 

@@ -41,15 +41,15 @@ _NO_TLS = "The TLS handshake failed before a certificate was checked: check that
 _NOT_ACCEPTED = f"The service did not accept a connection within the time set in Timeout: {_IF_SLOW}"
 _TIMED_OUT = f"The service did not respond within the time set in Timeout: {_IF_SLOW}"
 _UNREACHABLE = "The service could not be reached: it is down, its host name does not resolve, or a firewall blocks it"
-_WRONG_PROXY = (
+WRONG_PROXY = (
     "The proxy address in this machine's environment is invalid, or uses SOCKS, which requires pip install "
-    "'requests[socks]': check HTTPS_PROXY and HTTP_PROXY"
+    "'requests[socks]' 'httpx[socks]': check HTTPS_PROXY, HTTP_PROXY and NO_PROXY"
 )
 
 #: Exceptions of libraries, exception of this package, sentence; most specific first.
 _MEANINGS: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
     # The scheme of the service is known to be http or https.
-    ((rq.InvalidProxyURL, rq.InvalidSchema, u3.ProxySchemeUnknown), SettingsError, _WRONG_PROXY),
+    ((rq.InvalidProxyURL, rq.InvalidSchema, u3.ProxySchemeUnknown), SettingsError, WRONG_PROXY),
     ((rq.SSLError, ssl.SSLError), UnavailableError, _NO_TLS),
     ((rq.ConnectTimeout,), UnavailableError, _NOT_ACCEPTED),
     ((rq.Timeout,), UnavailableError, _TIMED_OUT),

@@ -6,11 +6,14 @@ promises is in test_loanauth.py and test_httpx.py.
 from __future__ import annotations
 
 import asyncio
+import traceback
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
+from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.support.pricing_fixtures import loan, ticks_during
@@ -68,10 +71,39 @@ def test_min_ttl(world, pulled, min_ttl, logins):
 
 
 def test_the_timeout_is_that_of_the_connection(world, define):
-    """Without a limit for waiting for a connection: a batch may have more requests than connections."""
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     define("loanauth_jwt", connection | {"extra": connection["extra"] | {"timeout": "7"}})
-    assert LoanAuthHook("loanauth_jwt").get_async_conn().timeout == httpx.Timeout(7, pool=None)
+    assert LoanAuthHook("loanauth_jwt").get_async_conn().timeout == httpx.Timeout(7)
+
+
+def test_responses_that_are_not_read_do_not_hold_other_requests(world, pulled):
+    async def many(client):
+        async with AsyncExitStack() as stack:
+            for index in range(MAX_CONNECTIONS):
+                await stack.enter_async_context(client.stream("POST", world.url, json=loan(index)))
+            response = await asyncio.wait_for(client.post(world.url, json=loan(0)), 60)
+            assert response.status_code == 200
+
+    run(LoanAuthHook("loanauth_jwt").get_async_conn(pulled()), many)
+
+
+def test_plain_http_uses_no_proxy_of_the_environment(pricing, elsewhere, pulled, monkeypatch):
+    """It is for loopback addresses only, and httpx reads a range of addresses in NO_PROXY as one address."""
+    monkeypatch.setenv("HTTP_PROXY", elsewhere.url)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert price(LoanAuthHook("loanauth_jwt").get_async_conn(pulled()), pricing.url)[0].status_code == 200
+    assert elsewhere.seen == []
+
+
+@pytest.mark.parametrize(
+    "url", ["http://user:made-up-canary/rest@proxy.example:1", "socks9://made-up-canary@proxy.example"]
+)
+def test_a_wrong_proxy_of_the_environment_is_an_error_without_its_url(world, pulled, monkeypatch, url):
+    token = pulled()
+    monkeypatch.setenv("HTTPS_PROXY", url)
+    with pytest.raises(SettingsError, match="The proxy address in this machine's environment is invalid") as caught:
+        LoanAuthHook("loanauth_jwt").get_async_conn(token)
+    assert "canary" not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_ppe"])
@@ -116,6 +148,8 @@ def test_the_ca_bundle_is_that_of_the_logins(world, define, tls_sandbox, monkeyp
     define("loanauth_jwt", usual)
     token = LoanAuthHook("loanauth_jwt").get_credential()
     assert price(client(), url)[0].status_code == 200
+    # A variable that no login uses.
+    monkeypatch.setenv("SSL_CERT_FILE", tls_sandbox.ca_path)
     with pytest.raises(httpx.ConnectError):
         price(client(verify=True), url)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", tls_sandbox.ca_path)

@@ -49,7 +49,7 @@ OF_REQUESTS = {
     rq.ReadTimeout: (UnavailableError, NO_RESPONSE),
     rq.MissingSchema: (SettingsError, ADDRESS),
     # The scheme of a proxy in the environment; settings have checked that of the service.
-    rq.InvalidSchema: (SettingsError, "or uses SOCKS, which requires pip install 'requests[socks]': check HTTPS_PROXY"),
+    rq.InvalidSchema: (SettingsError, "or uses SOCKS, which requires pip install 'requests[socks]'"),
     rq.InvalidURL: (SettingsError, ADDRESS),
     rq.JSONDecodeError: (SettingsError, ADDRESS),
     # Settings have checked what is sent in a header.
