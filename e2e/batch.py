@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from e2e.marked_secrets import COMPANY, jwt_connection
+from e2e.marked_secrets import COMPANY, USER, jwt_connection
 from e2e.steps import EndToEndError
 
 if TYPE_CHECKING:
@@ -130,14 +130,16 @@ class Batches:
         self.recorder.step, self.recorder.issued_at[:] = run_id, []
         self._started = time.monotonic()
 
-    def start(self, run_id: str, *, seconds: int = 0) -> None:
+    def start(self, run_id: str, *, seconds: int = 0, wait: int = LIFETIME) -> None:
         """
         Start all DAGs at once.
 
         :param seconds: for which tasks price after the token has expired
+        :param wait: for how many seconds tasks wait for that
         """
+        params = {"url": f"{self.sandbox.url}/sandbox/price", "seconds": seconds, "wait": wait}
         for dag_id in DAG_IDS:
-            self.airflow.trigger(dag_id, run_id, {"url": f"{self.sandbox.url}/sandbox/price", "seconds": seconds})
+            self.airflow.trigger(dag_id, run_id, params)
 
     def one_expiry(self, run_id: str) -> Result:
         """Run a batch, whose tasks need another token when the first one has expired."""
@@ -159,6 +161,31 @@ class Batches:
         finally:
             self.sandbox.set_accounts([COMPANY])
         return self.end(run_id)
+
+    def withdrawn_token(self, run_id: str) -> Result:
+        """Change the password and withdraw the token; run twice; correct it, and clear a task of each kind."""
+        self.reset(run_id, lifetime=3600)
+        self.start(run_id, wait=0)
+        self.end(run_id)
+        # In the first run, an authenticating task may still hand the token on; in the second one, each knows better.
+        for task_id, number in (("price", 1), ("authenticate", 2)):
+            self.sandbox.change_password(USER.username, CHANGED_PASSWORD, revoke=True)
+            for run in (f"{run_id}_{task_id}_1", f"{run_id}_{task_id}_2"):
+                self.start(run, wait=0)
+                self.end(run)
+            [(run, dag_id)] = self.database.rows(
+                "SELECT run_id, MIN(dag_id) FROM task_instance "  # noqa: S608 - no input of a user
+                "WHERE task_id = 'authenticate' AND state = 'success' "
+                f"AND run_id LIKE '{run_id}_{task_id}_%' GROUP BY run_id"
+            )
+            self.sandbox.change_password(USER.username, USER.password)
+            self._clear(dag_id, f"{run[:-1]}{number}", task_id)
+        return self.end(run_id)
+
+    def _clear(self, dag_id: str, run_id: str, task_id: str) -> None:
+        self.airflow.clear(dag_id, run_id, task_id)
+        path = f"/dags/{dag_id}/dagRuns/{run_id}"
+        self.wait_until(f"{task_id} of {run_id}", lambda: bool(self.airflow.get(path)[1]["state"] == "success"))
 
     def wait_until(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds."""

@@ -37,6 +37,8 @@ TEAMS = {"team_a": "range(3)", "team_b": "range(3, 6)"}
 BATCHES: dict[str, dict[str, Any]] = {
     "one_expiry": {},
     "changed_password": {"logins": 1, "rejected": 1, "may_fail": True},
+    # One rejected post before each of the two corrections, and one login after it.
+    "withdrawn_token": {"logins": 3, "rejected": 2},
 }
 
 

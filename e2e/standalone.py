@@ -229,8 +229,9 @@ class Airflow:
             raise ProgramError(f"Airflow {self.version} does not run {dag_id}: {status} {response}")
 
     def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
-        """Clear one task of a run, so that it runs again."""
-        body: dict[str, Any] = {"dry_run": False, "task_ids": [task_id], "dag_run_id": run_id, "only_failed": False}
+        """Clear one task of a run, so that it and all that follow run again."""
+        options = {"dry_run": False, "only_failed": False, "include_downstream": True}
+        body: dict[str, Any] = {"task_ids": [task_id], "dag_run_id": run_id, **options}
         if self.is_airflow_2:
             body |= {"reset_dag_runs": True, "only_running": False}
         status, response = self.request("POST", f"/dags/{dag_id}/clearTaskInstances", body)

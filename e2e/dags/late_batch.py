@@ -1,8 +1,8 @@
 """
 Six DAGs that use one Connection, and last longer than its token. For Airflow 2.11 to 3.3; ``e2e/batch.py`` runs them.
 
-Each pricing task prices a loan at once, waits until its token has expired, and then prices for some seconds. It pushes
-how long its slowest request had to wait for a credential.
+Each pricing task prices a loan at once, waits until its token has expired, at most for ``wait`` seconds, and then
+prices for some seconds. It pushes how long its slowest request had to wait for a credential.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def price(token: Any, loan: int, **context: Any) -> None:
     began = time.monotonic()
     try:
         price_one()
-        time.sleep(max(0.0, (token.expires_at - datetime.now(timezone.utc)).total_seconds() + 0.5))
+        left = (token.expires_at - datetime.now(timezone.utc)).total_seconds() + 0.5
+        time.sleep(min(max(0.0, left), context["params"]["wait"]))
         began, end = time.monotonic(), time.monotonic() + context["params"]["seconds"]
         price_one()
         while time.monotonic() < end:
@@ -59,7 +60,7 @@ for number in range(6):
         f"late_batch_{number}",
         schedule=None,
         start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-        params={"url": "", "seconds": 0},
+        params={"url": "", "seconds": 0, "wait": 0},
         # Tasks of a worker that is killed run again.
         default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
     ):
