@@ -1,26 +1,27 @@
-"""Real processes that share a login, through slow Variables in an SQLite file."""
+"""Real processes that share a login, through slow Variables in an SQLite file, and send it to a sandbox."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import random
 import signal
+import socket
 import sqlite3
 import time
 from collections import Counter
-from dataclasses import replace
-from datetime import datetime, timezone
-from types import SimpleNamespace
 
 import pytest
+import urllib3.util.connection
 
+from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.login import shared as shared_login
 from airflow_provider_loanauth.login import variables as login_variables
-from airflow_provider_loanauth.models import TokenResponse
-from airflow_provider_loanauth.service.client import AuthenticationResult
-from tests.support.simulation import OLD
+from airflow_provider_loanauth.service import transport
+from airflow_provider_loanauth.service.client import Client
+from loanauth_sandbox.server import running_sandbox
 
 pytestmark = pytest.mark.processes
 
@@ -31,10 +32,10 @@ CLAIM_DELAY = 4.0
 
 
 class SlowVariables:
-    """Variables in an SQLite file. Each operation takes a random time, and the first write may be a conflict."""
+    """Variables in an SQLite file. Each operation takes a random time, a write longer; the first may be a conflict."""
 
-    def __init__(self, path):
-        self._path = path
+    def __init__(self, path, longer=0.0):
+        self._path, self._longer = path, longer
         self._conflict = random.random() < 0.3
 
     def execute(self, statement, *values):
@@ -47,6 +48,7 @@ class SlowVariables:
         return rows[0][0] if rows else None
 
     def write(self, key, text, description):
+        time.sleep(self._longer)
         with self._slow():
             if self._conflict:
                 self._conflict = False
@@ -64,31 +66,49 @@ class SlowVariables:
         time.sleep(random.uniform(0.0, 0.1))
 
 
-def log_in(path, first_dies, start, results):
-    """Log in, at the same moment as the others; put the value of the credential."""
-    shared_login.MIN_CLAIM_DELAY = CLAIM_DELAY
-    store = SlowVariables(path)
+def log_in(path, connection, kind, start, results):
+    """Log in, at the same moment as the others; put the class of the result."""
+    shared_login.MIN_CLAIM_DELAY = shared_login.RETRY_CLAIM_DELAY = CLAIM_DELAY
+    # Of claims that are written at the same moment, the last one counts: that of a host without a network.
+    store, send = SlowVariables(path, longer=1.0 if kind == "no network" else 0.0), transport.send
     login_variables.read_variable, login_variables.write_variable = store.read, store.write
+    os.environ["AIRFLOW_CONN_MADE_UP"] = connection
+    # All of a kind are on one host.
+    socket.gethostname = lambda: kind
 
-    def authenticate(settings, *, on_failure):
-        number = store.count_login()
-        if first_dies and number == 1:
+    def send_and_die(*arguments, **options):
+        response = send(*arguments, **options)
+        if kind == "first dies" and store.count_login() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.2)
-        response = TokenResponse(access_token=f"made-up-token-{number}")
-        now = datetime.now(timezone.utc)
-        return AuthenticationResult(settings=settings, response=response, requested_at=now, lifetime=3600.0)
+        return response
 
-    client, settings = SimpleNamespace(authenticate=authenticate, max_attempts=3), replace(OLD, timeout=1.0)
+    def unreachable(*_, **__):
+        raise OSError("Network is unreachable")
+
+    transport.send = send_and_die
+    # One attempt, as a sensor: each that does not count for its host would be noticed.
+    client = Client("made_up", max_attempts=1 if kind == "healthy" else 3)
+    settings = client.settings()
+    if kind == "no network":
+        urllib3.util.connection.create_connection = unreachable
     start.wait(LIMIT)
-    credential = shared_login.get_credential(client, settings, reuse=True)
-    results.put(str(credential.value))
+    try:
+        result = shared_login.get_credential(client, settings, reuse=True)
+    except LoanAuthError as error:
+        result = error
+    results.put((kind, type(result).__name__))
 
 
 @pytest.mark.parametrize(
-    ("number", "first_dies", "values"), [(32, False, {"made-up-token-1": 32}), (8, True, {"made-up-token-2": 7})]
+    ("kinds", "logins"),
+    [
+        ({"healthy": 32}, (1, 0)),
+        ({"first dies": 8}, (2, 0)),
+        ({"healthy": 8, "no network": 8}, (1, 0)),
+        ({"healthy": 8, "wrong password": 8}, (1, 1)),
+    ],
 )
-def test_many_processes_make_one_login_and_one_more_if_the_first_is_killed(number, first_dies, values, tmp_path):
+def test_so_many_logins_of_many_processes(kinds, logins, tmp_path):
     path = tmp_path / "variables.db"
     store = SlowVariables(path)
     store.execute("CREATE TABLE variables (key TEXT PRIMARY KEY, value TEXT)")
@@ -96,16 +116,26 @@ def test_many_processes_make_one_login_and_one_more_if_the_first_is_killed(numbe
     # Processes that have imported this module once, and share nothing else.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    start, results = context.Barrier(number), context.Queue()
-    processes = [
-        context.Process(target=log_in, args=(path, first_dies, start, results), daemon=True) for _ in range(number)
-    ]
-    for process in processes:
-        process.start()
-    try:
-        assert Counter(results.get(timeout=LIMIT) for _ in range(number - first_dies)) == values
-    finally:
+    with running_sandbox() as sandbox:
+        usual = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+        # The others wait for twice as long for one that has died.
+        usual["extra"]["timeout"] = 5
+        start, results = context.Barrier(sum(kinds.values())), context.Queue()
+        processes = []
+        for kind in Counter(kinds).elements():
+            connection = json.dumps(usual | ({"password": "made-up-wrong"} if kind == "wrong password" else {}))
+            arguments = (path, connection, kind, start, results)
+            processes.append(context.Process(target=log_in, args=arguments, daemon=True))
         for process in processes:
-            process.join(LIMIT)
-            process.kill()
-    assert store.execute("SELECT COUNT(*) FROM logins") == [(1 + first_dies,)]
+            process.start()
+        try:
+            ended = Counter(results.get(timeout=LIMIT) for _ in processes["first dies" in kinds :])
+        finally:
+            for process in processes:
+                process.join(LIMIT)
+                process.kill()
+        counts = sandbox.counters().authentications
+    assert (counts.succeeded, counts.rejected) == logins
+    for kind, number in kinds.items():
+        expected = "RejectedError" if kind == "wrong password" else "ActiveCredential"
+        assert kind == "no network" or ended[kind, expected] == number - (kind == "first dies")
