@@ -86,8 +86,8 @@ class Process:
     One process, which needs a credential at ``start``, and again in each round.
 
     ``needs``: ``first`` (an authenticating task), or another one for what it has: ``expired``, ``valid`` (for a while)
-    or ``rejected`` (401). ``skew``: by how many seconds its clock is wrong. ``dies_at`` and ``interrupted_at`` are
-    numbers of its steps.
+    or ``rejected`` (401). ``skew``: by how many seconds its clock is wrong. ``dies_at``, ``interrupted_at`` and
+    ``stopped_at``, for ``stops_for`` seconds, are numbers of its steps.
     """
 
     start: float = 0.0
@@ -95,6 +95,8 @@ class Process:
     skew: float = 0.0
     dies_at: int | None = None
     interrupted_at: int | None = None
+    stopped_at: int | None = None
+    stops_for: float = 300.0
     settings: Settings = OLD
     host: str = ""
     #: Whether a person has cleared the task.
@@ -104,6 +106,11 @@ class Process:
     ended_at: list = field(default_factory=list)
     steps: int = 0
     requests: int = 0
+    #: Requests to the service of which no result was stored; and whether it was stopped since it last read something.
+    unreported: int = 0
+    is_late: bool = False
+    #: Whether it was stopped between its claim and its result.
+    was_late: bool = False
     memories: dict = field(default_factory=lambda: defaultdict(memory.Memory))
     #: Attempts of one login; None: those of the simulation.
     max_attempts: int | None = None
@@ -112,6 +119,11 @@ class Process:
     @property
     def died(self):
         return self.dies_at is not None and self.steps >= self.dies_at
+
+    @property
+    def lost(self):
+        """Whether it was killed, interrupted or stopped between its claim and its result."""
+        return self.was_late or self.unreported > 0
 
     @property
     def waited(self):
@@ -139,6 +151,8 @@ class Scheduler:
         process = self.current
         if process.died:
             raise DiedError
+        if process.steps + 1 == process.stopped_at:
+            seconds, process.is_late, process.was_late = seconds + process.stops_for, True, process.unreported > 0
         self._wake_at(self.now + max(0.0, seconds), process)
         following = self._next()
         if following is not process:
@@ -215,6 +229,7 @@ class SimulatedStore:
 
     def read(self, key):
         with self._request("read", key):
+            self.time.current.is_late = False
             return self.texts[key][-1]
 
     def write(self, key, text, description):
@@ -225,6 +240,8 @@ class SimulatedStore:
                 fault = "conflict"
             if fault is None:
                 self.texts[key].append(text)
+            self.time.current.was_late |= self.time.current.is_late
+            self.time.current.unreported *= not key.endswith(".login")
         if fault == "error":
             raise StoreError("https://made-up-secret@api.example")
         return fault != "conflict"
@@ -293,6 +310,8 @@ class SimulatedService:
         else:
             outcome = outcomes[min(self.posts[settings], len(outcomes) - 1)]
         self.posts[settings] += 1
+        self.time.current.unreported += 1
+        self.time.current.was_late |= self.time.current.is_late
         if self.kills:
             self.kills -= 1
             self.time.current.dies_at = self.time.current.steps
