@@ -42,6 +42,8 @@ EPOCH = datetime(2026, 11, 21, tzinfo=timezone.utc)
 LIFETIME, MIN_TTL, VALID = 3600.0, 60.0, 50.0
 #: The credential that processes have at the start, unless they need a first one.
 FIRST = "made-up-token-0"
+#: What is needed by a process that has no credential.
+NO_OTHER = ("first", "new")
 #: Requests of one login while the service is unavailable.
 MAX_ATTEMPTS = 3
 #: Steps of all processes together after which a run counts as endless.
@@ -85,9 +87,9 @@ class Process:
     """
     One process, which needs a credential at ``start``, and again in each round.
 
-    ``needs``: ``first`` (an authenticating task), or another one for what it has: ``expired``, ``valid`` (for a while)
-    or ``rejected`` (401). ``skew``: by how many seconds its clock is wrong. ``dies_at``, ``interrupted_at`` and
-    ``stopped_at``, for ``stops_for`` seconds, are numbers of its steps.
+    ``needs``: ``first`` (an authenticating task), ``new`` (one without *reuse*), or another one for what it has:
+    ``expired``, ``valid`` (for a while) or ``rejected`` (401). ``skew``: by how many seconds its clock is wrong.
+    ``dies_at``, ``interrupted_at`` and ``stopped_at``, for ``stops_for`` seconds, are numbers of its steps.
     """
 
     start: float = 0.0
@@ -408,13 +410,13 @@ class Simulation:
         return self
 
     def _work(self, process):
-        has = None if process.needs == "first" else self.active(VALID if process.needs != "expired" else -10.0)
         needs = process.needs
+        has = None if needs in NO_OTHER else self.active(VALID if needs != "expired" else -10.0)
         for number in range(self.rounds):
             try:
                 self.time.sleep(max(0.0, process.start + number * (LIFETIME + 200.0) - self.time.now))
                 result = has = self.log_in(process, needs, has)
-                needs = "first" if needs == "first" else "expired"
+                needs = needs if needs in NO_OTHER else "expired"
             except (DiedError, EndlessError):
                 return
             except BaseException as error:  # noqa: BLE001 - a result like any other
@@ -430,8 +432,8 @@ class Simulation:
     def log_in(self, process, needs="first", has=None):
         """Get a credential as an authenticating task does, or as ``LoanAuth`` does."""
         client = self.client(process)
-        if needs == "first":
-            return shared.get_credential(client, process.settings, reuse=True)
+        if needs in NO_OTHER:
+            return shared.get_credential(client, process.settings, reuse=needs == "first")
         return shared.get_or_refresh(client, has, MIN_TTL, is_rejected=needs == "rejected")
 
     def authenticate(self, process):
