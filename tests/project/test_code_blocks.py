@@ -192,6 +192,19 @@ ACCEPTED = (
 )
 
 
+def test_each_loan_is_priced_where_the_service_limits_a_session_to_one(world, define):
+    world.sandbox.set_settings(one_loan_per_session=True)
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    define("loanauth_default", connection | {"extra": connection["extra"] | {"share_logins": False}})
+    (block,) = [block for block in of("python") if "def price_one" in block.text]
+    names = {"__name__": "block", "URL": world.url, "loans": [loan(1), loan(2)]}
+    exec(module(block), names)
+    assert all(names["price_one"].function(loan(number)) > 0 for number in range(3))
+    hook = LoanAuthHook("loanauth_default")
+    with hook.get_conn(hook.get_credential(reuse=False)) as session:
+        assert [session.post(world.url, json=loan(number)).status_code for number in range(2)] == [200, 403]
+
+
 def test_python_has_the_right_types(tmp_path):
     files = {}
     for number, block in enumerate(of("python")):
