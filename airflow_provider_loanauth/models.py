@@ -182,23 +182,21 @@ def _convert(kind: type[Any], raw: Any) -> Any:
     return raw if type(raw) is kind else None
 
 
-def differences(response: Any) -> tuple[list[str], list[str]]:
-    """Return the wire names of fields that are missing from a response, and of those that are null or unusable."""
-    fields = [*_fields_of(response)]
-    missing = [path for path, value, is_unusable in fields if value is None and not is_unusable]
-    return missing, [path for path, _, is_unusable in fields if is_unusable]
+def differences(response: Any) -> list[str]:
+    """Return the wire names of fields that are missing from a response, null or of another type."""
+    return [path for path, value in _fields_of(response) if value is None]
 
 
 def notable_fields(response: Any) -> list[str]:
     """Return the fields with a value that is logged, each as ``"name": value``."""
-    return [f'"{path}": {str(value).lower()}' for path, value, _ in _fields_of(response) if (path, value) in _NOTABLE]
+    return [f'"{path}": {str(value).lower()}' for path, value in _fields_of(response) if (path, value) in _NOTABLE]
 
 
-def _fields_of(response: Any, prefix: str = "") -> Iterator[tuple[str, Any, bool]]:
-    """Yield the wire name, the value, and whether null or another type was sent, except for fields that may be null."""
+def _fields_of(response: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the wire name and the value of each field, except for fields that may be null and are."""
     for name, (declared, _) in _SCHEMAS[type(response)].items():
         value = getattr(response, declared.name)
         if value is not None or name in response.extra_fields or not declared.metadata["nullable"]:
-            yield prefix + name, value, name in response.extra_fields
+            yield prefix + name, value
         if is_dataclass(value):
             yield from _fields_of(value, f"{prefix}{name}.")

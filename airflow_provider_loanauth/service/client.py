@@ -114,10 +114,10 @@ class Client:
 
     def _log_differences(self, response: TokenResponse | ApiSecretResponse) -> None:
         """Log in which fields the response differs from the interface: their names, never a value."""
-        found = zip(("missing", "null or of another type"), differences(response), strict=True)
-        if parts := [f"{what}: {', '.join(names)}" for what, names in found if names]:
+        if names := ", ".join(differences(response)):
             self._warn_once(
-                f"The response differs from the interface ({'; '.join(parts)}). The credential is used anyway."
+                f"The response differs from the interface (missing, null or of another type: {names}). The credential "
+                "is used anyway."
             )
         for field_and_value in notable_fields(response):
             self._warn_once(f"The response contains {field_and_value}.")

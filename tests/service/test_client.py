@@ -183,8 +183,8 @@ def test_differences_are_logged_once_by_name(loopback, logs):
         assert client.authenticate(client.settings()).response.access_token == "made-up"
     [warning, about_sessions] = logs.at("warning")
     assert warning == (
-        "The response differs from the interface (missing: person.firstname, jti; null or of another type: token_type, "
-        "expires_in, person.lastname, email). The credential is used anyway. (connection id 'made-up')"
+        "The response differs from the interface (missing, null or of another type: token_type, expires_in, "
+        "person.firstname, person.lastname, email, jti). The credential is used anyway. (connection id 'made-up')"
     )
     assert about_sessions == (
         "The response contains \"loanAppSessionPolicy.limitOneLoanAppPerSession\": true. (connection id 'made-up')"
