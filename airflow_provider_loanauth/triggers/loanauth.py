@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import time
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -22,16 +22,6 @@ __all__ = ["LoanAuthSensorTrigger"]
 MIN_INTERVAL = 0.05
 #: How many triggers send their events per second after a response.
 EVENTS_PER_SECOND = 20.0
-
-
-class Event(TypedDict):
-    """What the trigger sends: the address has responded (``ready``), or has not before the deadline (``timeout``)."""
-
-    status: Literal["ready", "timeout"]
-
-
-READY: Event = {"status": "ready"}
-TIMEOUT: Event = {"status": "timeout"}
 
 
 class LoanAuthSensorTrigger(BaseTrigger):
@@ -72,7 +62,7 @@ class LoanAuthSensorTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event, with the payload ``{"status": "ready"}`` or ``{"status": "timeout"}``."""
+        """Yield one event: ``{"status": "ready"}``, or ``{"status": "timeout"}`` at the deadline."""
         # The clock of the event loop, which a change of the system time does not affect.
         now = asyncio.get_running_loop().time
         began = now()
@@ -87,10 +77,10 @@ class LoanAuthSensorTrigger(BaseTrigger):
                 pause *= 2
                 await asyncio.wait([probe.task], timeout=min(pause, ends - now()))
         if not probe.task.done():
-            yield TriggerEvent(TIMEOUT)  # type: ignore[no-untyped-call]
+            yield TriggerEvent({"status": "timeout"})  # type: ignore[no-untyped-call]
             return
         # Another trigger may have needed the request. This one waits for an interval, because its sensor just poked.
         earliest = min(max(began + interval, now()), ends)
         spread = min((probe.task.result() - 1) / EVENTS_PER_SECOND, interval, ends - earliest)
         await asyncio.sleep(earliest + random.uniform(0, spread) - now())  # noqa: S311 - not for cryptography
-        yield TriggerEvent(READY)  # type: ignore[no-untyped-call]
+        yield TriggerEvent({"status": "ready"})  # type: ignore[no-untyped-call]
