@@ -26,8 +26,8 @@ JWT = settings_of("jwt", proxy=f"http://{PROXY_CREDENTIALS}@proxy.example")
 PPE = settings_of("ppe")
 REQUEST, PPE_REQUEST = (build_request(settings) for settings in (JWT, PPE))
 RECEIVED = WireResponse(status=200, headers={}, body=BODY)
-TOKEN = parse_response(REQUEST, RECEIVED, now=NOW)
-SECRET = parse_response(PPE_REQUEST, WireResponse(status=200, headers={}, body=b'{"secret": "CANARY-secret"}'), now=NOW)
+TOKEN = parse_response(JWT, RECEIVED, now=NOW)
+SECRET = parse_response(PPE, WireResponse(status=200, headers={}, body=b'{"secret": "CANARY-secret"}'), now=NOW)
 VALUES = (
     *(JWT, JWT.login, JWT.proxy, PPE.login),
     *(REQUEST, PPE_REQUEST, RECEIVED, TOKEN, SECRET),

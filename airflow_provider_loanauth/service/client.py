@@ -105,7 +105,7 @@ class Client:
         request = protocol.build_request(settings)
         requested_at = datetime.now(timezone.utc)
         received = transport.send(request, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
-        response = protocol.parse_response(request, received, now=datetime.now(timezone.utc))
+        response = protocol.parse_response(settings, received, now=datetime.now(timezone.utc))
         # Once, because parsing a long token takes time.
         expires_at, lifetime = read_expiry(response, requested_at=requested_at)
         return AuthenticationResult(

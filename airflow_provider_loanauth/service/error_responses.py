@@ -6,7 +6,7 @@ import html
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
@@ -16,14 +16,13 @@ from airflow_provider_loanauth.redaction import encoded_forms
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: Labels of the fields that were sent: those of the user first, those of the client last.
-Fields: TypeAlias = tuple[str, ...]
 #: Characters; a longer text of the service is not shown.
 MAX_TEXT_LENGTH = 200
 #: Longest ``Retry-After`` that is obeyed, in seconds. A service may send any number.
 MAX_RETRY_AFTER = 3600.0
 
-#: What a status means, or else its first digit. The braces stand for labels of the fields that were sent.
+#: What a status means, or else its first digit. The braces stand for labels of the fields that were sent, with
+#: those of the user first, and those of the client last.
 _CAUSES = {
     3: (
         "It is a redirect{target}. It was not followed, because that could send the credentials to a different server: "
@@ -63,7 +62,7 @@ def is_unavailable(status: int) -> bool:
 
 
 def raise_for_status(
-    status: int, document: Any, headers: Mapping[str, str], *, now: datetime, fields: Fields, secrets: Iterable[str]
+    status: int, document: Any, headers: Mapping[str, str], *, now: datetime, fields: list[str], secrets: Iterable[str]
 ) -> None:
     """Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code."""
     code = _code_of(document)

@@ -14,7 +14,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
-from airflow_provider_loanauth.service.error_responses import CODES, Fields, raise_for_status
+from airflow_provider_loanauth.service.error_responses import CODES, raise_for_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,14 +44,10 @@ class WireRequest(NotForXCom):
     #: Method and URL without API key and user id, for messages.
     target: str
     headers: Mapping[str, str] = field(default_factory=dict)
-    response_model: type[TokenResponse | ApiSecretResponse] = TokenResponse
     #: Names and values of the multipart form, in order.
     form: tuple[tuple[str, str], ...] | None = None
     #: Client id and client secret for HTTP Basic (RFC 7617).
     basic: tuple[str, str] | None = None
-    fields: Fields = ()
-    #: Every value that a response may repeat and that must not be shown. A proxy may repeat its own password.
-    secrets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +65,6 @@ class WireResponse(NotForXCom):
 def build_request(settings: Settings) -> WireRequest:
     """Build the request of a login."""
     auth_url, login = settings.auth_url, settings.login
-    fields = tuple(LABELS[name] for name in METHODS[settings.method].fields.values())
     if isinstance(login, ApiKeyLogin):
         # The interface also lists both as headers, but its sample request has none.
         headers = {"apiKey": login.api_key, "userId": login.user} if login.in_headers else {}
@@ -78,9 +73,6 @@ def build_request(settings: Settings) -> WireRequest:
             url=SecretStr(f"{auth_url}/encodeAES128/{path}"),
             target=f"GET {auth_url}/encodeAES128/***/***",
             headers=headers,
-            response_model=ApiSecretResponse,
-            fields=fields,
-            secrets=settings.secrets,
         )
     # Authen JWT and Authen LOS differ only in their client credentials.
     return WireRequest(
@@ -94,31 +86,31 @@ def build_request(settings: Settings) -> WireRequest:
             ("client_id", login.client_id),
         ),
         basic=(login.client_id, login.client_secret),
-        fields=fields,
-        secrets=settings.secrets,
     )
 
 
-def parse_response(request: WireRequest, response: WireResponse, *, now: datetime) -> TokenResponse | ApiSecretResponse:
+def parse_response(settings: Settings, response: WireResponse, *, now: datetime) -> TokenResponse | ApiSecretResponse:
     """Parse a response (§2.1, §2.2), or raise its error with the status; ``now`` (UTC): for a ``Retry-After`` date."""
     document = parse_json(response.body)
     if document is None and (match := _ERROR_CODE.search(response.body)):
         document = {"error": match[1].decode()}
     try:
         if response.status == HTTPStatus.BAD_REQUEST and document is None:
-            if request.url.startswith("http:") and _EXPECTS_TLS.search(response.body):
+            if settings.auth_url.startswith("http:") and _EXPECTS_TLS.search(response.body):
                 raise ResponseError("The port expects https (it responded with 400): begin Auth URL with https.")
             if _PAGE.search(response.body[:1024]):
                 # A gateway or a login page; the service itself would respond with JSON.
                 raise ResponseError(_describe_non_object(response, document))
-        raise_for_status(
-            response.status, document, response.headers, now=now, fields=request.fields, secrets=request.secrets
-        )
+        fields = [LABELS[name] for name in METHODS[settings.method].fields.values()]
+        # A proxy may repeat its own password, which is one of these secrets.
+        secrets = settings.secrets
+        raise_for_status(response.status, document, response.headers, now=now, fields=fields, secrets=secrets)
         if response.failure is not None:
             raise response.failure
         if not isinstance(document, dict):
             raise ResponseError(_describe_non_object(response, document))
-        parsed = from_json(request.response_model, document)
+        model: Any = ApiSecretResponse if isinstance(settings.login, ApiKeyLogin) else TokenResponse
+        parsed: TokenResponse | ApiSecretResponse = from_json(model, document)
         _check_credential(parsed)
     except LoanAuthError as error:
         error.status = response.status

@@ -25,17 +25,19 @@ from airflow_provider_loanauth.service import protocol
 from airflow_provider_loanauth.service.expiry import read_expiry
 from tests.support.leaks import leaks, messages
 from tests.support.secret_accounts import SECRETS, secret_connections
-from tests.support.wire_requests import secret_request, token_request
+from tests.support.wire_requests import settings_of
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
-TOKEN_REQUEST = token_request("https://auth.example")
-SECRET_REQUEST = secret_request("https://auth.example")
-REQUESTS = {"token": (TOKEN_REQUEST, TokenResponse), "secret": (SECRET_REQUEST, ApiSecretResponse)}
-each_request = pytest.mark.parametrize("kind", REQUESTS)
+SETTINGS = {settings_of("jwt"): TokenResponse, settings_of("ppe"): ApiSecretResponse}
+each_request = pytest.mark.parametrize(("settings", "model"), SETTINGS.items(), ids=["token", "secret"])
 
 words = st.text(max_size=20)
 #: Secrets of the request, as a service might repeat them.
-FORMS = [form for secret in (*TOKEN_REQUEST.secrets, *SECRET_REQUEST.secrets) for form in encoded_forms(secret)]
+FORMS = [
+    form
+    for secret in [secret for settings in SETTINGS for secret in settings.secrets]
+    for form in encoded_forms(secret)
+]
 echoes = st.builds("{}{}{}".format, words, st.sampled_from(FORMS), words)
 texts = words | echoes
 numbers = st.one_of(
@@ -103,11 +105,10 @@ def check_error(error):
 @given(body=bodies, status=statuses, headers=headers)
 @example(body=b'{"access_token":"a.b.c","expires_in":1e400}', status=200, headers={})
 @example(body=b"", status=503, headers={"retry-after": "Fri, 31 Dec 9999 23:59:59 -2359"})
-def test_any_response(kind, body, status, headers):
-    request, model = REQUESTS[kind]
+def test_any_response(settings, model, body, status, headers):
     received = protocol.WireResponse(status=status, headers=headers, body=body)
     try:
-        response = protocol.parse_response(request, received, now=NOW)
+        response = protocol.parse_response(settings, received, now=NOW)
     except LoanAuthError as error:
         check_error(error)
         return

@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.service.protocol import parse_response
 from airflow_provider_loanauth.service.transport import send
 from tests.support.loopback import Loopback, endless, json_response
-from tests.support.wire_requests import secret_request, token_request
+from tests.support.wire_requests import parse, secret_request, token_request
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 TIMEOUT = 0.3  # seconds: the setting
@@ -33,7 +32,7 @@ def outcomes(requests, *, timeout=TIMEOUT):
 
     def run(index, request):
         try:
-            found[index] = parse_response(request, send(request, timeout=timeout, verify=True), now=NOW)
+            found[index] = parse(request, send(request, timeout=timeout, verify=True), now=NOW)
         except LoanAuthError as error:
             found[index] = error
 

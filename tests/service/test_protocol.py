@@ -10,8 +10,8 @@ import pytest
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.service.protocol import WireResponse, build_request
-from tests.support.wire_requests import secret_request, settings_of, token_request
+from airflow_provider_loanauth.service.protocol import WireResponse
+from tests.support.wire_requests import parse, secret_request, settings_of, token_request
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 TOKEN_REQUEST = token_request("https://auth.example/tenant")
@@ -26,34 +26,34 @@ def response(body, status=200):
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nX-Header: 1", "ü", "tokén"])
 def test_a_token_that_does_not_fit_into_a_header(token):
     with pytest.raises(ResponseError, match="access_token of the response is empty or contains characters"):
-        protocol.parse_response(TOKEN_REQUEST, response({"access_token": token}), now=NOW)
+        parse(TOKEN_REQUEST, response({"access_token": token}), now=NOW)
 
 
 def test_a_refresh_token_that_is_longer_than_a_header():
     """Airflow's masker takes half a minute for 700,000 characters."""
     received = response({"access_token": "made-up", "refresh_token": "a" * 16_385})
     with pytest.raises(ResponseError, match="The credential in the response is longer than 16 KiB"):
-        protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
+        parse(TOKEN_REQUEST, received, now=NOW)
 
 
 @pytest.mark.parametrize("secret", ["", "a b", "a\n", "é", "\x7f", "\ud800"])
 def test_a_secret_that_a_header_cannot_carry(secret):
     with pytest.raises(ResponseError, match="secret of the response is empty or contains characters") as caught:
-        protocol.parse_response(SECRET_REQUEST, response({"valid": 1, "secret": secret}), now=NOW)
+        parse(SECRET_REQUEST, response({"valid": 1, "secret": secret}), now=NOW)
     assert caught.value.status == 200
 
 
 @pytest.mark.parametrize("kind", ["bearer", "Bearer", "BEARER", None, 7, ["mac"]])
 def test_a_token_that_is_used_as_bearer(kind):
     received = response({"access_token": "1|abc.DEF-1_2~+/==", "token_type": kind})
-    assert protocol.parse_response(TOKEN_REQUEST, received, now=NOW).access_token == "1|abc.DEF-1_2~+/=="
+    assert parse(TOKEN_REQUEST, received, now=NOW).access_token == "1|abc.DEF-1_2~+/=="
 
 
 @pytest.mark.parametrize("kind", ["mac", "", " bearer", "eyJhbGciOiJub25lIn0.CANARY.x"])
 def test_a_token_of_another_type(kind):
     """RFC 6749 §7.1 forbids to use it."""
     with pytest.raises(ResponseError, match=r"token_type of the response is not bearer.*\(RFC 6749 §7\.1\)") as caught:
-        protocol.parse_response(TOKEN_REQUEST, response({"access_token": "t", "token_type": kind}), now=NOW)
+        parse(TOKEN_REQUEST, response({"access_token": "t", "token_type": kind}), now=NOW)
     assert "CANARY" not in str(caught.value)
 
 
@@ -74,7 +74,7 @@ def test_a_token_of_another_type(kind):
 @pytest.mark.parametrize("request_", [TOKEN_REQUEST, SECRET_REQUEST])
 def test_200_with_an_unusable_body(body, sentence, request_):
     with pytest.raises(ResponseError, match=f"^The service responded with 200 and {sentence}") as caught:
-        protocol.parse_response(request_, response(body), now=NOW)
+        parse(request_, response(body), now=NOW)
     assert caught.value.status == 200
     assert "CANARY" not in str(caught.value)
 
@@ -83,7 +83,7 @@ def test_200_with_an_unusable_body(body, sentence, request_):
 def test_any_2xx_with_a_correct_body(status):
     for encoding in ("utf-8", "utf-16"):
         received = response('{"access_token": "t"}'.encode(encoding), status)
-        assert protocol.parse_response(TOKEN_REQUEST, received, now=NOW).access_token == "t"
+        assert parse(TOKEN_REQUEST, received, now=NOW).access_token == "t"
 
 
 CODE = b'{"error": "invalid_grant"'
@@ -104,7 +104,7 @@ def test_an_error_code_in_a_body_that_is_not_json(body):
     for status in (200, 302, 429, 503):
         received = WireResponse(status=status, headers={}, body=body, failure=UnavailableError("The body is cut off"))
         with pytest.raises(RejectedError, match="invalid_grant"):
-            protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
+            parse(TOKEN_REQUEST, received, now=NOW)
 
 
 FIELDS_OF_METHODS = {
@@ -123,7 +123,7 @@ def test_an_error_names_the_fields_of_its_method(method, status):
     fields, client = FIELDS_OF_METHODS[method]
     user, password = fields[:2]
     with pytest.raises((RejectedError, ResponseError)) as caught:
-        protocol.parse_response(build_request(settings_of(method)), response(b"", status), now=NOW)
+        protocol.parse_response(settings_of(method), response(b"", status), now=NOW)
     named = {
         302: f"If it leads to a login page, {user} or {password} may be wrong.",
         400: f"Check in the Connection: {', '.join(fields)}.",
@@ -140,7 +140,7 @@ def test_400_with_a_page(body):
     """A gateway sends it, or a login page: not a rejection, so the `retries` of the task apply."""
     received = WireResponse(status=400, headers={}, body=body, failure=UnavailableError("The body is cut off"))
     with pytest.raises(ResponseError, match="400 and an HTML page instead of JSON, probably a login page") as caught:
-        protocol.parse_response(TOKEN_REQUEST, received, now=NOW)
+        parse(TOKEN_REQUEST, received, now=NOW)
     assert caught.value.status == 400
     with pytest.raises(RejectedError, match="invalid_grant"):
-        protocol.parse_response(TOKEN_REQUEST, response(body + CODE, 400), now=NOW)
+        parse(TOKEN_REQUEST, response(body + CODE, 400), now=NOW)

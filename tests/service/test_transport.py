@@ -25,13 +25,12 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 from airflow_provider_loanauth.service import transport
-from airflow_provider_loanauth.service.protocol import parse_response
 from airflow_provider_loanauth.service.transport import MAX_BODY_BYTES
 from airflow_provider_loanauth.service.transport_errors import SEE_WHEN
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import Loopback, endless, json_response
 from tests.support.secret_accounts import SECRETS
-from tests.support.wire_requests import secret_request, token_request
+from tests.support.wire_requests import parse, secret_request, token_request
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 BODY = b'{"valid": 1, "secret": "made-up"}'
@@ -43,7 +42,7 @@ def send(request, timeout=5.0, verify=True, proxy=None):
 
 
 def parsed(request, **options):
-    return parse_response(request, send(request, **options), now=NOW)
+    return parse(request, send(request, **options), now=NOW)
 
 
 def fails(request, kind, **options):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from airflow_provider_loanauth.connection.settings import load
-from airflow_provider_loanauth.service.protocol import build_request
+from airflow_provider_loanauth.service.protocol import build_request, parse_response
 from tests.support.secret_accounts import secret_connections
 
 
@@ -34,3 +34,10 @@ def token_request(url):
 
 def secret_request(url):
     return build_request(replace(settings_of("ppe"), auth_url=url))
+
+
+def parse(request, received, *, now):
+    """Parse the response to one of these requests."""
+    return parse_response(
+        replace(settings_of("jwt" if request.form else "ppe"), auth_url=request.url), received, now=now
+    )
