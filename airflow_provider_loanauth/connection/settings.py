@@ -100,9 +100,7 @@ def load(conn: Any, method: Method | None = None) -> Settings:
     }
     if chosen is None or reader.problems:
         raise SettingsError(
-            "The Connection cannot be used: " + " ".join(reader.problems),
-            conn_id=conn.conn_id,
-            method=chosen,
+            "The Connection cannot be used: " + " ".join(reader.problems), conn_id=conn.conn_id, method=chosen
         )
     return Settings(conn_id=conn.conn_id, method=chosen, warnings=tuple(reader.warnings), **values)
 

@@ -77,10 +77,7 @@ class Client:
 
     @sanitize_exceptions
     def authenticate(
-        self,
-        settings: Settings,
-        *,
-        on_failure: Callable[[LoanAuthError], None] = lambda _: None,
+        self, settings: Settings, *, on_failure: Callable[[LoanAuthError], None] = lambda _: None
     ) -> AuthenticationResult:
         """Send one request, with the errors of :meth:`LoanAuthHook.authen_jwt`; ``on_failure`` gets the error first."""
         # The new credential is not masked in logs. A caller that reveals the plaintext must mask it: Airflow's masker
