@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "Step"]
 
-Outcome: TypeAlias = Literal["ok", "failed", "unknown", "not_checked"]
 Status: TypeAlias = Literal["usable", "not_usable", "unknown"]
 
 #: Version of the JSON document. It changes if a member is removed, renamed or gets another meaning.
@@ -59,7 +58,7 @@ class Step:
     """
 
     name: str
-    outcome: Outcome
+    outcome: Literal["ok", "failed", "unknown", "not_checked"]
     message: str
     details: Mapping[str, Any] = field(default_factory=dict)
     temporary: bool = False

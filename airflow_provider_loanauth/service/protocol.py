@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,10 @@ def build_request(settings: Settings) -> WireRequest:
 
 def parse_response(settings: Settings, response: WireResponse, *, now: datetime) -> TokenResponse | ApiSecretResponse:
     """Parse a response (§2.1, §2.2), or raise its error with the status; ``now`` (UTC): for a ``Retry-After`` date."""
-    document = parse_json(response.body)
+    document: Any = None
+    # RecursionError: the JSON is nested too deeply.
+    with suppress(ValueError, RecursionError):
+        document = json.loads(response.body)
     if document is None and (match := _ERROR_CODE.search(response.body)):
         document = {"error": match[1].decode()}
     try:
@@ -136,15 +140,6 @@ def _check_credential(response: TokenResponse | ApiSecretResponse) -> None:
         raise ResponseError(
             "The field token_type of the response is not bearer, so the token cannot be used (RFC 6749 §7.1)."
         )
-
-
-def parse_json(body: bytes) -> Any:
-    """Return the value of a body, or None if the body is not JSON."""
-    try:
-        return json.loads(body)
-    # RecursionError: the JSON is nested too deeply.
-    except (ValueError, RecursionError):
-        return None
 
 
 def _describe_non_object(response: WireResponse, document: Any) -> str:
