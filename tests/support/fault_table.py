@@ -17,7 +17,7 @@ from typing import Any
 # What a task does that uses the operator or the hook.
 SUCCEEDS = "succeeds"
 FAILS_AT_ONCE = "fails at once"
-FAILS = "fails; `retries` apply"
+FAILS = "fails"
 
 # What the sensor does. The last two differ only when it is deferred.
 WAITS = "waits"
