@@ -111,6 +111,8 @@ class Process:
     #: Requests to the service of which no result was stored; and whether it was stopped since it last read something.
     unreported: int = 0
     is_late: bool = False
+    #: Whether it has written a claim since it last read the row.
+    claims: bool = False
     #: Whether it was stopped between its claim and its result.
     was_late: bool = False
     memories: dict = field(default_factory=lambda: defaultdict(memory.Memory))
@@ -154,7 +156,8 @@ class Scheduler:
         if process.died:
             raise DiedError
         if process.steps + 1 == process.stopped_at:
-            seconds, process.is_late, process.was_late = seconds + process.stops_for, True, process.unreported > 0
+            seconds, process.is_late = seconds + process.stops_for, True
+            process.was_late = process.claims or process.unreported > 0
         self._wake_at(self.now + max(0.0, seconds), process)
         following = self._next()
         if following is not process:
@@ -232,6 +235,7 @@ class SimulatedStore:
     def read(self, key):
         with self._request("read", key):
             self.time.current.is_late = False
+            self.time.current.claims &= not key.endswith(".login")
             return self.texts[key][-1]
 
     def write(self, key, text, description):
@@ -243,6 +247,7 @@ class SimulatedStore:
             if fault is None:
                 self.texts[key].append(text)
             self.time.current.was_late |= self.time.current.is_late
+            self.time.current.claims |= key.endswith(".claim")
             self.time.current.unreported *= not key.endswith(".login")
         if fault == "error":
             raise StoreError("https://made-up-secret@api.example")
