@@ -81,6 +81,7 @@ def token(call: Call) -> Response:
         one_loan=call.state.settings.one_loan_per_session,
         with_exp=not isinstance(call.fault, NoExp),
     )
+    call.entry.issued = call.state.digest(str(fields["access_token"]))
     return token_response(fields, company.origin)
 
 
@@ -93,6 +94,7 @@ def _authenticate_password(call: Call) -> tuple[Company, User]:
     client_id, client_secret = read_basic(single_header(request, "authorization"))
     form = read_form(single_header(request, "content-type"), call.body)
     reject_secret_copies(request, (form["password"], client_secret), frozenset(["authorization"]))
+    call.entry.sent = call.state.digest(form["password"])
     if form["client_id"] != client_id:
         raise ProtocolViolation("client_id in the form is not the one in the Authorization header")
     if form["grant_type"] != "password":
@@ -136,6 +138,7 @@ def secret(call: Call) -> Response:
     company = _authenticate_key(call)
     lifetime = call.lifetime(call.state.settings.secret_lifetime)
     fields = call.state.issuer.secret(company, now=call.state.clock(), lifetime=lifetime)
+    call.entry.issued = call.state.digest(fields["secret"])
     return secret_response(fields, header_text(call.request, "accept-encoding") or "")
 
 
@@ -154,6 +157,7 @@ def _authenticate_key(call: Call) -> Company:
         if values and (len(values) > 1 or header_text(request, name) != value):
             raise ProtocolViolation(f"the {name} header differs from the path")
     reject_secret_copies(request, (api_key,), frozenset(["apikey"]))
+    call.entry.sent = call.state.digest(api_key)
     for company in call.state.accounts:
         for user in company.users:
             if _is_same(api_key, company.api_key) and _is_same(user_id, user.user_id):
@@ -202,6 +206,7 @@ def _check_credential(call: Call) -> str:
         reason = issuer.check(credential, "API secret", now=now, company_id=company_id)
     else:
         raise HTTPError("no credential", bearer_error("", "No credential was sent"))
+    call.entry.sent = call.state.digest(credential)
     if reason:
         raise HTTPError(reason, bearer_error("invalid_token", reason))
     return credential

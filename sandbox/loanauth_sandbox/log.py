@@ -22,6 +22,8 @@ class LogEntry:
     status: int | None = None  # of the response; None if there is none, or none yet
     fault: str | None = None
     rejected: str | None = None  # why it was rejected, without any value of the request
+    sent: str | None = None  # digest of the password, API key or credential that was sent
+    issued: str | None = None  # digest of the credential in the response
 
     def write(self) -> None:
         """Write the line. A batch of loans has too many successful requests to show each."""

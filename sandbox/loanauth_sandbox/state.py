@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hmac
+import secrets
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -90,12 +92,17 @@ class State:
     faults: FaultQueue = field(default_factory=FaultQueue)
     counters: Counters = field(default_factory=Counters)
     requests: deque[LogEntry] = field(default_factory=lambda: deque(maxlen=MAX_LOG_LENGTH))
+    digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
     wrong_passwords: Counter[tuple[str, str]] = field(default_factory=Counter)  # in a row, by company id and username
 
     def log(self, entry: LogEntry) -> None:
         """Log and count a request that has arrived."""
         setattr(self.counters, entry.endpoint, getattr(self.counters, entry.endpoint) + 1)
         self.requests.append(entry)
+
+    def digest(self, secret: str) -> str:
+        """Return a digest, by which requests with the same secret are known. Its key is that of this sandbox."""
+        return hmac.new(self.digest_key, secret.encode("utf-8"), "sha256").hexdigest()[:16]
 
     def take_fault(self, entry: LogEntry) -> Fault | None:
         """Return the fault of a request, and count it."""

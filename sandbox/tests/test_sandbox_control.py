@@ -53,6 +53,20 @@ def test_counters_and_requests(sandbox, control):
     assert control("GET", "/requests").json() == []
 
 
+def test_digests_show_which_credential_a_request_had(sandbox, control):
+    header = {"Authorization": f"Bearer {get_token(sandbox)['access_token']}"}
+    secret = {"secret": send(sandbox, secret_request(COMPANY, USER)).json()["secret"]}
+    for headers in (header, secret | {"companyid": COMPANY.company_id}, header):
+        send(sandbox, price_request(headers))
+    send(sandbox, token_request(COMPANY, USER, password="nope1"))
+    log = [(one["sent"], one["issued"]) for one in control("GET", "/requests").json()]
+    (password, token), (api_key, secret), *prices, wrong = log
+    assert prices == [(token, None), (secret, None), (token, None)]
+    assert wrong[1] is None
+    assert len({password, token, api_key, secret, wrong[0]}) == 5
+    assert all(re.fullmatch("[0-9a-f]{16}", one) for one in (password, token, api_key, secret, wrong[0]))
+
+
 def test_faults(sandbox, control):
     fault = {"kind": "status", "where": "token", "times": 1, "status": 502}
     assert control("PUT", "/fault", fault).status_code == 200
