@@ -116,7 +116,7 @@ format: $(READY) ## Format the code, and apply automatic fixes
 constraints: $(READY) ## Regenerate constraints/*.txt from constraints/*.in and both pyproject.toml
 	@for input in constraints/*.in; do \
 		day=`sed -n 's/^# as of //p' $$input`; \
-		$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --exclude-newer $$day --extra e2e --extra e2e-celery \
+		$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --exclude-newer $$day --extra e2e --extra e2e-executors \
 			--no-emit-package loanauth-sandbox \
 			pyproject.toml $$input -o $${input%.in}.txt || exit 1; \
 		echo "$${input%.in}.txt, as of $$day"; \

@@ -257,7 +257,7 @@ def asked(airflow: CeleryAirflow) -> list[str]:
 def run(version: str, directory: Path, scenarios: str) -> list[str]:
     """Run the scenarios and the leak audit on one Airflow."""
     started = time.monotonic()
-    python = str(environment(version, ONE_PYTHON[version], "e2e-celery"))
+    python = str(environment(version, ONE_PYTHON[version], "e2e-executors"))
     home, logs, dags = directory / "home", directory / "logs", directory / "dags"
     for path in (home, logs, dags):
         path.mkdir(parents=True)

@@ -65,7 +65,7 @@ def run(version: str, directory: Path) -> list[str]:
 def started(version: str, directory: Path, teams: dict[str, str] | None = None) -> Iterator[Batches]:
     """Start an Airflow with the DAGs; with teams, each has a bundle with some of them."""
     began = time.monotonic()
-    python = str(environment(version, ONE_PYTHON[version], "e2e-celery"))
+    python = str(environment(version, ONE_PYTHON[version], "e2e-executors"))
     home, logs = directory / "home", directory / "logs"
     logs.mkdir(parents=True)
     source, bundles = (ROOT / "e2e" / "dags" / "late_batch.py").read_text(), []
