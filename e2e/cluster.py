@@ -1,4 +1,4 @@
-"""An Airflow with CeleryExecutor: each component is a program of its own, with two workers on "hosts" of their own."""
+"""An Airflow whose components are programs of their own; with CeleryExecutor, two workers on "hosts" of their own."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ START_TIMEOUT = 120.0  # seconds until a worker is ready; it needs about 10
 READY = b" ready."
 #: Seconds without a heartbeat after which the scheduler runs a task again.
 HEARTBEAT_TIMEOUT = 30
-#: What a worker of Airflow 3 needs to know. It has neither the metadata database nor the key that signs its tokens.
+#: What a task of Airflow 3 needs to know. It has neither the metadata database nor the key that signs its tokens.
 WORKER_SETTINGS = (
+    "AIRFLOW_CONN_",
     "AIRFLOW__CELERY__",
     "AIRFLOW__CORE__DAGS_FOLDER",
     "AIRFLOW__CORE__EXECUTION_API_SERVER_URL",
@@ -42,27 +43,13 @@ def hostname() -> str:
     return os.environ.get(HOSTNAME, "scheduler-host")
 
 
-class CeleryAirflow(Airflow):
-    """One Airflow with CeleryExecutor. Other parameters are those of :class:`Airflow`."""
+class ClusterAirflow(Airflow):
+    """One Airflow whose components are programs of their own, and whose tasks know neither database nor JWT key."""
 
     def __init__(
-        self,
-        version: str,
-        *,
-        python: str,
-        home: Path,
-        environment: dict[str, str],
-        postgresql: PostgreSQL,
-        redis: Redis,
+        self, version: str, *, python: str, home: Path, environment: dict[str, str], postgresql: PostgreSQL
     ) -> None:
         settings = {
-            "AIRFLOW__CELERY__BROKER_URL": redis.url(0),
-            "AIRFLOW__CELERY__RESULT_BACKEND": redis.url(1),
-            "AIRFLOW__CELERY__WORKER_PREFETCH_MULTIPLIER": "1",
-            "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
-            "AIRFLOW__CORE__HOSTNAME_CALLABLE": f"{__name__}.hostname",
-            "AIRFLOW__SECRETS__BACKEND": "e2e.asked.AskedSecrets",
-            "AIRFLOW__WORKERS__SECRETS_BACKEND": "e2e.asked.AskedSecrets",
             "AIRFLOW__SCHEDULER__NUM_STUCK_IN_QUEUED_RETRIES": "10",
             "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "60",
             "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT_CHECK_INTERVAL": "5",
@@ -99,9 +86,7 @@ class CeleryAirflow(Airflow):
             str(postgresql.port),
             self.environment.get("AIRFLOW__API_AUTH__JWT_SECRET", ""),
         )
-        #: The running worker on each host.
-        self.workers: dict[str, subprocess.Popen[bytes]] = {}
-        #: The other running components by name.
+        #: The running components by name, without workers.
         self.servers: dict[str, subprocess.Popen[bytes]] = {}
 
     def run(self, programs: Programs, *arguments: str) -> tuple[str, Any]:
@@ -110,27 +95,57 @@ class CeleryAirflow(Airflow):
         self.servers[arguments[0]] = program
         return name, program
 
+    def start_again(self, programs: Programs, component: str) -> None:
+        """Start a component that has ended, and wait until all are healthy."""
+        self.wait_until_healthy(programs, [self.run(programs, component)])
+
+    def settings_of_tasks(self) -> dict[str, str]:
+        """Return the settings of Airflow that a task gets."""
+        settings = {
+            name: value
+            for name, value in self.environment.items()
+            if name.startswith(("AIRFLOW_",) if self.is_airflow_2 else WORKER_SETTINGS)
+        }
+        known = [one for one in self._secrets_of_servers if any(one in value for value in settings.values())]
+        if known and not self.is_airflow_2:
+            raise ProgramError("a task knows the metadata database or the key that signs tokens")
+        return settings
+
+
+class CeleryAirflow(ClusterAirflow):
+    """One Airflow with CeleryExecutor. Other parameters are those of :class:`ClusterAirflow`."""
+
+    def __init__(self, version: str, *, redis: Redis, environment: dict[str, str], **options: Any) -> None:
+        settings = {
+            "AIRFLOW__CELERY__BROKER_URL": redis.url(0),
+            "AIRFLOW__CELERY__RESULT_BACKEND": redis.url(1),
+            "AIRFLOW__CELERY__WORKER_PREFETCH_MULTIPLIER": "1",
+            "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
+            "AIRFLOW__CORE__HOSTNAME_CALLABLE": f"{__name__}.hostname",
+            "AIRFLOW__SECRETS__BACKEND": "e2e.asked.AskedSecrets",
+            "AIRFLOW__WORKERS__SECRETS_BACKEND": "e2e.asked.AskedSecrets",
+        }
+        super().__init__(version, environment=settings | environment, **options)
+        #: The running worker on each host.
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+
     def worker_home(self, host: str) -> Path:
         """Return the home directory of a worker, which no other program uses."""
         return self.home.parent / host
 
     def worker_environment(self, host: str) -> dict[str, str]:
         """Return the environment of a worker."""
-        environment = {
-            name: value
-            for name, value in self.environment.items()
-            if self.is_airflow_2 or not name.startswith("AIRFLOW_") or name.startswith(WORKER_SETTINGS)
-        }
-        environment |= {
-            HOSTNAME: host,
-            "AIRFLOW_HOME": str(self.worker_home(host)),
-            "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(self.worker_home(host) / "logs"),
-            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
-        }
-        known = [one for one in self._secrets_of_servers if any(one in value for value in environment.values())]
-        if known and not self.is_airflow_2:
-            raise ProgramError("a worker knows the metadata database or the key that signs tokens")
-        return environment
+        inherited = {name: value for name, value in self.environment.items() if not name.startswith("AIRFLOW_")}
+        return (
+            inherited
+            | self.settings_of_tasks()
+            | {
+                HOSTNAME: host,
+                "AIRFLOW_HOME": str(self.worker_home(host)),
+                "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(self.worker_home(host) / "logs"),
+                "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
+            }
+        )
 
     def start_worker(self, programs: Programs, host: str, more: dict[str, str]) -> None:
         """Start a worker with more environment variables, and wait until it is ready."""

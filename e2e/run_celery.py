@@ -3,107 +3,82 @@ Run batches of six DAGs that use one Connection, with CeleryExecutor and two wor
 
 Each task is a process of its own, on one of two workers. On Airflow 3, the workers know neither the metadata database
 nor the key that signs tokens. Things go wrong during the batches: passwords change, a worker and the API server are
-killed, Variables are deleted. Then the leak audit searches everything that was stored, and the REST API.
+killed, Variables are deleted. With ``--chaos``, things go wrong at random instead. Then the leak audit searches
+everything that was stored, and the REST API.
 
 PostgreSQL and Redis are started on free ports of the loopback address, and stopped at the end.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
+import os
+import signal
+import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-from e2e.audit import Audit, KnownLeak
-from e2e.batch import CHANGED_PASSWORD, CONNECTION_TIMEOUT, DAG_IDS, LIFETIME, TASKS, Batches, Result
+from e2e.batch import CONNECTION_TIMEOUT, Batches, connection_variable
 from e2e.cluster import WORKERS, CeleryAirflow
-from e2e.marked_secrets import COMPANY, MARKED_SECRETS, WRONG_PASSWORD, Recorder
-from e2e.rest_responses import collect_responses
+from e2e.history import History, task_name
+from e2e.marked_secrets import COMPANY, WRONG_PASSWORD, Recorder
+from e2e.scenarios import SENSORS, TABLES, Scenarios, audit
 from e2e.servers import missing_servers, start_postgresql, start_redis
-from e2e.steps import EndToEndError
-from e2e.versions import parser_for, run_each
+from e2e.versions import parser_for, prepare_directories, run_each
 from loanauth_sandbox.server import running_sandbox
 from scripts.matrix import ONE_PYTHON, environment
 from scripts.programs import Programs
-from scripts.update_docs import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import argparse
+    import random
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from e2e.servers import Redis
+
 VERSIONS = ("3.3", "2.11")
-SENSORS = 50
-LOGIN_SECONDS = 4  # of a login during which something goes wrong
 #: Maximum of seconds until another task takes over from one that was killed. Its claim is valid for twice the timeout
 #: and 8 seconds; the others read it every 5 seconds.
 MAX_TAKEOVER = 2 * CONNECTION_TIMEOUT + 25
 MAX_WAIT = 20  # seconds of a task whose worker has another password
-API_SERVER_PAUSE = 20  # seconds
-#: Tables in which Airflow could store a secret, and which must be among those that are searched.
-TABLES = {"variable", "log", "dag_run", "trigger", "xcom", "connection", "rendered_task_instance_fields"}
+DISTURBANCES = 2  # in a batch while things fail at random
+LOGIN_SHARE = 0.5  # of the disturbances that happen as soon as a task logs in
+MAX_PAUSE = 60.0  # seconds
+STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
+#: Host, task (``DAG.TASK``), try (``RUN TASK TRY``) and process id.
+RunningTask = tuple[str, str, str, int]
 
 
-SCENARIOS = {
-    "a": "six_dags",
-    "b": "changed_password",
-    "c": "two_passwords",
-    "d": "killed_claimant",
-    "e": "killed_api_server",
-    "f": "deferred_sensors",
-    "g": "deleted_variables",
-}
+class CeleryScenarios(Scenarios):
+    """The scenarios with two Celery workers."""
 
-
-@dataclass
-class Scenarios:
-    """The scenarios on one Airflow. Each prints its counts, and returns a sentence for each condition that fails."""
-
-    batches: Batches
     airflow: CeleryAirflow
-    #: Name and content of what is searched later, although it is gone then.
-    contents: list[tuple[str, str, bytes]] = field(default_factory=list)
-
-    def run(self, names: Sequence[str]) -> list[str]:
-        """Run scenarios."""
-        problems = []
-        for number, letter in enumerate(names, 1):
-            scenario = getattr(self, SCENARIOS[letter])
-            title = f"Airflow {self.airflow.version} ({letter}) {scenario.__doc__}"
-            print(title, flush=True)
-            try:
-                found = scenario(f"{letter}{number}")
-            except EndToEndError as error:
-                found = [str(error)]
-            problems += [f"{title} {problem}" for problem in found]
-            self.start_workers()
-        return problems
-
-    def _judge(self, result: Result, **expected: Any) -> list[str]:
-        print(f"  {result}", flush=True)
-        return result.problems(**expected)
-
-    def six_dags(self, run_id: str) -> list[str]:
-        """Run six DAGs at once, over one expiry."""
-        return self._judge(self.batches.one_expiry(run_id))
-
-    def changed_password(self, run_id: str) -> list[str]:
-        """Change the password at the service during a batch; run all DAGs again afterwards."""
-        return self._judge(self.batches.changed_password(run_id), logins=1, rejected=1, may_fail=True)
+    redis: Redis
+    methods: ClassVar[dict[str, str]] = {
+        "a": "one_expiry",
+        "b": "changed_password",
+        "c": "two_passwords",
+        "d": "killed_claimant",
+        "e": "killed_api_server",
+        "f": "deferred_sensors",
+        "g": "deleted_variables",
+    }
 
     def two_passwords(self, run_id: str) -> list[str]:
         """Give one of the two workers a wrong password in its environment."""
-        wrong = self.batches.connection(password=WRONG_PASSWORD)
-        del wrong["connection_id"]  # Airflow ignores an environment variable with a key that it does not know
+        wrong = connection_variable(self.batches.sandbox.url, password=WRONG_PASSWORD)
         self.airflow.kill_worker(self.batches.programs, WORKERS[1])
-        self.start_workers(AIRFLOW_CONN_LOANAUTH_JWT=json.dumps(wrong))
-        result = self.batches.one_expiry(run_id)
+        self.start_workers(AIRFLOW_CONN_LOANAUTH_JWT=wrong)
+        self.batches.reset(run_id)
+        self.batches.start(run_id)
+        self.batches.end(run_id)
+        result = self.batches.result(run_id, may_fail=True)
         self.airflow.kill_worker(self.batches.programs, WORKERS[1])
-        problems = self._judge(result, logins=1, rejected=1, may_fail=True)
+        problems = self.judge_result(result, logins=1, rejected=1, may_fail=True)
         if max(result.waits, default=0) > MAX_WAIT:
             problems.append(f"a task waited for {max(result.waits):.0f} s")
         return problems
@@ -111,96 +86,36 @@ class Scenarios:
     def killed_claimant(self, run_id: str) -> list[str]:
         """Kill the worker of the task that logs in, before it has the response."""
         issued = self.batches.recorder.issued_at
-        self._wait_for_second_login(run_id)
+        self.wait_for_second_login(run_id)
         host = self._host_that_logs_in(run_id)
         killed = time.time()
-        self.airflow.kill_worker(self.batches.programs, host)
+        self.kill_worker(host, run_id)
         self.batches.sandbox.clear_faults()
-        result = self.batches.end(run_id)
+        self.batches.end(run_id)
         delay = next((at - killed for at in issued if at > killed), None)
         print(f"  {host} was killed; another task logged in {f'{delay:.1f} s later' if delay else 'never'}", flush=True)
         late = [] if delay and delay < MAX_TAKEOVER else [f"no task took over within {MAX_TAKEOVER} s"]
-        return late + self._judge(result, max_extra=1)
-
-    def killed_api_server(self, run_id: str) -> list[str]:
-        """Kill the API server before the token expires, and start another one."""
-        if self.airflow.is_airflow_2:
-            print("  left out: tasks of Airflow 2.11 use the metadata database, and not an API server")
-            return []
-        self._start_and_wait(run_id)
-        programs = self.batches.programs
-        programs.kill(self.airflow.servers["api-server"])
-        stopped = time.time()
-        self._wait_until(stopped + API_SERVER_PAUSE)
-        self.airflow.wait_until_healthy(programs, [self.airflow.run(programs, "api-server")])
-        print(f"  the API server was available again after {time.time() - stopped:.0f} s", flush=True)
-        # A task that cannot read Variables logs in for itself.
-        return self._judge(self.batches.end(run_id), max_extra=TASKS)
-
-    def deferred_sensors(self, run_id: str) -> list[str]:
-        """Let fifty deferred sensors wait for the service."""
-        dag_id, sandbox, programs = "fifty_waiting", self.batches.sandbox, self.batches.programs
-        self.batches.reset(run_id, lifetime=3600)
-        sandbox.set_fault("refuse")
-        try:
-            self.airflow.wait_for_dag(programs, dag_id)
-            self.airflow.unpause(dag_id)
-            self.airflow.trigger(dag_id, run_id, {})
-            self.batches.wait_until(
-                f"{SENSORS} deferred sensors", lambda: self.batches.states(run_id) == {"deferred": SENSORS}
-            )
-            self.contents += self._tables("trigger")
-        finally:
-            sandbox.clear_faults()
-        self.batches.wait_until(
-            f"{SENSORS} sensors", lambda: not self.batches.states(run_id).keys() - {"success", "failed"}
-        )
-        states, counters = self.batches.states(run_id), sandbox.counters()
-        succeeded, rejected = counters.authentications.succeeded, counters.authentications.rejected
-        print(
-            f"  {states['success']} success, {states['failed']} failed; {succeeded} logins, {rejected} rejected; "
-            f"{counters.probe} probes",
-            flush=True,
-        )
-        if (states["success"], succeeded, rejected) != (SENSORS, 1, 0):
-            return ["all sensors should succeed with one login"]
-        return []
-
-    def deleted_variables(self, run_id: str) -> list[str]:
-        """Delete the Variables before the token expires, and while a task logs in."""
-        self._wait_for_second_login(run_id, before=self.batches.delete_variables)
-        self.batches.delete_variables()
-        self.batches.sandbox.clear_faults()
-        # Without its claim, the task that logs in is not the only one.
-        return self._judge(self.batches.end(run_id), max_extra=1)
-
-    def _start_and_wait(self, run_id: str) -> None:
-        """Start a batch, and wait until just before its token expires."""
-        issued = self.batches.recorder.issued_at
-        self.batches.reset(run_id)
-        self.batches.start(run_id, seconds=10)
-        self.batches.wait_until("a login", lambda: bool(issued))
-        self._wait_until(issued[0] + 0.85 * LIFETIME)
-
-    def _wait_for_second_login(self, run_id: str, before: Callable[[], None] = lambda: None) -> None:
-        """Start a batch, and wait until its second login has reached the service; do something just before."""
-        self._start_and_wait(run_id)
-        before()
-        self.batches.sandbox.set_fault("latency", where="token", seconds=LOGIN_SECONDS)
-        issued = self.batches.recorder.issued_at
-        self.batches.wait_until("a second login", lambda: len(issued) > 1)
+        return late + self.judge(run_id)
 
     def _host_that_logs_in(self, run_id: str) -> str:
         """Return the host of the task that has claimed the login."""
-        (who,) = [claim["by"] for key, claim in self.batches.variables().items() if key.endswith(".claim")]
-        print(f"  {who} logs in", flush=True)
-        dag_id, _, task = who.partition(" on ")[0].partition(".")
-        task_id, _, index = task.removesuffix("]").partition("[")
-        (row,) = self.batches.database.rows(
-            "SELECT hostname FROM task_instance WHERE "  # noqa: S608 - no input of a user
-            f"dag_id = '{dag_id}' AND run_id = '{run_id}' AND task_id = '{task_id}' AND map_index = {int(index or -1)}"
+        (task,) = self.batches.claimants()
+        print(f"  {task} logs in", flush=True)
+        (host,) = {host for host, one, _, _ in self._running_tasks(run_id) if one == task}
+        return host
+
+    def _running_tasks(self, run_id: str) -> list[RunningTask]:
+        """Return host, task, try (``RUN TASK TRY``) and process id of each running task."""
+        rows = self.batches.database.rows(
+            "SELECT hostname, dag_id, task_id, map_index, try_number, pid FROM task_instance "  # noqa: S608
+            f"WHERE run_id = '{run_id}' AND state = 'running' AND pid IS NOT NULL"
         )
-        return row[0]
+        tasks = [(host, task_name(*names), number, int(pid)) for host, *names, number, pid in rows]
+        return [(host, task, f"{run_id} {task} {number}", pid) for host, task, number, pid in tasks]
+
+    def prepare_next(self) -> None:
+        """Start what does not run."""
+        self.start_workers()
 
     def start_workers(self, **more: str) -> None:
         """Start each worker that does not run, with more environment variables."""
@@ -208,36 +123,125 @@ class Scenarios:
             if host not in self.airflow.workers:
                 self.airflow.start_worker(self.batches.programs, host, more)
 
-    def _tables(self, *names: str) -> list[tuple[str, str, bytes]]:
-        contents = self.airflow.postgresql.contents()
-        return [("PostgreSQL", table, content) for table, content in contents if table in names or not names]
+    def kill_worker(self, host: str, run_id: str) -> None:
+        """Kill a worker with all of its tasks."""
+        tasks = [one for one in self._running_tasks(run_id) if one[0] == host]
+        with self._recorded("kill", host, tasks):
+            self.airflow.kill_worker(self.batches.programs, host)
 
-    def _wait_until(self, moment: float) -> None:
-        self.batches.wait_until("the time", lambda: time.time() > moment)
+    @contextmanager
+    def _recorded(self, event: str, what: str, tasks: list[RunningTask]) -> Iterator[None]:
+        """Write to the history that processes were killed or paused, for as long as the block takes."""
+        started, before = time.time(), self.batches.claimants()
+        try:
+            yield
+        finally:
+            seconds = round(time.time() - started, 1) if event == "pause" else 0
+            between = any(task in before | self.batches.claimants() for _, task, _, _ in tasks)
+            tries = [tried for _, _, tried, _ in tasks]
+            self.batches.history.record(event, at=started, what=what, seconds=seconds, tasks=tries, between=between)
 
-    def collect(self, names: Sequence[str]) -> list[tuple[str, str, bytes]]:
-        """Return everything that the REST API and the database contain of these scenarios."""
-        run_ids = [f"{name}{number}" for number, name in enumerate(names, 1) if name != "f"]
-        responses = collect_responses(self.airflow, [(DAG_IDS[0], run_id) for run_id in {*run_ids[:1], *run_ids[-1:]}])
-        rest = [("REST", path, text.encode()) for path, text in responses.items() if path.endswith("(200)")]
-        return [*self.contents, *rest, *self._tables()]
+    def disturb(self, rng: random.Random, run_id: str) -> None:
+        """Kill, pause or restart something at random, and start again what has ended."""
+        victims = ["worker", "task", "task", "redis", "postgresql"] + ["api-server"] * (not self.airflow.is_airflow_2)
+        for _ in range(DISTURBANCES):
+            self._wait_for_moment(time.time() + rng.uniform(5, 25), at_login=rng.random() < LOGIN_SHARE)
+            victim, action = rng.choice(victims), rng.choice(("kill", "pause", "restart"))
+            seconds = rng.uniform(1, MAX_PAUSE if action == "pause" else 10)
+            if self.batches.has_ended(run_id):
+                break
+            print(f"  {action} {victim} {seconds:.0f} s", flush=True)
+            if victim == "task":
+                self._disturb_task(rng, run_id, action, seconds)
+            elif victim == "worker":
+                self._disturb_worker(rng.choice(WORKERS), run_id, action, seconds)
+            else:
+                self._disturb_server(victim, action, seconds)
+            self._all_runs()
+        self.batches.wait_until("the batch", lambda: self._all_runs() and self.batches.has_ended(run_id))
 
+    def _wait_for_moment(self, moment: float, *, at_login: bool) -> None:
+        """Wait until a time, or until a task logs in if that is sooner."""
 
-def audit(
-    directory: Path, recorder: Recorder, contents: list[tuple[str, str, bytes]], homes: Sequence[str]
-) -> tuple[Audit, list[str]]:
-    """Search everything that was stored for every secret."""
-    kinds = {kind for kind, _, _ in contents} | {"Redis", "logs", *homes}
-    known = [KnownLeak("control", f"{kind}: ", "the search finds nothing in such places") for kind in sorted(kinds)]
-    changed = {"changed password": CHANGED_PASSWORD, "control": "late_batch"}
-    search = Audit({**MARKED_SECRETS, **recorder.issued, **changed}, known)
-    for content in contents:
-        search.search(*content)
-    search.search_files("Redis", directory / "redis" / "data")
-    search.search_files("logs", directory / "logs")
-    for home in homes:
-        search.search_files(home, directory / home)
-    return search, search.close()
+        def has_come() -> bool:
+            time.sleep(0.2)
+            return time.time() > moment or (at_login and bool(self.batches.claimants()))
+
+        self.batches.wait_until("the moment", has_come)
+
+    def _disturb_task(self, rng: random.Random, run_id: str, action: str, seconds: float) -> None:
+        """Kill or pause the process of a task: the one that logs in, if there is one."""
+        tasks, claimants = sorted(self._running_tasks(run_id)), self.batches.claimants()
+        chosen = [one for one in tasks if one[1] in claimants] or tasks
+        if not chosen:
+            return
+        task = rng.choice(chosen)
+        pid = task[-1]
+        with suppress(ProcessLookupError):
+            if os.getsid(pid) not in {worker.pid for worker in self.airflow.workers.values()}:
+                return  # the database is out of date, and the process is no task of this run
+            with self._recorded("pause" if action == "pause" else "kill", "task", [task]):
+                if action == "pause":
+                    self._pause(partial(os.kill, pid), seconds)
+                else:
+                    os.kill(pid, signal.SIGKILL)
+
+    def _pause(self, send: Callable[[int], object], seconds: float) -> None:
+        send(signal.SIGSTOP)
+        try:
+            self.wait_for_time(time.time() + seconds)
+        finally:
+            with suppress(ProcessLookupError):
+                send(signal.SIGCONT)
+
+    def _disturb_worker(self, host: str, run_id: str, action: str, seconds: float) -> None:
+        worker, programs = self.airflow.workers[host], self.batches.programs
+        if action == "pause":
+            tasks = [one for one in self._running_tasks(run_id) if one[0] == host]
+            with self._recorded("pause", host, tasks):
+                self._pause(partial(programs.signal, worker), seconds)
+            return
+        if action == "restart":
+            self._end(worker)
+        self.kill_worker(host, run_id)
+        self.wait_for_time(time.time() + seconds)
+
+    def _disturb_server(self, name: str, action: str, seconds: float) -> None:
+        """Make Redis, PostgreSQL or the API server fail until it accepts connections again."""
+        programs, started = self.batches.programs, time.time()
+        server = {"redis": self.redis, "postgresql": self.airflow.postgresql}.get(name)
+        program = server.program if server else self.airflow.servers[name]
+        if action == "pause":
+            self._pause(partial(programs.signal, program), seconds)
+        else:
+            if action == "restart":
+                self._end(program)
+            programs.kill(program)
+            self.wait_for_time(time.time() + seconds)
+            if server:
+                server.start(programs)
+            else:
+                self.airflow.start_again(programs, name)
+        seconds = round(time.time() - started, 1)
+        self.batches.history.record("outage", at=started, what=name, seconds=seconds, alone=name != "redis")
+
+    def _end(self, program: subprocess.Popen[bytes]) -> None:
+        """Ask a program to end, and wait for some seconds."""
+        program.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            program.wait(STOP_SECONDS)
+
+    def _all_runs(self) -> bool:
+        """Start again what has ended, as a service manager does, and return True."""
+        for component, *_ in self.airflow.components:
+            if self.airflow.servers[component].poll() is not None:
+                print(f"  {component} has ended, and is started again", flush=True)
+                self.airflow.run(self.batches.programs, component)
+        for host in [host for host, worker in self.airflow.workers.items() if worker.poll() is not None]:
+            print(f"  {host} has ended, and is started again", flush=True)
+            del self.airflow.workers[host]
+        self.start_workers()
+        return True
 
 
 def asked(airflow: CeleryAirflow) -> list[str]:
@@ -254,15 +258,11 @@ def asked(airflow: CeleryAirflow) -> list[str]:
     return problems
 
 
-def run(version: str, directory: Path, scenarios: str) -> list[str]:
+def run(version: str, directory: Path, options: argparse.Namespace) -> list[str]:
     """Run the scenarios and the leak audit on one Airflow."""
     started = time.monotonic()
     python = str(environment(version, ONE_PYTHON[version], "e2e-executors"))
-    home, logs, dags = directory / "home", directory / "logs", directory / "dags"
-    for path in (home, logs, dags):
-        path.mkdir(parents=True)
-    for dag in ("e2e/dags/late_batch.py", "tests/dags/fifty_waiting.py"):
-        shutil.copy(ROOT / dag, dags)
+    dags, logs = prepare_directories(directory)
     recorder = Recorder()
     # The servers are stopped last.
     with running_sandbox(accounts=[COMPANY]) as sandbox, Programs(logs) as servers:
@@ -272,48 +272,41 @@ def run(version: str, directory: Path, scenarios: str) -> list[str]:
         with Programs(logs) as programs:
             airflow = CeleryAirflow(
                 version,
+                redis=redis,
                 python=python,
-                home=home,
+                home=directory / "home",
                 environment={
                     "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
                     "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": str(SENSORS),
                 },
                 postgresql=postgresql,
-                redis=redis,
             )
             airflow.start(programs)
-            batches = Batches(airflow, programs, sandbox, recorder, postgresql)
-            run_all = Scenarios(batches, airflow)
+            history = History(directory / "history" / "events")
+            batches = Batches(airflow, programs, sandbox, recorder, postgresql, history)
+            run_all = CeleryScenarios(batches, airflow)
+            run_all.redis = redis
             run_all.start_workers()
             batches.prepare("loanauth_jwt", "waiting")
             print(f"Airflow {version}: started in {time.monotonic() - started:.0f} s", flush=True)
-            problems = run_all.run(scenarios)
-            contents = run_all.collect(scenarios)
+            problems = run_all.run(options)
+            contents = run_all.collect()
             problems += asked(airflow)
-    search, found = audit(directory, recorder, contents, ("home", *WORKERS))
-    if missing := TABLES - {"" if "f" in scenarios else "trigger"} - {place for _, place, _ in contents}:
-        found.append(f"not searched: {', '.join(sorted(missing))}")
-    print(f"Airflow {version}: {time.monotonic() - started:.0f} s; {search}", flush=True)
-    return problems + [f"Airflow {version}: {one}" for one in found]
+    directories = {"Redis": directory / "redis" / "data", "logs": logs}
+    directories |= {name: directory / name for name in ("home", *WORKERS)}
+    problems += audit(batches, contents, directories, TABLES)
+    print(f"Airflow {version}: {time.monotonic() - started:.0f} s", flush=True)
+    return problems
 
 
 def main() -> int:
     """Return the exit status."""
-    parser = parser_for(__doc__, VERSIONS)
-    parser.add_argument(
-        "--scenarios",
-        default="".join(SCENARIOS),
-        metavar="LETTERS",
-        help="run these; aaa runs the first one three times (default: abcdefg)",
-    )
+    parser = parser_for(__doc__, VERSIONS, "".join(CeleryScenarios.methods))
     options = parser.parse_args()
-    if unknown := sorted(set(options.scenarios) - set(SCENARIOS)):
-        parser.error(f"not one of the scenarios a to g: {' '.join(unknown)}")
     if missing := missing_servers():
         print(missing)
         return 1
-    run_scenarios = partial(run, scenarios=options.scenarios)
-    return run_each(options.versions or VERSIONS, run_scenarios, keep=options.keep)
+    return run_each(options.versions or VERSIONS, partial(run, options=options), keep=options.keep)
 
 
 if __name__ == "__main__":

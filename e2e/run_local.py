@@ -15,15 +15,16 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from e2e.batch import Batches
+from e2e.batch import Batches, write_dags
+from e2e.history import History
 from e2e.marked_secrets import COMPANY, Recorder
+from e2e.scenarios import TABLES, audit
 from e2e.servers import start_postgresql
 from e2e.standalone import Airflow
 from e2e.versions import parser_for, run_each
 from loanauth_sandbox.server import running_sandbox
 from scripts.matrix import ONE_PYTHON, environment
 from scripts.programs import Programs
-from scripts.update_docs import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,34 +45,40 @@ BATCHES: dict[str, dict[str, Any]] = {
 
 def run(version: str, directory: Path) -> list[str]:
     """Run the batches on one Airflow, and print their results."""
-    problems = []
-    with started(version, directory / "one") as batches:
+    problems: list[str] = []
+    with started(version, directory / "one", problems) as batches:
         for name, limits in BATCHES.items():
             result = getattr(batches, name)(name)
             print(f"Airflow {version}, LocalExecutor, {name}: {result}", flush=True)
             problems += [f"Airflow {version}, {name}: {problem}" for problem in result.problems(**limits)]
     if version == "3.3":
-        with started(version, directory / "teams", TEAMS) as batches:
-            result = batches.one_expiry("two_teams")
+        with started(version, directory / "teams", problems, TEAMS) as batches:
+            result = batches.one_expiry("two_teams", shares=len(TEAMS))
             keys = [key for key in batches.variables() if key.endswith(".login")]
             print(f"Airflow {version}, LocalExecutor, two teams: {result}; {len(keys)} shared logins", flush=True)
-            problems += result.problems(logins=4, max_extra=2)
+            problems += result.problems(logins=4)
             if len(keys) != len(TEAMS):
                 problems.append("each team should have a login of its own")
     return problems
 
 
 @contextmanager
-def started(version: str, directory: Path, teams: dict[str, str] | None = None) -> Iterator[Batches]:
-    """Start an Airflow with the DAGs; with teams, each has a bundle with some of them."""
+def started(
+    version: str, directory: Path, problems: list[str], teams: dict[str, str] | None = None
+) -> Iterator[Batches]:
+    """
+    Start an Airflow with the DAGs; with teams, each has a bundle with some of them.
+
+    :param problems: gets a sentence for each leak
+    """
     began = time.monotonic()
     python = str(environment(version, ONE_PYTHON[version], "e2e-executors"))
     home, logs = directory / "home", directory / "logs"
     logs.mkdir(parents=True)
-    source, bundles = (ROOT / "e2e" / "dags" / "late_batch.py").read_text(), []
+    bundles = []
     for team, numbers in (teams or {"dags": "range(6)"}).items():
         (home / team).mkdir(parents=True)
-        (home / team / "late_batch.py").write_text(source.replace("range(6)", numbers))
+        write_dags(home / team, dags=numbers)
         kwargs = {"path": str(home / team)}
         classpath = "airflow.dag_processing.bundles.local.LocalDagBundle"
         bundles.append({"name": f"{team}_dags", "classpath": classpath, "kwargs": kwargs, "team_name": team})
@@ -97,9 +104,11 @@ def started(version: str, directory: Path, teams: dict[str, str] | None = None) 
             database=postgresql.url,
         )
         airflow.start(programs, *(("teams", "create", team) for team in teams or ()))
-        batches = Batches(airflow, programs, sandbox, recorder, postgresql)
+        batches = Batches(airflow, programs, sandbox, recorder, postgresql, History(directory / "history" / "events"))
         batches.prepare("loanauth_jwt")
         yield batches
+        contents = [("PostgreSQL", *content) for content in postgresql.contents()]
+    problems += audit(batches, contents, {"logs": logs, "home": home}, TABLES)
     print(f"Airflow {version}: everything took {time.monotonic() - began:.0f} s", flush=True)
 
 

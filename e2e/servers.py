@@ -6,7 +6,8 @@ import os
 import secrets
 import shutil
 import subprocess
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from pathlib import Path
 from pwd import getpwnam
 from typing import TYPE_CHECKING
@@ -58,14 +59,39 @@ def _postgresql_programs() -> Path | None:
     return newest[-1].parent if newest else None
 
 
-@dataclass(frozen=True)
-class PostgreSQL:
-    """A running PostgreSQL with one empty database."""
+@dataclass
+class Server(ABC):
+    """A server that can be started again after it has ended."""
 
-    programs: Path
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    user: str | None
     port: int
     password: str
     data: Path
+    program: subprocess.Popen[bytes] = field(init=False)
+
+    def start(self, programs: Programs) -> None:
+        """Start it, and wait until it accepts connections."""
+        name = type(self).__name__.lower()
+        log = programs.log(name)
+        before = log.stat().st_size if log.exists() else 0
+        self.program = programs.start_command(name, *self.command, environment=self.environment, user=self.user)
+
+        def is_ready() -> bool:
+            programs.succeeded(name, self.program)
+            return self.is_ready(log.read_bytes()[before:])
+
+        programs.wait(f"the start of {type(self).__name__}", is_ready, seconds=START_TIMEOUT)
+
+    @abstractmethod
+    def is_ready(self, output: bytes) -> bool:
+        """Return whether it accepts connections."""
+
+
+@dataclass
+class PostgreSQL(Server):
+    """PostgreSQL with one empty database."""
 
     @property
     def url(self) -> str:
@@ -75,7 +101,7 @@ class PostgreSQL:
     def query(self, sql: str) -> bytes:
         """Run a query with ``psql``."""
         done = subprocess.run(  # noqa: S603 - psql
-            [self.programs / "psql", "-XAt", "-v", "ON_ERROR_STOP=1", "-c", sql],
+            [Path(self.command[0]).with_name("psql"), "-XAt", "-v", "ON_ERROR_STOP=1", "-c", sql],
             env=os.environ
             | {
                 "PGHOST": "127.0.0.1",
@@ -92,6 +118,13 @@ class PostgreSQL:
         if done.returncode:
             raise ProgramError(f"a query of PostgreSQL failed: {done.stderr.decode(errors='replace').strip()}")
         return done.stdout
+
+    def is_ready(self, _: bytes) -> bool:
+        """Return whether it accepts connections."""
+        try:
+            return self.query("SELECT 1") == b"1\n"
+        except ProgramError:
+            return False
 
     def rows(self, sql: str) -> list[list[str]]:
         """Return the rows of a query whose values contain neither ``|`` nor line breaks."""
@@ -111,9 +144,9 @@ def start_postgresql(programs: Programs, directory: Path) -> PostgreSQL:
     home = directory / "postgresql"
     home.mkdir(mode=0o700)
     user = POSTGRESQL_USER if os.geteuid() == 0 else None
-    server = PostgreSQL(binaries, free_port(), secrets.token_hex(16), home / "data")
+    data, port, password = home / "data", free_port(), secrets.token_hex(16)
     password_file = home / "password"
-    password_file.write_text(server.password)
+    password_file.write_text(password)
     if user:
         for path in (home, password_file):
             os.chown(path, getpwnam(user).pw_uid, -1)
@@ -121,42 +154,30 @@ def start_postgresql(programs: Programs, directory: Path) -> PostgreSQL:
     authentication = ("--username", "airflow", "--pwfile", str(password_file), "--auth", "scram-sha-256")
     initdb = programs.start_command(
         "initdb",
-        *(str(binaries / "initdb"), "--pgdata", str(server.data), *authentication, "--no-sync"),
+        *(str(binaries / "initdb"), "--pgdata", str(data), *authentication, "--no-sync"),
         environment=environment,
         user=user,
     )
     programs.wait("initdb", lambda: programs.succeeded("initdb", initdb), seconds=START_TIMEOUT)
     password_file.unlink()
     settings = [part for name, value in POSTGRESQL_SETTINGS.items() for part in ("-c", f"{name}={value}")]
-    program = programs.start_command(
-        "postgresql",
-        *(str(binaries / "postgres"), "-D", str(server.data), "-p", str(server.port), *settings),
-        environment=environment,
-        user=user,
-    )
-
-    def accepts_connections() -> bool:
-        programs.succeeded("postgresql", program)
-        try:
-            return server.query("SELECT 1") == b"1\n"
-        except ProgramError:
-            return False
-
-    programs.wait("the start of PostgreSQL", accepts_connections, seconds=START_TIMEOUT)
+    command = (str(binaries / "postgres"), "-D", str(data), "-p", str(port), *settings)
+    server = PostgreSQL(command, environment, user, port, password, data)
+    server.start(programs)
     return server
 
 
-@dataclass(frozen=True)
-class Redis:
-    """A running Redis."""
-
-    port: int
-    password: str
-    data: Path
+@dataclass
+class Redis(Server):
+    """Redis."""
 
     def url(self, database: int) -> str:
         """Return the address of one of its databases."""
         return f"redis://:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def is_ready(self, output: bytes) -> bool:
+        """Return whether it accepts connections."""
+        return b"Ready to accept connections" in output
 
 
 def start_redis(programs: Programs, directory: Path) -> Redis:
@@ -167,17 +188,12 @@ def start_redis(programs: Programs, directory: Path) -> Redis:
     home = directory / "redis"
     data = home / "data"
     data.mkdir(parents=True)
-    server = Redis(free_port(), secrets.token_hex(16), data)
+    command = (binary, str(home / "redis.conf"))
+    server = Redis(command, {"PATH": os.environ["PATH"]}, None, free_port(), secrets.token_hex(16), data)
     # The password is in a file, because every user of the machine can read command lines.
     settings = REDIS_SETTINGS | {"port": str(server.port), "requirepass": server.password, "dir": str(data)}
     configuration = home / "redis.conf"
     configuration.touch(mode=0o600)
     configuration.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
-    program = programs.start_command("redis", binary, str(configuration), environment={"PATH": os.environ["PATH"]})
-
-    def is_ready() -> bool:
-        programs.succeeded("redis", program)
-        return b"Ready to accept connections" in programs.log("redis").read_bytes()
-
-    programs.wait("the start of Redis", is_ready, seconds=START_TIMEOUT)
+    server.start(programs)
     return server

@@ -96,8 +96,12 @@ class Programs:
 
     def kill(self, program: subprocess.Popen[bytes]) -> None:
         """Kill a program and everything that it has started, at once, as if its host lost power."""
-        while _signal_session(program, signal.SIGKILL):
+        while self.signal(program, signal.SIGKILL):
             time.sleep(0.01)
+
+    def signal(self, program: subprocess.Popen[bytes], number: int) -> bool:
+        """Send a signal to a program and everything that it has started; return whether any of it was running."""
+        return _signal_session(program, number)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # Restore the signal handlers last, so that a second Ctrl-C cannot leave programs running.
