@@ -89,6 +89,11 @@ e2e-local: $(READY) ## Count the logins of 50 processes with LocalExecutor, on e
 e2e-celery: $(READY) ## Count the logins of two Celery workers while things fail, on Airflow 3.3 and 2.11 (ARGS="3.3")
 	@$(BIN)/python -m e2e.run_celery $(ARGS)
 
+.PHONY: e2e-kubernetes
+e2e-kubernetes: $(READY) ## The same in a Kubernetes cluster; needs KUBECONFIG and IMAGE (ARGS="3.3")
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) kubernetes
+	@$(BIN)/python -m e2e.run_kubernetes $(ARGS)
+
 .PHONY: mutate
 mutate: $(READY) ## Check that tests fail when the code is changed; some modules: ARGS="connection auth.origin"
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .mutate

@@ -61,8 +61,8 @@ for number in range(6):
         schedule=None,
         start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
         params={"url": "", "seconds": 0, "wait": 0},
-        # Tasks of a worker that is killed run again.
-        default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
+        # Tasks that are killed run again.
+        default_args={"retries": 10, "retry_delay": timedelta(seconds=1)},
     ):
         authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt")
         price.partial(token=authenticate.output).expand(loan=[1, 2, 3])
