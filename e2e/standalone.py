@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scripts.programs import Programs
 
 START_TIMEOUT = 600.0  # seconds until Airflow is up; it needs about 20
-RUN_TIMEOUT = 600.0  # seconds of a DAG run; it needs about 10
+RUN_TIMEOUT = 1200.0  # seconds of a DAG run; it needs about 10, and 101 pods on two cores 740
 REQUEST_TIMEOUT = 60.0  # seconds
 USER = "admin"
 NOT_FOUND = 404
