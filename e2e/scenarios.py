@@ -217,7 +217,8 @@ class Scenarios:
         rows = self.batches.database.rows(
             f"SELECT run_id FROM dag_run WHERE dag_id = '{self.batches.dag_ids[0]}' ORDER BY id"  # noqa: S608
         )
-        runs = [(self.batches.dag_ids[0], run_id) for run_id in dict.fromkeys([rows[0][0], rows[-1][0]])]
+        first_and_last = dict.fromkeys(run_id for (run_id,) in [*rows[:1], *rows[-1:]])
+        runs = [(self.batches.dag_ids[0], run_id) for run_id in first_and_last]
         responses = collect_responses(self.airflow, runs)
         rest = [("REST", path, text.encode()) for path, text in responses.items() if path.endswith("(200)")]
         return [*self.contents, *rest, *self.tables()]
