@@ -53,7 +53,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
 
     Rejected credentials fail the task at once, whatever ``retries``, ``soft_fail`` or ``silent_fail`` are, so that a
     wrong password is sent only once and no skip hides it. With ``deferrable``, waiting occupies no worker, and all
-    tasks of a triggerer that wait for the same service share one request per interval
+    tasks of a triggerer that wait for the same service with the same interval share one request per interval
     (:class:`~airflow_provider_loanauth.triggers.loanauth.LoanAuthSensorTrigger`), without ``exponential_backoff``.
 
     Takes every parameter of Airflow's sensors in addition to these:

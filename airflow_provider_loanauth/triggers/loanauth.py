@@ -1,4 +1,8 @@
-"""Trigger that waits until an address responds. It reads no Connection, because Airflow shows arguments and events."""
+"""
+The trigger that waits until an address responds, and the probe that all triggers of an address share.
+
+It reads no Connection and sends no credentials, because Airflow shows arguments and events.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,24 @@ import asyncio
 import math
 import random
 import time
+from contextlib import contextmanager, suppress
+from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_loanauth.triggers.probe import shared_probe
+from airflow_provider_loanauth._compat import run_in_thread
+from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.service.error_responses import is_unavailable
+from airflow_provider_loanauth.service.protocol import WireRequest
+from airflow_provider_loanauth.service.transport import proxy_url, send
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from asyncio import AbstractEventLoop, Task
+    from collections.abc import AsyncIterator, Iterator
 
 __all__ = ["LoanAuthSensorTrigger"]
 
@@ -22,15 +35,19 @@ __all__ = ["LoanAuthSensorTrigger"]
 MIN_INTERVAL = 0.05
 #: How many triggers send their events per second after a response.
 EVENTS_PER_SECOND = 20.0
+#: Seconds that one request may take; less if an interval is shorter.
+REQUEST_TIMEOUT = 10.0
+#: Addresses, with their proxies, to which a request is under way: one at most for each.
+_PENDING: set[tuple[str, str | None]] = set()
 
 
 class LoanAuthSensorTrigger(BaseTrigger):
     """
     Wait until an address responds with a status other than 408, 429 and 5xx.
 
-    All triggers of a process that wait for the same address through the same proxy share one request per interval. The
-    first one is sent after one interval, because the service was unavailable a moment ago. It takes at most 10 seconds,
-    or one interval if that is shorter. The trigger logs why it waits, at growing intervals.
+    All triggers of a process that wait for the same address through the same proxy, with the same interval, share one
+    request per interval. The first one is sent after one interval, because the service was unavailable a moment ago. It
+    takes at most 10 seconds, or one interval if that is shorter. The trigger logs why it waits, at growing intervals.
 
     After a response, these triggers send their events in random order, about 20 per second, so that the sensors do not
     all log in at the same moment. They send more if that would take longer than a ``poke_interval`` or a deadline.
@@ -70,7 +87,7 @@ class LoanAuthSensorTrigger(BaseTrigger):
         interval = max(self.poke_interval, MIN_INTERVAL)
         # Random, so that a thousand triggers do not write their logs at the same moment.
         pause = interval * random.uniform(1, 2)  # noqa: S311 - not for cryptography
-        with shared_probe(self.address, self.proxy, interval, began) as probe:
+        with shared_probe(self.address, self.proxy, interval) as probe:
             await asyncio.wait([probe.task], timeout=min(pause, ends - now()))
             while not probe.task.done() and now() < ends:
                 self.log.info("Still waiting for %s: %s.", self.address, probe.reason)
@@ -84,3 +101,75 @@ class LoanAuthSensorTrigger(BaseTrigger):
         spread = min((probe.task.result() - 1) / EVENTS_PER_SECOND, interval, ends - earliest)
         await asyncio.sleep(earliest + random.uniform(0, spread) - now())  # noqa: S311 - not for cryptography
         yield TriggerEvent({"status": "ready"})  # type: ignore[no-untyped-call]
+
+
+class Probe:
+    """Sends a request once per interval, until the address responds."""
+
+    def __init__(self, address: str, proxy: str | None, interval: float) -> None:
+        self.waiters = 0
+        #: Why the address was unavailable at the last request.
+        self.reason = "no response so far"
+        # In an empty context, because it may outlive the trigger that starts it, and would write to that one's log.
+        self.task: Task[int] = Context().run(asyncio.create_task, self._run(address, proxy, interval))
+
+    async def _run(self, address: str, proxy: str | None, interval: float) -> int:
+        """Return how many triggers wait for the response."""
+        now = asyncio.get_running_loop().time
+        started, reason = now(), self.reason
+        while reason:
+            self.reason = reason
+            started += interval
+            await asyncio.sleep(started - now())
+            reason = await why_unavailable(address, min(REQUEST_TIMEOUT, interval), proxy) or ""
+        return self.waiters
+
+
+_PROBES: dict[tuple[AbstractEventLoop, str, str | None, float], Probe] = {}
+
+
+@contextmanager
+def shared_probe(address: str, proxy: str | None, interval: float) -> Iterator[Probe]:
+    """Wait together with others: the first trigger starts the probe, the last one to leave stops it."""
+    key = asyncio.get_running_loop(), address, proxy, interval
+    if key not in _PROBES:
+        _PROBES[key] = Probe(address, proxy, interval)
+    probe = _PROBES[key]
+    probe.waiters += 1
+    try:
+        yield probe
+    finally:
+        probe.waiters -= 1
+        if not probe.waiters:
+            del _PROBES[key]
+            probe.task.cancel()
+
+
+async def why_unavailable(address: str, timeout: float, proxy: str | None = None) -> str | None:
+    """Return why an address is unavailable: 408, 429, 5xx or no response; None if it responds, or a login must tell."""
+    # Nothing can interrupt the lookup of a host name, so a request has a thread of its own, which may outlast it.
+    if (address, proxy) not in _PENDING:
+        with suppress(asyncio.TimeoutError):
+            request = partial(_request, address, timeout, proxy)
+            return await asyncio.wait_for(run_in_thread(request, name=f"probe of {address}"), timeout)
+    return f"no response within {timeout:g} s"
+
+
+def _request(address: str, timeout: float, proxy: str | None) -> str | None:
+    _PENDING.add((address, proxy))
+    try:
+        used = proxy or proxy_url(address)
+        # Only plain http, because an https proxy must not receive its password over TLS that is not checked.
+        if used is not None and not used.lower().startswith("http://"):
+            return None
+        # Certificates are not checked, because nothing secret is sent. A login checks them.
+        request = WireRequest(url=address, target=f"GET {address}")
+        status = send(request, timeout=timeout, verify=False, proxy=Proxy(proxy) if proxy else None).status
+    except LoanAuthError as error:
+        # An error with a status is that of a proxy that requires authentication.
+        return None if error.status or isinstance(error, SettingsError) else str(error)
+    except ValueError:
+        return None
+    finally:
+        _PENDING.discard((address, proxy))
+    return f"status {status}" if is_unavailable(status) else None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from airflow_provider_loanauth.triggers import loanauth, probe
+from airflow_provider_loanauth.triggers import loanauth
 from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 
 
@@ -127,11 +127,11 @@ def wait_for(service, sensors, *, seed=0):
         # On this loop, time passes only when no task has anything left to do.
         await asyncio.sleep(1)
         assert asyncio.all_tasks() == {asyncio.current_task()}
-        assert probe._PROBES == {}
+        assert loanauth._PROBES == {}
         return events
 
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(VirtualTimeLoop()) as virtual:
         patch.setattr(loanauth, "random", random.Random(seed))
-        patch.setattr(probe, "why_unavailable", service.why_unavailable)
+        patch.setattr(loanauth, "why_unavailable", service.why_unavailable)
         patch.setattr(loanauth, "time", SimpleNamespace(time=lambda: EPOCH + asyncio.get_running_loop().time()))
         return virtual.run_until_complete(main())

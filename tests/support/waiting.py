@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from airflow_provider_loanauth.triggers import probe
+from airflow_provider_loanauth.triggers import loanauth
 from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 
 #: The modes of a sensor, by name: its parameters.
@@ -53,7 +53,7 @@ def fire(trigger, seconds):
 
 def is_reachable(address, timeout, proxy=None):
     """Send one request as a probe does; return whether the triggers that wait for it would end."""
-    return asyncio.run(probe.why_unavailable(address, timeout, proxy)) is None
+    return asyncio.run(loanauth.why_unavailable(address, timeout, proxy)) is None
 
 
 def stored(deferred, payload):
