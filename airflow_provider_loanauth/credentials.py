@@ -14,7 +14,7 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from airflow_provider_loanauth._compat import AirflowException, allow_in_xcom, conf
+from airflow_provider_loanauth._compat import airflow_errors, allow_in_xcom, conf
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.redaction import SecretStr, mask, sanitize_exceptions
 
@@ -33,7 +33,7 @@ XCOM, VARIABLES, DIGEST = "xcom", "variables", "digest"
 
 def derived_keys(purpose: str) -> list[bytes]:
     """Return a key for each of Airflow's Fernet keys (RFC 5869); without a usable one, raise :class:`SealError`."""
-    with suppress(AirflowException, ValueError):
+    with suppress(airflow_errors.AirflowException, ValueError):
         if keys := _derive(conf.get("core", "fernet_key") or "", purpose):
             return keys
     raise SealError(

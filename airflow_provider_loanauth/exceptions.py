@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_loanauth._compat import AirflowException, AirflowFailException
+from airflow_provider_loanauth._compat import airflow_errors
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.metadata import Method
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["LoanAuthError", "RejectedError", "ResponseError", "SealError", "SettingsError", "UnavailableError"]
 
 
-class LoanAuthError(AirflowException):
+class LoanAuthError(airflow_errors.AirflowException):
     """
     Base class of all errors of this provider, and their parameters. Each except ``message`` is also an attribute.
 
@@ -65,11 +65,11 @@ class LoanAuthError(AirflowException):
         return f"{self.args[0]} ({where})" if where else str(self.args[0])
 
 
-class SettingsError(LoanAuthError, AirflowFailException):
+class SettingsError(LoanAuthError, airflow_errors.AirflowFailException):
     """The Connection is incomplete or wrong; the message names each field by its label in the form."""
 
 
-class RejectedError(LoanAuthError, AirflowFailException):
+class RejectedError(LoanAuthError, airflow_errors.AirflowFailException):
     """
     The service rejected these credentials (401, 423, 400 without an HTML page, or any status with an error code).
 

@@ -154,7 +154,7 @@ def loans():
 
 def outcome(function, sender):
     """Run a function in this process; send the name of its exception, whether a task is retried, and seconds."""
-    from airflow_provider_loanauth._compat import AirflowFailException
+    from airflow_provider_loanauth._compat import airflow_errors
 
     without_waits()
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
@@ -166,7 +166,7 @@ def outcome(function, sender):
     try:
         function()
     except Exception as error:  # noqa: BLE001 - its name is the result
-        name, retried = type(error).__name__, not isinstance(error, AirflowFailException)
+        name, retried = type(error).__name__, not isinstance(error, airflow_errors.AirflowFailException)
     sender.send((name, retried, time.monotonic() - start))
 
 

@@ -6,7 +6,6 @@ import pickle
 import pytest
 
 from airflow_provider_loanauth import exceptions
-from airflow_provider_loanauth._compat import AirflowException, AirflowFailException
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
     RejectedError,
@@ -15,6 +14,7 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
+from tests.support.airflow_names import AirflowException, AirflowFailException
 
 #: Class, whether it is retryable, whether a task fails at once, and its attributes.
 HIERARCHY = [

@@ -18,9 +18,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 try:  # 3.2
-    from airflow.sdk import conf, exceptions
+    from airflow.sdk import conf
+    from airflow.sdk import exceptions as airflow_errors
 except ImportError:
-    from airflow import exceptions
+    from airflow import exceptions as airflow_errors
     from airflow.configuration import conf
 try:  # 3.1
     from airflow.sdk import BaseHook
@@ -43,13 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow.sdk import Context
-
-AirflowException = exceptions.AirflowException
-AirflowFailException = exceptions.AirflowFailException
-AirflowNotFoundException = exceptions.AirflowNotFoundException
-AirflowRescheduleException = exceptions.AirflowRescheduleException
-AirflowSensorTimeout = exceptions.AirflowSensorTimeout
-AirflowSkipException = exceptions.AirflowSkipException
 
 R = TypeVar("R")
 
@@ -151,7 +145,7 @@ def current_task() -> Any:
     """Return the task instance that this process runs, or None outside of a task."""
     try:
         return get_current_context()["ti"]
-    except (AirflowException, RuntimeError, LookupError, AttributeError):
+    except (airflow_errors.AirflowException, RuntimeError, LookupError, AttributeError):
         return None
 
 

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cryptography.fernet import InvalidToken
 
-from airflow_provider_loanauth._compat import (
-    SUPERVISOR_LOCK,
-    AirflowException,
-    AirflowNotFoundException,
-    BaseHook,
-    current_task,
-)
+from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, BaseHook, airflow_errors, current_task
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.metadata import CONN_FIELDS, DEFAULT_CONN_ID
 
@@ -30,7 +24,7 @@ def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
             conn = get(conn_id)
             # Airflow 2.11 decrypts these attributes when they are first read. Read them here, to handle errors below.
             _ = conn.password, conn.extra
-    except AirflowNotFoundException:
+    except airflow_errors.AirflowNotFoundException:
         if problem := _problem_of_variable(conn_id):
             raise SettingsError(problem, conn_id=conn_id) from None
         # Airflow raises the same error while its secrets backend or API server is down, so the task may be retried.
@@ -39,7 +33,7 @@ def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
             "backend. If it is defined, its secrets backend or Airflow's API server may be unavailable: try again.",
             conn_id=_abbreviated(conn_id),
         ) from None
-    except (AirflowException, ValueError, InvalidToken) as error:
+    except (airflow_errors.AirflowException, ValueError, InvalidToken) as error:
         # The text of the error is not used, because it may contain the URI with its password.
         raise SettingsError(
             f"Airflow cannot read the connection with this id ({type(error).__name__}): correct it in the UI, in "
@@ -58,7 +52,7 @@ def get_from_task_or_database(conn_id: str) -> Any:
     """Return a Connection; outside of a task, also from the database, where ``BaseHook`` of 3.1 does not look."""
     try:
         return BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException:
+    except airflow_errors.AirflowNotFoundException:
         if current_task() is not None:
             raise
         return import_module("airflow.models.connection").Connection.get_connection_from_secrets(conn_id)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from airflow_provider_loanauth._compat import AirflowException, BaseOperator
+from airflow_provider_loanauth._compat import BaseOperator, airflow_errors
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
@@ -141,7 +141,7 @@ class LoanAuthForgetOperator(BaseOperator):
         """Return the settings of the authenticating task, also if XCom is empty; None if they cannot be found."""
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-        with suppress(AttributeError, KeyError, AirflowException):
+        with suppress(AttributeError, KeyError, airflow_errors.AirflowException):
             dag: Any = context["task"].dag
             task = dag.get_task(self.credential_task_id)
             conn_id, method = (self.render_template(one, context) for one in (task.loanauth_conn_id, task.method))

@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from airflow_provider_loanauth._compat import (
     TRIGGER_FAIL_REPR,
     TRIGGER_TIMEOUTS,
-    AirflowException,
-    AirflowFailException,
-    AirflowRescheduleException,
-    AirflowSensorTimeout,
-    AirflowSkipException,
     BaseSensorOperator,
     PokeReturnValue,
+    airflow_errors,
     conf,
     first_reschedule,
 )
@@ -101,7 +97,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
                 derived_keys(XCOM)  # before any request
             credential = self.hook._log_in(settings, seal=self.seal, reuse=self._may_reuse(settings))
         except LoanAuthError as error:
-            if isinstance(error, AirflowFailException) or not (error.retryable or self.silent_fail):
+            if isinstance(error, airflow_errors.AirflowFailException) or not (error.retryable or self.silent_fail):
                 raise
             self.log.info("The service is not available yet: %s", error)
             return PokeReturnValue(is_done=False)
@@ -181,7 +177,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         self.defer(trigger=trigger, method_name="execute_complete", kwargs={"deadline": deadline}, timeout=timeout)
 
     def _time_out(self) -> NoReturn:
-        error = AirflowSkipException if self.soft_fail else AirflowSensorTimeout
+        error = airflow_errors.AirflowSkipException if self.soft_fail else airflow_errors.AirflowSensorTimeout
         raise error(f"The service was not available within {self.timeout:.0f} s.")
 
     @contextmanager
@@ -194,18 +190,19 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
             return started if first is None else first.timestamp()
 
         error: Any = None
+        skip = airflow_errors.AirflowSkipException
         try:
             yield
-        except AirflowRescheduleException:  # the wait goes on in another process
+        except airflow_errors.AirflowRescheduleException:  # the wait goes on in another process
             raise
         except Exception as raised:  # noqa: BLE001 - raised again
             # With soft_fail, Airflow's loop makes a skip of any error. Only a timeout is skipped.
-            is_made = isinstance(raised, AirflowSkipException) and isinstance(raised.__cause__, LoanAuthError)
+            is_made = isinstance(raised, skip) and isinstance(raised.__cause__, LoanAuthError)
             error = raised.__cause__ if is_made else raised
         # Without a method, the connection id may be one that does not exist.
         known = error if isinstance(error, LoanAuthError) and error.method else self._settings
-        if self.never_fail and isinstance(error, AirflowException) and not isinstance(error, AirflowSkipException):
-            error = AirflowSkipException(f"Skipped because never_fail is set: {error}")
+        if self.never_fail and isinstance(error, airflow_errors.AirflowException) and not isinstance(error, skip):
+            error = skip(f"Skipped because never_fail is set: {error}")
         record_wait(Labels(known.conn_id, known.method) if known else Labels(None, None), get_start, error)
         if error:
             raise error from None

@@ -9,7 +9,6 @@ from urllib.parse import quote, urlencode
 import pytest
 from cryptography.fernet import InvalidToken
 
-from airflow_provider_loanauth._compat import AirflowException, AirflowFailException, AirflowNotFoundException
 from airflow_provider_loanauth.connection import lookup
 from airflow_provider_loanauth.connection.lookup import get_from_task_or_database, read_connection
 from airflow_provider_loanauth.connection.methods import PasswordLogin
@@ -17,6 +16,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from tests.support.airflow_names import AirflowException, AirflowFailException, AirflowNotFoundException
 from tests.support.wire_cases import CASES
 
 EXTRA = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import requests
 
-from airflow_provider_loanauth._compat import AirflowFailException
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login.rules import MIN_PAUSE
 from loanauth_sandbox.faults import KINDS
+from tests.support.airflow_names import AirflowFailException
 from tests.support.fault_scenarios import CONN_ID, each
 from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, ROWS, WAITS, table
 from tests.support.paths import ROOT

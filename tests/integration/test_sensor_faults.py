@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from airflow_provider_loanauth._compat import AirflowFailException
-from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
+from tests.support.airflow_names import AirflowFailException, AirflowRescheduleException, TaskDeferred
 from tests.support.fault_scenarios import MAX_WAIT, each
 from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, SUCCEEDS, WAITS
 from tests.support.processes import start_new_process

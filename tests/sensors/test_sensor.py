@@ -9,19 +9,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth._compat import (
-    TRIGGER_TIMEOUTS,
-    AirflowException,
-    AirflowSensorTimeout,
-    AirflowSkipException,
-)
+from airflow_provider_loanauth._compat import TRIGGER_TIMEOUTS
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, SealError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.sensors import loanauth as sensors
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
-from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
+from tests.support.airflow_names import (
+    AirflowException,
+    AirflowRescheduleException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
 from tests.support.processes import start_new_process
 from tests.support.programs import run_python
 from tests.support.waiting import MODES, context_of_a_task, each_mode, stored

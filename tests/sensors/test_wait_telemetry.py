@@ -9,10 +9,14 @@ from functools import partial
 
 import pytest
 
-from airflow_provider_loanauth._compat import AirflowSensorTimeout, AirflowSkipException
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from tests.support.airflow_names import AirflowRescheduleException, TaskDeferred
+from tests.support.airflow_names import (
+    AirflowRescheduleException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
 from tests.support.backends import LOGIN, seconds_of
 from tests.support.processes import start_new_process
 from tests.support.waiting import MODES, TaskInstance, context_of_a_task, each_mode, stored

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from airflow_provider_loanauth._compat import airflow_errors
+
 try:  # 3.2
     from airflow.sdk import serde
-    from airflow.sdk.exceptions import AirflowRescheduleException, AirflowTaskTimeout, TaskDeferred
 except ImportError:  # 2.11 to 3.1
-    from airflow.exceptions import AirflowRescheduleException, AirflowTaskTimeout, TaskDeferred
     from airflow.serialization import serde
 
 try:  # 3.0
@@ -16,11 +16,17 @@ except ImportError:  # 2.11
     from airflow.decorators import task
     from airflow.operators.python import get_current_context
 
+AirflowException = airflow_errors.AirflowException
+AirflowFailException = airflow_errors.AirflowFailException
+AirflowNotFoundException = airflow_errors.AirflowNotFoundException
+AirflowRescheduleException = airflow_errors.AirflowRescheduleException
+AirflowSensorTimeout = airflow_errors.AirflowSensorTimeout
+AirflowSkipException = airflow_errors.AirflowSkipException
+AirflowTaskTimeout = airflow_errors.AirflowTaskTimeout
+TaskDeferred = airflow_errors.TaskDeferred
+
 __all__ = [
     "DAG",
-    "AirflowRescheduleException",
-    "AirflowTaskTimeout",
-    "TaskDeferred",
     "get_current_context",
     "serde",
     "task",
