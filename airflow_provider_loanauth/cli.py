@@ -7,14 +7,12 @@ import contextlib
 import logging
 import sys
 import traceback
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, METHOD_NAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 GROUP_HELP = "Commands of the loan pricing authentication provider"
 WRONG_USAGE = 2

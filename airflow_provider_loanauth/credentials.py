@@ -16,12 +16,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from airflow_provider_loanauth._compat import airflow_errors, allow_in_xcom, conf
 from airflow_provider_loanauth.exceptions import SealError
+from airflow_provider_loanauth.metadata import Method
 from airflow_provider_loanauth.redaction import SecretStr, mask, sanitize_exceptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from airflow_provider_loanauth.metadata import Method
 
 __all__ = ["AccessToken", "ApiSecret"]
 

@@ -19,12 +19,10 @@ Which response has which class is an assumption: the interface shows no error re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from airflow_provider_loanauth._compat import airflow_errors
-
-if TYPE_CHECKING:
-    from airflow_provider_loanauth.metadata import Method
+from airflow_provider_loanauth.metadata import Method
 
 __all__ = ["LoanAuthError", "RejectedError", "ResponseError", "SealError", "SettingsError", "UnavailableError"]
 

@@ -9,15 +9,13 @@ import logging
 import re
 import sys
 import traceback
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar, cast
+from typing import Any, NoReturn, SupportsIndex, TypeVar, cast
 from urllib.parse import quote, quote_plus
 
 from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, mask_secret, task_logger
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 MAX_BASE64_OCTETS = 512
 

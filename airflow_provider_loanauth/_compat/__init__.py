@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,8 +42,6 @@ except ImportError:
     from airflow.sensors.base import BaseSensorOperator, PokeReturnValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow.sdk import Context
 
 R = TypeVar("R")

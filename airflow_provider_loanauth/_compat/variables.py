@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, SupervisorError, get_supervisor_channel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def read_variable(key: str) -> str | None:

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_loanauth._compat import ForkSafeLock, task_logger
 from airflow_provider_loanauth.auth.origin import OriginGuard
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
-from airflow_provider_loanauth.login.credential import MIN_TTL
-from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
+from airflow_provider_loanauth.login.credential import MIN_TTL, ActiveCredential
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, Method
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from airflow_provider_loanauth.login.credential import ActiveCredential
-    from airflow_provider_loanauth.metadata import Method
     from airflow_provider_loanauth.service.client import Client
 
 BODY_NOT_REPLAYABLE = (

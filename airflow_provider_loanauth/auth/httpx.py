@@ -6,11 +6,12 @@ import asyncio
 import copy
 import os
 import ssl
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import httpx
 
@@ -22,18 +23,13 @@ from airflow_provider_loanauth.auth.base import (
     log_if_unauthorized,
 )
 from airflow_provider_loanauth.auth.origin import add_credential
+from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
-from airflow_provider_loanauth.login.credential import MAX_RETRIES
+from airflow_provider_loanauth.login.credential import MAX_RETRIES, ActiveCredential
 from airflow_provider_loanauth.redaction import clear_locals, sanitize_exceptions
 from airflow_provider_loanauth.service.transport_errors import NO_BUNDLE, WRONG_PROXY
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-
-    from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.login.credential import ActiveCredential
-
-    _Key = tuple[asyncio.AbstractEventLoop, ActiveCredential | None]
+_Key = tuple[asyncio.AbstractEventLoop, ActiveCredential | None]
 
 __all__ = ["LoanAuth"]
 

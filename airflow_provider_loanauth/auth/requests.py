@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,19 +16,14 @@ from airflow_provider_loanauth.auth.base import (
     check_credential,
     log_if_unauthorized,
 )
-from airflow_provider_loanauth.auth.origin import add_credential, has_credential, remove_credential
+from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential, has_credential, remove_credential
 from airflow_provider_loanauth.credentials import Credential
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.login.credential import MAX_RETRIES
+from airflow_provider_loanauth.login.credential import MAX_RETRIES, ActiveCredential
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from requests import PreparedRequest, Response
-
-    from airflow_provider_loanauth.auth.origin import OriginGuard
-    from airflow_provider_loanauth.login.credential import ActiveCredential
 
 __all__ = ["LoanAuth"]
 

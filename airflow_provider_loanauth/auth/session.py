@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import requests
 
 from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS
+from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.redaction import clear_locals
 from airflow_provider_loanauth.service.proxy_adapter import ProxyAdapter, proxies_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_provider_loanauth.connection.settings import Settings
 
 
 class PricingSession(requests.Session):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, Method
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.check.report import Report
-    from airflow_provider_loanauth.metadata import Method
 
 __all__ = ["check_connection"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from cryptography import x509
@@ -15,19 +16,15 @@ from cryptography import x509
 from airflow_provider_loanauth.check.report import Step
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
 from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.error_responses import is_unavailable, parse_http_date, safe_text
+from airflow_provider_loanauth.service.protocol import WireResponse
 from airflow_provider_loanauth.service.proxy_adapter import ProxyAdapter
 from airflow_provider_loanauth.service.transport import Deadline, probe, proxy_url
 from airflow_provider_loanauth.service.transport_errors import SEE_WHEN
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.service.protocol import WireResponse
 
 #: Seconds; ``LoanAuth`` refreshes a credential that many seconds before it expires.
 MAX_CLOCK_DIFFERENCE = 60

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from airflow_provider_loanauth.metadata import Method
+from airflow_provider_loanauth.metadata import Method
 
 __all__ = ["Report", "Step"]
 

@@ -10,24 +10,20 @@ import socket
 import time
 from datetime import datetime, timezone
 from importlib import metadata
-from typing import TYPE_CHECKING
 
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.check.network import Way, message_of
 from airflow_provider_loanauth.check.report import TITLES, Report, Step
 from airflow_provider_loanauth.connection.lookup import get_from_task_or_database
+from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import XCOM, derived_keys
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SealError, SettingsError
 from airflow_provider_loanauth.login.rules import Row
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, end_rejection
-from airflow_provider_loanauth.metadata import LABELS, METHOD_NAMES, PACKAGE_NAME
+from airflow_provider_loanauth.metadata import LABELS, METHOD_NAMES, PACKAGE_NAME, Method
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
-
-if TYPE_CHECKING:
-    from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.metadata import Method
 
 WAYS_TO_READ = (
     "From Airflow 3.0 on, a shell on a worker cannot read connections from the database. There, run the DAG "

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, BaseHook, airflow_errors, current_task
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.metadata import CONN_FIELDS, DEFAULT_CONN_ID
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:

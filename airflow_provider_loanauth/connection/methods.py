@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.metadata import LABELS
+from airflow_provider_loanauth.metadata import LABELS, Method
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from airflow_provider_loanauth.metadata import Method
 
 NOT_A_HEADER_VALUE = "has a leading or trailing space or a non-ASCII character, which a header cannot carry"
 

@@ -7,20 +7,16 @@ import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.connection.address import AddressError, base_address
-from airflow_provider_loanauth.connection.methods import METHODS, NOT_A_HEADER_VALUE, fits_in_header
+from airflow_provider_loanauth.connection.methods import METHODS, NOT_A_HEADER_VALUE, Login, fits_in_header
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import SettingsError
-from airflow_provider_loanauth.metadata import CONN_FIELDS, CONN_TYPE, LABELS
+from airflow_provider_loanauth.metadata import CONN_FIELDS, CONN_TYPE, LABELS, Method
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
-
-if TYPE_CHECKING:
-    from airflow_provider_loanauth.connection.methods import Login
-    from airflow_provider_loanauth.metadata import Method
 
 DEFAULT_METHOD: Method = "jwt"
 DEFAULT_TIMEOUT = 30.0

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from airflow_provider_loanauth._compat import BaseHook, run_in_thread
-from airflow_provider_loanauth.auth.base import check_credential
+from airflow_provider_loanauth.auth.base import BaseLoanAuth, check_credential
 from airflow_provider_loanauth.auth.requests import LoanAuth
-from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET
+from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET, Settings
 from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, derived_keys
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.login import shared as shared_login  # noqa: TID253 - DAG parsing does not import the hook
@@ -25,16 +25,13 @@ from airflow_provider_loanauth.metadata import (
     UI_FIELD_BEHAVIOUR,
     Method,
 )
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
 
 if TYPE_CHECKING:
     import httpx
     import requests
-
-    from airflow_provider_loanauth.auth.base import BaseLoanAuth
-    from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 
 __all__ = ["LoanAuthHook", "Method"]
 

@@ -7,6 +7,7 @@ import math
 import random
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
@@ -14,14 +15,12 @@ from os import getpid
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth.connection.methods import METHODS
+from airflow_provider_loanauth.metadata import Method
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow_provider_loanauth.connection.settings import PricingHeaders, Settings
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-    from airflow_provider_loanauth.metadata import Method
     from airflow_provider_loanauth.service.client import AuthenticationResult
 
 #: Default number of seconds before its expiry at which a credential is refreshed.

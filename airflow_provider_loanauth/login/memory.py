@@ -6,15 +6,13 @@ import math
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_loanauth._compat import ForkSafeLock
+from airflow_provider_loanauth.connection.settings import Settings
+from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.login.rules import Row
 from airflow_provider_loanauth.redaction import NotForXCom
-
-if TYPE_CHECKING:
-    from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.login.credential import ActiveCredential
 
 #: Seconds for which a row that was read need not be read again, if nothing may be sent because of it.
 ROW_SECONDS = 10.0

@@ -7,14 +7,12 @@ what is known of its last ones. A process that shares nothing has a row of its o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Classes of failures: the service has rejected the values; its response does not say whether it has; it asked to wait;
 #: it is unavailable. An error of any other class concerns this process alone.

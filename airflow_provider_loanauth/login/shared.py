@@ -17,14 +17,16 @@ import secrets
 import shlex
 import socket
 import time
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from airflow_provider_loanauth import exceptions
 from airflow_provider_loanauth._compat import cleared_try, current_task, task_logger
-from airflow_provider_loanauth.credentials import ApiSecret
+from airflow_provider_loanauth.connection.settings import Settings
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.login.memory import memory_of
@@ -32,14 +34,8 @@ from airflow_provider_loanauth.login.rules import FINAL, UNAVAILABLE, WAIT, Fail
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, this_process
 from airflow_provider_loanauth.redaction import NotForXCom, mask
 from airflow_provider_loanauth.service import telemetry
+from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 from airflow_provider_loanauth.service.telemetry import Labels
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.credentials import AccessToken
-    from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 
 #: Seconds after the first failure within which the last attempt must start, and a pause must end.
 MAX_SECONDS = 60.0

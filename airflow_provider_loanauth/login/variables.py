@@ -17,21 +17,17 @@ import json
 import re
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_loanauth._compat import SupervisorError, api_status, current_task, current_team
 from airflow_provider_loanauth._compat.variables import delete_variable, list_variables, read_variable, write_variable
+from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import DIGEST, VARIABLES, decrypt, derived_keys, encrypt
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.login.rules import DAY, Row
-from airflow_provider_loanauth.metadata import METHOD_NAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.metadata import Method
+from airflow_provider_loanauth.metadata import METHOD_NAMES, Method
 
 #: Increased when the content of the two sealed values changes. A value of another format counts as none.
 FORMAT = 1

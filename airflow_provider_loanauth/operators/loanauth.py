@@ -11,14 +11,13 @@ from airflow_provider_loanauth._compat import BaseOperator, airflow_errors
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
-from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, Method, TemplatedMethod
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth._compat import Context
     from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-    from airflow_provider_loanauth.metadata import Method, TemplatedMethod
 
 __all__ = ["LoanAuthForgetOperator", "LoanAuthOperator"]
 

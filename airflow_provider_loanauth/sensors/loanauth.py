@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -20,16 +21,13 @@ from airflow_provider_loanauth._compat import (
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, derived_keys
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, TemplatedMethod
 from airflow_provider_loanauth.operators.loanauth import AuthenticatingOperator
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from airflow_provider_loanauth._compat import Context
     from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.metadata import TemplatedMethod
 
 __all__ = ["LoanAuthSensor"]
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_loanauth._compat import BaseHook, task_logger
 from airflow_provider_loanauth.connection.lookup import read_connection
 from airflow_provider_loanauth.connection.methods import METHODS
-from airflow_provider_loanauth.connection.settings import load
+from airflow_provider_loanauth.connection.settings import Settings, load
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.metadata import METHOD_NAMES
+from airflow_provider_loanauth.metadata import METHOD_NAMES, Method
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences, notable_fields
 from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service import protocol, telemetry
 from airflow_provider_loanauth.service.expiry import read_expiry
 from airflow_provider_loanauth.service.telemetry import Labels
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.metadata import Method
 
 #: Default maximum of requests per authentication while the service is unavailable.
 MAX_ATTEMPTS = 3

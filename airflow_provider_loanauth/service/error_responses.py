@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.redaction import encoded_forms
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 #: Characters; a longer text of the service is not shown.
 MAX_TEXT_LENGTH = 200

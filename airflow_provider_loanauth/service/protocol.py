@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyLogin
+from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 from airflow_provider_loanauth.service.error_responses import CODES, raise_for_status
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from airflow_provider_loanauth.connection.settings import Settings
 
 # RFC 9110 §5.5: characters that every server accepts in a header. Both credentials are later sent in one.
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from requests import PreparedRequest
 from requests.adapters import HTTPAdapter
 from requests.exceptions import InvalidProxyURL
 from requests.utils import select_proxy
 
-if TYPE_CHECKING:
-    from requests import PreparedRequest
-
-    from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.connection.proxy import Proxy
 
 
 def proxies_of(proxy: Proxy | None) -> dict[str, str]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth._compat import get_stats, task_logger
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from airflow_provider_loanauth.metadata import Method
+from airflow_provider_loanauth.metadata import Method
 
 #: Maximum length of a tag. Airflow drops a StatsD metric that has more than 250 characters with its tags.
 MAX_TAG_LENGTH = 100

@@ -8,13 +8,15 @@ import socket
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import requests
 from requests.auth import HTTPBasicAuth
 from requests.utils import select_proxy
 
-from airflow_provider_loanauth.exceptions import ResponseError
+from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.connection.settings import Settings
+from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
 from airflow_provider_loanauth.metadata import LABELS, USER_AGENT
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.log_filter import unrecorded
@@ -26,11 +28,6 @@ from airflow_provider_loanauth.service.transport_errors import (
     map_body_error,
     map_exception,
 )
-
-if TYPE_CHECKING:
-    from airflow_provider_loanauth.connection.proxy import Proxy
-    from airflow_provider_loanauth.connection.settings import Settings
-    from airflow_provider_loanauth.exceptions import LoanAuthError
 
 # urllib3 before 2.6 decodes all that it has read, and gzip makes a thousand octets of one.
 _READ_BYTES = 8192

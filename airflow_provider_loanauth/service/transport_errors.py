@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import http.client
 import ssl
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import requests.exceptions as rq
 import urllib3.exceptions as u3
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.redaction import exception_chain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_provider_loanauth.service.protocol import WireRequest
-
+from airflow_provider_loanauth.service.protocol import WireRequest
 
 #: Exceptions that may be raised while a request is sent. ``requests`` does not wrap all exceptions of its libraries.
 TRANSPORT_EXCEPTIONS = (OSError, ValueError, u3.HTTPError, http.client.HTTPException)

@@ -10,10 +10,12 @@ import asyncio
 import math
 import random
 import time
+from asyncio import AbstractEventLoop, Task
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -24,10 +26,6 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.service.error_responses import is_unavailable
 from airflow_provider_loanauth.service.protocol import WireRequest
 from airflow_provider_loanauth.service.transport import proxy_url, send
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Task
-    from collections.abc import AsyncIterator, Iterator
 
 __all__ = ["LoanAuthSensorTrigger"]
 
