@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.service.client import Client
 
-BODY_NOT_REPLAYABLE = (
-    "The service rejected the credential (401). The credential was refreshed, but the request was not retried, "
-    "because its body is a stream that cannot be rewound. Send the request again, or use bytes or a seekable file so "
-    "that it is retried automatically."
-)
-
 #: Maximum of connections that a session or a client keeps alive. With the ten of requests, or the 20 of httpx, more
 #: threads or coroutines would open a new connection for almost every request, which over TLS takes longer than that.
 MAX_CONNECTIONS = 64

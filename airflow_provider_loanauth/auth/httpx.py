@@ -16,12 +16,7 @@ from typing import Any, NoReturn
 import httpx
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.auth.base import (
-    BODY_NOT_REPLAYABLE,
-    MAX_CONNECTIONS,
-    BaseLoanAuth,
-    log_if_unauthorized,
-)
+from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS, BaseLoanAuth, log_if_unauthorized
 from airflow_provider_loanauth.auth.origin import add_credential
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
@@ -64,9 +59,10 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         Add the credential to a request, and retry the request after a 401 (the protocol of ``httpx``).
 
         :param request: the request
-        :raises LoanAuthError: the URL is not https, or has a different origin than the first request; the credential
-            cannot be opened or refreshed; or the request cannot be retried
+        :raises LoanAuthError: the URL is not https, or has a different origin than the first request; or the credential
+            cannot be opened or refreshed
         """
+        request.read()  # so that a retry can send the body again
         flow, received = self._flow(request, lambda *_: None), None
         with suppress(StopIteration):
             while True:
@@ -75,6 +71,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Do the same as :meth:`sync_auth_flow` without blocking the event loop; parameters and errors are the same."""
+        await request.aread()
         flow, received = self._flow(request, _atrace_nothing), None
         with suppress(StopIteration):
             while True:
@@ -90,7 +87,6 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         rejected = None
         trace = partial(self._trace, request.extensions.get("trace") or trace_nothing)
         request.extensions = {**request.extensions, "trace": trace, _CHECK: self._check_origin}
-        positions = _positions(request.stream)
         for retries in count():
             add_credential(request.headers, credential, rejected=rejected)
             response: httpx.Response = yield request
@@ -99,10 +95,6 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
             rejected, credential = credential, (yield credential)
             if credential is rejected:
                 break
-            if positions is None:
-                raise LoanAuthError(BODY_NOT_REPLAYABLE)
-            for file, position in positions:
-                file.seek(position)
         log_if_unauthorized(response.status_code, request.url.host)
 
     async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
@@ -212,14 +204,3 @@ def _tls_context(verify: bool | str) -> ssl.SSLContext:
 
 
 async def _atrace_nothing(*_: Any) -> None: ...
-
-
-def _positions(stream: Any) -> list[tuple[Any, int]] | None:
-    """Return the files of a body with their positions; None if it cannot be rewound."""
-    # httpx rewinds the files of a form itself, and no other file.
-    fields = getattr(stream, "fields", None)
-    parts = [getattr(stream, "_stream", None)] if fields is None else [getattr(one, "file", b"") for one in fields]
-    files: list[Any] = [part for part in parts if not isinstance(part, (str, bytes))]
-    if all(hasattr(file, "seekable") and file.seekable() for file in files):
-        return [(file, file.tell()) for file in files]
-    return None

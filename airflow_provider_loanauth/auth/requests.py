@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth._compat import get_current_context
-from airflow_provider_loanauth.auth.base import (
-    BODY_NOT_REPLAYABLE,
-    AuthType,
-    BaseLoanAuth,
-    check_credential,
-    log_if_unauthorized,
-)
+from airflow_provider_loanauth.auth.base import AuthType, BaseLoanAuth, check_credential, log_if_unauthorized
 from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential, has_credential, remove_credential
 from airflow_provider_loanauth.credentials import Credential
-from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.login.credential import MAX_RETRIES, ActiveCredential
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
@@ -63,6 +56,12 @@ class LoanAuth(BaseLoanAuth):
                 "This LoanAuth is for requests. For httpx, import LoanAuth from airflow_provider_loanauth.auth.httpx."
             )
         self._guard.bind(request.url or "")
+        body: Any = request.body
+        if not isinstance(body, (bytes, bytearray, str, type(None))):
+            # Read a stream, so that a retry can send it again.
+            request.body = body.read() if hasattr(body, "read") else b"".join(body)
+            request.headers.pop("Transfer-Encoding", None)
+            request._body_position = None  # noqa: SLF001 - or a redirect would rewind it
         credential = self._get()
         add_credential(request.headers, credential)
         hook = _ResponseHook(self._get, self._guard, credential)
@@ -116,7 +115,6 @@ class _ResponseHook:
             response.close()
             # Change the headers of the request itself, because requests copies them if it follows a redirect.
             add_credential(request.headers, self.credential, rejected=rejected)
-            _rewind(request)
             # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
             retried = response.connection.send(request.copy(), **send_kwargs)
             retried.history = [*response.history, response]
@@ -127,18 +125,6 @@ class _ResponseHook:
     def __reduce__(self) -> tuple[Any, ...]:
         # A response is copied and pickled together with its request, and after a redirect it has no other credential.
         return partial, (_unchanged,)
-
-
-def _rewind(request: PreparedRequest) -> None:
-    from requests.exceptions import UnrewindableBodyError
-    from requests.utils import rewind_body
-
-    body: Any = request.body
-    if not isinstance(body, (bytes, bytearray, str, type(None))):
-        try:
-            rewind_body(request)
-        except UnrewindableBodyError:
-            raise LoanAuthError(BODY_NOT_REPLAYABLE) from None
 
 
 def _unchanged(response: Response, **_: Any) -> Response:
