@@ -152,16 +152,12 @@ def cleared_try() -> tuple[Any, ...] | None:
     """Return what identifies the try of the current task, if it is the first one after a person has cleared it."""
     task = current_task()
     try:
-        if 1 < _first_try(task) == task.try_number:
+        # Clearing adds the tries that were used to max_tries; an automatic retry does not change it.
+        if 1 < task.max_tries - (task.task.retries or 0) + 1 == task.try_number:
             return task.dag_id, task.run_id, task.task_id, task.map_index, task.try_number
     except (AttributeError, TypeError):  # no task, or the stand-in of a test
         pass
     return None
-
-
-def _first_try(task: Any) -> int:
-    # Clearing adds the tries that were used to max_tries; an automatic retry does not change it.
-    return (task.max_tries or 0) - (task.task.retries or 0) + 1
 
 
 def current_team() -> str | None:
@@ -180,17 +176,6 @@ def api_status(error: Exception) -> int | None:
     detail = getattr(getattr(error, "error", None), "detail", None)
     status = detail.get("status_code") if isinstance(detail, dict) else None
     return status if isinstance(status, int) else None
-
-
-def first_reschedule(context: Context) -> Any:
-    """Return when a sensor poked that was rescheduled first (UTC), else None. Raises any error of Airflow."""
-    instance: Any = context["ti"]
-    if hasattr(instance, "get_first_reschedule_date"):  # 3.0
-        with SUPERVISOR_LOCK.current:
-            return instance.get_first_reschedule_date(context)
-    # 2.11; its sensor counts the timeout from the same time
-    names = {name: getattr(instance, name) for name in ("dag_id", "task_id", "run_id", "map_index")}
-    return _newest("_orig_start_date", "airflow.sensors.base")(**names, try_number=_first_try(instance))
 
 
 @functools.cache

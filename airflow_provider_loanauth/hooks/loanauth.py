@@ -15,7 +15,6 @@ from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, 
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.login import shared as shared_login  # noqa: TID253 - DAG parsing does not import the hook
 from airflow_provider_loanauth.login.credential import MIN_TTL
-from airflow_provider_loanauth.login.memory import forget_failures
 from airflow_provider_loanauth.login.variables import end_rejection
 from airflow_provider_loanauth.metadata import (
     CONN_FIELDS,
@@ -294,6 +293,5 @@ class LoanAuthHook(BaseHook):
         except LoanAuthError as error:
             error.conn_id = None
             return False, f"{error}{hint}"
-        forget_failures(settings)
         end_rejection(settings)
         return True, result.summary()

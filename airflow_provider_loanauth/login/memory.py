@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_loanauth._compat import ForkSafeLock
@@ -50,13 +50,6 @@ class Memory(NotForXCom):
 
 _MEMORIES: dict[Settings, Memory] = {}
 _LOCK = ForkSafeLock()
-
-
-def forget_failures(settings: Settings) -> None:
-    """Let this process send these values again."""
-    # Without a new memory: Airflow tests a Connection with another random id each time.
-    if memory := _MEMORIES.get(settings):
-        memory.remember(replace(memory.row, failures={}))
 
 
 def memory_of(settings: Settings) -> Memory:

@@ -15,7 +15,6 @@ from airflow_provider_loanauth._compat import (
     PokeReturnValue,
     airflow_errors,
     conf,
-    first_reschedule,
 )
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
@@ -123,7 +122,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
         started = time.time()
-        with self._ending(context, started):
+        with self._ending(started):
             if self.deferrable:
                 return self._poke_or_defer(context, deadline=started + self.timeout)
             return super().execute(context)  # type: ignore[no-any-return]
@@ -133,7 +132,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         """Resume after the trigger (Airflow calls it). Errors fail or skip the task as in the other modes."""
         # A failed trigger and ``airflow dags test`` (2.11 to 3.3) do not pass the deadline.
         arguments = {"deadline": time.time() + self.timeout} | (next_kwargs or {})
-        with self._ending(context, arguments["deadline"] - self.timeout):
+        with self._ending(arguments["deadline"] - self.timeout):
             if next_method == TRIGGER_FAIL_REPR and arguments.get("error") in TRIGGER_TIMEOUTS:
                 self._time_out()
             # Skip the method of Airflow's sensor: with soft_fail, it turns any error into a skip. If the trigger timed
@@ -179,13 +178,9 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         raise error(f"The service was not available within {self.timeout:.0f} s.")
 
     @contextmanager
-    def _ending(self, context: Context, started: float) -> Iterator[None]:
+    def _ending(self, started: float) -> Iterator[None]:
         """Skip the task instead of failing it where a parameter says so; record the wait in metrics and spans."""
         from airflow_provider_loanauth.service.telemetry import Labels, record_wait
-
-        def get_start() -> float:
-            first = None if self.deferrable or not self.reschedule else first_reschedule(context)
-            return started if first is None else first.timestamp()
 
         error: Any = None
         skip = airflow_errors.AirflowSkipException
@@ -201,6 +196,8 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         known = error if isinstance(error, LoanAuthError) and error.method else self._settings
         if self.never_fail and isinstance(error, airflow_errors.AirflowException) and not isinstance(error, skip):
             error = skip(f"Skipped because never_fail is set: {error}")
-        record_wait(Labels(known.conn_id, known.method) if known else Labels(None, None), get_start, error)
+        # A rescheduled sensor is a new process for each poke, which does not know when the first one was.
+        if self.deferrable or not self.reschedule:
+            record_wait(Labels(known.conn_id, known.method) if known else Labels(None, None), started, error)
         if error:
             raise error from None

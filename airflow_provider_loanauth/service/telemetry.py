@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -86,9 +86,9 @@ def set_expiry(labels: Labels, seconds: float | None) -> None:
 
 
 @_errors_logged()
-def record_wait(labels: Labels, get_start: Callable[[], float], error: Exception | None = None) -> None:
+def record_wait(labels: Labels, started: float, error: Exception | None = None) -> None:
     """Record that a sensor no longer waits: a span, and unless an error is why, the time since its start (UTC)."""
-    started, ended = get_start(), time.time()
+    ended = time.time()
     if error is None:
         _send("timing", "wait_duration", labels, max(0.0, ended - started) * 1000)
     if tracer := _tracer():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import importlib
 import inspect
 import operator
@@ -107,23 +106,6 @@ def test_trigger_timeouts_are_those_of_this_airflow():
         expected = {TriggerFailureReason.TRIGGER_TIMEOUT.value, "Trigger/execution timeout"}
     assert method == _compat.TRIGGER_FAIL_REPR
     assert expected <= _compat.TRIGGER_TIMEOUTS
-
-
-FIRST = dt.datetime(2026, 11, 22, 9, 0, tzinfo=dt.timezone.utc)
-
-
-@pytest.mark.parametrize(("max_tries", "retries", "tried"), [(0, 0, 1), (2, 2, 1), (5, 2, 4), (None, None, 1)])
-def test_the_first_poke_of_a_rescheduled_sensor_on_2_11(max_tries, retries, tried, monkeypatch):
-    """On 2.11, it is in the database. A task that was cleared begins again."""
-    requested = []
-    sensors = SimpleNamespace(_orig_start_date=lambda **names: (requested.append(names), FIRST)[1])
-    monkeypatch.setattr(_compat, "import_module", lambda name: {"airflow.sensors.base": sensors}[name])
-    names = {"dag_id": "nightly", "task_id": "wait", "run_id": "manual__1", "map_index": -1}
-    instance = SimpleNamespace(**names, max_tries=max_tries, task=SimpleNamespace(retries=retries))
-    assert _compat.first_reschedule({"ti": instance}) == FIRST
-    # On 3.x, the task instance knows it.
-    assert _compat.first_reschedule({"ti": SimpleNamespace(get_first_reschedule_date=lambda c: c and FIRST)}) == FIRST
-    assert requested == [{**names, "try_number": tried}]
 
 
 @pytest.mark.parametrize(

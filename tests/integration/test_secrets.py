@@ -198,7 +198,7 @@ def test_a_credential_that_does_not_open_shows_nothing(marked, fernet, recorded)
 def test_the_search_finds_what_is_logged_printed_and_recorded(recorded, spans):
     labels = telemetry.Labels("CANARY-in-a-metric", "jwt")
     telemetry.count_refresh(labels, shared=False)
-    telemetry.record_wait(telemetry.Labels("CANARY-in-a-span", "jwt"), time.time)
+    telemetry.record_wait(telemetry.Labels("CANARY-in-a-span", "jwt"), time.time())
     logging.getLogger("airflow.task").debug("sent %s", SECRETS["password"])
     sys.stdout.write(SECRETS["api_key"])
     text = recorded()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from datetime import datetime, timezone
 from functools import partial
 
 import pytest
@@ -19,7 +17,7 @@ from tests.support.airflow_names import (
 )
 from tests.support.backends import LOGIN, seconds_of
 from tests.support.processes import start_new_process
-from tests.support.waiting import MODES, TaskInstance, context_of_a_task, each_mode, stored
+from tests.support.waiting import MODES, context_of_a_task, stored
 
 CONN_ID = "loanauth_jwt"
 #: A token that somebody entered in the place of another parameter.
@@ -46,16 +44,13 @@ def wait(monkeypatch, world):
         clock["passed"] += seconds
 
     def run(mode, **parameters):
-        began = datetime.now(timezone.utc)
         monkeypatch.setattr(time, "sleep", sleep)
         action = lambda: sensor(mode, **parameters).execute(context)  # noqa: E731 - replaced below
         while True:
             try:
                 return action()
             except AirflowRescheduleException:
-                monkeypatch.setattr(TaskInstance, "get_first_reschedule_date", lambda *_: began)
-                with contextlib.suppress(ImportError, AttributeError):  # 2.11
-                    monkeypatch.setattr("airflow.sensors.base._orig_start_date", lambda **_: began)
+                pass
             except TaskDeferred as deferred:
                 arguments = stored(deferred, {"status": "ready"})
                 resume = partial(sensor(mode, **parameters).resume_execution, deferred.method_name)
@@ -66,7 +61,7 @@ def wait(monkeypatch, world):
     return run
 
 
-@each_mode
+@pytest.mark.parametrize("mode", ["poke", "deferrable"])
 def test_a_sensor_measures_from_its_first_poke(mode, wait, world, statsd, spans):
     world.sandbox.set_fault("status", status=503, where="token", times=2)
     wait(mode)
@@ -80,7 +75,15 @@ def test_a_sensor_measures_from_its_first_poke(mode, wait, world, statsd, spans)
     assert [span.name for span in spans.finished].count("loanauth.wait") == 1
 
 
-@each_mode
+def test_a_rescheduled_sensor_is_not_measured(wait, world, statsd, spans):
+    """Each poke is a new process."""
+    world.sandbox.set_fault("status", status=503, where="token", times=1)
+    wait("reschedule")
+    assert statsd.counts == LOGIN | {"unavailable": 1}
+    assert "loanauth.wait" not in spans.named
+
+
+@pytest.mark.parametrize("mode", ["poke", "deferrable"])
 def test_a_sensor_that_times_out_has_only_a_span(mode, wait, world, statsd, spans):
     world.sandbox.set_fault("status", status=503, where="token")
     with pytest.raises(AirflowSensorTimeout):
@@ -103,7 +106,7 @@ def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, mo
     assert "CANARY" not in spans.text
 
 
-@each_mode
+@pytest.mark.parametrize("mode", ["poke", "deferrable"])
 @pytest.mark.parametrize(
     "case",
     [

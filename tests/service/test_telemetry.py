@@ -31,7 +31,7 @@ def record_everything(labels=LABELS):
     telemetry.count_refresh(labels, shared=False)
     telemetry.count_refresh(labels, shared=True)
     telemetry.set_expiry(labels, 3600.0)
-    telemetry.record_wait(labels, time.time)
+    telemetry.record_wait(labels, time.time())
     for error in (RejectedError("made up"), UnavailableError("made up"), SettingsError("made up")):
         with pytest.raises(type(error)), telemetry.login(labels, URL):
             raise error
@@ -106,11 +106,11 @@ def test_durations_are_milliseconds(statsd, monkeypatch):
     monkeypatch.setattr(telemetry, "time", clock)
     with telemetry.login(LABELS, URL):
         pass
-    telemetry.record_wait(LABELS, lambda: 100.0)
+    telemetry.record_wait(LABELS, 100.0)
     sent = {metric.name: metric.value for metric in statsd.metrics}
     assert sent == {"logins": 1, "login_duration": 250.0, "wait_duration": 90_000.0}
     # The clock may have been set back in the meantime.
-    telemetry.record_wait(LABELS, lambda: 195.0)
+    telemetry.record_wait(LABELS, 195.0)
     assert statsd.metrics[-1].value == 0
 
 
@@ -178,7 +178,7 @@ def test_a_span_is_the_parent_of_spans_within_it(spans):
 @pytest.mark.parametrize("error", [None, UnavailableError("CANARY", status=503)])
 def test_a_wait(error, spans, statsd, monkeypatch):
     monkeypatch.setattr(telemetry, "time", SimpleNamespace(time=lambda: 190.5))
-    telemetry.record_wait(Labels("made-up", None), lambda: 100.0, error)
+    telemetry.record_wait(Labels("made-up", None), 100.0, error)
     [span] = spans.finished
     assert (span.name, span.start_time, span.end_time) == ("loanauth.wait", 100_000_000_000, 190_500_000_000)
     failed = {"error.type": "UnavailableError", "http.response.status_code": 503}
@@ -229,12 +229,6 @@ def test_a_slow_backend_is_no_part_of_the_duration(statsd, monkeypatch):
     with telemetry.login(LABELS, URL):
         clock.now += 1
     assert [metric.value for metric in statsd.metrics if metric.name == "login_duration"] == [1000]
-
-
-def test_the_start_of_a_wait_is_not_known(spans, statsd):
-    """In mode reschedule, Airflow's API server is asked for it."""
-    telemetry.record_wait(LABELS, broken)
-    assert (spans.finished, statsd.metrics) == ((), [])
 
 
 def test_opentelemetry_that_is_not_imported_is_no_error(statsd, monkeypatch, caplog):
