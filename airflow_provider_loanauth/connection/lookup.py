@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from importlib import import_module
@@ -12,7 +11,7 @@ from cryptography.fernet import InvalidToken
 
 from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, BaseHook, airflow_errors, current_task
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
-from airflow_provider_loanauth.metadata import CONN_FIELDS, DEFAULT_CONN_ID
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
 
 
 def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
@@ -23,8 +22,12 @@ def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
             # Airflow 2.11 decrypts these attributes when they are first read. Read them here, to handle errors below.
             _ = conn.password, conn.extra
     except airflow_errors.AirflowNotFoundException:
-        if problem := _problem_of_variable(conn_id):
-            raise SettingsError(problem, conn_id=conn_id) from None
+        if os.environ.get(variable := f"AIRFLOW_CONN_{conn_id!s}".upper(), "").strip():
+            raise SettingsError(
+                f"The environment variable {variable} is set, but Airflow cannot read it. Correct its JSON, where the "
+                'fields of this provider are inside of "extra", or its URI, where each value is percent-encoded.',
+                conn_id=conn_id,
+            ) from None
         # Airflow raises the same error while its secrets backend or API server is down, so the task may be retried.
         raise LoanAuthError(
             "Airflow did not find a connection with this id: define it in the UI, in AIRFLOW_CONN_..., or in a secrets "
@@ -65,20 +68,3 @@ def _abbreviated(conn_id: Any) -> str:
     if not isinstance(conn_id, str):
         return f"not text but {type(conn_id).__name__}"
     return f"{conn_id[: min(4, len(conn_id) // 4)]}… ({len(conn_id)} characters)"
-
-
-def _problem_of_variable(conn_id: str) -> str | None:
-    """Return why Airflow skipped the environment variable of a Connection; None if there is no such variable."""
-    variable = f"AIRFLOW_CONN_{str(conn_id).upper()}"
-    content = os.environ.get(variable, "").strip()
-    if not content:
-        return None
-    problem = "its content is not a URI: percent-encode user, password and every value, or write it as JSON"
-    if content.startswith("{"):
-        problem = "it has a name that no Connection has, or a value of the wrong type"
-        try:
-            if misplaced := sorted(json.loads(content).keys() & CONN_FIELDS.keys()):
-                problem = f'{", ".join(misplaced)} must stand inside of "extra", not beside it'
-        except json.JSONDecodeError as error:
-            problem = f"its content is not valid JSON from line {error.lineno}, column {error.colno} on"
-    return f"The environment variable {variable} is set, but Airflow cannot read it: {problem}."

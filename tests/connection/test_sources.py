@@ -178,29 +178,13 @@ def test_an_id_that_cannot_be_a_token_is_shown(monkeypatch):
             LoanAuthHook("token-made-up")._client.settings()
 
 
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        (
-            '{"password": "CANARY-password",\n "login" "CANARY"}',
-            "its content is not valid JSON from line 2, column 10 on",
-        ),
-        (
-            '{"host": "a.example", "origin": "CANARY", "client_id": "CANARY", "extra": {}}',
-            'client_id, origin must stand inside of "extra", not beside it',
-        ),
-        ('{"CANARY": "CANARY"}', "it has a name that no Connection has, or a value of the wrong type"),
-        ("loanauth://pat:CANARY/@host:port", "its content is not a URI"),
-    ],
-)
-def test_a_variable_that_airflow_cannot_read(value, problem, define):
-    """Airflow reports it as missing. The message says where it breaks, and shows no part of its content."""
+@pytest.mark.parametrize("value", ['{"password": "CANARY" "CANARY"}', '{"CANARY": 1}', "loanauth://pat:CANARY/@a:port"])
+def test_a_variable_that_airflow_cannot_read(value, define):
+    """Airflow reports it as missing. The message shows no part of its content."""
     define("tenant_a", value)
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError, match="AIRFLOW_CONN_TENANT_A is set, but Airflow cannot read it") as caught:
         LoanAuthHook("tenant_a")._client.settings()
-    text = str(caught.value)
-    assert f"AIRFLOW_CONN_TENANT_A is set, but Airflow cannot read it: {problem}" in text
-    assert "CANARY" not in text
+    assert "CANARY" not in str(caught.value)
     assert caught.value.conn_id == "tenant_a"
 
 
