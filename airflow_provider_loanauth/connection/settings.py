@@ -151,16 +151,12 @@ class _FieldReader:
             )
         if not is_secret(name):
             return str(text)
-        self._check_maskable(label, text)
-        return SecretStr(text)
-
-    def _check_maskable(self, label: str, value: str) -> None:
-        """Warn of a secret that Airflow's masker does not mask."""
         minimum = conf.getint("logging", "min_length_masked_secret", fallback=MIN_MASKABLE_LENGTH)
-        if len(value) < minimum:
+        if len(text) < minimum:
             self.warnings.append(
                 f"{label} is shorter than {minimum} characters, so Airflow cannot mask it in logs: use a longer value."
             )
+        return SecretStr(text)
 
     def boolean(self, name: str, *, default: bool) -> bool:
         # Forms and URIs may store it as a string.
@@ -255,8 +251,6 @@ class _FieldReader:
         except AddressError as error:
             self.problems.append(f"{LABELS['proxy']} {error}")
             return None
-        if proxy.secrets:
-            self._check_maskable(f"The password in {LABELS['proxy']}", min(proxy.secrets, key=len))
         if auth_url.startswith("http:"):
             self.warnings.append(
                 f"{LABELS['proxy']} is ignored, because {LABELS['host']} begins with http: such requests stay on this "

@@ -100,12 +100,6 @@ def test_it_is_masked_in_each_form(written, masked):
     assert set(settings.secrets) - set(load(conn()).secrets) == masked
 
 
-def test_a_short_password_is_a_warning():
-    (warning,) = warnings(conn({"proxy": "http://a:bcde@proxy.example"}))
-    assert warning.startswith("The password in Proxy is shorter than 5 characters, so Airflow cannot mask it")
-    assert warnings(conn({"proxy": "http://user:abcde@proxy.example"})) == ()
-
-
 def test_it_is_ignored_for_an_address_without_tls():
     """Plain http is for loopback addresses only, and a proxy would receive the password unencrypted."""
     settings = load(conn({"proxy": "http://user:made-up-password@proxy.example"}, host="http://127.0.0.1:8461"))
