@@ -37,8 +37,7 @@ def derived_keys(purpose: str) -> list[bytes]:
             return keys
     raise SealError(
         "Airflow's Fernet key is missing or invalid, so the credential cannot be sealed for XCom. Set the same [core] "
-        "fernet_key (AIRFLOW__CORE__FERNET_KEY) on every component of this Airflow, or set seal=False on the operator "
-        "or sensor, which stores the value in XCom unencrypted."
+        "fernet_key on every component of this Airflow. (With seal=False, XCom stores the value unencrypted.)"
     )
 
 
@@ -149,15 +148,11 @@ class Credential:
             metadata, value = json.loads(document or "")
             if metadata == self._metadata():
                 return SecretStr(value)
-        problem = (
-            "was sealed with different metadata, such as connection, method or expiry, so the stored value was "
-            "altered. Clear the authenticating task."
-        )
+        problem = "was sealed with different metadata, so the stored value was altered. Clear the authenticating task."
         if document is None:
             problem = (
                 "cannot be opened: this process has a different Fernet key than the task that sealed it, or the value "
-                "is damaged. Set the same [core] fernet_key on every component (during key rotation: the new and the "
-                "old key, separated by a comma), then clear the authenticating task."
+                "is damaged. Set the same [core] fernet_key on every component, then clear the authenticating task."
             )
         raise SealError(f"The {self.label} {problem}", conn_id=self.conn_id, method=self.method)
 
@@ -191,10 +186,7 @@ class Credential:
         :raises SealError: the data is damaged, or a newer release stored it
         """
         if version > cls.__version__:
-            raise SealError(
-                f"The {cls.label} in XCom was stored by a newer release of this provider (format {version}): upgrade "
-                "the component that reads it."
-            )
+            raise SealError(f"The {cls.label} in XCom has the newer format {version}: upgrade what reads it.")
         with suppress(KeyError, TypeError, ValueError, OverflowError):
             expires_at = data["expires_at"] and datetime.fromisoformat(data["expires_at"])
             lifetime = data["lifetime"] and float(data["lifetime"])

@@ -44,38 +44,27 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         values_display={method: f"{name} ({method})" for method, name in METHOD_NAMES.items()},
     ),
     "origin": _field(
-        "Origin",
-        "For Authen JWT and Authen LOS. The domain from your company settings, for example https://lender.example",
+        "Origin", "For Authen JWT, Authen LOS. The domain in your company settings: https://lender.example"
     ),
     "client_id": _field("Client ID", "For Authen JWT. From the company client credentials."),
     "client_secret": _secret("Client secret", "For Authen JWT. From the company client credentials."),
-    "los_client_id": _field(
-        "LOS client ID", "For Authen LOS. From the client credentials of the loan origination system integration."
-    ),
+    "los_client_id": _field("LOS client ID", "For Authen LOS. From the client credentials of the LOS integration."),
     "los_client_secret": _secret("LOS client secret", "For Authen LOS. The secret that belongs to the LOS client ID."),
     "api_key": _secret("API key", "For PPE API secret."),
     "user_id": _field("User ID", "For PPE API secret. The ID of the user on whose behalf the API key is used."),
-    "company_id": _field(
-        "Company ID",
-        "For PPE API secret. Required by LoanAuth, which sends it with the secret on every pricing request.",
-    ),
-    "secret_header": _field(
-        "Secret header", "For PPE API secret. Name of the header of pricing requests for the secret. Default: secret."
-    ),
+    "company_id": _field("Company ID", "For PPE API secret. LoanAuth sends it with the secret on pricing requests."),
+    "secret_header": _field("Secret header", "For PPE API secret. The header for the secret. Default: secret."),
     "company_header": _field(
-        "Company header",
-        "For PPE API secret. Name of the header of pricing requests for the Company ID. Default: companyid.",
+        "Company header", "For PPE API secret. The header for the Company ID. Default: companyid."
     ),
     "timeout": _field(
         "Timeout",
-        "Seconds to wait for the connection, and for each part of the response; a whole login takes at most twice as "
-        "long. Default: 30.",
+        "Seconds to wait for each part of a response; a login may take twice as long. Default: 30.",
         kind="number",
     ),
     "verify": _field(
         "Verify TLS",
-        "Whether to check the TLS certificate of the service: true, false, or the path of a CA bundle on the workers. "
-        "Default: true.",
+        "Whether to check certificates: true, false, or the path of a CA bundle on the workers. Default: true.",
     ),
     "proxy": _secret(
         "Proxy",
@@ -83,9 +72,7 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "the proxy settings of the machine. Usually empty.",
     ),
     "api_key_in_headers": _field(
-        "API key in headers",
-        "For PPE API secret. Send API key and User ID in headers as well as in the path. Usually off.",
-        kind="boolean",
+        "API key in headers", "For PPE API secret. API key and User ID also in headers. Usually off.", kind="boolean"
     ),
     # Not a boolean: a box that nobody ticked would switch it off.
     "share_logins": _field(

@@ -43,8 +43,7 @@ class NotForXCom:
     def serialize(self) -> NoReturn:
         """Raise an error when Airflow stores the object in XCom, where the secret would be in plaintext."""
         raise SealError(
-            f"{type(self).__name__} contains a plaintext secret and personal data, so it is not stored in XCom. Return "
-            "LoanAuthHook.get_credential() from the task instead: it is sealed."
+            f"{type(self).__name__} is not stored in XCom, because it is plaintext: return get_credential() instead."
         )
 
 

@@ -146,20 +146,13 @@ def check_credential(credential: Any, receiver: str) -> None:
     given: type[Any] = type(credential)
     if issubclass(given, Credential):
         return
+    advice = "did the authenticating task run, and is its task id right (group.task for a task in a group)?"
     if issubclass(given, str):
-        raise TypeError(
-            f"{receiver} was given a str instead of a credential. Pull a sealed credential (seal=True, the default of "
-            'operator and sensor), or use LoanAuth.from_connection("connection id"); as auth_type of an HTTP hook or '
-            'operator, use LoanAuth.from_task("task id"). A plaintext token cannot be refreshed.'
-        )
-    if issubclass(given, Sequence) and not issubclass(given, bytes):
-        raise TypeError(
-            f"{receiver} was given {given.__name__} instead of a credential. If the authenticating task is mapped, "
-            "pass one of its credentials: expand over them, or pull one with map_indexes."
-        )
+        advice = 'pull a sealed one (seal=True, the default), or use LoanAuth.from_connection("connection id").'
+    elif issubclass(given, Sequence) and not issubclass(given, bytes):
+        advice = "if the authenticating task is mapped, pull one of them with map_indexes, or expand over them."
     raise TypeError(
-        f"{receiver} was given {given.__name__} instead of a credential: did the authenticating task run, and is its "
-        "task id right in xcom_pull? A task in a group has the id group.task. As auth_type of an HTTP hook or "
+        f"{receiver} was given {given.__name__} instead of a credential: {advice} As auth_type of an HTTP hook or "
         'operator, use LoanAuth.from_task("task id").'
     )
 
@@ -168,7 +161,7 @@ def log_if_unauthorized(status: int, host: str | None) -> None:
     """Say that the expiry of a credential is not the reason, if the last response to a request is a 401."""
     if status == HTTPStatus.UNAUTHORIZED:
         _log.warning(
-            "The service responded with 401 to a request to %s, although the credential is new, so its expiry is not "
-            "the reason: check the URL, and whether the service permits this user the request.",
+            "The service responded with 401 to a request to %s, although the credential is new: check the URL, and "
+            "whether the service permits this user the request.",
             host,
         )

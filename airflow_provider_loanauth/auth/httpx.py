@@ -50,9 +50,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
 
     def __call__(self, *_: Any) -> NoReturn:
         """Raise a ``TypeError``, because ``requests`` calls its ``auth`` and ``httpx`` does not."""
-        raise TypeError(
-            "This LoanAuth is for httpx. For requests, import LoanAuth from airflow_provider_loanauth.auth."
-        )
+        raise TypeError("This LoanAuth is for httpx. For requests, use that of airflow_provider_loanauth.auth.")
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """
@@ -142,10 +140,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
     @sanitize_exceptions
     def _check_origin(self, url: str) -> None:
         if not self._guard.is_bound_to(url):
-            raise LoanAuthError(
-                "A redirect leads to a different host or port than the one that the credential was first used for. The "
-                "credential is not sent there: check the URL that you call."
-            )
+            raise LoanAuthError("A redirect leads to a different host or port. Nothing is sent there: check the URL.")
 
 
 class PricingClient(httpx.AsyncClient):

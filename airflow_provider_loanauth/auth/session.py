@@ -11,7 +11,7 @@ import requests
 from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.redaction import clear_locals
-from airflow_provider_loanauth.service.proxy_adapter import ProxyAdapter, proxies_of
+from airflow_provider_loanauth.service.transport import ProxyAdapter, proxies_of
 
 
 class PricingSession(requests.Session):

@@ -22,8 +22,7 @@ from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.error_responses import is_unavailable, parse_http_date, safe_text
 from airflow_provider_loanauth.service.protocol import WireResponse
-from airflow_provider_loanauth.service.proxy_adapter import ProxyAdapter
-from airflow_provider_loanauth.service.transport import Deadline, probe, proxy_url
+from airflow_provider_loanauth.service.transport import Deadline, ProxyAdapter, probe, proxy_url
 from airflow_provider_loanauth.service.transport_errors import SEE_WHEN
 
 #: Seconds; ``LoanAuth`` refreshes a credential that many seconds before it expires.

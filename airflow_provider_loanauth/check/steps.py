@@ -28,8 +28,7 @@ from airflow_provider_loanauth.service.client import AuthenticationResult, Clien
 WAYS_TO_READ = (
     "From Airflow 3.0 on, a shell on a worker cannot read connections from the database. There, run the DAG "
     "example_dags/check_connection.py instead; or run this command on the scheduler or the API server; or set the "
-    "connection as JSON in AIRFLOW_CONN_ and its id in upper case, for this shell only; or store it in a secrets "
-    "backend that this machine can read."
+    "connection as JSON in AIRFLOW_CONN_ and its id in upper case, for this shell only."
 )
 
 

@@ -33,8 +33,7 @@ class Proxy(NotForXCom):
             unquote(user_information, errors="strict")  # raises an error unless it is UTF-8
         except ValueError:
             raise AddressError(
-                "is not a valid proxy URL: check host and port, and percent-encode special characters in user and "
-                "password as UTF-8."
+                "is not a valid proxy URL: check host and port, and percent-encode user and password as UTF-8."
             ) from None
         name = parts.hostname or ""
         for wrong, sentence in (

@@ -124,10 +124,7 @@ class _FieldReader:
         unknown = {name.removeprefix(f"extra__{CONN_TYPE}__") for name in self._extra} - CONN_FIELDS.keys()
         if unknown:
             # In a URI that is not percent-encoded, the pieces of a secret become names.
-            self.warnings.append(
-                f"Extra contains unknown fields ({len(unknown)}), which are ignored. Their names are not shown, "
-                "because they may be parts of a secret."
-            )
+            self.warnings.append(f"Extra contains unknown fields ({len(unknown)}), which are ignored and not shown.")
 
     def _raw(self, name: str) -> Any:
         """Return the value of a field, or None if it is unset: missing, null or blank."""
@@ -146,9 +143,7 @@ class _FieldReader:
             self.problems.append(f"{label} {problem}")
             return None
         if text != text.strip() and name not in ("host", "proxy"):
-            self.warnings.append(
-                f"{label} begins or ends with white space, which is sent too: remove it if that is a mistake."
-            )
+            self.warnings.append(f"{label} begins or ends with white space, which is sent too: is that a mistake?")
         if not is_secret(name):
             return str(text)
         minimum = conf.getint("logging", "min_length_masked_secret", fallback=MIN_MASKABLE_LENGTH)
@@ -203,10 +198,7 @@ class _FieldReader:
         if not _HEADER_NAME.fullmatch(value):
             self.problems.append(f"{LABELS[name]} is not the name of a header (RFC 9110 §5.1): correct it.")
         elif _USED_BY_HTTP.fullmatch(value):
-            self.problems.append(
-                f"{LABELS[name]} is a header that HTTP itself uses, such as Host or Authorization: enter the name that "
-                "the service expects."
-            )
+            self.problems.append(f"{LABELS[name]} is a header that HTTP itself uses: enter that of the service.")
         return value
 
     def timeout(self) -> float:
@@ -215,19 +207,14 @@ class _FieldReader:
         with suppress(TypeError, ValueError, OverflowError):
             seconds = DEFAULT_TIMEOUT if value is None else float(value)
         if isinstance(value, bool) or not 0 < seconds <= MAX_TIMEOUT:
-            self.problems.append(
-                f"{LABELS['timeout']} must be a number of seconds greater than 0 and at most {MAX_TIMEOUT} (one day)."
-            )
+            self.problems.append(f"{LABELS['timeout']} must be a number of seconds above 0, at most {MAX_TIMEOUT}.")
         return seconds
 
     def verify(self) -> bool | str:
         value = self._raw("verify")
         word = "true" if value is None else str(value).strip()
         if word.lower() in _FALSE:
-            self.warnings.append(
-                f"{LABELS['verify']} is false, so the service's certificate is not checked: anyone who intercepts the "
-                "connection can read the password."
-            )
+            self.warnings.append(f"{LABELS['verify']} is false: who intercepts the connection can read the password.")
             return False
         return word.lower() in _TRUE or word
 
@@ -253,8 +240,7 @@ class _FieldReader:
             return None
         if auth_url.startswith("http:"):
             self.warnings.append(
-                f"{LABELS['proxy']} is ignored, because {LABELS['host']} begins with http: such requests stay on this "
-                "machine, and a proxy could read the password."
+                f"{LABELS['proxy']} is ignored, because {LABELS['host']} begins with http, which is for this machine."
             )
             return None
         return proxy
@@ -265,10 +251,7 @@ def _problem_of_text(value: Any) -> str | None:
     if not isinstance(value, str):
         return "is not a string: put the value in quotes."
     if value == UNCHANGED_SECRET:
-        return (
-            "was not entered: the Airflow 2.11 form does not send stored secrets to a test. Enter it again to test it. "
-            "If you save the form without entering it, the stored value is kept."
-        )
+        return "was not entered: the Airflow 2.11 form does not send stored secrets to a test. Enter it for the test."
     if value == "***":
         return "is literally '***', which a form or an export put there: enter it again."
     if _INVALID.search(value):

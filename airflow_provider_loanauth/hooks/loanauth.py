@@ -117,7 +117,6 @@ class LoanAuthHook(BaseHook):
             logged_warnings=self._logged_warnings,
         )
 
-    @sanitize_exceptions
     def authen_jwt(self) -> TokenResponse:
         """
         Authenticate with username, password and the client credentials of the company (Authen JWT, §4.1).
@@ -132,7 +131,6 @@ class LoanAuthHook(BaseHook):
         """
         return self.authenticate("jwt")
 
-    @sanitize_exceptions
     def authen_los(self) -> TokenResponse:
         """
         Authenticate with username, password and the client credentials of the LOS integration (Authen LOS, §4.2).
@@ -141,7 +139,6 @@ class LoanAuthHook(BaseHook):
         """
         return self.authenticate("los")
 
-    @sanitize_exceptions
     def ppe_api_secret(self) -> ApiSecretResponse:
         """
         Authenticate with API key and user id (PPE API secret, §4.3).
@@ -266,10 +263,7 @@ class LoanAuthHook(BaseHook):
             # Reject None too: xcom_pull returns it when there is no credential.
             check_credential(credential, name)
             if credential.conn_id != self.loanauth_conn_id:
-                raise ValueError(
-                    f"{name} was given a credential of connection {credential.conn_id!r}, which is not the "
-                    "connection of this hook: use a hook with the credential's connection id."
-                )
+                raise ValueError(f"{name} was given a credential of connection {credential.conn_id!r}: use its hook.")
             client = replace(client, method=credential.method)
         return kind._make(client.conn_id, client.method, credential, min_ttl, client), client.settings()
 

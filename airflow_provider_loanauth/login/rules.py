@@ -89,18 +89,10 @@ class Row:
         """Return the row of a stored value; an empty one if there is none, or if it has another shape."""
         try:
             failures = {
-                str(name): Failure(
-                    error=dict(one["error"]),
-                    by=str(one["by"]),
-                    at=float(one["at"]),
-                    until=float(one["until"]),
-                    attempts=tuple((str(number), str(host)) for number, host in one["attempts"]),
-                    is_cleared=bool(one["is_cleared"]),
-                )
+                name: Failure(**one | {"attempts": tuple((number, host) for number, host in one["attempts"])})
                 for name, one in content["failures"].items()
             }
-            credential = content["credential"] and dict(content["credential"])
-            return cls(id=content["id"], credential=credential, failures=failures)
+            return cls(id=content["id"], credential=content["credential"], failures=failures)
         except (AttributeError, KeyError, TypeError, ValueError):
             return cls()
 

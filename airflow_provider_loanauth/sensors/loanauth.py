@@ -149,10 +149,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
             case {"status": "ready" | "timeout" as status}:
                 # A probe may use a different network route than a login, so this pokes once more also at the deadline.
                 return self._poke_or_defer(context, deadline=0.0 if status == "timeout" else deadline)
-        raise LoanAuthError(
-            "The trigger sent an event that this sensor does not know: install the same release of this provider on "
-            "triggerer and workers."
-        )
+        raise LoanAuthError("The trigger sent an unknown event: install the same release on triggerer and workers.")
 
     def _poke_or_defer(self, context: Context, *, deadline: float) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
         """Poke once; if the service is unavailable, leave the worker and wait in the triggerer."""

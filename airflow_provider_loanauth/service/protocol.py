@@ -123,20 +123,15 @@ def _check_credential(response: TokenResponse | ApiSecretResponse) -> None:
     # Also the refresh token, because masking a long value takes seconds.
     if any(len(secret) > MAX_CREDENTIAL_BYTES for secret in response.secrets):
         raise ResponseError(
-            f"The credential in the response is longer than {MAX_CREDENTIAL_BYTES // 1024} KiB, which is more than "
-            "common servers accept in a header: check Auth URL in the Connection."
+            f"The credential in the response is longer than {MAX_CREDENTIAL_BYTES // 1024} KiB: check Auth URL."
         )
     if not _HEADER_TEXT.fullmatch(response.credential):
         name = "secret" if isinstance(response, ApiSecretResponse) else "access_token"
-        raise ResponseError(
-            f"The field {name} of the response is empty or contains characters that a header cannot carry."
-        )
+        raise ResponseError(f"The field {name} of the response is empty, or cannot be sent in a header.")
     # RFC 6749 §7.1 forbids to use a token of a type that is not understood. The model has None if it is not a string.
     token_type = getattr(response, "token_type", None)
     if token_type is not None and token_type.lower() != "bearer":
-        raise ResponseError(
-            "The field token_type of the response is not bearer, so the token cannot be used (RFC 6749 §7.1)."
-        )
+        raise ResponseError("The field token_type of the response is not bearer (RFC 6749 §7.1).")
 
 
 def _describe_non_object(response: WireResponse, document: Any) -> str:

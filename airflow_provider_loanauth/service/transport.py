@@ -1,4 +1,4 @@
-"""Sending one request with ``requests``, within one deadline, and reading a response of limited size."""
+"""Sending one request with ``requests``, through a proxy, within a deadline, and reading a response of limited size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import time
 from typing import Any
 
 import requests
+from requests.adapters import HTTPAdapter
 from requests.auth import HTTPBasicAuth
+from requests.exceptions import InvalidProxyURL
 from requests.utils import select_proxy
 
 from airflow_provider_loanauth.connection.proxy import Proxy
@@ -21,7 +23,6 @@ from airflow_provider_loanauth.metadata import LABELS, USER_AGENT
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.log_filter import unrecorded
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
-from airflow_provider_loanauth.service.proxy_adapter import ProxyAdapter, proxies_of
 from airflow_provider_loanauth.service.transport_errors import (
     TRANSPORT_EXCEPTIONS,
     BrokenHeadError,
@@ -36,6 +37,38 @@ _RECEIVE_BUFFER_BYTES = 64 * 1024
 _RESET = struct.pack("ii", 1, 0)
 #: Octets of a decoded body. Both responses of the interface are a few KiB.
 MAX_BODY_BYTES = 1024 * 1024
+
+
+def proxies_of(proxy: Proxy | None) -> dict[str, str]:
+    """Return the ``proxies`` parameter of a request; empty without a proxy, so that the environment applies."""
+    # The attribute Session.proxies would not have precedence over the environment. Plain http is for loopback addresses
+    # only, and uses no proxy. A new dict, because ``requests`` adds the proxies of the environment to it.
+    return {} if proxy is None else {"https": proxy.url, "http": ""}
+
+
+class ProxyAdapter(HTTPAdapter):
+    """Sends the credentials of the proxy, and only to the proxy."""
+
+    # requests would read them from the URL of the proxy, encode them as Latin-1, and show them in exceptions.
+
+    def __init__(self, proxy: Proxy | None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._proxy = proxy
+
+    def proxy_headers(self, proxy: str) -> dict[str, str]:
+        """Return the headers for a proxy, given its URL."""
+        if self._proxy is not None and proxy == self._proxy.url:
+            return self._proxy.headers
+        return super().proxy_headers(proxy)
+
+    def get_connection_with_tls_context(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> Any:
+        """Return a pool of connections. If the URL of a proxy is wrong, the error does not show it."""
+        try:
+            return super().get_connection_with_tls_context(request, *args, **kwargs)
+        except ValueError:
+            if not select_proxy(str(request.url), kwargs.get("proxies")):
+                raise
+        raise InvalidProxyURL("The address of the proxy is not valid.")
 
 
 class Deadline(contextlib.AbstractContextManager["Deadline"]):
@@ -223,7 +256,6 @@ def _read_body(response: requests.Response, request: WireRequest, body: bytearra
         body += octets
         if len(body) > MAX_BODY_BYTES:
             return ResponseError(
-                f"The response of the service is larger than {MAX_BODY_BYTES // 1024} KiB and was not read to its end. "
-                f"Responses of the interface are a few KiB: check {LABELS['host']} in the Connection."
+                f"The response of the service is larger than {MAX_BODY_BYTES // 1024} KiB: check {LABELS['host']}."
             )
     return None

@@ -65,9 +65,7 @@ class LoanAuthSensorTrigger(BaseTrigger):
         for name, url in (("address", address), ("proxy", proxy)):
             parts = urlsplit(url or "")
             if url is not None and (parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc):
-                raise ValueError(
-                    f"The {name} of a LoanAuthSensorTrigger must be an http or https address without user information."
-                )
+                raise ValueError(f"The {name} of a trigger must be an http or https address without user information.")
         self.address, self.proxy = address, proxy
         self.poke_interval, self.deadline = poke_interval, deadline
 

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import load
-from tests.connection.test_settings import conn, problems, warnings
+from tests.connection.test_settings import conn, problems
 
 PASSWORD = "CANARY-pröxy:p@ss/wörd"
 WRITTEN = "CANARY-pr%C3%B6xy:p%40ss%2fw%C3%B6rd"

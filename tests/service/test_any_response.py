@@ -22,7 +22,7 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.redaction import encoded_forms
 from airflow_provider_loanauth.service import protocol
-from airflow_provider_loanauth.service.expiry import read_expiry
+from airflow_provider_loanauth.service.client import read_expiry
 from tests.support.leaks import leaks, messages
 from tests.support.secret_accounts import SECRETS, secret_connections
 from tests.support.wire_requests import settings_of

@@ -14,8 +14,7 @@ from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service import client as client_module
 from airflow_provider_loanauth.service import protocol, telemetry, transport
-from airflow_provider_loanauth.service.client import Client
-from airflow_provider_loanauth.service.expiry import read_expiry
+from airflow_provider_loanauth.service.client import Client, read_expiry
 from tests.support.backends import LOGIN
 from tests.support.leaks import messages
 from tests.support.loopback import json_response
