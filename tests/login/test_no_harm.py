@@ -96,17 +96,6 @@ def test_rejected_for_good(outcome, most, hosts):
     assert failed(simulation) == 1000
 
 
-@pytest.mark.parametrize("kills", [0, 1, 2, 3])
-@pytest.mark.parametrize(("outcome", "failures"), [("ok", 0), ("rejected", 60)])
-def test_processes_are_killed_between_their_request_and_its_result(kills, outcome, failures):
-    """Each costs one more request, and nobody fails for having waited."""
-    simulation = Simulation(batch(60 + kills, 3), outcomes=[outcome], max_steps=ENOUGH)
-    simulation.service.kills = kills
-    simulation.run()
-    assert posts(simulation) == 1 + kills
-    assert failed(simulation) == failures
-
-
 @pytest.mark.parametrize("takes", [0.05, 30.0])
 def test_an_outage_costs_few_requests(takes):
     simulation = run(batch(300, 60, host=lambda one: f"pod {one}"), ["unavailable"], login_seconds=[takes])
@@ -130,11 +119,6 @@ def test_good_and_bad_pods(outcome, seconds, cohorts, most):
         bad += failed(simulation)
     assert good <= most
     assert bad > 0
-
-
-def test_a_refresh_that_fails_while_the_token_is_valid():
-    simulation = run(batch(140, 40, needs="valid", host=lambda one: f"host {one % 3}"), ["unavailable"])
-    assert failed(simulation) == 0
 
 
 @pytest.mark.parametrize("number", [10, 1000])
