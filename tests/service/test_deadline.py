@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
-import signal
 import threading
 import time
 import tracemalloc
@@ -167,32 +165,6 @@ def test_nothing_is_left_after_200_requests_that_ran_out_of_time(loopback):
         assert threading.active_count() == threads
     # The server may not have closed its side yet.
     wait_for(lambda: descriptors() <= files)
-
-
-def test_the_time_out_of_a_task_interrupts_a_request(loopback):
-    """Airflow raises it from a signal handler, as a BaseException. No file and no thread is left."""
-
-    class TimeOut(BaseException):
-        pass
-
-    def interrupt(*_):
-        raise TimeOut
-
-    def respond(connection, stopped):
-        os.kill(os.getpid(), signal.SIGUSR1)
-        stopped.wait(LIMIT)
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        loopback.responses = [respond]
-        files, threads = descriptors(), threading.active_count()
-        with pytest.raises(TimeOut):
-            send(secret_request(loopback.url), timeout=LIMIT, verify=True)
-        assert threading.active_count() == threads
-        # The server's side is still open.
-        assert descriptors() <= files + 1
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 def test_each_request_has_its_own_connection(loopback):

@@ -5,16 +5,14 @@ from __future__ import annotations
 import gzip
 import importlib
 import socket
-import ssl
 import struct
 import sys
 import zlib
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from types import ModuleType
 
 import pytest
 import requests
-import trustme
 
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import (
@@ -26,7 +24,6 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.transport import MAX_BODY_BYTES
-from airflow_provider_loanauth.service.transport_errors import SEE_WHEN
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import Loopback, endless, json_response
 from tests.support.secret_accounts import SECRETS
@@ -235,27 +232,6 @@ def test_a_proxy_with_the_wrong_scheme(where, scheme, sentence, tls, monkeypatch
             monkeypatch.setenv("HTTPS_PROXY", url)
         error = fails(token_request("https://auth.example"), UnavailableError, proxy=proxy)
     assert f"{sentence}{where} (POST " in str(error)
-
-
-@pytest.mark.parametrize(
-    ("days", "name", "sentence"),
-    [
-        ((-9, -2), "127.0.0.1", f"has expired{SEE_WHEN}: ask who runs the service, or its proxy, to renew it"),
-        ((2, 9), "127.0.0.1", f"is not yet valid{SEE_WHEN}: ask who runs the service, or its proxy, to replace it"),
-        ((-9, 9), "127.0.0.2", "is not trusted (IP address mismatch, certificate is not valid for '127.0.0.1'): check"),
-    ],
-)
-def test_a_certificate(days, name, sentence, tmp_path):
-    authority, today = trustme.CA(), datetime.now(timezone.utc)
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    start, end = (today + timedelta(days=number) for number in days)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(name, not_before=start, not_after=end).configure_cert(context)
-    with Loopback(lambda connection, _: context.wrap_socket(connection, server_side=True)) as service:
-        address = service.url.replace("http:", "https:")
-        error = fails(token_request(address), SettingsError, verify=str(tmp_path / "ca.pem"))
-    assert str(error).startswith(f"The certificate of the service {sentence}")
-    assert "issued it" not in str(error)
 
 
 def test_an_interim_response_before_the_response(loopback):

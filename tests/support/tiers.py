@@ -30,7 +30,6 @@ ONCE = {
     # shared logins with replaced Variables, and time-outs at each line
     "test_interruptions",
     "test_shared_interleavings",
-    "test_shared_processes",
     # a release that is not installed
     "test_each_release_of_3_0_masks_secrets_in_its_tasks",
     # a server of another library
