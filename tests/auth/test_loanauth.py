@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.auth.conftest import KINDS, Caller
 from tests.support.leaks import leaks, locals_of, messages
@@ -122,20 +122,6 @@ def test_a_credential_that_another_object_requested_gets_a_second_retry(world, p
     world.sandbox.revoke()
     assert call(world.url, call.LoanAuth(token), json=loan()).status_code == 200
     assert (world.logins, world.prices.rejected) == (2, 2)
-
-
-def test_a_rejected_refresh_is_not_repeated_until_the_connection_is_corrected(world, pulled, call, define):
-    token = pulled()
-    world.pass_time(4000)
-    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-    define("loanauth_jwt", connection | {"password": "made-up-wrong-password"})
-    auth = call.LoanAuth(token)
-    for one in (auth, auth, call.LoanAuth(token)):
-        with pytest.raises(RejectedError, match="loanauth_jwt"):
-            call(world.url, one, json=loan())
-    assert world.rejected_logins == 1
-    define("loanauth_jwt", connection)
-    assert call(world.url, auth, json=loan()).status_code == 200
 
 
 @pytest.mark.parametrize("reason", ["expired", "revoked", "rejected", "connection"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from unittest.mock import patch
 
 import pendulum
 import pytest
@@ -42,12 +41,6 @@ def test_defaults():
     assert (LoanAuthHook.conn_type, LoanAuthHook.hook_name) == ("loanauth", "Loan Pricing Authentication")
     # Parameters of Airflow's hooks are passed on.
     assert LoanAuthHook(logger_name="made_up").log.name.endswith(".made_up")
-
-
-def test_the_constructor_does_nothing():
-    """A hook may be created when a DAG is parsed: it reads no Connection and sends nothing."""
-    with patch.object(LoanAuthHook, "get_connection", side_effect=AssertionError):
-        LoanAuthHook("tenant_a", method="ppe")
 
 
 @pytest.mark.parametrize(

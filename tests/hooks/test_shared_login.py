@@ -14,7 +14,7 @@ from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login import shared as shared_login
 from tests.support.leaks import leaks, locals_of, messages
-from tests.support.pricing_fixtures import in_threads, loan
+from tests.support.pricing_fixtures import loan
 from tests.support.processes import start_new_process
 
 CONN_ID = "loanauth_jwt"
@@ -124,14 +124,6 @@ def test_a_task_that_a_person_has_cleared_tries_once_more(call, world, rejected_
     monkeypatch.setattr(shared_login, "cleared_try", lambda: ("made-up",))
     in_new_process(call)
     assert world.logins == 1
-
-
-def test_of_many_tasks_with_reuse_false_few_log_in(world, variables):
-    """What another task has requested since a task began is as new. Some begin while the first one logs in."""
-    world.sandbox.set_fault("latency", where="token", seconds=0.3)
-    results = in_threads(8, lambda _: LoanAuthHook(CONN_ID).get_credential(reuse=False).value)
-    assert len(set(results)) == world.logins
-    assert world.logins <= 3
 
 
 def test_no_frame_of_a_failed_request_has_the_shared_credential(world, variables, define):

@@ -27,9 +27,9 @@ PASSWORD = "CANARY <pass>/ü"
 OAUTH = {"error": "invalid_grant", "error_description": "Bad credentials"}
 
 
-def error_of(status, document=None, headers=None, secrets=()):
+def error_of(status, document=None, headers=None, *, fields=FIELDS, secrets=()):
     with pytest.raises((RejectedError, UnavailableError, ResponseError)) as caught:
-        raise_for_status(status, document, headers or {}, now=NOW, fields=FIELDS, secrets=secrets)
+        raise_for_status(status, document, headers or {}, now=NOW, fields=fields, secrets=secrets)
     return caught.value
 
 
@@ -52,6 +52,8 @@ def test_the_class_of_a_status(kind, statuses):
     [
         (103, "103.", "not a valid final status"),
         (300, "300. It is a redirect.", "It was not followed"),
+        (302, "302. It is a redirect.", "If it leads to a login page, Username or Password may be wrong."),
+        (403, "403.", "Origin is not the domain in the company settings; "),
         (407, "407.", "A proxy requires authentication"),
         (410, "410.", "The service did not accept the request: check Auth URL"),
         (423, "423.", "Username or Password is wrong, or the user is locked: correct the Connection, or have the"),
@@ -63,6 +65,8 @@ def test_details_and_causes(status, details, cause):
     assert text.startswith(f"The service responded with {status}")
     assert details in text
     assert cause in text
+    # PPE has no origin.
+    assert "Origin" not in str(error_of(403, fields=("API key", "User ID")))
 
 
 @pytest.mark.parametrize(

@@ -110,12 +110,6 @@ def test_a_coding_that_was_not_asked_for(coding, body, loopback):
     fails(secret_request(loopback.url), RejectedError)
 
 
-def test_gzip_that_was_cut_off(loopback):
-    """The service has sent what it wanted to send, so sending the request again cannot help."""
-    loopback.responses = [json_response(gzip.compress(BODY)[:20], headers=b"Content-Encoding: gzip\r\n")]
-    assert "a body that is not JSON" in str(fails(secret_request(loopback.url), ResponseError))
-
-
 CODE = b'{"error": "invalid_grant"'
 #: What follows the status line of a response with an error code, whose body is not read to its end.
 UNREADABLE = {
@@ -196,12 +190,6 @@ def test_what_a_server_that_expects_https_sends(response, kind, sentence, loopba
     assert sentence in str(fails(token_request(loopback.url), kind))
 
 
-def test_http_to_a_server_with_tls(tls):
-    with Loopback(tls) as service:
-        assert NO_HTTP in str(fails(token_request(service.url), UnavailableError))
-        assert service.requests == []
-
-
 def without_tls(connection, stopped):
     """Respond as servers without TLS do to a TLS handshake."""
     connection.recv(65536)
@@ -249,13 +237,6 @@ def test_a_ca_bundle_that_cannot_be_used(content, tmp_path, loopback):
     address = loopback.url.replace("http:", "https:")
     error = fails(secret_request(address), SettingsError, verify=str(bundle))
     assert "The CA bundle cannot be read: check the path in Verify TLS" in str(error)
-
-
-@pytest.mark.parametrize(
-    "url", ["https://" + "ü" * 70 + ".example", "https://..example", "https://" + "a" * 70 + ".example"]
-)
-def test_an_invalid_address(url):
-    assert "is not a valid address" in str(fails(secret_request(url), SettingsError))
 
 
 @pytest.mark.parametrize("response", [b"HTTP/1.1 403 X\r\n\r\n", b"HTTP/1.1 401 X\r\n\r\n", b"garbage\r\n\r\n", None])
