@@ -37,15 +37,13 @@ for _name in [*os.environ]:
     if _name.startswith("AIRFLOW_CONN_"):
         del os.environ[_name]
 
-from airflow_provider_loanauth.login import credential, memory, shared  # noqa: E402
-from airflow_provider_loanauth.login import variables as login_variables  # noqa: E402
 from loanauth_sandbox.server import running_sandbox  # noqa: E402
 from loanauth_sandbox.state import Settings  # noqa: E402
 from tests.support import masking  # noqa: E402
 from tests.support.airflow_scratch import conn_variable, migrated_database, reload_fernet_key  # noqa: E402
 from tests.support.backends import spans, stats, statsd  # noqa: E402, F401 - fixtures
 from tests.support.captured_logs import logs  # noqa: E402, F401 - a fixture
-from tests.support.clock import Clock  # noqa: E402
+from tests.support.clock import Clock, replace_clock  # noqa: E402
 from tests.support.loopback import Loopback  # noqa: E402
 from tests.support.pricing_fixtures import elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
 from tests.support.processes import start_new_process  # noqa: E402
@@ -134,10 +132,7 @@ def variables(_no_variables, monkeypatch):
 @pytest.fixture
 def memory_clock(monkeypatch):
     """The clock by which remembered failures end."""
-    clock = Clock()
-    for module in (credential, memory, shared, login_variables):
-        monkeypatch.setattr(module, "time", clock)
-    return clock
+    return replace_clock(monkeypatch, Clock())
 
 
 @pytest.fixture

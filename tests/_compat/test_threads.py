@@ -3,85 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import multiprocessing
 import threading
 
 import pytest
+import requests
 
 from airflow_provider_loanauth import _compat
 from airflow_provider_loanauth._compat import ForkSafeLock, run_in_thread
-from tests.support.programs import run_python
-
-IN_CHILD = """
-import os, signal, sys, threading, time
-from airflow_provider_loanauth import _compat
-{setup}
-locks = list(_compat._LOCKS)
-held, end = threading.Event(), threading.Event()
-
-def hold():
-    for lock in locks:
-        lock.current.acquire()
-    held.set()
-    end.wait()
-
-threading.Thread(target=hold, daemon=True).start()
-held.wait()
-child = os.fork()
-if not child:
-    try:
-        {use}
-        print("done", flush=True)
-    finally:
-        os._exit(0)
-deadline = time.monotonic() + 60
-while time.monotonic() < deadline:
-    if os.waitpid(child, os.WNOHANG)[0]:
-        break
-    time.sleep(0.01)
-else:
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    print("the child hangs", flush=True)
-os._exit(0)
-"""
-
-CLIENT = """
-import json
-from airflow_provider_loanauth.exceptions import UnavailableError
-from airflow_provider_loanauth.service.client import Client
-from airflow_provider_loanauth.service import transport
-os.environ["AIRFLOW_CONN_MADE_UP"] = json.dumps({"conn_type": "loanauth", "host": "http://127.0.0.1:9", "login": "pat",
-    "password": "made-up-password", "extra": {"origin": "https://made-up.example", "client_id": "made-up",
-    "client_secret": "made-up-secret"}})
-client = Client("made_up", max_attempts=1)
-settings = client.settings()
-def authenticate():
-    try:
-        client.authenticate(settings)
-    except UnavailableError:
-        return
-    raise AssertionError("port 9 is open")
-authenticate()
-"""
-PROVIDER = """
-import datetime
 from airflow_provider_loanauth.auth import LoanAuth
-from airflow_provider_loanauth.credentials import AccessToken
-issued_at = datetime.datetime.now(datetime.timezone.utc)
-sealed = AccessToken.seal("made-up-token", method="jwt", conn_id="made_up", issued_at=issued_at, expires_at=None)
-auth = LoanAuth(sealed)
-import requests
-request = requests.Request("GET", "https://made-up.example/").prepare()
-"""
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.redaction import mask
 
 
-def test_a_child_waits_for_no_lock_of_its_parent():
-    """It masks a secret, authenticates, opens a credential and adds it to a request."""
-    setup = f"from airflow_provider_loanauth.redaction import mask\n{CLIENT}{PROVIDER}"
-    use = "mask(['made-up-secret']), authenticate(), auth(request)"
-    done = run_python("-W", "ignore", "-c", IN_CHILD.format(setup=setup, use=use), check=False)
-    assert done.stdout.splitlines()[-1:] == ["done"], done.stdout + done.stderr
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_child_waits_for_no_lock_of_its_parent(world, pulled, pricing):
+    """It masks a secret, logs in, opens a credential and adds it to a request."""
+    hook, auth = LoanAuthHook("loanauth_los"), LoanAuth(pulled())
+    mask(["made-up-secret"])
+    locks, held, end = [*_compat._LOCKS], threading.Event(), threading.Event()
+
+    def hold():
+        with contextlib.ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock.current)
+            held.set()
+            end.wait(60)
+
+    def use():
+        mask(["made-up-secret", "another-made-up-secret"])
+        hook.get_credential()
+        requests.get(pricing.url, auth=auth, timeout=60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    child = multiprocessing.get_context("fork").Process(target=use)
+    child.start()
+    child.join(60)
+    child.kill()
+    end.set()
+    thread.join(60)
+    assert child.exitcode == 0
+    assert len(locks) > 1
+    assert world.logins == 1
+    assert pricing.credentials != [{}]
 
 
 def test_a_process_that_forks_in_a_with_statement_releases_the_lock_it_acquired():

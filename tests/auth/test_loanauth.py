@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.auth.conftest import KINDS, Caller
 from tests.support.leaks import leaks, locals_of, messages
@@ -95,11 +95,12 @@ def test_a_revoked_credential_is_refreshed_once(world, auth, call, logs):
     assert WARNING not in logs.text
 
 
-def test_rejected_requests_cost_one_refresh(world, auth, call, logs):
+def test_rejected_requests_cost_one_refresh(world, pricing, auth, call, logs):
     """The service rejects every credential: one login per request would get the user locked."""
-    world.sandbox.set_fault("status", where="price", status=401)
-    assert call(world.url, auth, json=loan(), times=20).status_code == 401
-    assert world.logins == 1
+    pricing.respond = lambda _: (401, {}, b"")
+    assert call(pricing.url, auth, times=20).status_code == 401
+    # One request was sent again.
+    assert (world.logins, len(pricing.seen)) == (1, 21)
     assert logs.text.count(WARNING) == 20
 
 
@@ -121,38 +122,6 @@ def test_a_credential_that_another_object_requested_gets_a_second_retry(world, p
     world.sandbox.revoke()
     assert call(world.url, call.LoanAuth(token), json=loan()).status_code == 200
     assert (world.logins, world.prices.rejected) == (2, 2)
-
-
-def test_a_credential_that_may_not_be_replaced_yet_is_not_sent_again(pricing, auth, call, monkeypatch):
-    pricing.respond = lambda request: (401, {}, b"")
-    monkeypatch.setattr(auth, "_get", lambda rejected=None, really=auth._get: rejected or really())
-    assert call(pricing.url, auth).status_code == 401
-    assert len(pricing.seen) == 1
-
-
-def test_a_rejected_refresh_is_not_repeated_until_the_connection_is_corrected(world, pulled, call, define):
-    token = pulled()
-    world.pass_time(4000)
-    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-    define("loanauth_jwt", connection | {"password": "made-up-wrong-password"})
-    auth = call.LoanAuth(token)
-    for one in (auth, auth, call.LoanAuth(token)):
-        with pytest.raises(RejectedError, match="loanauth_jwt"):
-            call(world.url, one, json=loan())
-    assert world.rejected_logins == 1
-    define("loanauth_jwt", connection)
-    assert call(world.url, auth, json=loan()).status_code == 200
-
-
-def test_a_refresh_that_fails_is_the_error_of_the_request(world, auth, call, monkeypatch):
-    def no_connection(*_, **__):
-        raise UnavailableError("made-up trouble")
-
-    monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", no_connection)
-    world.sandbox.revoke()
-    # An API secret needs the Connection at once, for the Company ID.
-    with pytest.raises(UnavailableError, match="made-up"):
-        call(world.url, auth, json=loan())
 
 
 @pytest.mark.parametrize("reason", ["expired", "revoked", "rejected", "connection"])
@@ -371,24 +340,14 @@ def test_a_wrong_connection_id_is_an_error_that_names_its_type(both, given):
     assert "made-up" not in messages(caught.value) + locals_of(caught.value)
 
 
-def test_from_connection_reads_nothing_before_the_first_request(both, monkeypatch):
+def test_a_wrong_connection_is_an_error_of_the_first_request(world, call):
     """A DAG file may make the object."""
-    monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", None)
-    assert isinstance(both.from_connection("tenant/pricing"), both)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({}, LoanAuthError, "loanauth_default"),
-        ({"conn_id": "loanauth_missing"}, LoanAuthError, r"connection id 'loan… \(16 characters\)'"),
-        ({"conn_id": "loanauth_jwt", "method": "made-up-method"}, SettingsError, "must be one of jwt, los, ppe"),
-        ({"conn_id": "loanauth_jwt", "method": "los"}, SettingsError, "LOS client ID"),
-    ],
-)
-def test_a_wrong_connection_is_an_error_of_the_first_request(world, call, arguments, error, message):
-    with pytest.raises(error, match=message):
-        call(world.url, call.LoanAuth.from_connection(**arguments), json=loan())
+    of_default = call.LoanAuth.from_connection()
+    with pytest.raises(LoanAuthError, match="loanauth_default"):
+        call(world.url, of_default, json=loan())
+    for_los = call.LoanAuth.from_connection("loanauth_jwt", method="los")
+    with pytest.raises(SettingsError, match="LOS client ID"):
+        call(world.url, for_los, json=loan())
 
 
 def test_used_by_the_other_library_it_names_the_right_import(pricing, pulled, call):

@@ -8,7 +8,7 @@ import requests
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import RejectedError
 from tests.support.backends import LOGIN, OPENED, total
-from tests.support.pricing_fixtures import loan
+from tests.support.pricing_fixtures import in_threads, loan
 from tests.support.processes import start_new_process
 
 CONN_ID = "loanauth_jwt"
@@ -32,8 +32,9 @@ def price(credential, world, times=1):
         requests.post(world.url, json=loan(number), auth=auth, timeout=9).raise_for_status()
 
 
-def test_a_fresh_credential_is_only_opened(credential, world, statsd, spans):
-    price(credential, world, times=5)
+def test_a_fresh_credential_is_only_opened_and_once_by_all_threads(credential, world, statsd, spans):
+    auth = LoanAuth(credential)
+    in_threads(8, lambda number: requests.post(world.url, json=loan(number), auth=auth, timeout=9).raise_for_status())
     assert (statsd.counts, spans.finished) == (OPENED, ())
     [expiry] = statsd.metrics
     assert LIFETIME - 60 < expiry.value <= LIFETIME

@@ -38,14 +38,6 @@ def test_a_credential_that_it_requested_is_masked(conn_id, header, world, pricin
     assert redact(f"before {value} after") == "before *** after"
 
 
-def test_it_is_refreshed_one_to_two_times_min_ttl_before_it_expires(world, pulled):
-    auth = LoanAuth(pulled(), min_ttl=10)
-    for passed, logins in ((3575, 0), (16, 1)):
-        world.pass_time(passed)
-        assert price(world, auth).status_code == 200
-        assert (world.logins, world.prices.rejected) == (logins, 0)
-
-
 @pytest.fixture
 def change_clock(world, monkeypatch):
     """Change the wall clock of this process. That of the service is right."""

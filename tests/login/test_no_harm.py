@@ -69,44 +69,6 @@ def test_one_host_has_a_wrong_clock_during_a_short_outage(skew, outcome):
     assert simulation.service.errors
 
 
-def test_a_service_that_is_away_for_a_moment_and_a_single_attempt_that_meets_it_first():
-    processes = [Process(host="one", max_attempts=1), *batch(120, 0.2, host="one")]
-    simulation = run(processes, until(1.5, "unavailable"), login_seconds=[0.05])
-    assert failed(simulation, lambda process: process.max_attempts is None) == 0
-
-
-def test_tasks_that_start_after_an_outage():
-    processes = batch(16, 8, host="one") + [Process(start=8 + one / 10, host="one") for one in range(120)]
-    simulation = run(processes, until(8, "unavailable"), login_seconds=[0.05])
-    assert failed(simulation, lambda process: process.start >= 8) == 0
-
-
-@pytest.mark.parametrize("outcome", ["response", "forbidden"])
-def test_an_unclear_response_for_a_moment(outcome):
-    assert failed(run(batch(60, 60, host="one"), until(1, outcome))) <= 1
-    simulation = run(batch(2880, 86_400, host="one"), until(10, outcome))
-    assert failed(simulation, lambda process: process.start >= 120) == 0
-
-
-@pytest.mark.parametrize("hosts", [1, 10, 1000])
-@pytest.mark.parametrize(("outcome", "most"), [("rejected", 1), ("forbidden", 12), ("response", 12)])
-def test_rejected_for_good(outcome, most, hosts):
-    simulation = run(batch(1000, 1800, host=lambda one: f"host {one % hosts}"), [outcome])
-    assert 1 <= posts(simulation) <= most
-    assert failed(simulation) == 1000
-
-
-@pytest.mark.parametrize("kills", [0, 1, 2, 3])
-@pytest.mark.parametrize(("outcome", "failures"), [("ok", 0), ("rejected", 60)])
-def test_processes_are_killed_between_their_request_and_its_result(kills, outcome, failures):
-    """Each costs one more request, and nobody fails for having waited."""
-    simulation = Simulation(batch(60 + kills, 3), outcomes=[outcome], max_steps=ENOUGH)
-    simulation.service.kills = kills
-    simulation.run()
-    assert posts(simulation) == 1 + kills
-    assert failed(simulation) == failures
-
-
 @pytest.mark.parametrize("takes", [0.05, 30.0])
 def test_an_outage_costs_few_requests(takes):
     simulation = run(batch(300, 60, host=lambda one: f"pod {one}"), ["unavailable"], login_seconds=[takes])
@@ -130,11 +92,6 @@ def test_good_and_bad_pods(outcome, seconds, cohorts, most):
         bad += failed(simulation)
     assert good <= most
     assert bad > 0
-
-
-def test_a_refresh_that_fails_while_the_token_is_valid():
-    simulation = run(batch(140, 40, needs="valid", host=lambda one: f"host {one % 3}"), ["unavailable"])
-    assert failed(simulation) == 0
 
 
 @pytest.mark.parametrize("number", [10, 1000])

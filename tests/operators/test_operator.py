@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from unittest.mock import patch
 
 import pytest
 
 from airflow_provider_loanauth.credentials import AccessToken
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from tests.support.airflow_names import DAG
 
@@ -29,12 +27,6 @@ def connection(sandbox, define):
 def test_defaults():
     task = operator()
     assert (task.loanauth_conn_id, task.method, task.seal) == ("loanauth_default", None, True)
-
-
-def test_the_constructor_reads_and_sends_nothing():
-    """It runs whenever the DAG is parsed."""
-    with patch.object(LoanAuthHook, "__init__", side_effect=AssertionError):
-        operator(loanauth_conn_id="tenant_a", method="los")
 
 
 def test_template_fields():

@@ -18,13 +18,12 @@ from airflow_provider_loanauth.exceptions import (
     ResponseError,
     UnavailableError,
 )
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.redaction import encoded_forms
 from airflow_provider_loanauth.service import protocol
 from airflow_provider_loanauth.service.client import read_expiry
 from tests.support.leaks import leaks, messages
-from tests.support.secret_accounts import SECRETS, secret_connections
+from tests.support.secret_accounts import SECRETS
 from tests.support.wire_requests import settings_of
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
@@ -122,33 +121,3 @@ def test_any_response(settings, model, body, status, headers):
     sealed = AccessToken.seal(hidden, method="jwt", conn_id="tenant_a", issued_at=NOW, expires_at=expires_at)
     again = AccessToken.deserialize(json.loads(json.dumps(sealed.serialize())), 1)
     assert (again, again.expires_at) == (sealed, sealed.expires_at)
-
-
-framings = b"Content-Length: 1", b"Content-Length: 99", b"Content-Length: -1", b"Content-Length: 3, 3", b"X: y"
-framings += b"Transfer-Encoding: chunked", b"Content-Encoding: gzip", b"Content-Encoding: br", b"Retry-After: \xff"
-octets = st.binary(max_size=200) | st.builds(
-    lambda status, headers, body, cut: (b"HTTP/1.1 %d Any\r\n%b\r\n\r\n%b" % (status, headers, body))[:cut],
-    st.integers(100, 999),
-    st.lists(st.sampled_from(framings), min_size=1, max_size=4).map(b"\r\n".join),
-    bodies,
-    st.none() | st.integers(0, 300),
-)
-
-
-@pytest.mark.parametrize("method", ["jwt", "ppe"])
-def test_any_octets_from_a_socket(method, define, loopback, logs):
-    define("marked", secret_connections(loopback.url)[method])
-    hook = LoanAuthHook("marked", max_attempts=1)
-
-    @given(octets)
-    def check(raw):
-        loopback.responses = [raw]
-        try:
-            response = hook.authenticate()
-        except LoanAuthError as error:
-            check_error(error)
-        else:
-            assert isinstance(response, TokenResponse | ApiSecretResponse)
-
-    check()
-    assert leaks(logs.text, SECRETS.values()) == []

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta, timezone
-from itertools import count
-from types import SimpleNamespace
 
 import jwt
 import pytest
 
 from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 from airflow_provider_loanauth.models import TokenResponse
-from airflow_provider_loanauth.service import client as client_module
-from airflow_provider_loanauth.service import protocol, telemetry, transport
+from airflow_provider_loanauth.service import protocol, transport
 from airflow_provider_loanauth.service.client import Client, read_expiry
-from tests.support.backends import LOGIN
+from tests.support.clock import Clock, replace_all_clocks
 from tests.support.leaks import messages
 from tests.support.loopback import json_response
 from tests.support.secret_accounts import SECRETS, SENT_SECRETS
@@ -26,8 +23,8 @@ REQUESTED_AT = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 NOW = int(REQUESTED_AT.timestamp())
 
 
-def client_of(method, url, **extra):
-    return Client("made-up", get_connection=lambda _: connection_of(method, url, **extra))
+def client_of(method, url):
+    return Client("made-up", get_connection=lambda _: connection_of(method, url))
 
 
 def authenticate(method, url, **options):
@@ -35,24 +32,9 @@ def authenticate(method, url, **options):
     return client.authenticate(client.settings(), **options)
 
 
-def set_time(monkeypatch, now):
-    monkeypatch.setattr(client_module, "datetime", SimpleNamespace(now=now))
-
-
 @pytest.fixture(autouse=True)
-def _fixed_time(monkeypatch):
-    set_time(monkeypatch, lambda _: REQUESTED_AT)
-
-
-@pytest.mark.parametrize("expires_in", [60, None])
-def test_metrics_of_a_login(expires_in, loopback, statsd):
-    document = {"access_token": "made-up"} | ({"expires_in": expires_in} if expires_in else {})
-    loopback.responses = [json_response(json.dumps(document).encode())]
-    authenticate("jwt", loopback.url)
-    assert statsd.counts == (LOGIN if expires_in else {name: 1 for name in LOGIN if name != "seconds_to_expiry"})
-    assert all(metric.tags == {"conn_id": "made-up", "method": "jwt"} for metric in statsd.metrics)
-    values = {metric.name: metric.value for metric in statsd.metrics}
-    assert values.get("seconds_to_expiry") == expires_in
+def clock(monkeypatch):
+    return replace_all_clocks(monkeypatch, Clock(standing=NOW))
 
 
 @pytest.mark.parametrize(
@@ -70,39 +52,36 @@ def test_a_response_that_repeats_a_secret_is_not_shown(method, word, is_shown, m
     monkeypatch.setattr(transport, "send", lambda request, **_: received)
     settings = settings_of(method, proxy="https://made-up:Egress-7Zq@proxy.example")
     with pytest.raises(RejectedError, match="invalid_grant") as caught:
-        Client("made-up")._send(settings)
+        Client("made-up").authenticate(settings)
     assert (word in messages(caught.value)) is is_shown
+
+
+def test_the_time_of_a_request_is_from_before_it_is_sent(loopback, clock):
+    def respond(connection, stopped):
+        clock.pass_time(3600)
+        connection.sendall(json_response(b'{"access_token": "made-up", "expires_in": 60}'))
+
+    loopback.responses = [respond]
+    result = authenticate("jwt", loopback.url)
+    assert (result.requested_at, result.expires_at) == (REQUESTED_AT, REQUESTED_AT + timedelta(seconds=60))
+
+
+@pytest.mark.parametrize(("status", "kind"), [("401 Unauthorized", RejectedError), ("503 Down", UnavailableError)])
+def test_each_call_sends_one_request_and_tells_of_its_failure_before_a_metric_is_sent(status, kind, loopback, statsd):
+    """The time-out of a task may interrupt the sending of a metric."""
+    events = []
+    loopback.responses = [json_response(b"{}", status)] * 2
+    for number in range(2):
+        with pytest.raises(kind) as caught:
+            authenticate("jwt", loopback.url, on_failure=lambda error: events.append((error, len(statsd.metrics))))
+        error = caught.value
+        assert (error.sent, error.conn_id, error.method) == (True, "made-up", "jwt")
+        assert events[number:] == [(error, number)]
+    assert (len(loopback.requests), len(statsd.metrics)) == (2, 2)
 
 
 def test_no_repr_shows_a_connection_id_that_may_be_a_token():
     assert "made-up" not in repr(Client("made-up"))
-
-
-def test_the_time_of_a_request_is_from_before_it_is_sent(loopback, monkeypatch):
-    loopback.responses = [json_response(b'{"access_token": "made-up", "expires_in": 60}')]
-    hours = count()
-    set_time(monkeypatch, lambda _: REQUESTED_AT.replace(hour=next(hours)))
-    result = authenticate("jwt", loopback.url)
-    assert result.requested_at.hour == 0
-    assert result.expires_at == result.requested_at.replace(minute=1)
-
-
-@pytest.mark.parametrize(("status", "kind"), [("401 Unauthorized", RejectedError), ("503 Down", UnavailableError)])
-def test_each_call_sends_one_request_and_tells_of_its_failure_before_a_metric_is_sent(
-    status, kind, loopback, monkeypatch
-):
-    """The time-out of a task may interrupt the sending of a metric."""
-    events = []
-    monkeypatch.setattr(telemetry, "_send", lambda *_: events.append("metric"))
-    loopback.responses = [json_response(b"{}", status)] * 2
-    for _ in range(2):
-        with pytest.raises(kind) as caught:
-            authenticate("jwt", loopback.url, on_failure=events.append)
-        error = caught.value
-        assert (error.sent, error.conn_id, error.method) == (True, "made-up", "jwt")
-        assert events == [error, "metric"]
-        events.clear()
-    assert len(loopback.requests) == 2
 
 
 @pytest.mark.parametrize(

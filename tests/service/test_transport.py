@@ -5,16 +5,14 @@ from __future__ import annotations
 import gzip
 import importlib
 import socket
-import ssl
 import struct
 import sys
 import zlib
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from types import ModuleType
 
 import pytest
 import requests
-import trustme
 
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import (
@@ -26,7 +24,6 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.transport import MAX_BODY_BYTES
-from airflow_provider_loanauth.service.transport_errors import SEE_WHEN
 from tests.support.leaks import leaks, messages
 from tests.support.loopback import Loopback, endless, json_response
 from tests.support.secret_accounts import SECRETS
@@ -113,12 +110,6 @@ def test_a_coding_that_was_not_asked_for(coding, body, loopback):
     fails(secret_request(loopback.url), RejectedError)
 
 
-def test_gzip_that_was_cut_off(loopback):
-    """The service has sent what it wanted to send, so sending the request again cannot help."""
-    loopback.responses = [json_response(gzip.compress(BODY)[:20], headers=b"Content-Encoding: gzip\r\n")]
-    assert "a body that is not JSON" in str(fails(secret_request(loopback.url), ResponseError))
-
-
 CODE = b'{"error": "invalid_grant"'
 #: What follows the status line of a response with an error code, whose body is not read to its end.
 UNREADABLE = {
@@ -199,12 +190,6 @@ def test_what_a_server_that_expects_https_sends(response, kind, sentence, loopba
     assert sentence in str(fails(token_request(loopback.url), kind))
 
 
-def test_http_to_a_server_with_tls(tls):
-    with Loopback(tls) as service:
-        assert NO_HTTP in str(fails(token_request(service.url), UnavailableError))
-        assert service.requests == []
-
-
 def without_tls(connection, stopped):
     """Respond as servers without TLS do to a TLS handshake."""
     connection.recv(65536)
@@ -237,27 +222,6 @@ def test_a_proxy_with_the_wrong_scheme(where, scheme, sentence, tls, monkeypatch
     assert f"{sentence}{where} (POST " in str(error)
 
 
-@pytest.mark.parametrize(
-    ("days", "name", "sentence"),
-    [
-        ((-9, -2), "127.0.0.1", f"has expired{SEE_WHEN}: ask who runs the service, or its proxy, to renew it"),
-        ((2, 9), "127.0.0.1", f"is not yet valid{SEE_WHEN}: ask who runs the service, or its proxy, to replace it"),
-        ((-9, 9), "127.0.0.2", "is not trusted (IP address mismatch, certificate is not valid for '127.0.0.1'): check"),
-    ],
-)
-def test_a_certificate(days, name, sentence, tmp_path):
-    authority, today = trustme.CA(), datetime.now(timezone.utc)
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    start, end = (today + timedelta(days=number) for number in days)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(name, not_before=start, not_after=end).configure_cert(context)
-    with Loopback(lambda connection, _: context.wrap_socket(connection, server_side=True)) as service:
-        address = service.url.replace("http:", "https:")
-        error = fails(token_request(address), SettingsError, verify=str(tmp_path / "ca.pem"))
-    assert str(error).startswith(f"The certificate of the service {sentence}")
-    assert "issued it" not in str(error)
-
-
 def test_an_interim_response_before_the_response(loopback):
     loopback.responses = [b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\n" + json_response(BODY)]
     assert parsed(secret_request(loopback.url)).secret == "made-up"
@@ -273,13 +237,6 @@ def test_a_ca_bundle_that_cannot_be_used(content, tmp_path, loopback):
     address = loopback.url.replace("http:", "https:")
     error = fails(secret_request(address), SettingsError, verify=str(bundle))
     assert "The CA bundle cannot be read: check the path in Verify TLS" in str(error)
-
-
-@pytest.mark.parametrize(
-    "url", ["https://" + "ü" * 70 + ".example", "https://..example", "https://" + "a" * 70 + ".example"]
-)
-def test_an_invalid_address(url):
-    assert "is not a valid address" in str(fails(secret_request(url), SettingsError))
 
 
 @pytest.mark.parametrize("response", [b"HTTP/1.1 403 X\r\n\r\n", b"HTTP/1.1 401 X\r\n\r\n", b"garbage\r\n\r\n", None])

@@ -1,4 +1,4 @@
-"""A clock that a test moves forward, in place of the module ``time`` of a module of the package."""
+"""A clock that a test moves forward. This is the one place that replaces the clock of the package."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import time
 from datetime import datetime, timezone
 from types import SimpleNamespace
 
-from airflow_provider_loanauth.login import shared
+from airflow_provider_loanauth.login import credential, memory, shared, variables
+from airflow_provider_loanauth.service import client
 
 
 class Clock:
-    """The time of this process, and the seconds that a test has added to it."""
+    """The time of this process, or one that stands still; and the seconds that a test has added to it."""
 
-    def __init__(self):
+    def __init__(self, standing=None):
         self.passed = 0.0
+        self._standing = standing
 
     def monotonic(self):
-        return time.monotonic() + self.passed
+        return (time.monotonic() if self._standing is None else 0.0) + self.passed
 
     def time(self):
-        return time.time() + self.passed
+        return (time.time() if self._standing is None else self._standing) + self.passed
 
     def now(self):
         return datetime.fromtimestamp(self.time(), tz=timezone.utc)
@@ -30,6 +32,19 @@ class Clock:
     def pass_time(self, seconds):
         """Move the clock forward, without waiting."""
         self.passed += seconds
+
+
+def replace_clock(monkeypatch, clock):
+    """Let a clock decide when credentials expire and failures end."""
+    for module in (credential, memory, shared, variables):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def replace_all_clocks(monkeypatch, clock):
+    """Let it also decide when a login was requested, which a service with a clock of its own does not know."""
+    monkeypatch.setattr(client, "datetime", SimpleNamespace(now=lambda _: clock.now()))
+    return replace_clock(monkeypatch, clock)
 
 
 def replace_waits(monkeypatch, wait):

@@ -16,12 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.login import credential as refresh_policy
-from airflow_provider_loanauth.login import memory
-from airflow_provider_loanauth.login import shared as shared_login
-from airflow_provider_loanauth.login import variables as login_variables
-from airflow_provider_loanauth.service import client
-from tests.support.clock import Clock
+from tests.support.clock import Clock, replace_all_clocks
 from tests.support.loopback import InThread
 from tests.support.processes import start_new_process
 
@@ -68,9 +63,7 @@ class World:
 def world(sandbox, monkeypatch, define):
     """A sandbox without faults, Connections ``loanauth_jwt``, ``_los`` and ``_ppe``, no credential in this process."""
     here = World(sandbox)
-    for module in (login_variables, memory, refresh_policy, shared_login):
-        monkeypatch.setattr(module, "time", here.clock)
-    monkeypatch.setattr(client, "datetime", SimpleNamespace(now=lambda _: here.clock.now()))
+    replace_all_clocks(monkeypatch, here.clock)
     for name, value in sandbox.connections().items():
         define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
     yield here
