@@ -36,8 +36,8 @@ def derived_keys(purpose: str) -> list[bytes]:
         if keys := _derive(conf.get("core", "fernet_key") or "", purpose):
             return keys
     raise SealError(
-        "Airflow's Fernet key is missing or invalid, so the credential cannot be sealed for XCom. Set the same [core] "
-        "fernet_key on every component of this Airflow. (With seal=False, XCom stores the value unencrypted.)"
+        "Airflow's Fernet key is missing or invalid, so the credential cannot be sealed for XCom. Set the same "
+        "AIRFLOW__CORE__FERNET_KEY on every component, or seal=False, with which XCom stores the value unencrypted."
     )
 
 

@@ -42,9 +42,7 @@ class NotForXCom:
 
     def serialize(self) -> NoReturn:
         """Raise an error when Airflow stores the object in XCom, where the secret would be in plaintext."""
-        raise SealError(
-            f"{type(self).__name__} is not stored in XCom, because it is plaintext: return get_credential() instead."
-        )
+        raise SealError(f"{type(self).__name__} is plaintext, so it is not stored in XCom: return get_credential().")
 
 
 def encoded_forms(secret: str) -> list[str]:

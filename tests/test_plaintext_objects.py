@@ -57,7 +57,7 @@ def test_no_part_shows_a_secret():
 @each_value
 def test_an_object_with_a_secret_is_not_stored(value):
     for returned in (value, {"nested": [value]}):
-        with pytest.raises(SealError, match=rf"^{type(value).__name__} .* LoanAuthHook\.get_credential\(\) ") as caught:
+        with pytest.raises(SealError, match=rf"^{type(value).__name__} .* get_credential") as caught:
             serde.serialize(returned)
         assert "CANARY" not in str(caught.value)
 

@@ -28,7 +28,7 @@ _PROXIES = "the proxies between this machine and the service"
 _ADDRESS = "Auth URL is not a valid address: correct it"
 _BROKEN = f"The response of the service was cut off or cannot be decoded: if this persists, check {_PROXIES}"
 NO_BUNDLE = "The CA bundle cannot be read: check the path in Verify TLS, REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE"
-_LATE_BODY = f"The service responded, but its body did not arrive within the time set in Timeout: {_IF_SLOW}"
+_LATE_BODY = f"The body of the response did not arrive within the time set in Timeout: {_IF_SLOW}"
 _NO_HTTP = "The port does not respond to http: if it expects https, begin Auth URL with https"
 _PLAIN = "The service responded without TLS, so the port probably expects http: check the port in Auth URL"
 _NO_TLS = "The TLS handshake failed before a certificate was checked: check that Auth URL has a TLS port"
@@ -93,7 +93,7 @@ def _meaning(  # noqa: PLR0911 - one return for each kind of exception
         # Not an UnavailableError: the service may have counted a failed login, and the hook would send it again.
         is_late = expired or _cause_of(error, TimeoutError)
         cause = "did not arrive within the time set in Timeout" if is_late else "cannot be read"
-        return ResponseError, f"The service responded, but its head {cause}: check Auth URL, Timeout and {_PROXIES}"
+        return ResponseError, f"The head of the response {cause}: check Auth URL, Timeout and {_PROXIES}"
     certificate = _cause_of(error, ssl.SSLCertVerificationError)
     reason = getattr(_cause_of(error, ssl.SSLError), "reason", None)
     if isinstance(error, rq.ProxyError):
@@ -139,7 +139,7 @@ def _about_certificate(error: ssl.SSLCertVerificationError, whose: str, check: s
         problem = f"{'has expired' if code == _EXPIRED else 'is not yet valid'}{SEE_WHEN}: "
         advice += ", and check the clock of this machine"
     elif code in _UNKNOWN_ISSUER:
-        advice = "if a private authority or a proxy issued it, set Verify TLS to the path of a CA bundle with that one"
+        advice = "if a private authority or a proxy issued it, set Verify TLS to the path of a CA bundle with it"
     return f"The certificate of the {whose} {problem}{advice}"
 
 

@@ -353,9 +353,9 @@ def test_a_wrong_connection_is_an_error_of_the_first_request(world, call):
 def test_used_by_the_other_library_it_names_the_right_import(pricing, pulled, call):
     token = pulled()
     package = r"airflow_provider_loanauth\.auth"
-    wrong, message = LoanAuth, rf"is for requests\. For httpx, import LoanAuth from {package}\.httpx\.$"
+    wrong, message = LoanAuth, rf"is for requests\. For httpx, use that of {package}\.httpx\.$"
     if call.kind == "requests":
-        wrong, message = HttpxLoanAuth, rf"is for httpx\. For requests, import LoanAuth from {package}\.$"
+        wrong, message = HttpxLoanAuth, rf"is for httpx\. For requests, use that of {package}\.$"
     with pytest.raises(TypeError, match=message) as caught:
         call(pricing.url, wrong(token))
     assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])

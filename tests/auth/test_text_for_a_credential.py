@@ -45,8 +45,8 @@ PLACES = {
     "get_async_conn": lambda value, _: LoanAuthHook("loanauth_jwt").get_async_conn(value),
     "from_task": from_task,
 }
-TEXT = r"a str instead of a credential.*LoanAuth\.from_connection\(.*LoanAuth\.from_task\("
-MAPPED = "{} instead of a credential.*pull one with map_indexes"
+TEXT = r"(str|SecretStr) instead of a credential.*LoanAuth\.from_connection\(.*LoanAuth\.from_task\("
+MAPPED = "{} instead of a credential.*with map_indexes"
 NOTHING = "{} instead of a credential: did the authenticating task run"
 VALUES = {
     TEXT: ["", OTHER, SecretStr("made-up " * 8)],

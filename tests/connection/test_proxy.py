@@ -70,7 +70,7 @@ def test_user_and_password_are_sent_decoded_and_are_not_part_of_the_address(user
         ("http://grünwald.example:3128", "enter an international domain in its xn-- form"),
         ("http://proxy.example:65536", "is not a valid proxy URL"),
         ("http://[::1:3128", "is not a valid proxy URL"),
-        ("http://user:CANARY/x@proxy.example:3128", "percent-encode special characters in user and password"),
+        ("http://user:CANARY/x@proxy.example:3128", "percent-encode user and password"),
         ("http://proxy.example:3128/CANARY", "contains a path, a query or a fragment"),
         ("http://proxy.example:3128?CANARY", "contains a path, a query or a fragment"),
         ("http://proxy.example:3128#CANARY", "contains a path, a query or a fragment"),

@@ -37,7 +37,7 @@ NOT_A_BEGINNING = (
     "check HTTPS_PROXY",
     "check the service and the network",
     "HTTPS_PROXY and NO_PROXY",
-    "if a private certificate authority",
+    "if a private authority",
     "not an http or https address",
     "Origin is not the domain",
     "the proxies between",

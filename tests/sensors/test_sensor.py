@@ -329,7 +329,7 @@ def test_the_interval_of_the_probe_is_poke_interval(interval, connection, sandbo
 
 @pytest.mark.parametrize("event", [None, "ready", {}, {"status": "of another release"}])
 def test_an_unknown_event_fails_and_sends_nothing(event, connection, sandbox):
-    with pytest.raises(LoanAuthError, match="install the same release of this provider on triggerer and workers"):
+    with pytest.raises(LoanAuthError, match="install the same release on triggerer and workers"):
         sensor(soft_fail=True, silent_fail=True).resume_execution("execute_complete", {"event": event}, {})
     assert sandbox.counters().connections_accepted == 0
 

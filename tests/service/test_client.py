@@ -162,7 +162,7 @@ def test_differences_are_logged_once_by_name(loopback, logs):
     [warning, about_sessions] = logs.at("warning")
     assert warning == (
         "The response differs from the interface (missing, null or of another type: token_type, expires_in, "
-        "person.firstname, person.lastname, email, jti). The credential is used anyway. (connection id 'made-up')"
+        "person.firstname, person.lastname, email, jti). (connection id 'made-up')"
     )
     assert about_sessions == (
         "The response contains \"loanAppSessionPolicy.limitOneLoanAppPerSession\": true. (connection id 'made-up')"

@@ -94,7 +94,7 @@ def test_the_limit_of_a_body(coding, loopback):
     assert len(send(secret_request(loopback.url)).body) == MAX_BODY_BYTES
     for _ in range(2):
         error = fails(secret_request(loopback.url), ResponseError)
-        assert "larger than 1024 KiB and was not read to its end" in str(error)
+        assert "larger than 1024 KiB" in str(error)
         assert error.status == 200
 
 
@@ -159,7 +159,7 @@ def test_a_broken_head(head, make, loopback):
     """Whatever the status is, the request is not sent again: it may have counted as a failed login."""
     loopback.responses = [HEADS[head]]
     error = fails(make(loopback.url), ResponseError)
-    assert "The service responded, but the head of its response cannot be read" in str(error)
+    assert "The head of the response cannot be read" in str(error)
     assert error.status is None
 
 

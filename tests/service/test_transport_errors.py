@@ -29,14 +29,14 @@ BROKEN = "was cut off or cannot be decoded"
 ADDRESS = "Auth URL is not a valid address"
 PROXIES = "the proxies between this machine and the service"
 NO_BUNDLE = "The CA bundle cannot be read: check the path in Verify TLS, REQUESTS_CA"
-HEAD = "The service responded, but the head of its response"
+HEAD = "The head of the response"
 LATE = "did not arrive within the time set in Timeout"
-CHECK = f"check Auth URL and Timeout in the Connection, and {PROXIES}"
+CHECK = f"check Auth URL, Timeout and {PROXIES}"
 NO_RESPONSE = "The service did not respond within the time set in Timeout: check the service and the network, or set a"
 
 UNKNOWN_ISSUER = (
-    "The certificate of the {} is not trusted (unable to get local issuer certificate): {}; if a private certificate "
-    "authority issued it, or a proxy that inspects TLS, set Verify TLS to the path of a CA bundle with that authority"
+    "The certificate of the {} is not trusted (unable to get local issuer certificate): {}; if a private "
+    "authority or a proxy issued it, set Verify TLS to the path of a CA bundle with it"
 )
 
 #: Each exception of requests: the class that it is mapped to, and a part of its sentence.
@@ -152,7 +152,7 @@ def test_other_exceptions(error, kind, sentence):
 @pytest.mark.parametrize(
     ("error", "kind", "sentence"),
     [
-        (rq.ConnectionError(BrokenHeadError()), ResponseError, "head of its response did not arrive within"),
+        (rq.ConnectionError(BrokenHeadError()), ResponseError, "head of the response did not arrive within"),
         (rq.ProxyError("Tunnel connection failed: 407 X"), ResponseError, "The proxy requires authentication"),
         (rq.ConnectionError("x"), UnavailableError, NO_RESPONSE),
     ],
@@ -164,7 +164,7 @@ def test_at_the_deadline(error, kind, sentence):
 def test_a_body_whose_time_ends_at_the_socket():
     """`test_deadline.py` has bodies that end at the deadline."""
     mapped = map_body_error(u3.ReadTimeoutError(None, "/", "x"), REQUEST, expired=False)
-    check(mapped, UnavailableError, f"The service responded, but the body of its response {LATE}: check the")
+    check(mapped, UnavailableError, f"The body of the response {LATE}: check the")
     check(map_body_error(u3.ProtocolError("x"), REQUEST, expired=False), UnavailableError, BROKEN)
 
 

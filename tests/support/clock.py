@@ -43,7 +43,9 @@ def replace_clock(monkeypatch, clock):
 
 def replace_all_clocks(monkeypatch, clock):
     """Let it also decide when a login was requested, which a service with a clock of its own does not know."""
-    monkeypatch.setattr(client, "datetime", SimpleNamespace(now=lambda _: clock.now()))
+    monkeypatch.setattr(
+        client, "datetime", SimpleNamespace(now=lambda _: clock.now(), fromtimestamp=datetime.fromtimestamp)
+    )
     return replace_clock(monkeypatch, clock)
 
 

@@ -63,13 +63,13 @@ rejected = partial(_row, exception="RejectedError", task=FAILS_AT_ONCE, sensor=F
 unexpected = partial(_row, exception="ResponseError", task=FAILS, sensor=FAILS)
 
 _TIMED_OUT = "The service did not respond within the time set in Timeout"
-_BAD_HEAD = "The service responded, but the head of its response cannot be read"
+_BAD_HEAD = "The head of the response cannot be read"
 _LATE = "did not arrive within the time set in Timeout"
 _STATUS = "The service responded with"
 _OVERLOADED = "The service, or a gateway in front of it, is failing or overloaded."
 _NOT_JSON = "and a body that is not JSON"
 _TOO_LARGE = "The response of the service is larger than 1024 KiB"
-_TOO_LONG = "The credential in the response is longer than 16 KiB, which is more than common servers accept in a header"
+_TOO_LONG = "The credential in the response is longer than 16 KiB"
 _ASKED = "Gave up after 3 attempts. The service asked to wait "
 _WRONG_PASSWORD = "Username or Password is wrong, or the user is locked"
 _BAD_CREDENTIALS = f"{_STATUS} 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}"
@@ -100,7 +100,7 @@ ROWS = (
     cut_off(
         "The body arrives octet by octet",
         "endless",
-        message=f"The service responded, but the body of its response {_LATE}",
+        message=f"The body of the response {_LATE}",
         part="body",
         interval=SLOW,
     ),
@@ -110,7 +110,7 @@ ROWS = (
     unexpected(
         "The status line arrives octet by octet",
         "endless",
-        f"The service responded, but the head of its response {_LATE}",
+        f"The head of the response {_LATE}",
         part="status-line",
         interval=SLOW,
     ),
@@ -179,7 +179,7 @@ ROWS = (
     unexpected(
         "400, an HTML page", "status", f"{_STATUS} 400 and an HTML page instead of JSON", status=400, shape="html"
     ),
-    unexpected("403", "status", "Access denied. Likely causes: the Group of the user does not permit it", status=403),
+    unexpected("403", "status", "Access denied. Likely causes: the Group of the user", status=403),
     unexpected("404", "status", "Nothing exists at this address: check Auth URL", status=404),
     # --- an error response whose body is broken: the status decides ---
     rejected("401, and the body is cut off", "status", _WRONG_CLIENT, status=401, body="cut"),

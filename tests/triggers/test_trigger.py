@@ -43,7 +43,7 @@ def max_per_second(events):
     "url", ["https://user:made-up-password@lender.example", "https://@lender.example", "ftp://lender.example", ""]
 )
 def test_an_invalid_url_or_one_with_user_information_is_rejected(url, parameter):
-    message = f"^The {parameter} of a LoanAuthSensorTrigger must be an http or https address without user information"
+    message = f"^The {parameter} of a trigger must be an http or https address without user information"
     with pytest.raises(ValueError, match=message) as raised:
         LoanAuthSensorTrigger(**{"address": ADDRESS, parameter: url})
     assert not url or url not in str(raised.value)
