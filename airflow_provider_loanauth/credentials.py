@@ -71,8 +71,7 @@ def decrypt(sealed: str, purpose: str) -> str | None:
 
 
 class Credential:
-    """
-    Base of both credentials: the secret and its metadata, sealed as one JSON document with Airflow's Fernet key.
+    """Base of both credentials: the secret and its metadata, sealed as one JSON document with Airflow's Fernet key.
 
     The metadata is also in plaintext. A value of which it was altered does not open. ``str`` and ``repr`` never show
     the secret, because Airflow calls them for lists and rendered fields; :attr:`value` opens it. Each parameter except
@@ -120,8 +119,7 @@ class Credential:
         expires_at: datetime | None = None,
         lifetime: float | None = None,
     ) -> Self:
-        """
-        Seal a secret. Other parameters are those of the class.
+        """Seal a secret. Other parameters are those of the class.
 
         :param value: the plaintext token or secret
         :raises SealError: Airflow has no usable Fernet key
@@ -159,8 +157,7 @@ class Credential:
     @property
     @sanitize_exceptions
     def value(self) -> str:
-        """
-        The plaintext secret. Reading it opens the credential and masks the secret in this task's logs.
+        """The plaintext secret. Reading it opens the credential and masks the secret in this task's logs.
 
         :raises SealError: there is no Fernet key, the key is a different one, or the value is damaged or was altered
         """
@@ -178,8 +175,7 @@ class Credential:
 
     @classmethod
     def deserialize(cls, data: dict[str, Any], version: int) -> Self:
-        """
-        Restore the object without opening it.
+        """Restore the object without opening it.
 
         :param data: the dict that :meth:`serialize` returned and XCom stored
         :param version: format of the stored data, at most 1
@@ -225,8 +221,7 @@ def restore_credential(cls: type[Credential], data: dict[str, Any], version: int
 
 
 class AccessToken(Credential):
-    """
-    The access token of Authen JWT or Authen LOS, for ``Authorization: Bearer <value>`` (RFC 6750).
+    """The access token of Authen JWT or Authen LOS, for ``Authorization: Bearer <value>`` (RFC 6750).
 
     Parameters are those of :class:`Credential`.
     """
@@ -235,8 +230,7 @@ class AccessToken(Credential):
 
 
 class ApiSecret(Credential):
-    """
-    The API secret that PPE API secret returns, for the header ``secret`` of later requests (``service-notes.md``).
+    """The API secret that PPE API secret returns, for the header ``secret`` of later requests (``service-notes.md``).
 
     Parameters are those of :class:`Credential`. The lifetime of an API secret is not known, so ``expires_at`` is None.
     """

@@ -1,5 +1,4 @@
-"""
-The exceptions of this provider. The class shows where the fault is, and whether retrying can help.
+"""The exceptions of this provider. The class shows where the fault is, and whether retrying can help.
 
 Which response has which class is an assumption: the interface shows no error responses (``service-notes.md``).
 
@@ -28,8 +27,7 @@ __all__ = ["LoanAuthError", "RejectedError", "ResponseError", "SealError", "Sett
 
 
 class LoanAuthError(airflow_errors.AirflowException):
-    """
-    Base class of all errors of this provider, and their parameters. Each except ``message`` is also an attribute.
+    """Base class of all errors of this provider, and their parameters. Each except ``message`` is also an attribute.
 
     :param message: sentences that say what is wrong, where, and what to do; never contains a secret
     :param status: HTTP status of the response, or None if there was none or it is not known
@@ -68,8 +66,7 @@ class SettingsError(LoanAuthError, airflow_errors.AirflowFailException):
 
 
 class RejectedError(LoanAuthError, airflow_errors.AirflowFailException):
-    """
-    The service rejected these credentials (401, 423, 400 without an HTML page, or any status with an error code).
+    """The service rejected these credentials (401, 423, 400 without an HTML page, or any status with an error code).
 
     :param code: error code of the response, if RFC 6749 §5.2 defines it, such as ``invalid_grant``; else None
     """
@@ -80,8 +77,7 @@ class RejectedError(LoanAuthError, airflow_errors.AirflowFailException):
 
 
 class UnavailableError(LoanAuthError):
-    """
-    The service could not be reached, or is temporarily unable to respond (408, 429, 5xx): try again later.
+    """The service could not be reached, or is temporarily unable to respond (408, 429, 5xx): try again later.
 
     :param retry_after: seconds to wait, at most 3,600, from ``Retry-After`` (RFC 9110 §10.2.3); None if there was none
     """
@@ -94,8 +90,7 @@ class UnavailableError(LoanAuthError):
 
 
 class ResponseError(LoanAuthError):
-    """
-    The service, or something in front of it, responded without a usable credential (403, 404, a redirect, a page …).
+    """The service, or something in front of it, responded without a usable credential (403, 404, a redirect, a page …).
 
     ``status`` is 407 if a proxy requires authentication. The message may name a wrong field, never its value.
     """

@@ -11,8 +11,7 @@ __all__ = ["get_provider_info"]
 
 
 def get_provider_info() -> dict[str, Any]:
-    """
-    Describe this provider to Airflow (entry point ``apache_airflow_provider``).
+    """Describe this provider to Airflow (entry point ``apache_airflow_provider``).
 
     :return: metadata that is valid for ``provider_info.schema.json`` of Airflow 2.11 to 3.3
     """

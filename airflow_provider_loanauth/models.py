@@ -57,8 +57,7 @@ class Person:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenResponse(NotForXCom):
-    """
-    Response of Authen JWT and Authen LOS (§2.1, which describes the fields).
+    """Response of Authen JWT and Authen LOS (§2.1, which describes the fields).
 
     Only ``access_token`` is always present. Any other field is None if it is missing, null or of a different type.
     ``expires_in`` is the lifetime of the access token; the interface states no unit. ``extra_fields``, here and in the
@@ -105,8 +104,7 @@ class TokenResponse(NotForXCom):
 
 @dataclass(frozen=True, kw_only=True)
 class ApiSecretResponse(NotForXCom):
-    """
-    Response of PPE API secret (§2.2).
+    """Response of PPE API secret (§2.2).
 
     ``valid`` is an integer that is not interpreted: the interface does not say whether it is the time of issue or of
     expiry (``service-notes.md``). ``secret`` is the API secret. ``extra_fields`` is that of :class:`TokenResponse`.

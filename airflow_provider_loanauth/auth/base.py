@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_loanauth.service.client import Client
 
-#: Maximum of connections that a session or a client keeps alive. With the ten of requests, or the 20 of httpx, more
-#: threads or coroutines would open a new connection for almost every request, which over TLS takes longer than that.
+#: Connections that a session or a client keeps alive. With more threads or coroutines, almost each request opens one.
 MAX_CONNECTIONS = 64
 
 _log = task_logger(__name__)
@@ -34,7 +33,7 @@ class AuthType:
         if name == "__qualname__":
             raise AttributeError(
                 "LoanAuth cannot be the auth_type of an HTTP operator with deferrable=True, because the triggerer must "
-                "not get a credential: set deferrable=False, or send the request in a @task with LoanAuthHook.get_conn."
+                "not get a credential: set deferrable=False."
             )
         return super().__getattribute__(name)  # raises what Python raises
 
@@ -57,19 +56,15 @@ class BaseLoanAuth(AuthType):
     def from_connection(
         cls, conn_id: str = DEFAULT_CONN_ID, *, method: Method | None = None, min_ttl: float = MIN_TTL
     ) -> Self:
-        """
-        Return an object that gets its credential from the shared login of a Connection, when it is first used.
+        """Return an object that gets its credential from the shared login of a Connection, when it is first used.
 
         It is also an ``auth_type`` for Airflow's HTTP hook and operator. Other parameters are those of the class.
 
         :param conn_id: connection id
         :param method: a :data:`Method`
-        :raises TypeError: ``conn_id`` is not a string, or ``min_ttl`` is not a number
+        :raises TypeError: ``min_ttl`` is not a number
         :raises ValueError: ``min_ttl`` is negative
         """
-        given: type[Any] = type(conn_id)
-        if not issubclass(given, str):
-            raise TypeError(f"LoanAuth.from_connection was given {given.__name__} instead of a connection id.")
         return cls._make(conn_id, method, None, min_ttl)
 
     @classmethod

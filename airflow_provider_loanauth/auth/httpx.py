@@ -33,8 +33,7 @@ _CHECK = "loanauth"
 
 
 class LoanAuth(BaseLoanAuth, httpx.Auth):
-    """
-    Authenticates requests of ``httpx`` to the pricing service; see :class:`airflow_provider_loanauth.auth.LoanAuth`.
+    """Authenticates requests of ``httpx`` to the pricing service; see :class:`airflow_provider_loanauth.auth.LoanAuth`.
 
     .. code-block:: python
 
@@ -53,8 +52,7 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         raise TypeError("This LoanAuth is for httpx. For requests, use that of airflow_provider_loanauth.auth.")
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """
-        Add the credential to a request, and retry the request after a 401 (the protocol of ``httpx``).
+        """Add the credential to a request, and retry the request after a 401 (the protocol of ``httpx``).
 
         :param request: the request
         :raises LoanAuthError: the URL is not https, or has a different origin than the first request; or the credential

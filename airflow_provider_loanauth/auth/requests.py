@@ -22,8 +22,7 @@ __all__ = ["LoanAuth"]
 
 
 class LoanAuth(BaseLoanAuth):
-    """
-    Authenticates requests to the pricing service, and refreshes the credential when it expires.
+    """Authenticates requests to the pricing service, and refreshes the credential when it expires.
 
     .. code-block:: python
 
@@ -70,8 +69,7 @@ class LoanAuth(BaseLoanAuth):
 
     @classmethod
     def from_task(cls, task_id: str, *, map_indexes: int | None = None, **kwargs: Any) -> Callable[..., LoanAuth]:
-        """
-        Return an ``auth_type`` for Airflow's HTTP hook and operator. It pulls the credential of a task when it is
+        """Return an ``auth_type`` for Airflow's HTTP hook and operator. It pulls the credential of a task when it is
         called. In a mapped task group, it pulls the one of its own map index.
 
         :param task_id: id of the authenticating task in the same DAG run; in a task group, ``group.task``

@@ -13,8 +13,7 @@ __all__ = ["check_connection"]
 
 
 def check_connection(conn_id: str = DEFAULT_CONN_ID, *, method: Method | None = None, login: bool = False) -> Report:
-    """
-    Check everything between this machine and a working login, step by step.
+    """Check everything between this machine and a working login, step by step.
 
     Without ``login``, no credential is sent to the service. A step that depends on a failed one is not checked.
 

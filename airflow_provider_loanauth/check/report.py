@@ -44,8 +44,7 @@ _INDENT = " " * 14
 
 @dataclass(frozen=True)
 class Step:
-    """
-    One step of a check, as in ``docs/checking.md``.
+    """One step of a check, as in ``docs/checking.md``.
 
     :param name: name in the JSON document
     :param outcome: ``ok``, ``failed``, ``unknown`` or ``not_checked``
@@ -65,8 +64,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """
-    The result of a check, which :func:`check_connection` returns. It contains no secret. ``str`` returns the text
+    """The result of a check, which :func:`check_connection` returns. It contains no secret. ``str`` returns the text
     that the command prints.
 
     :param conn_id: the connection id

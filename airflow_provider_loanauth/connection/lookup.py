@@ -42,10 +42,8 @@ def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
             conn_id=conn_id,
         ) from None
     except Exception as error:  # noqa: BLE001 - a secrets backend, a database driver or the API server may raise anything
-        raise LoanAuthError(
-            f"Airflow could not read the connection with this id ({type(error).__name__}): try again.",
-            conn_id=_abbreviated(conn_id),
-        ) from None
+        text = f"Airflow could not read the connection with this id ({type(error).__name__}): try again."
+        raise LoanAuthError(text, conn_id=_abbreviated(conn_id)) from None
     return conn
 
 

@@ -95,9 +95,8 @@ def load(conn: Any, method: Method | None = None) -> Settings:
         "pricing": chosen and reader.pricing(chosen),
     }
     if chosen is None or reader.problems:
-        raise SettingsError(
-            "The Connection cannot be used: " + " ".join(reader.problems), conn_id=conn.conn_id, method=chosen
-        )
+        text = f"The Connection cannot be used: {' '.join(reader.problems)}"
+        raise SettingsError(text, conn_id=conn.conn_id, method=chosen)
     return Settings(conn_id=conn.conn_id, method=chosen, warnings=tuple(reader.warnings), **values)
 
 

@@ -15,6 +15,7 @@ from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, 
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.login import shared as shared_login  # noqa: TID253 - DAG parsing does not import the hook
 from airflow_provider_loanauth.login.credential import MIN_TTL
+from airflow_provider_loanauth.login.memory import forget
 from airflow_provider_loanauth.login.variables import end_rejection
 from airflow_provider_loanauth.metadata import (
     CONN_FIELDS,
@@ -45,8 +46,7 @@ _NOT_GIVEN: Any = object()
 
 
 class LoanAuthHook(BaseHook):
-    """
-    Authenticates to the loan pricing service with one of its three methods (``service-interface.md`` §4).
+    """Authenticates to the loan pricing service with one of its three methods (``service-interface.md`` §4).
 
     All tasks that use one Connection and method share one login (``docs/using-credentials.md``).
 
@@ -118,8 +118,7 @@ class LoanAuthHook(BaseHook):
         )
 
     def authen_jwt(self) -> TokenResponse:
-        """
-        Authenticate with username, password and the client credentials of the company (Authen JWT, §4.1).
+        """Authenticate with username, password and the client credentials of the company (Authen JWT, §4.1).
 
         :return: the response, in plaintext and masked in this task's logs; it cannot be stored in XCom
         :raises SettingsError: the Connection is incomplete or wrong, or the certificate of the service, the CA bundle
@@ -132,20 +131,11 @@ class LoanAuthHook(BaseHook):
         return self.authenticate("jwt")
 
     def authen_los(self) -> TokenResponse:
-        """
-        Authenticate with username, password and the client credentials of the LOS integration (Authen LOS, §4.2).
-
-        Result and errors are those of :meth:`authen_jwt`.
-        """
+        """Do the same as :meth:`authen_jwt` with the client credentials of the LOS integration (Authen LOS, §4.2)."""
         return self.authenticate("los")
 
     def ppe_api_secret(self) -> ApiSecretResponse:
-        """
-        Authenticate with API key and user id (PPE API secret, §4.3).
-
-        :return: the response, in plaintext and masked in this task's logs; it cannot be stored in XCom
-        :raises LoanAuthError: see :meth:`authen_jwt`
-        """
+        """Do the same as :meth:`authen_jwt` with API key and user id (PPE API secret, §4.3)."""
         return self.authenticate("ppe")
 
     @overload
@@ -156,8 +146,7 @@ class LoanAuthHook(BaseHook):
     def authenticate(self, method: None = None) -> TokenResponse | ApiSecretResponse: ...
     @sanitize_exceptions
     def authenticate(self, method: Method | None = None) -> Any:
-        """
-        Authenticate.
+        """Authenticate.
 
         :param method: a :data:`Method`; None: that of the hook
         :return: the response, in plaintext and masked in this task's logs; it cannot be stored in XCom
@@ -170,8 +159,7 @@ class LoanAuthHook(BaseHook):
 
     @sanitize_exceptions
     def get_credential(self, method: Method | None = None, *, reuse: bool = True) -> AccessToken | ApiSecret:
-        """
-        Return a sealed credential, which can be stored in XCom.
+        """Return a sealed credential, which can be stored in XCom.
 
         It is that of the shared login, if at least half of its lifetime is left, or, without a known lifetime, if it is
         younger than ten minutes. Otherwise this authenticates for all tasks that use the Connection.
@@ -185,23 +173,13 @@ class LoanAuthHook(BaseHook):
         return self._log_in(self._client.settings(method), seal=True, reuse=reuse)  # type: ignore[no-any-return]
 
     async def aget_credential(self, method: Method | None = None, *, reuse: bool = True) -> AccessToken | ApiSecret:
-        """
-        Do the same as :meth:`get_credential` without blocking the event loop.
-
-        Parameters, result and errors are those of :meth:`get_credential`.
-        """
+        """Do the same as :meth:`get_credential`, with the same parameters, without blocking the event loop."""
         # Nothing is sanitized here: get_credential() does it in the thread, and no secret comes back from there.
         return await run_in_thread(partial(self.get_credential, method, reuse=reuse))
 
     @sanitize_exceptions
     def get_plaintext(self, method: Method | None = None, *, reuse: bool = True) -> str:
-        """
-        Return the access token or API secret of :meth:`get_credential` in plaintext, masked in this task's logs.
-
-        :param method: a :data:`Method`; None: that of the hook
-        :param reuse: False: take over only a credential that was requested since the call
-        :raises LoanAuthError: see :meth:`authen_jwt`
-        """
+        """Do the same as :meth:`get_credential`, but return the plaintext, masked in this task's logs."""
         return self._log_in(self._client.settings(method), seal=False, reuse=reuse)  # type: ignore[no-any-return]
 
     def _log_in(self, settings: Settings, *, seal: bool, reuse: bool) -> Any:
@@ -216,11 +194,10 @@ class LoanAuthHook(BaseHook):
     def get_conn(
         self, credential: AccessToken | ApiSecret = _NOT_GIVEN, *, min_ttl: float = MIN_TTL
     ) -> requests.Session:
-        """
-        Return a session for pricing requests. It authenticates each request with ``LoanAuth``, keeps connections alive,
-        and uses the TLS settings and the proxy of the Connection, and its timeout for a request without one.
+        """Return a session for pricing requests, which authenticates each of them with ``LoanAuth``.
 
-        Threads may share the session. Use it in a ``with`` statement.
+        It keeps connections alive, and has the TLS settings, the proxy and the timeout of the Connection. Threads may
+        share it. Use it in a ``with`` statement.
 
         :param credential: a credential of this connection, pulled from XCom; if it is left out, the first request
             authenticates
@@ -238,8 +215,7 @@ class LoanAuthHook(BaseHook):
     def get_async_conn(
         self, credential: AccessToken | ApiSecret = _NOT_GIVEN, *, min_ttl: float = MIN_TTL
     ) -> httpx.AsyncClient:
-        """
-        Return a client of ``httpx`` for concurrent pricing requests, with what :meth:`get_conn` has.
+        """Return a client of ``httpx`` for concurrent pricing requests, with what :meth:`get_conn` has.
 
         It reads the Connection and the CA bundle, so call it before the event loop starts, or in a coroutine with
         ``await asyncio.to_thread(hook.get_async_conn, token)``. Use it in an ``async with`` statement.
@@ -263,14 +239,13 @@ class LoanAuthHook(BaseHook):
             # Reject None too: xcom_pull returns it when there is no credential.
             check_credential(credential, name)
             if credential.conn_id != self.loanauth_conn_id:
-                raise ValueError(f"{name} was given a credential of connection {credential.conn_id!r}: use its hook.")
+                raise ValueError(f"{name} was given a credential of {credential.conn_id!r}: use a hook of that.")
             client = replace(client, method=credential.method)
         return kind._make(client.conn_id, client.method, credential, min_ttl, client), client.settings()
 
     @sanitize_exceptions
     def test_connection(self) -> tuple[bool, str]:
-        """
-        Authenticate once, with one attempt (the Test button of the Connection form).
+        """Authenticate once, with one attempt (the Test button of the Connection form).
 
         This sends a request also if a failure of the same Connection is remembered. If it succeeds, that failure is
         forgotten, also by other processes, where this one has access to Airflow's database. If it fails, nothing
@@ -287,5 +262,6 @@ class LoanAuthHook(BaseHook):
         except LoanAuthError as error:
             error.conn_id = None
             return False, f"{error}{hint}"
+        forget(settings)
         end_rejection(settings)
         return True, result.summary()

@@ -48,6 +48,11 @@ def _spread(value: str, process: int) -> float:  # noqa: ARG001 - the parameters
     return random.uniform(1, 2)  # noqa: S311 - not for cryptography
 
 
+def _metadata_of(credential: Any) -> dict[str, Any]:
+    names = ("conn_id", "method", "issued_at", "expires_at", "lifetime")
+    return {name: getattr(credential, name) for name in names}
+
+
 @dataclass(eq=False, kw_only=True)
 class ActiveCredential(NotForXCom):
     """A credential in use in this process. Its age is that of the monotonic clock, which never jumps."""
@@ -80,25 +85,11 @@ class ActiveCredential(NotForXCom):
     @classmethod
     def from_xcom(cls, credential: AccessToken | ApiSecret) -> ActiveCredential:
         """Open a sealed credential, which masks it. How requests carry it is not in it."""
-        return cls(
-            value=credential.value,
-            conn_id=credential.conn_id,
-            method=credential.method,
-            issued_at=credential.issued_at,
-            expires_at=credential.expires_at,
-            lifetime=credential.lifetime,
-        )
+        return cls(value=credential.value, **_metadata_of(credential))
 
     def seal(self) -> AccessToken | ApiSecret:
         """Return the sealed credential, which can be stored in XCom."""
-        return self.credential_type.seal(
-            self.value,
-            method=self.method,
-            conn_id=self.conn_id,
-            issued_at=self.issued_at,
-            expires_at=self.expires_at,
-            lifetime=self.lifetime,
-        )
+        return self.credential_type.seal(self.value, **_metadata_of(self))
 
     @classmethod
     def from_result(cls, result: AuthenticationResult, *, min_401_age: float, by: str) -> ActiveCredential:

@@ -52,6 +52,11 @@ _MEMORIES: dict[Settings, Memory] = {}
 _LOCK = ForkSafeLock()
 
 
+def forget(settings: Settings) -> None:
+    """Forget what this process remembers of these settings."""
+    _MEMORIES.pop(settings, None)
+
+
 def memory_of(settings: Settings) -> Memory:
     """Return what this process remembers of these settings."""
     with _LOCK.current:

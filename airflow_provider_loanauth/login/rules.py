@@ -1,5 +1,4 @@
-"""
-What holds after a login has failed: functions of the class of the failure, the row, and the clock, and nothing else.
+"""What holds after a login has failed: functions of the class of the failure, the row, and the clock, and nothing else.
 
 All processes that would send the same values share one *row*. It has the last credential, and for each class of failure
 what is known of its last ones. A process that shares nothing has a row of its own, to which the same rules apply.

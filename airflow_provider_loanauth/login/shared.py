@@ -1,5 +1,4 @@
-"""
-One login for all processes of an Airflow, on any number of hosts.
+"""One login for all processes of an Airflow, on any number of hosts.
 
 The processes share two values that they can read and write (``login/variables.py``): the *row* with the last result,
 and the *claim* of the process that is about to send a request. The last write wins, and no operation compares and
@@ -119,7 +118,7 @@ def _refresh(login: _Login) -> ActiveCredential:
     """Return another credential than the old one, for requests; record it in metrics and spans."""
     labels = Labels(login.settings.conn_id, login.settings.method)
     # The first credential of a LoanAuth from a Connection replaces none.
-    with telemetry.refresh(labels) if login.old else nullcontext():
+    with telemetry.span("loanauth.refresh", labels.attributes) if login.old else nullcontext():
         credential = cast("ActiveCredential", login.run())
     if login.old and credential is not login.old:
         telemetry.count_refresh(labels, shared=not credential.issued_here)

@@ -1,5 +1,4 @@
-"""
-The Airflow Variables through which all processes share a login: their keys, and what is in them.
+"""The Airflow Variables through which all processes share a login: their keys, and what is in them.
 
 Each of the two that decide has metadata in plaintext for people, and a sealed envelope, which alone is used. A third
 one, without the values in its key, is for people and for tidying.

@@ -54,14 +54,11 @@ class AuthenticatingOperator(BaseOperator):
 
 
 class LoanAuthOperator(AuthenticatingOperator):
-    """
-    Authenticate to the loan pricing service once, and return the credential as XCom.
+    """Authenticate to the loan pricing service once, and return the credential as XCom.
 
     Downstream tasks pull an :class:`~airflow_provider_loanauth.credentials.AccessToken` (methods ``jwt``, ``los``) or
-    an :class:`~airflow_provider_loanauth.credentials.ApiSecret` (``ppe``). XCom stores it encrypted; ``.value`` opens
-    it.
-
-    Rejected credentials fail the task at once, whatever ``retries`` is, so that a wrong password is sent only once.
+    an :class:`~airflow_provider_loanauth.credentials.ApiSecret` (``ppe``), which XCom stores encrypted. Rejected
+    credentials fail the task at once, whatever ``retries`` is, so that a wrong password is sent only once.
 
     Takes every parameter of Airflow's operators in addition to these:
 
@@ -75,8 +72,7 @@ class LoanAuthOperator(AuthenticatingOperator):
 
     @sanitize_exceptions
     def execute(self, context: Context) -> AccessToken | ApiSecret | str:  # noqa: ARG002 - Airflow's signature
-        """
-        Authenticate.
+        """Authenticate.
 
         :return: the sealed credential, or its plaintext with ``seal=False``
         :raises SealError: Airflow has no usable Fernet key; no request was sent
@@ -86,8 +82,7 @@ class LoanAuthOperator(AuthenticatingOperator):
 
 
 class LoanAuthForgetOperator(BaseOperator):
-    """
-    Delete a credential from XCom when the tasks that use it have ended. The operator is suitable as a teardown.
+    """Delete a credential from XCom when the tasks that use it have ended. The operator is suitable as a teardown.
 
     The credential stays valid at the service until it expires, because the interface shows no way to revoke it. If a
     task received the credential as an argument, Airflow keeps a sealed copy in that task's rendered fields, which this
@@ -111,11 +106,7 @@ class LoanAuthForgetOperator(BaseOperator):
 
     @sanitize_exceptions
     def execute(self, context: Context) -> None:
-        """
-        Delete the credential. Succeeds also if there is none.
-
-        :raises Exception: any error of Airflow during the deletion
-        """
+        """Delete the credential. Succeeds also if there is none. Raises any error of Airflow during the deletion."""
         from airflow_provider_loanauth._compat.xcom import delete_xcom
         from airflow_provider_loanauth.login.variables import forget
 

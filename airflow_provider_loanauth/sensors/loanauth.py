@@ -37,8 +37,7 @@ _PROBE_TIMEOUT = 5.0
 
 
 class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
-    """
-    Wait until the loan pricing service is available, authenticate, and return the credential as XCom.
+    """Wait until the loan pricing service is available, authenticate, and return the credential as XCom.
 
     Each poke is one attempt to authenticate, or to take the shared login of the Connection over, if the service
     responds to a request without credentials. While the service is unavailable, the sensor pokes again after
@@ -80,8 +79,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
 
     @sanitize_exceptions
     def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - Airflow's signature
-        """
-        Try once to authenticate.
+        """Try once to authenticate.
 
         :return: whether the sensor is done, and the credential if it is; it is not done while the service is
             unavailable, and with ``silent_fail`` after any error that is no :class:`AirflowFailException`
@@ -112,8 +110,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
 
     @sanitize_exceptions
     def execute(self, context: Context) -> AccessToken | ApiSecret | str:
-        """
-        Wait and authenticate.
+        """Wait and authenticate.
 
         :return: the sealed credential, or its plaintext with ``seal=False``
         :raises AirflowSensorTimeout: the service was not available within ``timeout``

@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -55,7 +55,7 @@ def login(labels: Labels, url: str) -> Iterator[None]:
     """Record the login that the block sends to this URL: a span, and whether and how it failed."""
     started, parts = time.monotonic(), urlsplit(url)
     server = {"server.address": parts.hostname or "", "server.port": parts.port or DEFAULT_PORTS[parts.scheme]}
-    with _span("loanauth.login", labels.attributes | server, kind="CLIENT"):
+    with span("loanauth.login", labels.attributes | server, kind="CLIENT"):
         try:
             yield
         except (RejectedError, UnavailableError) as error:
@@ -67,11 +67,6 @@ def login(labels: Labels, url: str) -> Iterator[None]:
         ended = time.monotonic()
     _send("incr", "logins", labels)
     _send("timing", "login_duration", labels, (ended - started) * 1000)
-
-
-def refresh(labels: Labels) -> AbstractContextManager[None]:
-    """Record a span of the block, which refreshes a credential."""
-    return _span("loanauth.refresh", labels.attributes)
 
 
 def count_refresh(labels: Labels, *, shared: bool) -> None:
@@ -104,23 +99,23 @@ def _send(kind: str, name: str, labels: Labels, *value: float, **more: str) -> N
 
 
 @contextmanager
-def _span(name: str, attributes: dict[str, Any], *, kind: str = "INTERNAL") -> Iterator[None]:
+def span(name: str, attributes: dict[str, Any], *, kind: str = "INTERNAL") -> Iterator[None]:
     """Record a span of the block."""
-    span = None
+    begun = None
     with ExitStack() as scope:
         with _errors_logged():
             if tracer := _tracer():
                 trace = sys.modules["opentelemetry.trace"]
-                span = tracer.start_span(name, kind=trace.SpanKind[kind], attributes=attributes)
+                begun = tracer.start_span(name, kind=trace.SpanKind[kind], attributes=attributes)
                 # If the span cannot be ended below, it must not get the message and the traceback of an error.
-                scope.enter_context(trace.use_span(span, record_exception=False, set_status_on_exception=False))
+                scope.enter_context(trace.use_span(begun, record_exception=False, set_status_on_exception=False))
         try:
             yield
         except BaseException as error:
             # Before it reaches use_span, which would record its message and its traceback.
-            _end(span, error)
+            _end(begun, error)
             raise
-        _end(span)
+        _end(begun)
 
 
 def _tracer() -> Any:

@@ -1,5 +1,4 @@
-"""
-The trigger that waits until an address responds, and the probe that all triggers of an address share.
+"""The trigger that waits until an address responds, and the probe that all triggers of an address share.
 
 It reads no Connection and sends no credentials, because Airflow shows arguments and events.
 """
@@ -40,8 +39,7 @@ _PENDING: set[tuple[str, str | None]] = set()
 
 
 class LoanAuthSensorTrigger(BaseTrigger):
-    """
-    Wait until an address responds with a status other than 408, 429 and 5xx.
+    """Wait until an address responds with a status other than 408, 429 and 5xx.
 
     All triggers of a process that wait for the same address through the same proxy, with the same interval, share one
     request per interval. The first one is sent after one interval, because the service was unavailable a moment ago. It

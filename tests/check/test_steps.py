@@ -227,7 +227,7 @@ def test_nothing_of_the_response_is_shown(check, sandbox, loopback):
 @pytest.mark.parametrize(
     ("verify", "expected", "words", "trusted"),
     [
-        (True, outcomes("tls"), ["is not trusted", "trustme", "inspects TLS"], False),
+        (True, outcomes("tls"), ["is not trusted", "trustme", "a proxy issued it"], False),
         (False, WITHOUT_LOGIN, ["trustme", "was not checked, because Verify TLS is false"], None),
         ("absent.pem", outcomes("tls"), ["The CA bundle cannot be read"], False),
     ],

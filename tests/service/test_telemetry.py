@@ -26,7 +26,7 @@ URL = "https://auth.example/prefix"
 def record_everything(labels=LABELS):
     with telemetry.login(labels, URL):
         pass
-    with telemetry.refresh(labels):
+    with telemetry.span("loanauth.refresh", labels.attributes):
         pass
     telemetry.count_refresh(labels, shared=False)
     telemetry.count_refresh(labels, shared=True)
@@ -152,7 +152,7 @@ def test_a_login_that_succeeded(url, host, port, spans):
 )
 def test_an_error_in_a_span(error, status, spans):
     """Its class, and no text: the texts of libraries contain URLs."""
-    with pytest.raises(type(error)) as raised, telemetry.refresh(LABELS):
+    with pytest.raises(type(error)) as raised, telemetry.span("loanauth.refresh", LABELS.attributes):
         raise error
     assert raised.value is error
     [span] = spans.finished
@@ -165,7 +165,7 @@ def test_an_error_in_a_span(error, status, spans):
 
 
 def test_a_span_is_the_parent_of_spans_within_it(spans):
-    with telemetry.refresh(LABELS), telemetry.login(LABELS, URL):
+    with telemetry.span("loanauth.refresh", LABELS.attributes), telemetry.login(LABELS, URL):
         pass
     login, refresh = spans.finished
     assert (refresh.name, refresh.kind) == ("loanauth.refresh", SpanKind.INTERNAL)
@@ -212,7 +212,7 @@ def test_a_span_that_cannot_be_ended_has_no_text_of_an_error(spans, stats, monke
     monkeypatch.setattr("opentelemetry.sdk.trace.Span.set_attribute", broken)
     for name in ("record_exception", "set_status"):
         monkeypatch.setattr(f"opentelemetry.sdk.trace.Span.{name}", lambda _, *values, **names: recorded.append(values))
-    with pytest.raises(OSError, match="CANARY"), telemetry.refresh(LABELS):
+    with pytest.raises(OSError, match="CANARY"), telemetry.span("loanauth.refresh", LABELS.attributes):
         raise OSError("CANARY")
     assert recorded == []
 

@@ -354,7 +354,7 @@ ERRORS = {
 
 
 NO_TELEMETRY = SimpleNamespace(
-    refresh=lambda _: nullcontext(), count_refresh=lambda *_, **__: None, set_expiry=lambda *_: None
+    span=lambda *_: nullcontext(), count_refresh=lambda *_, **__: None, set_expiry=lambda *_: None
 )
 
 
