@@ -239,7 +239,7 @@ class LoanAuthHook(BaseHook):
             # Reject None too: xcom_pull returns it when there is no credential.
             check_credential(credential, name)
             if credential.conn_id != self.loanauth_conn_id:
-                raise ValueError(f"{name} was given a credential of {credential.conn_id!r}: use a hook of that.")
+                raise ValueError(f"{name} was given a credential of connection {credential.conn_id!r}: use its hook.")
             client = replace(client, method=credential.method)
         return kind._make(client.conn_id, client.method, credential, min_ttl, client), client.settings()
 

@@ -63,7 +63,7 @@ def test_a_session_cannot_be_pickled(session):
 @pytest.mark.parametrize("name", ["get_conn", "get_async_conn"])
 def test_a_credential_of_another_connection_is_a_value_error(world, pulled, name):
     token = pulled()
-    message = f"^{name} was given a credential of 'loanauth_jwt': use a hook of that"
+    message = f"^{name} was given a credential of connection 'loanauth_jwt': use its hook"
     with pytest.raises(ValueError, match=message) as caught:
         getattr(LoanAuthHook("loanauth_los"), name)(token)
     assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
