@@ -1,7 +1,5 @@
 """A check over real sockets and TLS, step by step. No text of it contains a secret."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import re

@@ -1,7 +1,5 @@
 """Names that tests and their DAGs import from Airflow, from the module where each version has them."""
 
-from __future__ import annotations
-
 try:  # 3.2
     from airflow.sdk import serde
     from airflow.sdk.exceptions import AirflowRescheduleException, AirflowTaskTimeout, TaskDeferred

@@ -1,7 +1,5 @@
 """A clock that a test moves forward. This is the one place that replaces the clock of the package."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timezone
 from types import SimpleNamespace
