@@ -4,6 +4,7 @@ import time
 from datetime import datetime, timezone
 from types import SimpleNamespace
 
+from airflow_provider_loanauth.check import network
 from airflow_provider_loanauth.login import credential, memory, shared, variables
 from airflow_provider_loanauth.service import client
 
@@ -40,8 +41,9 @@ def replace_clock(monkeypatch, clock):
 
 
 def replace_all_clocks(monkeypatch, clock):
-    """Let it also decide when a login was requested, which a service with a clock of its own does not know."""
-    monkeypatch.setattr(client, "datetime", SimpleNamespace(now=lambda _: clock.now()))
+    """Let it also decide when a login was requested, and what ``check`` compares with the clock of the service."""
+    for module in (client, network):
+        monkeypatch.setattr(module, "datetime", SimpleNamespace(now=lambda _: clock.now()))
     return replace_clock(monkeypatch, clock)
 
 
