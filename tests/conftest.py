@@ -3,8 +3,6 @@
 All values are made up. Airflow reads its environment at its first import, so this file sets it at once.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

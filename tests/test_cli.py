@@ -1,7 +1,5 @@
 """The commands, in this process and as programs, and as commands of Airflow where that is possible."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json
@@ -182,11 +180,7 @@ def test_forget_deletes_the_variables_of_a_connection_and_no_others(variables, c
         "loanauth.jwt.one.0123.login",
         "my",
     ]
-    others += [
-        f"loanauth.note.one.{digest}.login",
-        "xloanauth.jwt.one",
-        "loanauth.jwt.one\n",
-    ]
+    others += [f"loanauth.note.one.{digest}.login", "xloanauth.jwt.one", "loanauth.jwt.one\n"]
     variables.update(dict.fromkeys([*others, *(key for keys in rows.values() for key in keys)], "made-up"))
     for arguments, whose, deleted in (
         (["one", "--method", "ppe"], "connection 'one'", ["ppe.one"]),
@@ -238,7 +232,7 @@ def program(home, module, *arguments, **environment):
     """Run a module as a program in an Airflow of its own; return its exit code and its JSON document."""
     environment |= variables_of(home) | {
         # The directory with the tests is not in the path of a user.
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "sandbox")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "sandbox")])
     }
     done = run_python(
         "-m", module, *arguments, CONN_ID, "--output", "json", environment=environment, directory=home, check=False

@@ -1,7 +1,5 @@
 """Objects with a plaintext secret, as a login makes them: none is stored in XCom, and none shows it."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 from importlib import import_module
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """Secrets in text: strings with a masked ``repr``, and the forms that Airflow masks in logs."""
 
-from __future__ import annotations
-
 import base64
 import json
 from urllib.parse import quote, quote_plus

@@ -1,7 +1,5 @@
 """Exceptions that leave the package contain no secret: in texts, in frames, and in what is logged of them."""
 
-from __future__ import annotations
-
 import contextlib
 import traceback
 

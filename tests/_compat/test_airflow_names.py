@@ -1,7 +1,5 @@
 """``_compat`` has one name for what Airflow has in several places, and it is the right one on this version."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import operator

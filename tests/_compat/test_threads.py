@@ -1,7 +1,5 @@
 """A forked child waits for no lock of its parent, and blocking work of a coroutine has a thread of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import contextvars

@@ -1,7 +1,5 @@
 """Variables through the supervisor of a task, and through the database; and processes that must use neither."""
 
-from __future__ import annotations
-
 import multiprocessing
 import sys
 from contextlib import contextmanager, nullcontext

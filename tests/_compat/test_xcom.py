@@ -1,7 +1,5 @@
 """Deletion of the return values of a task, also of a mapped one, on each version of Airflow."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

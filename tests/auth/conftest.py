@@ -1,7 +1,5 @@
 """Fixtures of this folder: one interface to requests and to both clients of httpx, and set-ups of several tests."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

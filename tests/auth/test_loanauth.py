@@ -1,7 +1,5 @@
 """What both ``LoanAuth`` classes promise: with requests, and with both clients of httpx, against the sandbox."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

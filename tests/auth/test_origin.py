@@ -1,7 +1,5 @@
 """Which addresses have the same origin, and which headers carry a credential."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 
 import pytest

@@ -1,7 +1,5 @@
 """When a credential is refreshed, by whom and how often, with a clock that the tests move."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import random

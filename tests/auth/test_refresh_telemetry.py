@@ -1,7 +1,5 @@
 """Metrics and spans of a refresh, on real backends: ``docs/monitoring.md`` has the meaning of each."""
 
-from __future__ import annotations
-
 import pytest
 import requests
 

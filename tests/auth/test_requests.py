@@ -3,8 +3,6 @@
 the sandbox. What it promises as the class for ``httpx`` does is in test_loanauth.py.
 """
 
-from __future__ import annotations
-
 import copy
 import pickle
 import time

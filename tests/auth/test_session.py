@@ -1,7 +1,5 @@
 """``hook.get_conn()``: the session for pricing requests, against the sandbox."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 import threading

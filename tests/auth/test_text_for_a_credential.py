@@ -3,8 +3,6 @@ Where a credential is expected, a value from XCom never becomes a connection id:
 could choose the Connection that a task logs in with.
 """
 
-from __future__ import annotations
-
 import pytest
 import requests
 

@@ -1,7 +1,5 @@
 """The report of a check: its status, its text and its JSON document."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timezone
 

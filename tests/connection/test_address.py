@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from airflow_provider_loanauth.connection.address import AddressError, base_address, is_loopback

@@ -1,7 +1,5 @@
 """The form of a Connection in this version of Airflow, and what it stores."""
 
-from __future__ import annotations
-
 import html
 import json
 import shutil
@@ -14,12 +12,7 @@ import pytest
 
 from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET, is_secret
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.metadata import (
-    CONN_FIELDS,
-    LABELS,
-    METHOD_NAMES,
-    RELABELING,
-)
+from airflow_provider_loanauth.metadata import CONN_FIELDS, LABELS, METHOD_NAMES, RELABELING
 from tests.support.airflow_scratch import variables_of
 from tests.support.programs import run_python
 

@@ -1,7 +1,5 @@
 """The field Proxy: which URLs it accepts, what is stored apart, and the warnings."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

@@ -1,7 +1,5 @@
 """What each method of the hook does with its Connection, against the sandbox."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """The login that hooks share with other processes, over Variables in memory (``docs/refresh.md``)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import httpx

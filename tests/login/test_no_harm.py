@@ -6,8 +6,6 @@ asked to wait. In virtual time; ``outcomes`` are those of a host at a time. Whic
 test_rules.py.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """What holds after failures, for whom and for how long: ``Row.after``, ``Row.holding`` and ``Row.attempts``."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
@@ -79,12 +77,7 @@ def test_how_long_a_failure_holds_for_a_host(failures, host, seconds):
 
 @pytest.mark.parametrize(
     ("name", "ahead", "holds"),
-    [
-        ("unclear", 59, True),
-        ("unclear", 61, False),
-        ("asked to wait", 61, False),
-        ("rejected", 3600, True),
-    ],
+    [("unclear", 59, True), ("unclear", 61, False), ("asked to wait", 61, False), ("rejected", 3600, True)],
 )
 def test_a_failure_of_a_host_whose_clock_is_ahead(name, ahead, holds):
     assert (held_until(row_after([(name, "a", ahead)]), "a", 0) is not None) == holds

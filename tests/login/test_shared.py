@@ -1,7 +1,5 @@
 """One login for several processes: who logs in, who waits, and what happens if something fails. In virtual time."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
@@ -11,12 +9,7 @@ from random import Random
 import pytest
 
 from airflow_provider_loanauth.connection.settings import PricingHeaders
-from airflow_provider_loanauth.exceptions import (
-    LoanAuthError,
-    RejectedError,
-    ResponseError,
-    UnavailableError,
-)
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.login.rules import CLEARED_SECONDS, DAY, MIN_PAUSE
 from airflow_provider_loanauth.login.shared import MAX_POLL, MIN_CLAIM_DELAY
 from airflow_provider_loanauth.service.error_responses import MAX_RETRY_AFTER

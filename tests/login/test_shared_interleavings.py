@@ -5,8 +5,6 @@ Hypothesis chooses when each process starts, how long each of its steps takes, a
 ``--hypothesis-profile=many`` tries more than the default number for each test.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 

@@ -1,7 +1,5 @@
 """The Variables of a shared login: their keys, what is in plaintext, what is ignored, tidying and deletion."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import suppress

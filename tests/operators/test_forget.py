@@ -1,7 +1,5 @@
 """``LoanAuthForgetOperator``; its real DAG runs are in ``integration/test_shared_login.py``."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 from types import SimpleNamespace
 

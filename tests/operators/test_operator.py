@@ -1,7 +1,5 @@
 """``LoanAuthOperator``: parameters, template fields, what it returns and raises."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 
 import pytest

@@ -1,7 +1,5 @@
 """A server with TLS that clients trust, through the CA bundle of the environment."""
 
-from __future__ import annotations
-
 import pytest
 import trustme
 

@@ -1,7 +1,5 @@
 """Any response of a service, a proxy or an attacker becomes a model or an error of this package, without a secret."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from datetime import datetime, timezone
@@ -12,12 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_provider_loanauth.credentials import AccessToken
-from airflow_provider_loanauth.exceptions import (
-    LoanAuthError,
-    RejectedError,
-    ResponseError,
-    UnavailableError,
-)
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.redaction import encoded_forms
 from airflow_provider_loanauth.service import protocol

@@ -1,7 +1,5 @@
 """One authentication with one Connection: the request, the result, its expiry, failures."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta, timezone
 

@@ -1,7 +1,5 @@
 """Every request ends within its deadline, whatever a service or a proxy sends. Nothing is left, and little is kept."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 import time

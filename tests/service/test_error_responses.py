@@ -1,7 +1,5 @@
 """Which exception a status or an error code becomes, its cause, and what is shown of the service's own text."""
 
-from __future__ import annotations
-
 import html
 from datetime import datetime, timezone
 

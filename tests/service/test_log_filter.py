@@ -1,7 +1,5 @@
 """A login stays out of urllib3's log at DEBUG, and out of Sentry and OpenTelemetry."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import threading

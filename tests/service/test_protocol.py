@@ -1,7 +1,5 @@
 """The request of a login, literally; and which responses contain a usable credential."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timezone
 

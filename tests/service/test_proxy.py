@@ -1,7 +1,5 @@
 """The field Proxy over real sockets: login, pricing requests and probe use it, and nothing shows its password."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """Sending over real sockets: the request that leaves, the response as received, and what a broken one becomes."""
 
-from __future__ import annotations
-
 import gzip
 import importlib
 import socket

@@ -1,7 +1,5 @@
 """Every exception of ``requests`` is mapped to an exception of this package, which contains no part of the request."""
 
-from __future__ import annotations
-
 import inspect
 import socket
 import ssl

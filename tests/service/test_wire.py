@@ -1,7 +1,5 @@
 """The client against the literal table of ``wire_cases.py``; ``test_wire_sandbox.py`` checks the sandbox against it."""
 
-from __future__ import annotations
-
 import pytest
 import urllib3
 

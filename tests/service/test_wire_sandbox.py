@@ -1,7 +1,5 @@
 """The sandbox against the literal table of ``wire_cases.py``: it accepts these octets, and none that differ by one."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

@@ -1,7 +1,5 @@
 """Names that tests and their DAGs import from Airflow, from the module where each version has them."""
 
-from __future__ import annotations
-
 from airflow_provider_loanauth._compat import airflow_errors
 
 try:  # 3.2

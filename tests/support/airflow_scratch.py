@@ -1,7 +1,5 @@
 """Set-up of the Airflow under the tests: environment variables, the cached Fernet key, a migrated database."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Collects everything that is logged at DEBUG: by the standard library's loggers, and by structlog (Airflow 3)."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

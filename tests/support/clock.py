@@ -1,11 +1,10 @@
 """A clock that a test moves forward. This is the one place that replaces the clock of the package."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timezone
 from types import SimpleNamespace
 
+from airflow_provider_loanauth.check import network
 from airflow_provider_loanauth.login import credential, memory, shared, variables
 from airflow_provider_loanauth.service import client
 
@@ -42,10 +41,10 @@ def replace_clock(monkeypatch, clock):
 
 
 def replace_all_clocks(monkeypatch, clock):
-    """Let it also decide when a login was requested, which a service with a clock of its own does not know."""
-    monkeypatch.setattr(
-        client, "datetime", SimpleNamespace(now=lambda _: clock.now(), fromtimestamp=datetime.fromtimestamp)
-    )
+    """Let it also decide when a login was requested, and what ``check`` compares with the clock of the service."""
+    now = SimpleNamespace(now=lambda _: clock.now(), fromtimestamp=datetime.fromtimestamp)
+    for module in (client, network):
+        monkeypatch.setattr(module, "datetime", now)
     return replace_clock(monkeypatch, clock)
 
 

@@ -8,8 +8,6 @@ everything that was printed and a copy of the metadata database.
 whose path it reads in a forked child, and prints the exit status. Loading Airflow takes as long as the tasks.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Made-up Fernet keys. They are not in ``conftest.py``, because a module of that name cannot be imported reliably."""
 
-from __future__ import annotations
-
 import base64
 
 FERNET_KEY = base64.urlsafe_b64encode(b"made-up-fernet-key-for-the-tests").decode()

@@ -1,7 +1,5 @@
 """A small git repository for the tests of releases."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

@@ -1,7 +1,5 @@
 """Searches texts for secrets in every encoded form. It shares no code with the provider."""
 
-from __future__ import annotations
-
 import base64
 import html
 import json

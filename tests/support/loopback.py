@@ -1,7 +1,5 @@
 """A loopback server that keeps the octets of each request and sends the responses that a test has set."""
 
-from __future__ import annotations
-
 import contextlib
 import socketserver
 import ssl

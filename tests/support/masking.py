@@ -1,7 +1,5 @@
 """Airflow's masker, imported from the module where each version has it."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """An OAuth 2.0 server of Authlib. It prints its port; ``PUT /account`` sets the one client and user that it knows."""
 
-from __future__ import annotations
-
 import os
 import socket
 

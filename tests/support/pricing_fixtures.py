@@ -3,8 +3,6 @@ Fixtures for the tests of LoanAuth: a sandbox whose clock moves together with th
 service whose responses a test sets and whose requests it reads. conftest.py makes them available to every test.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """What a new process of Airflow does not know."""
 
-from __future__ import annotations
-
 from airflow_provider_loanauth.login import credential, memory
 
 

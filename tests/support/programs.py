@@ -1,7 +1,5 @@
 """Runs this Python as a program."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A proxy on a loopback address that opens tunnels (``CONNECT``), if asked with the right user and password."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import select

@@ -1,14 +1,9 @@
 """Accounts with marked secrets full of awkward characters, so that a search finds every leak. All made up."""
 
-from __future__ import annotations
-
 from loanauth_sandbox.accounts import Company, User, connections
 
 USER = User(
-    username="pat@canary.example",
-    password='CANARY-password-ü/%2B?#& "x"=+',
-    user_id="canary user/1001",
-    label="pat",
+    username="pat@canary.example", password='CANARY-password-ü/%2B?#& "x"=+', user_id="canary user/1001", label="pat"
 )
 COMPANY = Company(
     company_id="canary-company-1001",

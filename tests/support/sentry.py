@@ -1,7 +1,5 @@
 """The real Sentry SDK with the settings of Airflow's integration. Its events stay in memory."""
 
-from __future__ import annotations
-
 import pytest
 import sentry_sdk
 from sentry_sdk.transport import Transport

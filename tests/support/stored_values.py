@@ -1,7 +1,5 @@
 """Keeps credentials as this release stores them: ``python -m tests.support.stored_values X.Y.Z``."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -4,8 +4,6 @@ Which tests start programs or run DAGs: those whose code, or that of their fixtu
 And which ones the matrix runs on the newest Airflow only.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from types import CodeType

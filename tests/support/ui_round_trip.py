@@ -6,8 +6,6 @@ of the Connection or name in its extra. Prints one line of JSON: the forms and r
 after each step.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import os

@@ -1,7 +1,5 @@
 """Airflow Variables in memory, for the tests of one process."""
 
-from __future__ import annotations
-
 from airflow_provider_loanauth.login import variables as login_variables
 
 

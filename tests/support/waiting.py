@@ -1,7 +1,5 @@
 """Does what a triggerer and a scheduler do for a sensor that waits, without either."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -219,8 +219,7 @@ CASES = (
         ),
         # A service behind a gateway may send a body that is not compressed.
         response=chunked(
-            SECRET_HEAD.replace(b"Content-Encoding: gzip\r\n", b""),
-            b'{"valid":-1,"secret":"s","hint":null}',
+            SECRET_HEAD.replace(b"Content-Encoding: gzip\r\n", b""), b'{"valid":-1,"secret":"s","hint":null}'
         ),
         expected=ApiSecretResponse(valid=-1, secret="s", extra_fields={"hint": None}),
     ),

@@ -1,7 +1,5 @@
 """Connections with the marked secrets of ``secret_accounts.py``, their settings, and the requests of both kinds."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace
