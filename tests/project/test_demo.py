@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from scripts import demo
+from scripts.programs import ProgramError
 from tests.support.paths import EXAMPLE_DAGS
 from tests.support.programs import run_python
 
@@ -74,7 +75,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path):
 
 def test_a_directory_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "precious").write_text("x", encoding="utf-8")
-    with pytest.raises(demo.DemoError, match="contains files that are not from a demo"):
+    with pytest.raises(ProgramError, match="contains files that are not from a demo"):
         demo.claim(tmp_path)
     assert (tmp_path / "precious").exists()
 
@@ -87,5 +88,5 @@ def test_a_secret_that_is_found_or_a_credential_that_is_not_sealed_fails_the_dem
         database.execute("CREATE TABLE xcom (task_id, value)")
         database.execute("INSERT INTO xcom VALUES ('authenticate', '\"made-up-plaintext-token\"')")
         database.commit()
-    with pytest.raises(demo.DemoError, match="not sealed"):
+    with pytest.raises(ProgramError, match="not sealed"):
         demo.Run("jwt", "some_jwt", tmp_path, tmp_path / "x.log").xcom()
