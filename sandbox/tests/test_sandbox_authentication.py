@@ -1,4 +1,8 @@
-"""Authentication in `app.py` over real sockets: what §4 says is accepted, and every violation of it is rejected."""
+"""
+Authentication over real sockets: the values of a response, and each violation of §4 is rejected.
+
+`tests/service/test_wire_sandbox.py` has the octets of §4, and rejects each that differs by one.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import raw_http
 from raw_http import (
     COMPANY,
     OTHER_COMPANY,
+    SECRET,
     SECRETS,
     TOKEN,
     USER,
@@ -22,65 +27,10 @@ from raw_http import (
     secret_request,
     send,
     token_headers,
-    token_request,
 )
 
 from loanauth_sandbox.server import running_sandbox
 from loanauth_sandbox.tokens import signing_key
-
-
-def test_the_values_of_a_token_response(sandbox):
-    """`tests/service/test_wire_sandbox.py` has names and types of the fields."""
-    token = raw_http.get_token(sandbox)
-    shown = [token[name] for name in ("token_type", "scope", "companyUserType", "userType", "expires_in")]
-    assert shown == ["bearer", "openId", "COMPANY_USER", "CompanyUser", 3600]
-    assert token["person"] == {"firstname": "Pat", "middlename": None, "lastname": "Example"}
-    assert token["loanAppSessionPolicy"] == {"limitOneLoanAppPerSession": False, "limitOneSessionPerLoanApp": False}
-    assert (token["email"], token["enabled"], token["registrationIncomplete"]) == (USER.username, True, False)
-    user = dataclasses.replace(USER, response={"enabled": False, "registrationIncomplete": True, "email": None})
-    with running_sandbox(accounts=[dataclasses.replace(COMPANY, users=[user])]) as changed_user:
-        changes = {"enabled": False, "registrationIncomplete": True, "email": None}
-        assert raw_http.get_token(changed_user).items() >= changes.items()
-
-
-def test_tokens_are_signed_json_web_tokens(sandbox):
-    token = raw_http.get_token(sandbox)
-    key = signing_key().public_key()
-    access = jwt.decode(token["access_token"], key, algorithms=["RS256"])
-    refresh = jwt.decode(token["refresh_token"], key, algorithms=["RS256"])
-    assert access["exp"] - access["iat"] == token["expires_in"]
-    assert access["jti"] == token["jti"] == refresh["ati"]
-    assert {"iss", "sub", "iat", "exp", "jti"} <= set(access) & set(refresh)
-
-
-def test_los_client_gets_another_licence_id(sandbox):
-    headers = {**token_headers(COMPANY), "Authorization": basic(COMPANY.los_client_id, COMPANY.los_client_secret)}
-    response = send(
-        sandbox, request("POST", "/oauth/token", headers, form(COMPANY, USER, client_id=COMPANY.los_client_id))
-    )
-    assert response.status == 200
-    assert response.json()["companyNmlsId"] == COMPANY.los_company_nmls_id != COMPANY.company_nmls_id
-    assert sandbox.counters().by_method["los"].succeeded == 1
-
-
-@pytest.mark.parametrize("accept", ["gzip, deflate", "identity", None])
-def test_a_secret_response_is_gzip_for_who_accepts_it(sandbox, accept):
-    headers = {"Host": "127.0.0.1", **({"Accept-Encoding": accept} if accept else {})}
-    response = send(sandbox, secret_request(COMPANY, USER, headers))
-    packed = accept == "gzip, deflate"
-    assert response.headers.get("Content-Encoding") == ("gzip" if packed else None)
-    value = json.loads(gzip.decompress(response.body) if packed else response.body)
-    assert {name: type(one) for name, one in value.items()} == {"valid": int, "secret": str}
-    assert len(str(value["valid"])) == 13
-
-
-def test_path_prefix():
-    with running_sandbox(path_prefix="/tenant1") as sandbox:
-        assert sandbox.url.endswith("/tenant1")
-        assert send(sandbox, token_request(COMPANY, USER, "/tenant1")).status == 200
-        assert send(sandbox, TOKEN).status == 404
-        for path in (f"/tenant1/encodeAES128/{COMPANY.api_key}/{USER.user_id}", "/tenant1", "/tenant1/", "/"):
-            assert send(sandbox, request("GET", path, {"Host": "h"})).status == 200
 
 
 def changed(body=None, path="/oauth/token", method="POST", **headers):
@@ -91,10 +41,48 @@ def changed(body=None, path="/oauth/token", method="POST", **headers):
     return request(method, path, pairs, form(COMPANY, USER) if body is None else body)
 
 
+def test_the_values_of_a_token_response(sandbox):
+    token = raw_http.get_token(sandbox)
+    shown = [token[name] for name in ("token_type", "scope", "companyUserType", "userType", "expires_in")]
+    assert shown == ["bearer", "openId", "COMPANY_USER", "CompanyUser", 3600]
+    assert token["person"] == {"firstname": "Pat", "middlename": None, "lastname": "Example"}
+    assert token["loanAppSessionPolicy"] == {"limitOneLoanAppPerSession": False, "limitOneSessionPerLoanApp": False}
+    assert (token["email"], token["enabled"], token["registrationIncomplete"]) == (USER.username, True, False)
+    los = changed(
+        form(COMPANY, USER, client_id=COMPANY.los_client_id),
+        Authorization=basic(COMPANY.los_client_id, COMPANY.los_client_secret),
+    )
+    assert [send(sandbox, raw).json()["companyNmlsId"] for raw in (TOKEN, los)] == [
+        COMPANY.company_nmls_id,
+        COMPANY.los_company_nmls_id,
+    ]
+    changes = {"enabled": False, "registrationIncomplete": True, "email": None}
+    user = dataclasses.replace(USER, response=changes)
+    with running_sandbox(accounts=[dataclasses.replace(COMPANY, users=[user])]) as changed_user:
+        assert raw_http.get_token(changed_user).items() >= changes.items()
+
+
+def test_tokens_are_signed_json_web_tokens(sandbox):
+    token = raw_http.get_token(sandbox)
+    key = signing_key().public_key()
+    access, refresh = (
+        jwt.decode(token[f"{kind}_token"], key, algorithms=["RS256"], options={"require": ["iss", "sub", "iat", "exp"]})
+        for kind in ("access", "refresh")
+    )
+    assert access["exp"] - access["iat"] == token["expires_in"]
+    assert access["jti"] == token["jti"] == refresh["ati"]
+
+
+def test_a_secret_response_is_gzip_for_who_accepts_it(sandbox):
+    packed, plain = (send(sandbox, raw) for raw in (SECRET, secret_request(COMPANY, USER)))
+    assert [response.headers.get("Content-Encoding") for response in (packed, plain)] == ["gzip", None]
+    for body in (gzip.decompress(packed.body), plain.body):
+        assert len(str(json.loads(body)["valid"])) == 13
+
+
 GOOD = token_headers(COMPANY)["Authorization"]
 BODY = form(COMPANY, USER)
 FIRST = part("username", USER.username)
-
 PATH = f"/encodeAES128/{COMPANY.api_key}/{USER.user_id}"
 
 
@@ -104,7 +92,7 @@ def secret_path(path=PATH, headers=(), body=b""):
 
 MULTIPART = "multipart/form-data; boundary="
 REORDERED = BODY.replace(FIRST, "").replace("--B--", FIRST + "--B--")
-CLIENT_SECRET_HEADER = changed().replace(b"\r\n\r\n", b"\r\nclient_secret: anything\r\n\r\n", 1)
+CLIENT_SECRET_HEADER = TOKEN.replace(b"\r\n\r\n", b"\r\nclient_secret: anything\r\n\r\n", 1)
 #: Requests by the part of the interface that they violate.
 VIOLATIONS = {
     "a query string": [changed(path="/oauth/token?a=b"), secret_path(PATH + "?a=b")],
@@ -112,7 +100,7 @@ VIOLATIONS = {
     "more than one origin header": [changed(Origin=[COMPANY.origin] * 2)],
     "more than one authorization header": [changed(Authorization=[GOOD, GOOD])],
     "the word Basic": [changed(Authorization=GOOD.replace("Basic", "basic"))],
-    "is not Base64": [changed(Authorization=one) for one in (GOOD.replace(" ", "  "), "Basic %%%")],
+    "is not Base64": [changed(Authorization=GOOD.replace(" ", "  "))],
     "Base64 of the Authorization header is not canonical": [changed(Authorization="Basic YTpiYR==")],
     "no colon": [changed(Authorization="Basic YWJj")],
     "not UTF-8": [changed(Authorization="Basic YTr8"), secret_path(f"/encodeAES128/%E4/{USER.user_id}")],
@@ -123,7 +111,6 @@ VIOLATIONS = {
     ],
     "framed by its boundary": [
         changed(Content_Type=f"{MULTIPART}C"),
-        changed(BODY.replace("--B\r\n", "--B", 1)),
         *map(changed, ("", "--B--\r\n", "hello\r\n" + BODY, BODY + "bye", BODY[:-8], BODY.replace("\r\n", "\n"))),
     ],
     "exactly username, password, grant_type, client_id in this order": [
@@ -132,7 +119,6 @@ VIOLATIONS = {
     "has headers other than Content-Disposition": [
         changed(BODY.replace('name="password"', 'name="password"; filename="password"')),
         changed(BODY.replace('name="username"', 'name="username"\r\nContent-Type: text/plain')),
-        changed(BODY.replace('"client_id"', "client_id")),
     ],
     "part 2 of the form is not UTF-8": [changed(BODY.encode().replace(USER.password.encode(), b"p\xe4ss"))],
     "client_id in the form": [changed(form(COMPANY, USER, client_id=COMPANY.los_client_id))],
@@ -141,16 +127,10 @@ VIOLATIONS = {
         changed(X_Note=f"a {COMPANY.client_secret}"),
         secret_path(headers=[("X-Note", COMPANY.api_key)]),
     ],
-    **{
-        f"a {name.lower()} header": [changed(**{name: "anything"})] for name in ("apiKey", "userId", "Cookie", "secret")
-    },
+    **{f"a {name.lower()} header": [changed(**{name: "x"})] for name in ("apiKey", "userId", "Cookie", "secret")},
     "a client_secret header": [CLIENT_SECRET_HEADER],
     "a authorization header": [secret_path(headers=[("Authorization", GOOD)])],
-    "two segments": [
-        secret_path(f"/encodeAES128/{COMPANY.api_key}"),
-        secret_path(PATH + "/x"),
-        secret_path(PATH + "/"),
-    ],
+    "two segments": [secret_path(path) for path in (f"/encodeAES128/{COMPANY.api_key}", PATH + "/x", PATH + "/")],
     "apiKey is empty or not percent-encoded": [
         secret_path(f"/encodeAES128/{key}/{USER.user_id}") for key in ("", "a%", "a#b")
     ],
@@ -166,22 +146,21 @@ VIOLATIONS = {
 }
 
 
-@pytest.mark.parametrize("message", VIOLATIONS)
-def test_a_violation_of_the_interface_is_rejected(sandbox, message):
-    for raw in VIOLATIONS[message]:
-        sandbox.reset()
-        response = send(sandbox, raw)
-        assert (response.status, response.json()["error"]) == (400, "invalid_request")
-        assert message in response.json()["error_description"]
-        assert message in sandbox.requests()[-1].rejected
-        assert_silent(response.body)
-        authentications = sandbox.counters().authentications
-        assert (authentications.succeeded, authentications.rejected) == (0, 1)
-
-
 def assert_silent(body):
     """No value of the request comes back."""
     assert not [one for one in (*SECRETS, GOOD.partition(" ")[2]) if one.encode() in body]
+
+
+def test_a_violation_of_the_interface_is_rejected(sandbox):
+    for message, raws in VIOLATIONS.items():
+        for raw in raws:
+            response = send(sandbox, raw)
+            assert (response.status, response.json()["error"]) == (400, "invalid_request")
+            assert message in response.json()["error_description"]
+            assert message in sandbox.requests()[-1].rejected
+            assert_silent(response.body)
+    counted = sandbox.counters().authentications
+    assert (counted.succeeded, counted.rejected) == (0, sum(map(len, VIOLATIONS.values())))
 
 
 WRONG_USER = {"error": "invalid_grant", "error_description": "Bad credentials"}
@@ -196,46 +175,36 @@ WRONG_GRANT = {"error": "unsupported_grant_type", "error_description": "Unsuppor
         (form(COMPANY, OTHER_COMPANY.users[0]), WRONG_USER),
         (form(COMPANY, USER, grant_type="client_credentials"), WRONG_GRANT),
     ],
-    ids=["wrong password", "unknown user", "user of another company", "other grant"],
 )
 def test_a_rejection_has_the_shape_of_oauth(sandbox, body, value):
     response = send(sandbox, changed(body))
     assert (response.status, response.json(), response.headers["Cache-Control"]) == (400, value, "no-store")
 
 
-UNAUTHORIZED = [
-    changed(Authorization=None),
-    changed(form(COMPANY, USER, client_id="other"), Authorization=basic("other", "secret")),
-    changed(Authorization=basic(COMPANY.client_id, "wrong")),
-    changed(Authorization=basic(COMPANY.client_id, COMPANY.los_client_secret)),
-]
-WRONG_KEYS = [
-    f"/encodeAES128/unknown/{USER.user_id}",
-    f"/encodeAES128/{COMPANY.api_key}/unknown",
-    f"/encodeAES128/{COMPANY.api_key}/{OTHER_COMPANY.users[0].user_id}",
-]
-
-
 @pytest.mark.parametrize(
-    ("raws", "status", "error", "path"),
+    ("raw", "status", "error", "path"),
     [
-        (UNAUTHORIZED, 401, "Unauthorized", "/oauth/token"),
-        ([secret_path(path) for path in WRONG_KEYS], 401, "Unauthorized", "/encodeAES128/***/***"),
+        (changed(Authorization=None), 401, "Unauthorized", "/oauth/token"),
         (
-            [changed(Origin=one) for one in ("https://other.example", COMPANY.origin + "/")],
-            403,
-            "Forbidden",
-            "/oauth/token",
+            changed(form(COMPANY, USER, client_id="other"), Authorization=basic("other", "secret")),
+            *(401, "Unauthorized", "/oauth/token"),
         ),
-        ([changed(path="/oauth/tokens")], 404, "Not Found", "/***"),
-        ([changed(method="PUT")], 405, "Method Not Allowed", "/oauth/token"),
+        (changed(Authorization=basic(COMPANY.client_id, "wrong")), 401, "Unauthorized", "/oauth/token"),
+        (
+            changed(Authorization=basic(COMPANY.client_id, COMPANY.los_client_secret)),
+            *(401, "Unauthorized", "/oauth/token"),
+        ),
+        (secret_path(f"/encodeAES128/unknown/{USER.user_id}"), 401, "Unauthorized", "/encodeAES128/***/***"),
+        (secret_request(COMPANY, OTHER_COMPANY.users[0]), 401, "Unauthorized", "/encodeAES128/***/***"),
+        (changed(Origin="https://other.example"), 403, "Forbidden", "/oauth/token"),
+        (changed(Origin=COMPANY.origin + "/"), 403, "Forbidden", "/oauth/token"),
+        (changed(path="/oauth/tokens"), 404, "Not Found", "/***"),
+        (changed(method="PUT"), 405, "Method Not Allowed", "/oauth/token"),
     ],
-    ids=["client", "key", "origin", "path", "method"],
 )
-def test_a_rejection_has_the_shape_of_spring(sandbox, raws, status, error, path):
-    for raw in raws:
-        response = send(sandbox, raw)
-        value = response.json()
-        assert set(value) == {"timestamp", "status", "error", "message", "path"}
-        assert (response.status, value["status"], value["error"], value["path"]) == (status, status, error, path)
-        assert_silent(response.body)
+def test_a_rejection_has_the_shape_of_spring(sandbox, raw, status, error, path):
+    response = send(sandbox, raw)
+    value = response.json()
+    assert set(value) == {"timestamp", "status", "error", "message", "path"}
+    assert (response.status, value["status"], value["error"], value["path"]) == (status, status, error, path)
+    assert_silent(response.body)

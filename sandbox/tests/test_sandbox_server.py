@@ -71,14 +71,14 @@ def test_the_log_has_a_line_for_each_request_and_no_credential(sandbox, caplog):
         TOKEN,
         token_request(COMPANY, USER, password="hush-hush"),
         raw_http.SECRET,
-        raw_http.request("GET", f"/{COMPANY.api_key}", {"Host": "h"}),
+        raw_http.request("GET", f"/{COMPANY.api_key}"),
         # Of the same length, so that Content-Length still holds.
         TOKEN.replace(b'form-data; name="password"', b'form-data; name="p"\r\nhu\x00: '),
     ]
     for raw in raws:
         with connect(sandbox) as connection:
             connection.sendall(raw)
-            raw_http.read_head(connection)
+            connection.recv(1)
     sandbox.reset()  # in the same thread, after the last line was written
     lines = [record.getMessage() for record in caplog.records if record.name == log.log.name]
     assert "part 2 has headers other than Content-Disposition" in lines.pop()
