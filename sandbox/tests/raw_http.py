@@ -92,9 +92,7 @@ def read(connection, method="GET"):
     with contextlib.closing(http.client.HTTPResponse(connection, method=method)) as received:
         received.begin()
         body = received.read()
-    return SimpleNamespace(
-        status=received.status, headers=received.headers, body=body, json=lambda: json.loads(body)
-    )
+    return SimpleNamespace(status=received.status, headers=received.headers, body=body, json=lambda: json.loads(body))
 
 
 def send(sandbox, raw):
