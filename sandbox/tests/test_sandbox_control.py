@@ -114,6 +114,10 @@ def test_a_password_changes_and_a_user_is_locked_and_unlocked(sandbox, control):
     sandbox.change_password(other_company.users[0].username, "another")
     assert send(sandbox, TOKEN).status == 200
     sandbox.set_accounts(default_accounts())
+
+
+def test_a_wrong_body_is_named_without_values(control):
+    user = {"user": USER.username}
     not_this = "not a JSON object with the members of this request"
     for path, wrong, message in (
         ("PUT /password", {"user": "hush", "password": "hush"}, "no account has this username"),
