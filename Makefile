@@ -102,7 +102,7 @@ mutate: $(READY) ## Check that tests fail when the code is changed; some modules
 
 .PHONY: docs
 docs: $(READY) ## Regenerate the API reference from the docstrings
-	@$(BIN)/python -m scripts.docs
+	@$(BIN)/python -m scripts.docs.reference
 
 .PHONY: lint
 lint: $(READY) ## Check style, format, types and import layers

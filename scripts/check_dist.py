@@ -50,16 +50,16 @@ class Distribution:
         """Return the same distribution of another copy of the repository."""
         return replace(self, project=root / self.project.relative_to(ROOT))
 
-    def sources(self) -> set[str]:
-        """Return the files of the package, relative to ``project``."""
-        return self.files(self.package)
-
     def files(self, path: str) -> set[str]:
         """Return a file, or all files below a directory except caches, relative to ``project``."""
         start = self.project / path
         found = start.rglob("*") if start.is_dir() else [start]
         relative = [file.relative_to(self.project) for file in found if not file.is_dir()]
-        return {file.as_posix() for file in relative if not any(_is_cache(part) for part in file.parts[1:])}
+        return {
+            file.as_posix()
+            for file in relative
+            if not any(part.startswith(".") or part == "__pycache__" for part in file.parts[1:])
+        }
 
     def built(self, directory: Path, pattern: str) -> Path:
         """Return the one file of this distribution in a directory."""
@@ -87,10 +87,7 @@ SANDBOX = Distribution(
     entry_points=("loanauth-sandbox = loanauth_sandbox.cli:main", "loanauth_sandbox = loanauth_sandbox.pytest_plugin"),
     sdist=("pyproject.toml", "README.md", "LICENSE", "tests"),
 )
-
-
-def _is_cache(part: str) -> bool:
-    return part.startswith(".") or part == "__pycache__"
+DISTRIBUTIONS = (PROVIDER, SANDBOX)
 
 
 def check_wheel(distribution: Distribution, wheel: Path) -> str:
@@ -100,7 +97,7 @@ def check_wheel(distribution: Distribution, wheel: Path) -> str:
         meta = {name for name in names if PurePosixPath(name).parts[0].endswith(".dist-info")}
         texts = {PurePosixPath(name).name: archive.read(name).decode() for name in meta}
         modules = {name: archive.read(name).decode() for name in names - meta}
-    sources = distribution.sources()
+    sources = distribution.files(distribution.package)
     if foreign := names - meta - sources:
         raise DistError(f"{wheel.name} contains foreign files: {', '.join(sorted(foreign))}")
     if missing := sources - names:
@@ -123,11 +120,7 @@ def check_wheel(distribution: Distribution, wheel: Path) -> str:
 
 def relative_links(description: str) -> list[str]:
     """Return the addresses of links and images that lead nowhere on the page of a package index."""
-    tokens = [token for block in MarkdownIt().parse(description) for token in (block, *(block.children or ()))]
-    addresses = [str(token.attrGet(name)) for token in tokens for name in ("href", "src") if token.attrGet(name)]
-    for token in tokens:
-        if token.type in {"html_block", "html_inline"}:
-            addresses += re.findall(r"""\b(?:href|src)\s*=\s*["']?([^"'\s>]+)""", token.content)
+    addresses = re.findall(r"""<[^>]*?\b(?:href|src)\s*=\s*["']?([^"'\s>]+)""", MarkdownIt().render(description))
     return [address for address in addresses if not address.startswith(("https://", "http://", "mailto:"))]
 
 
@@ -135,7 +128,7 @@ def check_sdist(distribution: Distribution, sdist: Path) -> None:
     """Check that an sdist contains the package, and the files that its tests and its Makefile need."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    required = distribution.sources().union(*map(distribution.files, distribution.sdist))
+    required = set().union(*map(distribution.files, (distribution.package, *distribution.sdist)))
     if missing := required - names:
         raise DistError(f"{sdist.name} lacks {', '.join(sorted(missing))}")
 
@@ -163,24 +156,14 @@ def run(
     return done.stdout
 
 
-def check_metadata(*files: Path) -> None:
-    """Check that a package index would accept wheels and sdists."""
-    run(sys.executable, "-m", "twine", "check", "--strict", *files)
-
-
 def install(wheel: Path, constraints: Path, environment: Path) -> Path:
     """Install a wheel, without extras, into a new environment with nothing else, not even pip."""
     run(sys.executable, "-m", "venv", "--clear", "--without-pip", environment)
-    programs = environment / "bin"
+    python = environment / "bin" / "python"
     uv = which("uv", path=Path(sys.executable).parent)
-    python = programs / "python"
-    installer = (
-        (uv, "pip", "install", "--python", python)
-        if uv
-        else (sys.executable, "-m", "pip", "--python", python, "install", "--disable-pip-version-check")
-    )
-    run(*installer, "--quiet", "-c", constraints, wheel)
-    return programs
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--disable-pip-version-check")
+    run(*((uv, "pip", "install", "--python", python) if uv else pip), "--quiet", "-c", constraints, wheel)
+    return python.parent
 
 
 def check_provider(programs: Path, version: str) -> None:
@@ -195,15 +178,8 @@ def check_provider(programs: Path, version: str) -> None:
         raise DistError(f"airflow providers list shows {versions or 'nothing'} for {PROVIDER.name} {version}")
     if "loanauth" not in plugins:
         raise DistError("airflow plugins does not show the plugin loanauth")
-    found = run(python, "-c", f"from importlib.util import find_spec; print(find_spec({SANDBOX.package!r}))")
-    if found.strip() != "None":
-        raise DistError(f"the sandbox was installed with the provider: {found.strip()}")
-
-
-def check_sandbox(programs: Path) -> None:
-    """Check that the sandbox's command runs."""
-    if "--port" not in run(programs / "loanauth-sandbox", "--help"):
-        raise DistError("loanauth-sandbox --help does not list the option --port")
+    if list(programs.parent.rglob(SANDBOX.package)):
+        raise DistError("the sandbox was installed with the provider")
 
 
 def check(distribution: Distribution, dist: Path, constraints: Path, environment: Path) -> str:
@@ -211,15 +187,17 @@ def check(distribution: Distribution, dist: Path, constraints: Path, environment
     wheel, sdist = (distribution.built(dist, pattern) for pattern in ("*.whl", "*.tar.gz"))
     version = check_wheel(distribution, wheel)
     check_sdist(distribution, sdist)
-    check_metadata(wheel, sdist)
-    print(f"{wheel.name}: the {len(distribution.sources())} files of the package and nothing else")
+    # A package index would accept them.
+    run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist)
+    print(f"{wheel.name}: the {len(distribution.files(distribution.package))} files of the package and nothing else")
     print(f"{sdist.name}: with {', '.join(distribution.sdist)}")
     programs = install(wheel, constraints, environment)
     if distribution.name == PROVIDER.name:
         check_provider(programs, version)
         print(f"In a clean environment, airflow providers list shows {PROVIDER.name} {version}")
     else:
-        check_sandbox(programs)
+        if "--port" not in run(programs / "loanauth-sandbox", "--help"):
+            raise DistError("loanauth-sandbox --help does not list the option --port")
         print("In a clean environment, loanauth-sandbox --help runs")
     return version
 
@@ -232,7 +210,7 @@ def main() -> int:
     parser.add_argument("environments", type=Path, help="directory of the clean environments, which are recreated")
     arguments = parser.parse_args()
     try:
-        for distribution in (PROVIDER, SANDBOX):
+        for distribution in DISTRIBUTIONS:
             check(distribution, arguments.dist, arguments.constraints, arguments.environments / distribution.name)
     except DistError as error:
         print(f"FAILED: {error}", file=sys.stderr)

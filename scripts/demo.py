@@ -7,7 +7,6 @@ All files are written to one scratch directory, which is emptied first. All prog
 from __future__ import annotations
 
 import argparse
-import base64
 import fcntl
 import json
 import os
@@ -21,16 +20,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, cast
 from urllib.request import ProxyHandler, build_opener
 
 from cryptography.fernet import Fernet
 
 from scripts.programs import ProgramError, Programs, shown
+from tests.support.leaks import forms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import io
 
 ROOT = Path(__file__).resolve().parent.parent
 DAGS = ROOT / "example_dags"
@@ -40,10 +39,6 @@ SECRET_FIELDS = ("password", "client_secret", "los_client_secret", "api_key")
 START_TIMEOUT = 120.0  # seconds until the sandbox listens
 STEP_TIMEOUT = 600.0  # seconds for each other step, which needs far less
 SHOWN_ROWS = 6  # of each table; the log has all of them
-
-
-class DemoError(Exception):
-    """The demo failed. The message is shown to the user."""
 
 
 @dataclass
@@ -58,30 +53,20 @@ class Run:
     def table(self) -> list[str]:
         """Return the lines that its summary task printed: a header, one line for each loan, and the number of loans."""
         text = self.log.read_text(encoding="utf-8", errors="replace")
-        found = re.search(r"^loan  .*?^\d+ loans priced$", text, re.MULTILINE | re.DOTALL)
-        if not found:
-            raise DemoError(f"{self.dag_id} printed no table; see {shown(self.log)}")
-        return found[0].splitlines()
-
-    def loans(self) -> int:
-        """Return how many loans it priced, according to its summary task."""
-        return int(self.table()[-1].split()[0])
+        if found := re.search(r"^loan  .*?^\d+ loans priced$", text, re.MULTILINE | re.DOTALL):
+            return found[0].splitlines()
+        raise ProgramError(f"{self.dag_id} printed no table; see {shown(self.log)}")
 
     def xcom(self) -> dict[str, Any]:
         """Return the row of its credential in the metadata database."""
         with closing(sqlite3.connect(f"{(self.home / 'airflow.db').as_uri()}?mode=ro", uri=True)) as database:
             rows = database.execute("SELECT value FROM xcom WHERE task_id = 'authenticate'").fetchall()
         if len(rows) != 1:
-            raise DemoError(f"{self.dag_id} stored {len(rows)} credentials in XCom instead of one")
+            raise ProgramError(f"{self.dag_id} stored {len(rows)} credentials in XCom instead of one")
         row = json.loads(rows[0][0])
         if not isinstance(row, dict) or "sealed" not in row.get("__data__", {}):
-            raise DemoError(f"{self.dag_id} stored a value in XCom that is not sealed")
+            raise ProgramError(f"{self.dag_id} stored a value in XCom that is not sealed")
         return row
-
-
-def print_line(text: str = "") -> None:
-    """Print a line without buffering."""
-    print(text, flush=True)
 
 
 def claim(directory: Path) -> int:
@@ -89,17 +74,16 @@ def claim(directory: Path) -> int:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock_file = directory / "lock"
     if not lock_file.exists() and any(directory.iterdir()):
-        raise DemoError(f"{shown(directory)} contains files that are not from a demo; choose a different --directory")
+        raise ProgramError(
+            f"{shown(directory)} contains files that are not from a demo; choose a different --directory"
+        )
     lock = os.open(lock_file, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise DemoError(f"another demo is running in {shown(directory)}") from None
-    for entry in directory.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        elif entry != lock_file:
-            entry.unlink()
+        raise ProgramError(f"another demo is running in {shown(directory)}") from None
+    for entry in {*directory.iterdir()} - {lock_file}:
+        shutil.rmtree(entry)
     return lock
 
 
@@ -132,7 +116,7 @@ def start_sandbox(programs: Programs, ready_file: Path) -> dict[str, Any]:
         seconds=START_TIMEOUT,
     )
     ready: dict[str, Any] = json.loads(ready_file.read_text(encoding="utf-8"))
-    print_line(f"  the sandbox listens on {ready['url']}")
+    print(f"  the sandbox listens on {ready['url']}")
     return ready
 
 
@@ -145,7 +129,7 @@ def run_dags(programs: Programs, directory: Path, key: str, ready: dict[str, Any
     name = "airflow-db-migrate"
     migrate = programs.start(name, "airflow", "db", "migrate", environment=airflow_environment(first, key, ready))
     programs.wait("airflow db migrate", lambda: programs.succeeded(name, migrate), seconds=STEP_TIMEOUT)
-    print_line(f"  a scratch Airflow {version('apache-airflow')} was set up in {time.monotonic() - started:.0f} s")
+    print(f"  a scratch Airflow {version('apache-airflow')} was set up in {time.monotonic() - started:.0f} s")
 
     started = time.monotonic()
     runs = []
@@ -162,7 +146,7 @@ def run_dags(programs: Programs, directory: Path, key: str, ready: dict[str, Any
         for dag_id, program in list(waiting.items()):
             if programs.succeeded(dag_id, program):
                 del waiting[dag_id]
-                print_line(f"  airflow dags test {dag_id} ended after {time.monotonic() - started:.0f} s")
+                print(f"  airflow dags test {dag_id} ended after {time.monotonic() - started:.0f} s")
         return not waiting
 
     programs.wait("running the DAGs", all_ended, seconds=STEP_TIMEOUT)
@@ -173,34 +157,22 @@ def show_tables(runs: list[Run]) -> None:
     """Print the table of each summary task."""
     for run in runs:
         header, *lines, count = run.table()
-        print_line(f"\n{METHODS[run.method]}: {run.dag_id}\n")
-        for line in [header, *lines[:SHOWN_ROWS]]:
-            print_line(f"  {line}")
-        print_line(f"  {count}; the whole table is in {shown(run.log)}")
+        print(f"\n{METHODS[run.method]}: {run.dag_id}\n")
+        print(*(f"  {line}" for line in [header, *lines[:SHOWN_ROWS]]), sep="\n")
+        print(f"  {count}; the whole table is in {shown(run.log)}")
 
 
 def unsealed(text: str, run: Run, key: str, ready: dict[str, Any]) -> str:
     """Return the credential to search for. It is sealed with the Fernet key, which was generated for this demo."""
-    code = (
-        "import sys; from airflow_provider_loanauth.credentials import XCOM, decrypt; "
-        "sys.stdout.write(decrypt(sys.stdin.read(), XCOM) or '')"
-    )
-    done = subprocess.run(  # noqa: S603 - the program is this Python
-        [sys.executable, "-c", code],
-        input=text,
-        stdout=subprocess.PIPE,
-        env=airflow_environment(run.home, key, ready),
-        text=True,
-        timeout=STEP_TIMEOUT,
-        check=True,
-    )
-    _, secret = json.loads(done.stdout)
+    code = "import sys; from airflow_provider_loanauth import credentials as c; print(c.decrypt(sys.argv[1], c.XCOM))"
+    environment = airflow_environment(run.home, key, ready)
+    _, secret = json.loads(subprocess.check_output([sys.executable, "-c", code, text], env=environment))  # noqa: S603
     return str(secret)
 
 
 def show_xcom(runs: list[Run], key: str, ready: dict[str, Any]) -> list[str]:
     """Print how each credential is stored, and search the metadata databases and the logs for every secret."""
-    print_line("\nXCom: the credential's row in the metadata database")
+    print("\nXCom: the credential's row in the metadata database")
     secrets = {
         f"{field} of {name}": value
         for name, connection in ready["connections"].items()
@@ -209,47 +181,38 @@ def show_xcom(runs: list[Run], key: str, ready: dict[str, Any]) -> list[str]:
     }
     for run in runs:
         row = run.xcom()
-        print_line(f"\n  {run.dag_id}, task authenticate: {row['__classname__'].rpartition('.')[2]}")
+        print(f"\n  {run.dag_id}, task authenticate: {row['__classname__'].rpartition('.')[2]}")
         for name, value in row["__data__"].items():
-            print_line(f"    {name:11} {f'{value[:44]}... ({len(value)} characters)' if name == 'sealed' else value}")
+            print(f"    {name:11} {f'{value[:44]}... ({len(value)} characters)' if name == 'sealed' else value}")
         secrets[f"the credential of {run.dag_id}"] = unsealed(row["__data__"]["sealed"], run, key, ready)
     files = [file for run in runs for file in (*run.home.glob("airflow.db*"), run.log)]
     leaks = find_leaks(secrets, files)
-    print_line("\n  Searched databases and logs for these credentials, unencrypted, and secrets of the Connections:")
-    print_line(f"  as plain text, percent-encoded and in Base64. Found: {len(leaks) or 'none'}.")
+    print("\n  Searched databases and logs for these credentials, unencrypted, and secrets of the Connections:")
+    print(f"  as plain text, percent-encoded and in Base64. Found: {len(leaks) or 'none'}.")
     return leaks
 
 
 def find_leaks(secrets: dict[str, str], files: list[Path]) -> list[str]:
-    """Search files for secrets."""
-    found = []
-    for file in files:
-        content = file.read_bytes()
-        for name, secret in secrets.items():
-            if any(form in content for form in forms(secret)):
-                found.append(f"{name} was found in {shown(file)}")
-    return found
-
-
-def forms(secret: str) -> Iterator[bytes]:
-    """Return the encoded forms of a secret: plain, percent-encoded, and in Base64 at each of three offsets."""
-    raw = secret.encode()
-    yield raw
-    yield quote(secret, safe="").encode()
-    for before, first in ((0, 0), (1, 2), (2, 3)):
-        yield base64.b64encode(b"\0" * before + raw)[first : (before + len(raw)) * 8 // 6]
+    """Search files for secrets in every encoded form."""
+    return [
+        f"{name} was found in {shown(file)}"
+        for file in files
+        for content in [file.read_bytes()]
+        for name, secret in secrets.items()
+        if any(form.encode() in content for form in forms(secret))  # type: ignore[no-untyped-call]
+    ]
 
 
 def show_counters(runs: list[Run], counters: dict[str, Any]) -> list[str]:
     """Print the number of requests to the sandbox."""
     loans = len((DAGS / "data" / "loans.csv").read_text(encoding="utf-8").splitlines()) - 1
     problems = []
-    print_line("\nRequests to the sandbox\n")
-    print_line(f"  {'method':15} {'DAG run':24} {'authentications':>15} {'loans priced':>13}")
+    print("\nRequests to the sandbox\n")
+    print(f"  {'method':15} {'DAG run':24} {'authentications':>15} {'loans priced':>13}")
     for run in runs:
         counts = counters["by_method"].get(run.method, {})
-        logins, priced = sum(counts.values()), run.loans()
-        print_line(f"  {METHODS[run.method]:15} {run.dag_id:24} {logins:>15} {priced:>13}")
+        logins, priced = sum(counts.values()), int(run.table()[-1].split()[0])
+        print(f"  {METHODS[run.method]:15} {run.dag_id:24} {logins:>15} {priced:>13}")
         if logins != 1 or counts["succeeded"] != 1:
             problems.append(f"{run.dag_id} authenticated {logins} times instead of once: {counts}")
         if priced != loans:
@@ -267,35 +230,37 @@ def demo(directory: Path) -> list[str]:
     logs = directory / "logs"
     logs.mkdir()
     key = Fernet.generate_key().decode()
-    print_line("Loan Pricing Authentication: an example DAG for each method, run against the sandbox\n")
+    print("Loan Pricing Authentication: an example DAG for each method, run against the sandbox\n")
     with Programs(logs) as programs:
-        ready = start_sandbox(programs, directory / "sandbox.json")
+        ready = start_sandbox(programs, logs / "sandbox.json")
         runs = run_dags(programs, directory, key, ready)
         with build_opener(ProxyHandler({})).open(f"{ready['control_url']}/counters", timeout=START_TIMEOUT) as response:
             counters = json.load(response)
     show_tables(runs)
     problems = [*show_xcom(runs, key, ready), *show_counters(runs, counters)]
-    print_line(f"\nLogs: {shown(logs)}. All programs have been stopped.")
+    print(f"\nLogs: {shown(logs)}. All programs have been stopped.")
     os.close(lock)
     return problems
 
 
 def main() -> int:
     """Return the exit status."""
+    # Each line is shown when it is printed, also in a pipe.
+    cast("io.TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
     parser.add_argument("--directory", type=Path, default=ROOT / ".demo", help="scratch directory (default: .demo)")
     started = time.monotonic()
     try:
         problems = demo(parser.parse_args().directory.resolve())
     except KeyboardInterrupt:
-        print_line("\nInterrupted. All programs have been stopped.")
+        print("\nInterrupted. All programs have been stopped.")
         return 130
-    except (DemoError, ProgramError, OSError) as error:
+    except (ProgramError, OSError) as error:
         problems = [str(error)]
     for problem in problems:
-        print_line(f"\nFAILED: {problem}")
+        print(f"\nFAILED: {problem}")
     if not problems:
-        print_line(f"Done in {time.monotonic() - started:.0f} s: every loan priced, one login for each DAG run.")
+        print(f"Done in {time.monotonic() - started:.0f} s: every loan priced, one login for each DAG run.")
     return 1 if problems else 0
 
 

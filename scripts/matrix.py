@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".matrix"
@@ -58,47 +58,16 @@ class Row:
     python: str
     tests: int = 0
     failed: int = 0
-    skipped: int = 0
     seconds: float = 0.0
     problem: str = ""
     reasons: list[str] = field(default_factory=list)
 
 
-def interpreter(version: str) -> str:
-    """Find a Python of a version: on the path, among pyenv's, or with uv."""
-    for candidate in _candidates(version):
-        done = subprocess.run(  # noqa: S603 - prints the version of a Python
-            [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.stdout.strip() == version:
-            return candidate
-    raise MatrixError(f"Python {version} is not installed on this machine")
-
-
-def _candidates(version: str) -> Iterator[str]:
-    if found := shutil.which(f"python{version}"):
-        yield found
-    roots = [os.environ.get("PYENV_ROOT"), os.path.expanduser("~/.pyenv")]  # noqa: PTH111 - may be unset
-    for root in filter(None, roots):
-        for path in sorted(Path(root).glob(f"versions/{version}.*/bin/python"), reverse=True):
-            yield str(path)
-    done = subprocess.run(  # noqa: S603 - uv
-        [uv(), "python", "find", version], capture_output=True, text=True, check=False
-    )
-    if done.returncode == 0:
-        yield done.stdout.strip()
-
-
 def uv() -> str:
     """Return the path of uv, in this environment or on the path."""
-    own = Path(sys.executable).parent / "uv"
-    found = str(own) if own.exists() else shutil.which("uv")
-    if not found:
-        raise MatrixError("uv is not installed: run make venv, or python -m pip install uv")
-    return found
+    if found := shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])):
+        return found
+    raise MatrixError("uv is not installed: run make venv, or python -m pip install uv")
 
 
 def environment(airflow: str, python: str, extra: str = "dev") -> Path:
@@ -113,13 +82,17 @@ def environment(airflow: str, python: str, extra: str = "dev") -> Path:
         return executable
     provider, sandbox = EDITABLE_PROJECTS
     projects = ("-e", f"{provider}[{extra}]", "-e", str(sandbox))
+    # The shims of pyenv do not run a Python that is not chosen.
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv").glob("versions/3.*/bin")
+    path = os.pathsep.join([*map(str, sorted(pyenv, reverse=True)), os.environ["PATH"]])
+    variables = os.environ | {"PATH": path, "UV_PYTHON_DOWNLOADS": "never"}
     for command in (
-        ("venv", "--quiet", "--clear", "--python", interpreter(python), str(directory)),
+        ("venv", "--quiet", "--clear", "--python", python, str(directory)),
         ("pip", "install", "--quiet", "--python", str(executable), "-c", str(pins), *projects),
         # jsonschema, which Airflow loads, compiles the grammars of this optional library at each start: two seconds.
         ("pip", "uninstall", "--quiet", "--python", str(executable), "rfc3987-syntax"),
     ):
-        done = subprocess.run([uv(), *command], capture_output=True, text=True, check=False)  # noqa: S603 - uv
+        done = subprocess.run([uv(), *command], env=variables, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
             raise MatrixError(f"the environment of Airflow {airflow} on Python {python}: {done.stderr.strip()}")
     ready.write_text(inputs)
@@ -144,22 +117,21 @@ def run(airflow: str, python: str, arguments: Sequence[str]) -> Row:
         command += ["-m", "not once", "--hypothesis-profile=fast"]
     started = time.monotonic()
     with log.open("wb") as file:
-        try:
-            status = subprocess.run(  # noqa: S603 - the tests of this repository
-                [*command, *arguments],
-                cwd=ROOT,
-                env=inherited,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                check=False,
-                timeout=TIMEOUT,
-            ).returncode
-        except subprocess.TimeoutExpired:
-            status = -1
+        status = subprocess.run(  # noqa: S603 - the tests of this repository
+            ["timeout", "--foreground", str(TIMEOUT), *command, *arguments],  # noqa: S607
+            cwd=ROOT,
+            env=inherited,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            check=False,
+        ).returncode
     row.seconds = time.monotonic() - started
     if results.exists():
-        _read(results, row)
+        for suite in ET.parse(results).getroot().iter("testsuite"):  # noqa: S314 - written by these tests
+            row.tests += int(suite.get("tests", 0))
+            row.failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+            row.reasons += map(_reason, suite.iter("skipped"))
     unexpected = {*row.reasons} - SKIPS
     if unexpected:
         row.problem = "\n".join(["skipped for a reason that SKIPS does not list:", *sorted(unexpected)])
@@ -168,14 +140,6 @@ def run(airflow: str, python: str, arguments: Sequence[str]) -> Row:
         failures = [line for line in lines if line.startswith(("FAILED", "ERROR"))] or lines[-12:]
         row.problem = "\n".join([f"pytest ended with {status}; see {log.relative_to(ROOT)}", *failures[:40]])
     return row
-
-
-def _read(results: Path, row: Row) -> None:
-    for suite in ET.parse(results).getroot().iter("testsuite"):  # noqa: S314 - written by this repository's tests
-        row.tests += int(suite.get("tests", 0))
-        row.failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        row.skipped += int(suite.get("skipped", 0))
-        row.reasons += map(_reason, suite.iter("skipped"))
 
 
 def _reason(skipped: ET.Element) -> str:
@@ -189,12 +153,10 @@ def main() -> int:
     """Return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
     parser.add_argument("--one-python", action="store_true", help="test each Airflow on one Python only")
-    parser.add_argument(
-        "--only", action="append", metavar="AIRFLOW[/PYTHON]", help="test only these, such as 3.0 or 3.0/3.11"
-    )
-    parser.add_argument(
-        "--but", action="append", default=[], metavar="AIRFLOW", help="leave out this Airflow, such as 3.3"
-    )
+    only = "test only these, such as 3.0 or 3.0/3.11"
+    parser.add_argument("--only", action="append", metavar="AIRFLOW[/PYTHON]", help=only)
+    but = "leave out this Airflow, such as 3.3"
+    parser.add_argument("--but", action="append", default=[], metavar="AIRFLOW", help=but)
     parser.add_argument("arguments", nargs="*", help="for pytest, after --")
     options = parser.parse_args()
     pairs = [
@@ -212,9 +174,9 @@ def main() -> int:
     for airflow, python in pairs:
         row = run(airflow, python, options.arguments)
         rows.append(row)
-        passed = row.tests - row.failed - row.skipped
+        passed = row.tests - row.failed - len(row.reasons)
         print(
-            f"{airflow:8} {python:7} {row.tests:6} {passed:7} {row.skipped:8} {row.seconds:8.0f}"
+            f"{airflow:8} {python:7} {row.tests:6} {passed:7} {len(row.reasons):8} {row.seconds:8.0f}"
             + ("  FAILED" if row.problem else ""),
             flush=True,
         )

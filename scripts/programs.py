@@ -99,39 +99,33 @@ class Programs:
         while self.signal(program, signal.SIGKILL):
             time.sleep(0.01)
 
-    def signal(self, program: subprocess.Popen[bytes], number: int) -> bool:
+    @staticmethod
+    def signal(program: subprocess.Popen[bytes], number: int) -> bool:
         """Send a signal to a program and everything that it has started; return whether any of it was running."""
-        return _signal_session(program, number)
+        program.poll()  # a leader that has ended stays in its session until its status is read
+        found = False
+        # A task of Airflow has a process group of its own, but is in the same session.
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(ProcessLookupError, FileNotFoundError):
+                state, _, _, session = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:4]
+                if state != b"Z" and int(session) == program.pid:
+                    os.kill(int(entry.name), number)
+                    found = True
+        return found
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # Restore the signal handlers last, so that a second Ctrl-C cannot leave programs running.
         for number in (signal.SIGTERM, signal.SIGKILL):
             for program in self._started:
-                _signal_session(program, number)
+                self.signal(program, number)
             deadline = time.monotonic() + STOP_TIMEOUT
-            while self._any_running() and time.monotonic() < deadline:
+            # A session counts even if its leader has ended, because the leader may have started other programs.
+            while any(self.signal(program, 0) for program in self._started) and time.monotonic() < deadline:
                 time.sleep(0.05)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if self._signal and kind is None:
             raise KeyboardInterrupt
-
-    def _any_running(self) -> bool:
-        # A session counts even if its leader has ended, because the leader may have started other programs.
-        return any(_signal_session(program, 0) for program in self._started)
-
-
-def _signal_session(program: subprocess.Popen[bytes], number: int) -> bool:
-    """Send a signal to each process of a program's session. A task of Airflow has a process group of its own."""
-    program.poll()  # a leader that has ended stays in its session until its status is read
-    found = False
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(ProcessLookupError, FileNotFoundError):
-            state, _, _, session = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:4]
-            if state != b"Z" and int(session) == program.pid:
-                os.kill(int(entry.name), number)
-                found = True
-    return found
 
 
 def shown(path: Path) -> str:

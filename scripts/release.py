@@ -9,34 +9,34 @@ clean work tree. It writes to another directory.
 from __future__ import annotations
 
 import argparse
-import hashlib
+import json
 import re
 import shutil
 import signal
 import sys
 import sysconfig
 import tempfile
+import uuid
 from datetime import date, datetime, timezone
-from importlib import metadata
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scripts.check_dist import PROVIDER, ROOT, SANDBOX, DistError, check, run
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from scripts.check_dist import DISTRIBUTIONS, PROVIDER, ROOT, DistError, check, run
+from scripts.programs import SIGNALS
 from scripts.reproducible import build_twice, differences, export
-from scripts.sbom import write_sbom
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from scripts.check_dist import Distribution
-
-DISTRIBUTIONS = (PROVIDER, SANDBOX)
 CHECKSUMS = "SHA256SUMS"
 RELEASES = ROOT / "build" / "release"
 REHEARSAL = ROOT / "build" / "rehearsal"
 #: They write the distributions. Another version of them may write other bytes.
 BUILD_TOOLS = ("hatchling", "hatch-fancy-pypi-readme")
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def git(repository: Path, *arguments: str) -> str:
@@ -46,7 +46,10 @@ def git(repository: Path, *arguments: str) -> str:
 
 def read_version(sources: Path) -> str:
     """Return the version of both distributions and of the first section of CHANGELOG.md."""
-    versions = {distribution.name: _version(distribution.at(sources)) for distribution in DISTRIBUTIONS}
+    versions = {}
+    for one in DISTRIBUTIONS:
+        text = (one.at(sources).project / one.package / "__init__.py").read_text(encoding="utf-8")
+        versions[one.name] = "".join(re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)) or "no version"
     versions["CHANGELOG.md"], _ = first_section(sources)
     if len(set(versions.values())) > 1:
         raise DistError("the versions differ: " + ", ".join(f"{name} has {one}" for name, one in versions.items()))
@@ -54,12 +57,6 @@ def read_version(sources: Path) -> str:
     if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", version):
         raise DistError(f"the version {version} is not of the form X.Y.Z")
     return version
-
-
-def _version(distribution: Distribution) -> str:
-    module = distribution.project / distribution.package / "__init__.py"
-    found = re.search(r'^__version__ = "(.+)"$', module.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else "no version"
 
 
 def first_section(sources: Path) -> tuple[str, str]:
@@ -73,12 +70,10 @@ def unmet_conditions(repository: Path, sources: Path, version: str, today: date)
     """Yield a sentence for each condition of a release that HEAD does not meet, with what to do."""
     _, day = first_section(sources)
     try:
-        is_future = date.fromisoformat(day) > today
+        if date.fromisoformat(day) > today:
+            yield f"The date {day} in CHANGELOG.md is in the future: write the day of the release."
     except ValueError:
         yield f"The section [{version}] of CHANGELOG.md has {day!r} instead of a date: write the day, such as {today}."
-    else:
-        if is_future:
-            yield f"The date {day} in CHANGELOG.md is in the future: write the day of the release."
     if git(repository, "status", "--porcelain"):
         yield "The work tree has changes: commit them, or remove them (git status lists them)."
     tag = f"refs/tags/v{version}"
@@ -92,13 +87,11 @@ def unmet_conditions(repository: Path, sources: Path, version: str, today: date)
 
 def check_build_tools(constraints: Path) -> None:
     """Check that the tools which write the distributions have their pinned versions."""
-    pins = dict(re.findall(r"^([\w.-]+)==(\S+)", constraints.read_text(encoding="utf-8"), re.MULTILINE))
+    pins = constraints.read_text(encoding="utf-8").splitlines()
     for name in BUILD_TOOLS:
-        installed = metadata.version(name)
-        if installed != pins[name]:
-            raise DistError(
-                f"{name} {installed} is installed, but {constraints} pins {pins[name]}: run make clean venv"
-            )
+        installed = f"{name}=={installed_version(name)}"
+        if installed not in pins:
+            raise DistError(f"{installed} is installed, but {constraints} pins another version: run make clean venv")
 
 
 def write_files(commit: str, version: str, work: Path, constraints: Path) -> Path:
@@ -111,37 +104,58 @@ def write_files(commit: str, version: str, work: Path, constraints: Path) -> Pat
         "platform": sysconfig.get_platform(),
         "python": sysconfig.get_python_version(),
     }
+    time = datetime.fromtimestamp(int(git(ROOT, "show", "--no-patch", "--format=%ct", commit)), timezone.utc)
     for one in DISTRIBUTIONS:
         distribution = one.at(work / "sources")
         environment = work / "environments" / distribution.name
         built = check(distribution, files, constraints, environment)
         if built != version:
             raise DistError(f"the wheel of {distribution.name} has version {built} instead of {version}")
-        artifacts = [distribution.built(files, pattern) for pattern in ("*.whl", "*.tar.gz")]
-        sbom = files / f"{distribution.package}-{version}.cdx.json"
-        write_sbom(
-            sbom,
-            project=distribution.project,
-            version=version,
-            python=environment / "bin" / "python",
-            time=git(ROOT, "show", "--no-patch", "--format=%ct", commit),
-            files={file.name: sha256(file) for file in artifacts},
-            facts=facts,
-        )
-        print(f"{sbom.name}: follows the schema of CycloneDX")
-    write_checksums(files)
+        lines = checksums(files, [distribution.built(files, pattern).name for pattern in ("*.whl", "*.tar.gz")])
+        python = environment / "bin" / "python"
+        text = sbom(distribution.project, python, lines, version=version, time=time, facts=facts)
+        name = f"{distribution.package}-{version}.cdx.json"
+        (files / name).write_text(text, encoding="utf-8")
+        print(f"{name}: follows the schema of CycloneDX")
+    (files / CHECKSUMS).write_text(checksums(files), encoding="utf-8")
     return files
 
 
-def sha256(file: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+def sbom(project: Path, python: Path, lines: str, *, version: str, time: datetime, facts: dict[str, str]) -> str:
+    """
+    Return the software bill of materials of a distribution and of everything that it depends on, in CycloneDX 1.6.
+
+    :param python: of an environment with the distribution
+    :param lines: of ``sha256sum``, for the files of the distribution
+    :param facts: what the SBOM was made from
+    """
+    command = (sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "--no-validate")
+    options = ("--spec-version", "1.6", "--mc-type", "library", "--pyproject", project / "pyproject.toml")
+    document = json.loads(run(*command, *options, python))
+    for component in document["components"]:
+        # The addresses of other projects would double the size, and checking them takes seconds.
+        component.pop("externalReferences", None)
+    metadata = document["metadata"]
+    metadata["timestamp"] = time.isoformat()
+    metadata.setdefault("properties", []).extend({"name": f"loanauth:{key}", "value": facts[key]} for key in facts)
+    metadata["component"] |= {
+        "version": version,
+        "purl": f"pkg:pypi/{metadata['component']['name']}@{version}",
+        "externalReferences": [
+            {"type": "distribution", "url": name, "hashes": [{"alg": "SHA-256", "content": digest}]}
+            for digest, name in map(str.split, lines.splitlines())
+        ],
+    }
+    document["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(document, sort_keys=True)).urn
+    text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
+        raise DistError(f"the SBOM does not follow the schema of CycloneDX 1.6: {error}")
+    return text
 
 
-def write_checksums(directory: Path) -> None:
-    """Write the checksums of all files in a directory to ``SHA256SUMS``, in the format of ``sha256sum``."""
-    lines = [f"{sha256(file)}  {file.name}\n" for file in sorted(directory.iterdir())]
-    (directory / CHECKSUMS).write_text("".join(lines), encoding="utf-8")
+def checksums(directory: Path, names: Iterable[str] = ()) -> str:
+    """Return the lines of ``sha256sum`` for these files of a directory, or for all."""
+    return run("sha256sum", *sorted(names or (file.name for file in directory.iterdir())), directory=directory)
 
 
 def publish(files: Path, directory: Path) -> None:
@@ -150,7 +164,9 @@ def publish(files: Path, directory: Path) -> None:
         directory.parent.mkdir(parents=True, exist_ok=True)
         files.rename(directory)
     elif found := differences(directory, files):
-        raise DistError(f"{directory} has other files of this version, which must not change:{indented(found)}")
+        raise DistError(
+            f"{directory}, the first of these, has other files of this version, which must not change:{indented(found)}"
+        )
     else:
         print(f"{directory.relative_to(ROOT)} already has the same files")
 
@@ -168,13 +184,13 @@ def release(constraints: Path, *, rehearsal: bool) -> Path:
         if unmet and not rehearsal:
             raise DistError(f"HEAD is not ready for the release of {version}:{indented(unmet)}")
         files = write_files(commit, version, work, constraints)
-        if not rehearsal:
-            publish(files, RELEASES / version)
-            return RELEASES / version
-        shutil.rmtree(REHEARSAL, ignore_errors=True)
-        publish(files, REHEARSAL)
-    print(f"This was a rehearsal. Before a release of {version}:{indented(unmet) or ' nothing is left to do'}")
-    return REHEARSAL
+        if rehearsal:
+            shutil.rmtree(REHEARSAL, ignore_errors=True)
+        target = REHEARSAL if rehearsal else RELEASES / version
+        publish(files, target)
+    if rehearsal:
+        print(f"This was a rehearsal. Before a release of {version}:{indented(unmet) or ' nothing is left to do'}")
+    return target
 
 
 def indented(lines: list[str]) -> str:
@@ -202,9 +218,8 @@ def main() -> int:
     except DistError as error:
         print(f"FAILED: {error}", file=sys.stderr)
         return 1
-    print(f"{directory.relative_to(ROOT)} has these files, and nothing was uploaded:")
-    for file in sorted(directory.iterdir()):
-        print(f"  {sha256(file)}  {file.name}")
+    files = indented(checksums(directory).splitlines())
+    print(f"{directory.relative_to(ROOT)} has these files, and nothing was uploaded:{files}")
     print(f"To verify them, run in that directory: sha256sum --check {CHECKSUMS}")
     return 0
 

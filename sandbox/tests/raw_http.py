@@ -8,11 +8,10 @@ import http.client
 import json
 import socket
 import ssl
+from types import SimpleNamespace
 from urllib.parse import quote, urlsplit
 
 from loanauth_sandbox.accounts import default_accounts
-
-FORM = ("username", "password", "grant_type", "client_id")
 
 
 def basic(client_id, client_secret):
@@ -24,13 +23,9 @@ def part(name, value):
 
 
 def form(company, user, **changes):
-    values = {
-        "username": user.username,
-        "password": user.password,
-        "grant_type": "password",
-        "client_id": company.client_id,
-    }
-    return "".join(part(name, {**values, **changes}[name]) for name in FORM) + "--B--\r\n"
+    values = {"username": user.username, "password": user.password}
+    values |= {"grant_type": "password", "client_id": company.client_id, **changes}
+    return "".join(part(*item) for item in values.items()) + "--B--\r\n"
 
 
 def token_headers(company):
@@ -42,7 +37,7 @@ def token_headers(company):
     }
 
 
-def request(method, path, headers=(), body=b""):
+def request(method, path, headers=(("Host", "h"),), body=b""):
     """Return the bytes of a request; headers are a dict or a list of pairs."""
     pairs = list(headers.items()) if isinstance(headers, dict) else list(headers)
     body = body.encode() if isinstance(body, str) else body
@@ -56,43 +51,31 @@ def token_request(company, user, prefix="", **changes):
     return request("POST", f"{prefix}/oauth/token", token_headers(company), form(company, user, **changes))
 
 
-def secret_request(company, user, headers=(("Host", "127.0.0.1"),)):
-    path = f"/encodeAES128/{quote(company.api_key, safe='')}/{quote(user.user_id, safe='')}"
-    return request("GET", path, headers)
+def secret_request(company, user, headers=(("Host", "h"),), prefix=""):
+    return request(
+        "GET", f"{prefix}/encodeAES128/{quote(company.api_key, safe='')}/{quote(user.user_id, safe='')}", headers
+    )
 
 
 def price_request(headers, **changes):
     loan = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360, **changes}
-    body = json.dumps(loan)
-    return request("POST", "/sandbox/price", {"Host": "127.0.0.1", "Content-Type": "application/json", **headers}, body)
-
-
-def connect_plain(sandbox):
-    where = urlsplit(sandbox.url)
-    return socket.create_connection((where.hostname, where.port), timeout=10)
+    usual = {"Host": "127.0.0.1", "Content-Type": "application/json"}
+    return request("POST", "/sandbox/price", usual | headers, json.dumps(loan))
 
 
 def connect(sandbox):
     """Connect, with TLS if the sandbox speaks it."""
-    plain = connect_plain(sandbox)
+    where = urlsplit(sandbox.url)
+    plain = socket.create_connection((where.hostname, where.port), timeout=10)
     if not sandbox.ca_path:
         return plain
     context = ssl.create_default_context(cafile=sandbox.ca_path)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
     try:
-        return context.wrap_socket(plain, server_hostname=urlsplit(sandbox.url).hostname)
+        return context.wrap_socket(plain, server_hostname=where.hostname)
     except BaseException:
         plain.close()
         raise
-
-
-def read_head(connection):
-    raw = b""
-    while b"\r\n\r\n" not in raw:
-        received = connection.recv(65_536)
-        if not received:
-            break
-        raw += received
-    return raw
 
 
 def ended(connection):
@@ -104,30 +87,26 @@ def ended(connection):
     return raw
 
 
+def read(connection, method="GET"):
+    """Return the response on a connection."""
+    with contextlib.closing(http.client.HTTPResponse(connection, method=method)) as received:
+        received.begin()
+        body = received.read()
+    return SimpleNamespace(status=received.status, headers=received.headers, body=body, json=lambda: json.loads(body))
+
+
 def send(sandbox, raw):
     """Send bytes and return the response."""
     with connect(sandbox) as connection:
         connection.sendall(raw)
-        return Response(connection, raw.partition(b" ")[0].decode())
-
-
-class Response:
-    """A response that the standard library reads from a connection."""
-
-    def __init__(self, connection, method="GET"):
-        with contextlib.closing(http.client.HTTPResponse(connection, method=method)) as received:
-            received.begin()
-            self.status, self.headers, self.body = received.status, received.headers, received.read()
-
-    def json(self):
-        return json.loads(self.body)
+        return read(connection, raw.partition(b" ")[0].decode())
 
 
 COMPANY, OTHER_COMPANY = default_accounts()
 USER = COMPANY.users[0]
 TOKEN = token_request(COMPANY, USER)
 SECRET = secret_request(COMPANY, USER, {"Host": "h", "Accept-Encoding": "gzip, deflate"})
-PROBE = request("GET", "/", {"Host": "h"})
+PROBE = request("GET", "/")
 SECRETS = (USER.password, COMPANY.client_secret, COMPANY.api_key, USER.user_id, USER.username)
 
 

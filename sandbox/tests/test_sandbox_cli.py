@@ -1,4 +1,4 @@
-"""`cli.py`: the command as a person and as a script runs it, in a process of its own."""
+"""The command as a person and as a script runs it, and the README: complete tables, an example that runs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ import requests
 from raw_http import COMPANY, OTHER_COMPANY, SECRETS, TOKEN, USER, send, token_request
 
 from loanauth_sandbox import __version__, cli
-from loanauth_sandbox.accounts import load_accounts
-from loanauth_sandbox.faults import KINDS
+from loanauth_sandbox.accounts import default_accounts, dump_accounts, load_accounts
+from loanauth_sandbox.control import control_app
+from loanauth_sandbox.faults import KINDS, describe_kinds
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -56,10 +59,8 @@ def test_a_person_reads_what_it_is_and_pastes_the_connections(tmp_path):
         assert send(running, token_request(COMPANY, USER, password="hush-hush")).status == 400
         send(running, raw_http.SECRET)
         stdout, stderr = finished(running, signal.SIGINT)
-    assert "stand-in for the loan pricing service" in stdout
-    assert "Not part of the interface: " in stdout
-    assert running.url in stdout
-    assert running.control_url in stdout
+    for text in ("stand-in for the loan pricing service", "Not part of the interface: ", running.control_url):
+        assert text in stdout
     pasted = re.findall(r"^export (AIRFLOW_CONN_LOANAUTH_(?:JWT|LOS|PPE))='(.*)'$", stdout, re.MULTILINE)
     assert {name: json.loads(value) for name, value in pasted} == running.connections
     assert stdout.endswith("loanauth-sandbox: stopped\n")
@@ -136,3 +137,39 @@ def test_help_and_version(capsys):
     program = Path(sys.executable).with_name("loanauth-sandbox")
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"loanauth-sandbox {__version__}\n"
+
+
+# --- the README
+
+
+def row(name, kind):
+    """Return the row of a fault as it must stand in the README."""
+    params = "<br>".join(
+        f"`{param}` = `{json.dumps(one['default'])}`: {one['doc']}"
+        + (f" ({', '.join(f'`{choice}`' for choice in one['choices'])})" if one["choices"] else "")
+        for param, one in kind["params"].items()
+    )
+    return f"| `{name}` | {kind['doc']} | {params} |"
+
+
+def test_the_table_of_faults_is_that_of_the_models():
+    rows = [line for line in README.splitlines() if re.match(r"\| `[a-z0-9-]+` \|", line)]
+    assert rows == [row(name, kind) for name, kind in describe_kinds().items()]
+
+
+def test_the_table_of_the_control_api_is_complete(sandbox):
+    rows = re.findall(r"^\| `([A-Z]+ /[a-z-]+)` \|", README, re.MULTILINE)
+    routes = [(route.methods - {"HEAD"}, route.path) for route in control_app(sandbox.commands).routes]
+    assert sorted(rows) == sorted(f"{method} {path}" for methods, path in routes for method in methods)
+
+
+def test_the_accounts_are_the_first_of_the_made_up_ones():
+    (example,) = re.findall(r"```json\n(.*?)```", README, re.DOTALL)
+    assert example == dump_accounts(default_accounts()[:1]) + "\n"
+
+
+def test_the_example_runs():
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    names = {}
+    exec(example, names)
+    assert names["connection"]["conn_type"] == "loanauth"

@@ -1,4 +1,4 @@
-"""`pytest_plugin.py` without `loanauth_dags`. `tests/project/test_testing_your_dags.py` runs it with Airflow."""
+"""`pytest_plugin.py` without `loanauth_dags`. `tests/project/test_code_blocks.py` runs it with Airflow."""
 
 from __future__ import annotations
 

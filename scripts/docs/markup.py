@@ -22,19 +22,12 @@ class Links:
     """Where the names and clauses of docstrings lead."""
 
     def __init__(self, folder: Path) -> None:
-        self._headings: dict[str, str] = {}
+        #: The headings of the sections of the page, by the names that lead to them.
+        self.headings = {"Method": "Method"}
         text = (folder / "service-interface.md").read_text(encoding="utf-8")
         self._clauses = {
             number.rstrip("."): heading for heading, number in re.findall(r"^#+ (([\d.]+) .*)$", text, re.MULTILINE)
         }
-
-    def add(self, name: str, heading: str) -> None:
-        """Let a name lead to a section of the page."""
-        self._headings[name] = heading
-
-    def heading(self, name: str) -> str | None:
-        """Return the heading that a name leads to; None if there is none."""
-        return self._headings.get(name)
 
     def link(self, heading: str) -> str:
         """Return a link to a section of the page."""
@@ -44,8 +37,8 @@ class Links:
         """Return a name as code, with a link if the page has a section for it."""
         path = name.removeprefix("~")
         for candidate in (f"{scope}.{path}", path):
-            if candidate in self._headings:
-                return self.link(self._headings[candidate])
+            if candidate in self.headings:
+                return self.link(self.headings[candidate])
         return f"`{path.rpartition('.')[2] if name != path else path}`"
 
     def clause(self, found: re.Match[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +25,8 @@ PACKAGE = "airflow_provider_loanauth"
 PAGE = ROOT / "docs" / "reference.md"
 #: A signature that is longer has a line for each parameter.
 MAX_SIGNATURE = 100
+#: A comma within a type, after which no line ends.
+_COMMA = ",\0"
 
 HEAD = """\
 # API reference
@@ -70,20 +73,19 @@ class Entry:
     heading: str = ""  # if it differs from the name
     module: str = ""  # that users import it from, if it differs
 
+    def __post_init__(self) -> None:
+        module, _, name = self.path.rpartition(".")
+        object.__setattr__(self, "heading", self.heading or name)
+        object.__setattr__(self, "module", f"{PACKAGE}.{self.module or module}")
+
     @property
     def name(self) -> str:
         """The name to import."""
         return self.path.rpartition(".")[2]
 
-    @property
-    def title(self) -> str:
-        """The heading of its section."""
-        return self.heading or self.name
 
-    @property
-    def import_line(self) -> str:
-        """The statement with which users import it."""
-        return f"from {PACKAGE}.{self.module or self.path.rpartition('.')[0]} import {self.name}"
+def _entries(module: str, *names: str) -> tuple[Entry, ...]:
+    return tuple(Entry(f"{module}.{name}") for name in names)
 
 
 GROUPS = {
@@ -97,26 +99,14 @@ GROUPS = {
         Entry("auth.httpx.LoanAuth", heading="LoanAuth for httpx"),
         Entry("hooks.loanauth.LoanAuthHook"),
     ),
-    "Checks": (Entry("check.check_connection"), Entry("check.report.Report"), Entry("check.report.Step")),
-    "Credentials": (Entry("credentials.AccessToken"), Entry("credentials.ApiSecret")),
-    "Responses": (
-        Entry("models.TokenResponse"),
-        Entry("models.ApiSecretResponse"),
-        Entry("models.Person"),
-        Entry("models.LoanAppSessionPolicy"),
+    "Checks": (Entry("check.check_connection"), *_entries("check.report", "Report", "Step")),
+    "Credentials": _entries("credentials", "AccessToken", "ApiSecret"),
+    "Responses": _entries("models", "TokenResponse", "ApiSecretResponse", "Person", "LoanAppSessionPolicy"),
+    "Exceptions": _entries(
+        *("exceptions", "LoanAuthError", "SettingsError", "RejectedError", "UnavailableError", "ResponseError"),
+        "SealError",
     ),
-    "Exceptions": tuple(
-        Entry(f"exceptions.{name}")
-        for name in (
-            "LoanAuthError",
-            "SettingsError",
-            "RejectedError",
-            "UnavailableError",
-            "ResponseError",
-            "SealError",
-        )
-    ),
-    "In the triggerer": (Entry("triggers.loanauth.LoanAuthSensorTrigger"),),
+    "In the triggerer": _entries("triggers.loanauth", "LoanAuthSensorTrigger"),
 }
 ENTRIES = tuple(entry for entries in GROUPS.values() for entry in entries)
 
@@ -136,33 +126,34 @@ class _Reference:
         # The class that describes a member: the first of those that inherit it.
         self.owners: dict[str, Entry] = {}
         self.links = Links(ROOT / "docs")
-        self.links.add("Method", "Method")
+        headings = self.links.headings
         for entry, item in self.items.items():
-            self.links.add(f"{PACKAGE}.{entry.module or entry.path.rpartition('.')[0]}.{entry.name}", entry.title)
-            self.links.add(entry.name, self.links.heading(entry.name) or entry.title)
+            headings[f"{entry.module}.{entry.name}"] = entry.heading
+            headings.setdefault(entry.name, entry.heading)
             for name, member in _members(item).items():
                 owner = self.owners.setdefault(member.canonical_path, entry)
-                self.links.add(f"{entry.name}.{name}", f"{owner.name}.{name}")
+                headings[f"{entry.name}.{name}"] = f"{owner.name}.{name}"
 
     def document(self) -> str:
         contents = "".join(
-            f"- {title}: {', '.join(self.links.link(entry.title) for entry in entries)}\n"
+            f"- {title}: {', '.join(self.links.link(entry.heading) for entry in entries)}\n"
             for title, entries in GROUPS.items()
         )
         parts = [HEAD + contents + "- Types: [`Method`](#method)\n"]
         for title, entries in GROUPS.items():
             parts.append(f"## {title}\n")
             if title == "Exceptions":
-                parts.append(markdown(_text(self.package["exceptions"]), self.links) + "\n")
+                parts.append(
+                    markdown(cast("griffe.Docstring", self.package["exceptions"].docstring).value, self.links) + "\n"
+                )
             parts += [self._section(entry) for entry in entries]
-        metadata = self.package["metadata"]
-        value, templated = (metadata[name].value for name in ("Method", "TemplatedMethod"))
+        value, templated = (self.package["metadata"][name].value for name in ("Method", "TemplatedMethod"))
         parts.append(METHOD.format(value=value, templated=templated))
         return "\n".join(parts)
 
     def _section(self, entry: Entry) -> str:
         item = self.items[entry]
-        parts = [f"### {entry.title}", f"```python\n{entry.import_line}\n```"]
+        parts = [f"### {entry.heading}", _fence("python", f"from {entry.module} import {entry.name}")]
         function = item if item.is_function else item.all_members.get("__init__")
         fields = [*_fields(item)]
         if function is not None and not fields and function.canonical_path.startswith(PACKAGE):
@@ -227,31 +218,25 @@ class _Reference:
 
     def _signature(self, name: str, function: Any, *, returns: bool) -> str:
         """Return how a function is called: ``name(parameter: type = default, …) -> type``."""
-        shown: list[str] = []
-        keyword_only = False
-        for parameter in function.parameters:
-            if parameter.name in ("self", "cls"):
-                continue
-            if parameter.kind is griffe.ParameterKind.keyword_only and not keyword_only:
-                keyword_only = True
-                shown.append("*")
-            stars = {
-                griffe.ParameterKind.var_positional: "*",
-                griffe.ParameterKind.var_keyword: "**",
-            }.get(parameter.kind, "")
-            default = "" if parameter.default is None or stars else f" = {self._default(parameter.default)}"
-            shown.append(f"{stars}{parameter.name}: {_public(parameter.annotation)}{default}")
+        shown = copy(function.final_target if function.is_alias else function)
+        shown.parameters = griffe.Parameters(*(self._shown(parameter) for parameter in function.parameters))
         end = f" -> {function.returns}" if returns else ""
-        line = f"{name}({', '.join(shown)}){end}"
-        if len(line) <= MAX_SIGNATURE:
-            return line
-        return f"{name}(\n" + "".join(f"    {one},\n" for one in shown) + f"){end}"
+        line = str(shown.signature(return_type=False, name=name))
+        if len(line) + len(end) > MAX_SIGNATURE:
+            line = line.replace("(", "(\n    ", 1).replace(", ", ",\n    ").removesuffix(")") + ",\n)"
+        return line.replace(_COMMA, ", ") + end
+
+    def _shown(self, parameter: griffe.Parameter) -> griffe.Parameter:
+        """Return a parameter as the signature shows it."""
+        shown = copy(parameter)
+        shown.annotation = _public(parameter.annotation).replace(", ", _COMMA)
+        shown.default = None if parameter.default is None else self._default(parameter.default)
+        return shown
 
     def _default(self, value: Any) -> str:
         """Return a default value; ``...`` if it is not a constant."""
         if isinstance(value, griffe.ExprName) and value.canonical_path.startswith(f"{PACKAGE}."):
-            found = self.package[value.canonical_path.removeprefix(f"{PACKAGE}.")]
-            value = found.value
+            value = self.package[value.canonical_path.removeprefix(f"{PACKAGE}.")].value
         try:
             constant = ast.literal_eval(str(value))
         except ValueError:
@@ -278,24 +263,14 @@ def _fields(item: griffe.Class | griffe.Function) -> Iterator[str]:
         return
     for name, member in item.attributes.items():
         if "property" not in member.labels and not name.startswith("_"):
-            wire = f"`{_wire_name(str(member.value)) or name}`" if "wire_field" in str(member.value) else "-"
+            found = re.match(r"wire_field\((?:'(\w+)')?", str(member.value))
+            wire = f"`{found[1] or name}`" if found else "-"
             yield f"| `{name}` | `{member.annotation}` | {wire} |".replace(" | None`", " \\| None`")
-
-
-def _wire_name(declaration: str) -> str | None:
-    found = re.match(r"wire_field\('(\w+)'", declaration)
-    return found[1] if found else None
 
 
 def _public(annotation: Any) -> str:
     """Return a type without its private alternatives, which mark a parameter that is left out."""
     return " | ".join(part for part in str(annotation).split(" | ") if not part.startswith("_"))
-
-
-def _text(item: griffe.Object | griffe.Alias) -> str:
-    if item.docstring is None:
-        raise ValueError(f"{item.path} has no docstring.")
-    return item.docstring.value
 
 
 def _flat(text: str) -> str:
@@ -306,10 +281,5 @@ def _fence(language: str, text: str) -> str:
     return f"```{language}\n{text}\n```"
 
 
-def main() -> None:
-    """Write the page."""
-    PAGE.write_text(document(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(document(), encoding="utf-8")

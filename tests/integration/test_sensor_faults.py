@@ -1,4 +1,4 @@
-"""Each outcome of `fault_table.py`, over real sockets: by the sensor in its three modes."""
+"""Each outcome of `fault_table.py`, over real sockets: by the sensor, also when it is deferred."""
 
 from __future__ import annotations
 
@@ -7,25 +7,23 @@ import time
 
 import pytest
 
-from tests.support.airflow_names import AirflowFailException, AirflowRescheduleException, TaskDeferred
+from tests.support.airflow_names import AirflowFailException, TaskDeferred
 from tests.support.fault_scenarios import MAX_WAIT, each
 from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, SUCCEEDS, WAITS
 from tests.support.processes import start_new_process
-from tests.support.waiting import MODES, context_of_a_task, each_mode, fire, stored
+from tests.support.waiting import fire, stored
 
 INTERVAL = 0.06  # seconds between two probes
 SHORT_WAIT = 3.5 * INTERVAL
 WAITING = [row for row in OUTCOMES if row.sensor in (WAITS, POKES_AGAIN)]
 
 
-@each_mode
 @each([row for row in OUTCOMES if row not in WAITING])
-def test_sensor_that_does_not_wait(scenario, mode, monkeypatch):
-    sensor, context = scenario.sensor(**MODES[mode]), context_of_a_task(monkeypatch)
+def test_sensor_that_does_not_wait(scenario):
     if scenario.row.sensor == SUCCEEDS:
-        scenario.check_credential(sensor.execute(context))
+        scenario.check_credential(scenario.sensor().execute({}))
     else:
-        error = scenario.failure(lambda: sensor.execute(context))
+        error = scenario.failure(lambda: scenario.sensor().execute({}))
         assert isinstance(error, AirflowFailException) == (scenario.row.sensor == FAILS_AT_ONCE)
     scenario.check_requests(1)
 
@@ -49,20 +47,6 @@ def test_sensor_that_pokes(scenario, monkeypatch, logs, memory_clock):
     assert logs.text.count("The service is not available yet: ") == len(slept)
     assert scenario.row.message.partition("Gave up after")[0] in logs.text
     assert scenario.waits == []
-
-
-@each(WAITING)
-def test_sensor_that_is_rescheduled(scenario, monkeypatch):
-    context = context_of_a_task(monkeypatch)
-    for poke in (1, 2):
-        start_new_process()
-        with pytest.raises(AirflowRescheduleException) as raised:
-            scenario.sensor(mode="reschedule").execute(context)
-        assert 25 < raised.value.reschedule_date.timestamp() - time.time() <= 30
-        scenario.check_requests(poke)
-    scenario.sandbox.clear_faults()
-    start_new_process()
-    scenario.check_credential(scenario.sensor(mode="reschedule").execute(context))
 
 
 @each(WAITING)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shutil
 from importlib.metadata import version
@@ -17,7 +16,8 @@ from tests.support.dag_runs import run
 from tests.support.leaks import leaks
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password
 
-BEFORE_3_1 = version("apache-airflow").startswith(("2.", "3.0."))
+#: On 2.11 and 3.0, `dags test` does not know the retries of a task when it is cleared.
+RETRIES = 0 if version("apache-airflow").startswith(("2.", "3.0.")) else 1
 #: Steps that run one after another in one process. Each has a sandbox, so that no login of another step is taken over.
 STEPS = ("share", "rejected", "cleared", "forget")
 
@@ -29,6 +29,7 @@ def environment(name, sandbox):
         **dict(conn_variable(f"marked_{method}", connection) for method, connection in connections.items()),
         **dict([conn_variable("marked_jwt", used)]),
         "SHARED_STEP": name,
+        "RETRIES": str(RETRIES),
         "PRICE_URL": f"{sandbox.url}/sandbox/price",
     }
 
@@ -59,10 +60,6 @@ def logins(step):
     return counts.succeeded, counts.rejected
 
 
-def proofs(step):
-    return {name.removesuffix(".json"): json.loads(text) for name, text in step.outcome.proofs.items()}
-
-
 def variables(step):
     """Return key and description of each Variable."""
     return step.outcome.query("select key, description from variable where key like 'loanauth.%' order by key")
@@ -74,29 +71,23 @@ def test_the_tasks_and_the_sensor_of_two_dags_share_one_login_and_one_refresh(st
     # The token of the first login lives for a second. All that come later take the second one over.
     assert logins(step) == (2, 0)
     assert step.counters.prices.rejected == 0
-    taken = re.findall(r"Took over the access token that share\.price on \S+ has requested", str(step.outcome.printed))
-    assert len(set(taken)) == 1
+    assert b"Took over the access token that share.price on " in step.outcome.printed
 
 
 def test_a_wrong_password_is_sent_once_by_all_dags_until_the_variable_is_deleted(steps):
     step = steps["rejected"]
-    # Two operators, two pricing tasks, and after the Variable was deleted one more operator.
+    assert step.outcome.states("rejected_two") == {
+        **dict.fromkeys(("authenticate", "again"), "failed"),
+        **dict.fromkeys(("obey", "delete_variable"), "success"),
+    }
     assert logins(step) == (0, 2)
-    for dag_id in ("rejected_one", "rejected_two"):
-        message = proofs(step)[dag_id]["message"]
-        assert "because the service has rejected the same values: rejected_one.authenticate on " in message
-        assert re.search(r"delete the Variable 'loanauth\.jwt\.marked_jwt\.[0-9a-f]{16}\.login'", message)
-        assert proofs(step)[dag_id]["status"] == 400
+    message = step.outcome.proofs["message"]
+    assert "because the service has rejected the same values: rejected_one.authenticate on " in message
+    assert re.search(r"delete the Variable 'loanauth\.jwt\.marked_jwt\.[0-9a-f]{16}\.login'", message)
 
 
-def test_clearing_by_a_person_is_told_from_an_automatic_retry(steps):
-    tries = proofs(steps["cleared"])
-    assert tries["tries"] == [False, True]
-    # On 2.11 and 3.0, `dags test` does not know the task's retries when it clears it, so the third try is the last one.
-    assert tries["tries_with_retries"] == [False, False, *([False] if BEFORE_3_1 else [True, False])]
-
-
-def test_a_task_that_a_person_has_cleared_tries_once_more(steps):
+def test_a_task_that_a_person_has_cleared_tries_once_more_and_a_retry_does_not(steps):
+    assert steps["cleared"].outcome.proofs["tries"] == ("sent sent " if RETRIES == 0 else "sent not sent not ")
     assert logins(steps["cleared"]) == (0, 2)
 
 

@@ -1,5 +1,5 @@
 """
-The paths of stored classes, the size of its modules, and what importing them costs.
+The paths of stored classes, and what importing a module costs.
 
 Which module may import which is checked by ``lint-imports`` (``make lint``), with the contracts in ``pyproject.toml``.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-
-import pytest
 
 from tests.support.programs import run_python
 
@@ -35,10 +33,10 @@ STORED = {
 }
 
 
-@pytest.mark.parametrize("module", STORED)
-def test_stored_classes_stay_where_they_are(module):
-    loaded = importlib.import_module(f"{PACKAGE}.{module}")
-    assert all(getattr(loaded, name).__module__ == loaded.__name__ for name in STORED[module])
+def test_stored_classes_stay_where_they_are():
+    for module, names in STORED.items():
+        loaded = importlib.import_module(f"{PACKAGE}.{module}")
+        assert all(getattr(loaded, name).__module__ == loaded.__name__ for name in names)
 
 
 #: Import each module in a child of its own, and print what that has loaded.
@@ -54,17 +52,9 @@ for module in sys.argv[1:]:
     os.wait()
 """
 BASE = """
-try:
-    from airflow.sdk import BaseOperator, BaseSensorOperator, conf
-except ImportError:
-    from airflow.models import BaseOperator
-    from airflow.sensors.base import BaseSensorOperator
-    from airflow.configuration import conf
-try:
-    from airflow.sdk import BaseHook
-except ImportError:
-    from airflow.hooks.base import BaseHook
 # Modules of Airflow that a worker or a DAG processor has already loaded.
+from airflow.configuration import conf
+from airflow.providers.common.compat.sdk import BaseHook, BaseOperator, BaseSensorOperator
 try:
     import airflow.sdk.serde
 except ImportError:
@@ -85,31 +75,18 @@ def packages(modules):
     return {module.partition(".")[0] for module in modules}
 
 
-#: What a DAG file loads of this package. Each module adds to the time of each parsing, so a new one needs a reason.
-PARSED = {"_compat", "credentials", "exceptions", "redaction"}
-PARSED_BY = {
-    "operators.loanauth": PARSED | {"operators", "operators.loanauth"},
-    "sensors.loanauth": PARSED | {"sensors", "sensors.loanauth", "operators", "operators.loanauth"},
-    "auth": PARSED
-    | {"auth", "auth.base", "auth.origin", "auth.requests", "login", "login.credential"}
-    | {"connection", "connection.address", "connection.methods"},
-}
+def test_parsing_a_dag_loads_no_http_library():
+    found = newly_loaded("operators.loanauth", "sensors.loanauth", "auth", base=BASE)
+    assert {module: packages(loaded) & COSTLY for module, loaded in found.items()} == {
+        module: set() for module in found
+    }
 
 
-def test_parsing_a_dag_loads_no_http_library_and_few_modules():
-    found = newly_loaded(*PARSED_BY, base=BASE)
-    for module, expected in PARSED_BY.items():
-        assert not packages(found[module]) & COSTLY
-        own = {name.removeprefix(PACKAGE).removeprefix(".") for name in found[module] if packages([name]) == {PACKAGE}}
-        # Airflow may have loaded the metadata.
-        assert own - {"", "get_provider_info", "metadata"} == expected
-
-
-@pytest.mark.parametrize("module", ["get_provider_info", "cli"])
-def test_provider_metadata_and_command_load_no_other_package(module):
+def test_provider_metadata_and_command_load_no_other_package():
     """Every process of Airflow loads the metadata at its start, and every command of Airflow the commands."""
-    found = newly_loaded(module, "service.transport")
+    found = newly_loaded("get_provider_info", "cli", "service.transport")
     # Modules that .pth files load were loaded before.
-    assert packages(found[module]) - set(sys.stdlib_module_names) == {PACKAGE}
+    for module in ("get_provider_info", "cli"):
+        assert packages(found[module]) - set(sys.stdlib_module_names) == {PACKAGE}
     # Control. Without importing Airflow first, because 2.11 itself loads many of them.
     assert packages(found["service.transport"]) & COSTLY

@@ -13,12 +13,15 @@ import contextlib
 import inspect
 import io
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -29,7 +32,9 @@ from airflow.configuration import conf
 from airflow_provider_loanauth import cli as provider_cli
 from airflow_provider_loanauth.auth import requests as auth_module
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from e2e.standalone import free_port
 from loanauth_sandbox import cli
+from tests.support.airflow_scratch import variables_of
 from tests.support.code_blocks import BLOCKS, PAGES, blocks_of
 from tests.support.paths import ROOT
 from tests.support.pricing_fixtures import loan
@@ -139,7 +144,7 @@ CONTEXTS = {
 NOT_RUN = {
     ("docs/handing-over.md", "KubernetesPodOperator("): "the tests do not install that provider",
     ("docs/monitoring.md", "from opentelemetry import trace"): "no other test could set the tracer provider after it",
-    ("docs/testing-your-dags.md", "import json"): "test_testing_your_dags.py runs the page",
+    ("docs/testing-your-dags.md", "import json"): "a test below runs the page",
 }
 
 
@@ -151,7 +156,7 @@ def module(block):
     """Return the source of a module with a block. Airflow 2.11 imports `dag` and `task` from a different place."""
     context = CONTEXTS.get(block.key, Context())
     source = f"{context.before}\n{block.text}\n{context.after}\n"
-    return source.replace("from airflow.sdk import", "from airflow.decorators import") if IS_AIRFLOW_2 else source
+    return airflow_names(source)
 
 
 def test_a_page_states_the_import_of_2_11():
@@ -319,3 +324,93 @@ def test_the_commands_of_the_pages_exist():
 
 def test_the_make_targets_that_the_pages_name_exist():
     assert set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", "\n".join(PAGES.values()), re.MULTILINE)) <= TARGETS
+
+
+# --- pages that are run as a whole
+
+
+def airflow_names(text):
+    """Import `dag` and `task` from where this Airflow has them."""
+    return text.replace("airflow.sdk import", "airflow.decorators import") if IS_AIRFLOW_2 else text
+
+
+def test_the_tests_of_testing_your_dags_run_as_they_stand(tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "PYTHON"))]:
+        monkeypatch.delenv(name)
+    page = [block.text for block in BLOCKS if block.page == "docs/testing-your-dags.md" and block.language != "shell"]
+    files = ("pyproject.toml", "dags/price_loans.py", "tests/conftest.py", "tests/test_price_loans.py")
+    for name, text in zip(files, page, strict=True):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(airflow_names(text), encoding="utf-8")
+    done = run_python(
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider"), directory=tmp_path, environment={"TMPDIR": str(tmp_path)}
+    )
+    assert "5 passed" in done.stdout
+    assert not list(tmp_path.glob("loanauth-airflow-*"))
+
+
+PASSWORD_CHANGES = "docs/password-changes.md"
+SCRIPT = """
+trap 'kill %1' EXIT
+{start} > sandbox.log 2>&1 &
+for attempt in {{1..100}}; do grep -q Ctrl-C sandbox.log && break; sleep 0.1; done
+{{
+{lines}
+}} 2>&1
+"""
+
+
+def on_page(page, language, number=0):
+    return [block.text for block in of(language) if block.page == page][number]
+
+
+def test_the_rehearsal_of_a_password_change(metadata_template, tmp_path):
+    ports = {"8500": str(free_port()), "8501": str(free_port())}
+
+    def with_ports(text):
+        return re.sub("|".join(ports), lambda port: ports[port[0]], text)
+
+    shutil.copy(metadata_template, tmp_path)
+    (tmp_path / "dags").mkdir()
+    dag = airflow_names(on_page("README.md", "python"))
+    (tmp_path / "dags" / "price_two_loans.py").write_text(with_ports(dag))
+    (tmp_path / "connections.json").write_text(with_ports(on_page(PASSWORD_CHANGES, "json")))
+    start, rehearsal = (with_ports(on_page(PASSWORD_CHANGES, "shell", number)) for number in (-2, -1))
+    lines = "\n".join(f"printf '\\n=== {number}\\n'\n{line}" for number, line in enumerate(rehearsal.splitlines()))
+    environment = {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
+        "NO_PROXY": "127.0.0.1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["bash", "-c", SCRIPT.format(start=start.strip(), lines=lines)],
+        cwd=tmp_path,
+        env=os.environ | variables_of(tmp_path) | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    # Airflow 3.0 colours a traceback and wraps its lines.
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+    printed = [" ".join(text.split()) for text in re.split(r"^=== \d+\n", plain, flags=re.MULTILINE)[1:]]
+    priced = {number: count for number, text in enumerate(printed) if (count := text.count("Priced: {"))}
+    assert priced == {1: 2, 9: 2}, done.stdout
+    for number, expected in {
+        0: "Imported connection loanauth_jwt",
+        3: "Nothing was sent, because the service has rejected the same values",
+        5: "Imported connection loanauth_jwt",
+        6: "User account is locked",
+        8: "Deleted Variables of the shared login of connection 'loanauth_jwt'",
+    }.items():
+        assert expected in printed[number], printed[number]
+    logged = re.findall(r"POST /oauth/token -> (.+)", (tmp_path / "sandbox.log").read_text())
+    assert logged == ["200", "400, rejected: wrong password", "400, rejected: locked user", "200"]
+
+
+def test_the_commands_for_kubernetes_use_the_names_of_deploying():
+    commands = on_page(PASSWORD_CHANGES, "shell", 1)
+    names = re.findall(r"kubectl create (secret generic \S+ --namespace \S+ --from-file=\S+)", commands)
+    names += re.findall(r"--selector ('.+')", commands)
+    assert [name in PAGES["docs/deploying.md"] for name in names] == [True, True]

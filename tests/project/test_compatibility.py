@@ -21,6 +21,8 @@ from urllib.parse import urlencode
 
 import airflow
 import pytest
+from airflow.models import Connection
+from airflow.providers_manager import ProvidersManager
 
 from scripts.docs.reference import INTERNAL
 from scripts.matrix import ONE_PYTHON, PAIRS
@@ -40,12 +42,6 @@ def table(heading):
     return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows}
 
 
-def form_source():
-    from airflow.providers_manager import ProvidersManager
-
-    return "metadata" if hasattr(ProvidersManager, "_load_ui_metadata") else "hook"
-
-
 def connection_routes():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations between Airflow's own libraries
@@ -56,8 +52,7 @@ def connection_routes():
 
 
 def empty_port():
-    routes = connection_routes()
-    same = getattr(routes, "_same_endpoint", None)
+    same = getattr(connection_routes(), "_same_endpoint", None)
     return "works" if same is None or same(0, None) else "Bad Request"
 
 
@@ -73,8 +68,6 @@ def stored_connection():
 
 
 def number_in_a_uri():
-    from airflow.models import Connection
-
     value = Connection(conn_id="any", uri="loanauth://auth.example/?user_id=12e4").extra_dejson["user_id"]
     return "text" if value == "12e4" else "number"
 
@@ -87,24 +80,14 @@ def class_in_xcom():
     return "public call" if hasattr(serde, "allow_class") else "private set"
 
 
-def imports_of_dags():
-    return "airflow.sdk" if find_spec("airflow.sdk") else "airflow.decorators"
-
-
-def commands_of_providers():
-    from airflow.providers_manager import ProvidersManager
-
-    return "yes" if hasattr(ProvidersManager, "cli_command_functions") else "no"
-
-
 ROWS = {
-    "The form comes from": form_source,
+    "The form comes from": lambda: "metadata" if hasattr(ProvidersManager, "_load_ui_metadata") else "hook",
     "Test with an empty Port": empty_port,
     "Test of a stored connection": stored_connection,
     "`user_id=12e4` in a connection URI": number_in_a_uri,
     "This package's classes in XCom are allowed by": class_in_xcom,
-    "DAG files import `dag`, `task` from": imports_of_dags,
-    "`airflow loanauth check`, `forget`": commands_of_providers,
+    "DAG files import `dag`, `task` from": lambda: "airflow.sdk" if find_spec("airflow.sdk") else "airflow.decorators",
+    "`airflow loanauth check`, `forget`": lambda: "yes" if hasattr(ProvidersManager, "cli_command_functions") else "no",
 }
 
 
@@ -194,18 +177,16 @@ def test_the_log_has_a_piece_of_a_password_that_breaks_its_uri(level, tmp_path):
 
 
 def test_the_docs_list_the_versions_that_the_matrix_runs():
-    documented = table("Versions")
     install = (ROOT / "constraints" / "README.md").read_text()
-    pinned = {}
+    expected = {}
     for version, pythons in PAIRS.items():
-        pinned[version] = re.search(
-            r"^apache-airflow==(.+)$", (ROOT / "constraints" / f"airflow-{version}.in").read_text(), re.MULTILINE
-        )[1]
-        assert documented[version]["tested"] == pinned[version]
-        line = f'pip install "apache-airflow=={pinned[version]}" --constraint constraints/airflow-{version}.txt .\n'
-        assert line in install
-        assert documented[version]["Python"] == ", ".join(pythons)
-    assert [*documented] == [*PAIRS] == [*ONE_PYTHON]
+        pins = (ROOT / "constraints" / f"airflow-{version}.in").read_text()
+        pinned = re.search(r"^apache-airflow==(.+)$", pins, re.MULTILINE)[1]
+        expected[version] = {"tested": pinned, "Python": ", ".join(pythons)}
+        assert f'"apache-airflow=={pinned}" --constraint constraints/airflow-{version}.txt .\n' in install
+    documented = table("Versions")
+    assert {version: documented[version] | expected[version] for version in expected} == documented
+    assert [*PAIRS] == [*ONE_PYTHON]
     assert {python for pythons in PAIRS.values() for python in pythons} == set(ONE_PYTHON.values())
 
 

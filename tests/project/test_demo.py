@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from scripts import demo
+from scripts.programs import ProgramError
 from tests.support.paths import EXAMPLE_DAGS
 from tests.support.programs import run_python
 
@@ -21,25 +22,20 @@ DAGS = {method: next(EXAMPLE_DAGS.glob(f"*_{method}.py")).stem for method in dem
 
 def running(text):
     """Return the ids of all processes that have a text in their command line or environment."""
-    found = []
+    found = set()
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            content = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-        except OSError:
-            continue
-        if text.encode() in content:
-            found.append(int(process.name))
+        with contextlib.suppress(OSError):
+            if text.encode() in (process / "cmdline").read_bytes() + (process / "environ").read_bytes():
+                found.add(int(process.name))
     return found
 
 
-def ended(text):
-    """Wait until no process has a text in its command line or environment, because killing one takes a moment."""
+def wait_until(condition):
+    """Wait, because starting or killing a process takes a moment."""
     deadline = time.monotonic() + 60
-    while running(text):
-        if time.monotonic() > deadline:
-            return False
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
-    return True
 
 
 def test_it_runs_a_dag_of_each_method_with_one_login(tmp_path):
@@ -49,7 +45,7 @@ def test_it_runs_a_dag_of_each_method_with_one_login(tmp_path):
     for method, name in demo.METHODS.items():
         rows = [line.split()[-3:] for line in done.stdout.splitlines() if line.startswith(f"  {name} ")]
         assert rows == [[DAGS[method], "1", "40"]]
-    assert ended(str(tmp_path))
+    wait_until(lambda: not running(str(tmp_path)))
 
 
 def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path):
@@ -59,22 +55,19 @@ def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path):
         for line in program.stdout:
             if "was set up" in line:
                 break
-        deadline = time.monotonic() + 60
-        # The sandbox and three Airflows. A process that is being started cannot be seen for a moment.
-        while len(set(running(str(tmp_path))) - {program.pid}) < 4:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        # The sandbox and three Airflows.
+        wait_until(lambda: len(running(str(tmp_path)) - {program.pid}) >= 4)
         program.send_signal(signal.SIGINT)
         rest = program.stdout.read()
         assert program.wait(60) == 130
     assert "All programs have been stopped" in rest
     assert "Traceback" not in rest
-    assert ended(str(tmp_path))
+    wait_until(lambda: not running(str(tmp_path)))
 
 
 def test_a_directory_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "precious").write_text("x", encoding="utf-8")
-    with pytest.raises(demo.DemoError, match="contains files that are not from a demo"):
+    with pytest.raises(ProgramError, match="contains files that are not from a demo"):
         demo.claim(tmp_path)
     assert (tmp_path / "precious").exists()
 
@@ -83,9 +76,9 @@ def test_a_secret_that_is_found_or_a_credential_that_is_not_sealed_fails_the_dem
     (tmp_path / "file").write_text("before made-up%2Fsecret after", encoding="utf-8")
     found = demo.find_leaks({"the password": "made-up/secret"}, [tmp_path / "file"])
     assert found == [f"the password was found in {tmp_path / 'file'}"]
-    with closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
+    with contextlib.closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
         database.execute("CREATE TABLE xcom (task_id, value)")
         database.execute("INSERT INTO xcom VALUES ('authenticate', '\"made-up-plaintext-token\"')")
         database.commit()
-    with pytest.raises(demo.DemoError, match="not sealed"):
+    with pytest.raises(ProgramError, match="not sealed"):
         demo.Run("jwt", "some_jwt", tmp_path, tmp_path / "x.log").xcom()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import re
 import subprocess
 import sys
 
+import grimp
 import pytest
 from packaging.requirements import Requirement
 
@@ -23,14 +23,13 @@ def normalised(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def build(project, directory, time):
-    """Build the wheel and the sdist of a project."""
-    environment = {"SOURCE_DATE_EPOCH": str(time)}
-    run_python("-m", "build", "--no-isolation", "--outdir", directory, project, environment=environment)
-
-
 def test_the_sdist_alone_builds_the_same_bytes_again(tmp_path):
     """`make release` checks what the distributions contain, and that the repository builds the same bytes again."""
+
+    def build(project, directory, time):
+        environment = {"SOURCE_DATE_EPOCH": str(time)}
+        run_python("-m", "build", "--no-isolation", "--outdir", directory, project, environment=environment)
+
     build(ROOT, tmp_path / "dist", 1767323045)
     (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
     subprocess.run(["tar", "--extract", f"--file={sdist}", f"--directory={tmp_path}"], check=True)
@@ -44,26 +43,6 @@ def test_one_version_everywhere():
     assert importlib.metadata.version(PACKAGE_NAME) == version
     assert get_provider_info()["versions"][0] == version
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-
-
-def imported(files):
-    """Return the top-level names that files import when they run, also inside functions."""
-    for file in files:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        for_types = {
-            inner
-            for node in ast.walk(tree)
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-            for statement in node.body
-            for inner in ast.walk(statement)
-        }
-        for node in ast.walk(tree):
-            if node in for_types:
-                continue
-            if isinstance(node, ast.Import):
-                yield from (alias.name.partition(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                yield node.module.partition(".")[0]
 
 
 #: Imported only where the installed Airflow depends on them.
@@ -88,12 +67,14 @@ SANDBOX_NAME = "loanauth-sandbox"
 
 
 def test_every_library_that_is_imported_is_declared():
-    known = importlib.metadata.packages_distributions()
-    names = (
-        set(imported(sorted(PACKAGE.rglob("*.py")))) - sys.stdlib_module_names - FROM_AIRFLOW.keys() - {PACKAGE.name}
+    graph = grimp.build_graph(
+        PACKAGE.name, include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
     )
-    undeclared = {name for name in names if not {*map(normalised, known.get(name, [name]))} & declared()}
-    assert undeclared == set()
+    imported = {name.partition(".")[0] for name in graph.modules}
+    assert {"requests", "httpx", "cryptography"} <= imported
+    known = importlib.metadata.packages_distributions()
+    names = imported - sys.stdlib_module_names - FROM_AIRFLOW.keys() - {PACKAGE.name}
+    assert {name for name in names if not {*map(normalised, known.get(name, [name]))} & declared()} == set()
 
 
 PINS = sorted((ROOT / "constraints").glob("*.txt"))

@@ -14,13 +14,9 @@ STARTERS = {"subprocess", "multiprocessing"}
 ONCE = {
     # docs, releases, and programs for maintainers
     "test_demo",
-    "test_deploying",
-    "test_doc_links",
+    "test_docs",
     "test_packaging",
-    "test_reference",
     "test_release",
-    "test_reproducible",
-    "test_sbom",
     "test_troubleshooting",
     "test_python_has_the_right_types",
     # a real scheduler and triggerer, for a minute

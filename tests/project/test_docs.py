@@ -1,0 +1,209 @@
+"""
+The docs name what exists: links, the API reference, the lines of `check`, metrics, and the blocks of `deploying.md`.
+
+``test_code_blocks.py`` runs the code blocks, and ``test_troubleshooting.py`` looks for each message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timezone
+
+import jsonschema
+import kubernetes_validate
+import yaml
+
+from airflow_provider_loanauth.check.report import FORMAT, MARKS, STATUSES, TITLES, Report, Step
+from airflow_provider_loanauth.cli import COMMANDS
+from scripts.docs import reference
+from scripts.docs.markup import anchor
+from tests.project.test_architecture import PUBLIC
+from tests.service.test_telemetry import NAMES
+from tests.support.code_blocks import BLOCKS, PAGES
+from tests.support.paths import PACKAGE, ROOT
+
+DOCS = ROOT / "docs"
+
+
+def blocks(page, language):
+    return [block.text for block in BLOCKS if (block.page, block.language) == (page, language)]
+
+
+# --- links
+
+
+def anchors(page):
+    """Return the anchors that GitHub gives to the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return {anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+def broken_links(page, text):
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
+        path, _, place = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (place and place not in anchors(target)):
+            yield link
+
+
+def test_every_link_leads_somewhere():
+    assert {page: found for page, text in PAGES.items() if (found := [*broken_links(ROOT / page, text)])} == {}
+
+
+def test_the_index_links_to_every_page():
+    links = {(DOCS / link).resolve() for link in re.findall(r"\]\(([^)#]+)", PAGES["docs/README.md"])}
+    assert {ROOT / page for page in PAGES} - {DOCS / "README.md"} <= links
+
+
+# --- reference.md
+
+
+def test_the_api_reference_is_that_of_the_docstrings():
+    """If this test fails, run `make docs`."""
+    assert reference.document() == PAGES["docs/reference.md"]
+
+
+def test_every_public_name_can_be_imported_as_the_api_reference_states():
+    line = r"^from airflow_provider_loanauth\.([\w.]+) import (\w+)$"
+    stated = set(re.findall(line, PAGES["docs/reference.md"], re.MULTILINE))
+    assert {(module, name) for module, names in PUBLIC.items() for name in names} == stated
+
+
+# --- checking.md
+
+
+def rows(heading):
+    """Return the rows of all tables under a heading, as lists of cells without code marks."""
+    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGES["docs/checking.md"], re.MULTILINE | re.DOTALL)[1]
+    found = re.findall(r"^\|(.*)\|$", section, re.MULTILINE)
+    return [[cell.strip(" `") for cell in line.split("|")] for line in found if "---" not in line]
+
+
+def test_each_line_and_exit_code_of_the_command_check_is_described():
+    described = [(title, name) for title, name, *_ in rows("The lines")[1:]]
+    assert described == [(title, name) for name, title in TITLES.items()]
+    described = {name: int(code) for code, name, _ in rows("Exit codes")[1:]}
+    assert described == {status: exit_code for status, (exit_code, _) in STATUSES.items()}
+
+
+def test_each_member_of_the_document_of_the_command_check_is_described():
+    steps = (Step("tcp", "ok", "any"),)
+    checked_at = datetime.now(timezone.utc)
+    report = Report(conn_id="any", method=None, machine="any", versions={}, checked_at=checked_at, steps=steps)
+    document = json.loads(report.to_json())
+    members = [cells[0] for cells in rows("The JSON document") if cells[0] not in {"Member", "Step"}]
+    expected = [*document, *document["steps"][0]]
+    assert members[: len(expected)] == expected
+    assert {*members[len(expected) :]} <= {*TITLES}
+    flags = {flag for command in COMMANDS.values() for names in command.arguments for flag in names if flag[0] == "-"}
+    for text in (f"| `format` | integer | {FORMAT};", *(f"`{value}`" for value in (*MARKS, *STATUSES))):
+        assert text in PAGES["docs/checking.md"]
+    assert {flag for flag in flags if f"`{flag}" not in PAGES["docs/checking.md"]} == set()
+
+
+# --- monitoring.md, its alerts and its dashboard
+
+#: What ``statsd_exporter`` makes of a counter, a gauge and a timer.
+SUFFIXES = {"c": [""], "g": [""], "ms": ["_sum", "_count"]}
+SERIES = {f"airflow_loanauth_{name}{suffix}" for name, kind in NAMES.items() for suffix in SUFFIXES[kind]}
+ALERTS = yaml.safe_load((DOCS / "monitoring" / "alerts.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+DASHBOARD = json.loads((DOCS / "monitoring" / "dashboard.json").read_text(encoding="utf-8"))
+LABELS = {"conn_id", "method"}
+LABELS_OF_FAILED = LABELS | {"error_type"}
+
+
+def test_each_metric_is_described_with_its_type_and_tags():
+    page = PAGES["docs/monitoring.md"].partition("## The spans")[0]
+    described = re.findall(r"^\| `loanauth\.(\w+)` \| (\w+).* \| (.+) \|$", page, re.MULTILINE)
+    kinds = {"counter": "c", "timer": "ms", "gauge": "g"}
+    assert {name: kinds[kind] for name, kind, _ in described} == NAMES
+    tags = {name: {*re.findall(r"\w+", cell)} for name, _, cell in described}
+    assert tags == dict.fromkeys(NAMES, LABELS) | {"failed": LABELS_OF_FAILED}
+
+
+def test_alerts_and_dashboard_use_metrics_and_tags_that_exist():
+    panels = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    variables = [one["query"]["query"] for one in DASHBOARD["templating"]["list"] if one["type"] == "query"]
+    for text in [*(rule["expr"] for rule in ALERTS), *panels, *variables]:
+        assert set() < {*re.findall(r"\w*loanauth\w*", text)} <= SERIES
+        by = [label for labels in re.findall(r"\bby \(([^)]*)\)", text) for label in labels.split(", ")]
+        used = {*by, *re.findall(r"(\w+)(?:=~|!=|=)\"", text)}
+        assert used <= (LABELS_OF_FAILED if "airflow_loanauth_failed" in text else LABELS), text
+    assert all(any(f"airflow_loanauth_{name}" in expression for expression in panels) for name in NAMES)
+
+
+def test_each_alert_is_described():
+    described = re.findall(r"^\| `(LoanAuth\w+)` \| (.+?) \|", PAGES["docs/monitoring.md"], re.MULTILINE)
+    assert {name: {*re.findall(r"loanauth\.(\w+)", cell)} for name, cell in described} == {
+        rule["alert"]: {*re.findall(r"airflow_loanauth_(\w+)", rule["expr"])} for rule in ALERTS
+    }
+    for rule in ALERTS:
+        assert {*rule["annotations"]} == {"summary", "description"}
+        named = {*re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))}
+        assert named <= (LABELS_OF_FAILED if rule["alert"] == "LoanAuthFailed" else LABELS)
+
+
+# --- deploying.md
+
+DEPLOYING = "docs/deploying.md"
+TEXT, OBJECTS = {"type": "string"}, {"type": "array", "items": {"type": "object", "required": ["name"]}}
+
+
+def closed(**properties):
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+#: An excerpt of ``values.schema.json`` of chart 1.22.0: the keys that the page uses.
+VALUES = closed(
+    **dict.fromkeys(
+        ("executor", "airflowVersion", "defaultAirflowRepository", "defaultAirflowTag", "fernetKeySecretName"), TEXT
+    ),
+    secret={"type": "array", "items": closed(envName=TEXT, secretName=TEXT, secretKey=TEXT)},
+    env={"type": "array", "items": closed(name=TEXT, value=TEXT)},
+    volumes=OBJECTS,
+    volumeMounts=OBJECTS,
+)
+
+
+def manifest(kind):
+    """Return the YAML block of one kind; that of ``None`` has the values of the chart."""
+    (found,) = (one for one in map(yaml.safe_load, blocks(DEPLOYING, "yaml")) if one.get("kind") == kind)
+    return found
+
+
+def test_the_line_that_2_11_leaves_out_is_the_third_one():
+    settings = blocks(DEPLOYING, "ini")
+    assert all(block.splitlines()[2].startswith("AIRFLOW__CORE__EXECUTION_API_SERVER_URL=") for block in settings)
+    assert len(re.findall(r"On Airflow 2\.11, leave\s+out the third\s+line", PAGES[DEPLOYING])) == len(settings) == 2
+
+
+def test_the_values_of_the_chart_fit_its_schema_and_the_objects_that_the_commands_create():
+    values = manifest(None)
+    jsonschema.validate(values, VALUES)
+    commands = "\n".join(blocks(DEPLOYING, "shell"))
+    created = dict(re.findall(r"kubectl create (?:secret generic|configmap) (\S+) .*--from-file=(\S+)", commands))
+    (connection,) = values["secret"]
+    (volume,), (mount,) = values["volumes"], values["volumeMounts"]
+    assert created == {
+        values["fernetKeySecretName"]: "fernet-key=/dev/stdin",
+        connection["secretName"]: connection["secretKey"],
+        volume["configMap"]["name"]: "ca.pem",
+    }
+    assert volume["name"] == mount["name"]
+    assert f"Verify TLS of the Connection is then {mount['mountPath']}/ca.pem." in PAGES[DEPLOYING]
+
+
+def test_the_network_policy_is_valid_and_limits_outgoing_connections_only():
+    policy = manifest("NetworkPolicy")
+    kubernetes_validate.validate(policy, kubernetes_validate.latest_version(), strict=True)
+    assert policy["spec"]["policyTypes"] == ["Egress"]
+
+
+def test_the_log_lines_of_a_shared_login_are_those_of_the_code():
+    code = (PACKAGE / "login" / "shared.py").read_text(encoding="utf-8")
+    texts = re.findall(r'_log\.\w+\((?:\w+, )?"([^"]+)"', code)
+    patterns = [re.sub(r"%\w", ".+", re.escape(text).replace("\\%", "%")) for text in texts]
+    lines = [line for block in blocks(DEPLOYING, "text") for line in block.splitlines() if "tasks used" not in line]
+    # The first one is that of a login, which other tests know.
+    assert [any(re.fullmatch(pattern, line) for pattern in patterns) for line in lines] == [False, True, True]
