@@ -183,20 +183,19 @@ def test_a_rejection_has_the_shape_of_oauth(sandbox, body, value):
     assert (response.status, response.json(), response.headers["Cache-Control"]) == (400, value, "no-store")
 
 
+OTHER_CLIENT = changed(form(COMPANY, USER, client_id="other"), Authorization=basic("other", "secret"))
+LOS_SECRET = changed(Authorization=basic(COMPANY.client_id, COMPANY.los_client_secret))
+
+
 @pytest.mark.parametrize(
     ("raw", "status", "error", "path"),
     [
         (changed(Authorization=None), 401, "Unauthorized", "/oauth/token"),
-        (
-            changed(form(COMPANY, USER, client_id="other"), Authorization=basic("other", "secret")),
-            *(401, "Unauthorized", "/oauth/token"),
-        ),
         (changed(Authorization=basic(COMPANY.client_id, "wrong")), 401, "Unauthorized", "/oauth/token"),
-        (
-            changed(Authorization=basic(COMPANY.client_id, COMPANY.los_client_secret)),
-            *(401, "Unauthorized", "/oauth/token"),
-        ),
+        (OTHER_CLIENT, 401, "Unauthorized", "/oauth/token"),
+        (LOS_SECRET, 401, "Unauthorized", "/oauth/token"),
         (secret_path(f"/encodeAES128/unknown/{USER.user_id}"), 401, "Unauthorized", "/encodeAES128/***/***"),
+        (secret_path(f"/encodeAES128/{COMPANY.api_key}/unknown"), 401, "Unauthorized", "/encodeAES128/***/***"),
         (secret_request(COMPANY, OTHER_COMPANY.users[0]), 401, "Unauthorized", "/encodeAES128/***/***"),
         (changed(Origin="https://other.example"), 403, "Forbidden", "/oauth/token"),
         (changed(Origin=COMPANY.origin + "/"), 403, "Forbidden", "/oauth/token"),

@@ -17,9 +17,10 @@ import requests
 
 from loanauth_sandbox.server import running_sandbox
 from scripts.demo import METHODS
+from tests.support.code_blocks import BLOCKS, PAGES
 from tests.support.dag_runs import run
 from tests.support.leaks import leaks
-from tests.support.paths import EXAMPLE_DAGS, ROOT
+from tests.support.paths import EXAMPLE_DAGS
 from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
 
 #: Each example, and the DAG of the README: what it prints, how often it logs in, and how many loans it prices.
@@ -53,18 +54,13 @@ def with_named_dag(home, name):
 
 def dag_of_the_readme(home, port):
     """Write the DAG of the README as a user does; only the port of the sandbox differs."""
-    readme = (ROOT / "README.md").read_text()
-    (text,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    (text,) = (block.text for block in BLOCKS if (block.page, block.language) == ("README.md", "python"))
     if not find_spec("airflow.sdk"):  # 2.11
-        text = text.replace(
-            "from airflow.sdk import dag, task",
-            re.search(r"^On Airflow 2\.11 the second line is `(.+?)`", readme, re.MULTILINE)[1],
-        )
+        (line,) = re.findall(r"^On Airflow 2\.11 the second line is `(.+?)`", PAGES["README.md"], re.MULTILINE)
+        text = text.replace("from airflow.sdk import dag, task", line)
     assert "127.0.0.1:8500/" in text
     path = home / "price_two_loans.py"
-    path.write_text(
-        text.replace(":8500/", f":{port}/").replace("\n\n\nprice_two_loans()", "\n\n\nmade = price_two_loans()")
-    )
+    path.write_text(text.replace(":8500/", f":{port}/").replace("\nprice_two_loans()", "\nmade = price_two_loans()"))
     return path
 
 
@@ -132,25 +128,21 @@ def test_the_dag_of_a_method_returns_the_rate_of_every_loan(method, ran):
     assert all(2 < loan["rate"] < 12 for loan in loans)
 
 
-def test_check_connection_returns_nothing(ran):
+def test_check_connection_fails_if_the_connection_cannot_be_used_and_returns_nothing(ran):
     outcome = ran["check_connection"].outcome
     assert outcome.xcom("check_connection", "check") == []
     for line in ("✓ Settings", "✓ Fernet key", "✓ Response", "✓ Login", "Usable."):
         assert line.encode() in outcome.printed
-
-
-def test_check_connection_fails_if_the_connection_cannot_be_used(ran):
     outcome = ran["rejected"].outcome
     assert ran["rejected"].counters.token == 1
     assert outcome.states("check_connection") == {"check": "failed"}
     assert "✗ Login".encode() in outcome.printed
-    for octets in outcome.octets.values():
-        assert leaks(octets, SECRETS.values()) == []
+    assert [octets for octets in outcome.octets.values() if leaks(octets, SECRETS.values())] == []
 
 
 def test_check_sharing_prints_what_the_docs_show():
     """In one process. Sharing between processes is proved where an executor starts them."""
-    assert EXAMPLES["check_sharing"][0] in (ROOT / "docs" / "deploying.md").read_text().splitlines()
+    assert EXAMPLES["check_sharing"][0] in PAGES["docs/deploying.md"].splitlines()
 
 
 def test_a_batch_is_one_value_and_the_nightly_one_forgets_its_credential(ran):
@@ -195,7 +187,7 @@ def test_the_one_that_waits_logs_in_when_the_service_is_available(ran):
 
 
 def test_the_dag_of_the_readme_prints_what_the_readme_shows(ran):
-    (shown,) = re.findall(r"^```text\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (shown,) = (block.text for block in BLOCKS if (block.page, block.language) == ("README.md", "text"))
     login, *priced = shown.splitlines()
     assert login.startswith(EXAMPLES["readme"][0])
     assert len(priced) == 2

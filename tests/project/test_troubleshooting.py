@@ -11,16 +11,10 @@ from tests.support.paths import PACKAGE, ROOT
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 ERRORS = {*exceptions.__all__, "TypeError", "ValueError"}
 #: Modules that have messages in tables and variables: each text in them of at least this many words is one.
-TABLES = (
-    "connection/address.py",
-    "connection/methods.py",
-    "connection/proxy.py",
-    "connection/settings.py",
-    "credentials.py",
-    "service/error_responses.py",
-    "service/protocol.py",
-    "service/transport_errors.py",
-)
+TABLES = {
+    *("connection/address.py", "connection/methods.py", "connection/proxy.py", "connection/settings.py"),
+    *("credentials.py", "service/error_responses.py", "service/protocol.py", "service/transport_errors.py"),
+}
 MIN_WORDS = 4
 #: As many words as someone may paste into a search.
 FIRST_WORDS = 6
