@@ -58,7 +58,8 @@ class LoanAuth(BaseLoanAuth):
         body: Any = request.body
         if not isinstance(body, (bytes, bytearray, str, type(None))):
             # Read a stream, so that a retry can send it again.
-            request.body = body.read() if hasattr(body, "read") else b"".join(body)
+            parts = [body.read()] if hasattr(body, "read") else body
+            request.body = b"".join(part.encode() if isinstance(part, str) else part for part in parts)
             request.headers.pop("Transfer-Encoding", None)
             vars(request)["_body_position"] = None  # or a redirect would rewind it
         credential = self._get()

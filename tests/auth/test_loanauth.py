@@ -281,6 +281,10 @@ async def async_parts(content):
         yield part
 
 
+def text_parts(content):
+    yield from (part.decode() for part in parts(content))
+
+
 class StreamThatCannotSeek(io.BytesIO):
     """As a pipe."""
 
@@ -295,6 +299,7 @@ class StreamThatCannotSeek(io.BytesIO):
     ("kind", "field", "body"),
     [
         *((kind, "content", body) for kind in ("requests", "httpx") for body in (parts, StreamThatCannotSeek)),
+        ("requests", "content", text_parts),
         ("httpx", "files", StreamThatCannotSeek),
         ("httpx async", "files", StreamThatCannotSeek),
         ("httpx async", "content", async_parts),
