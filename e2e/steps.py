@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CONN_ID = "loanauth_jwt"
 TOKEN_LIFETIME = 6  # seconds, of the token whose task is cleared
 UNAVAILABLE_SECONDS = 20.0
-SENSORS = 3  # that wait
+SENSORS, MEASURED = 3, 2  # that wait; a rescheduled one is not measured
 
 
 class EndToEndError(Exception):
@@ -188,7 +188,7 @@ class Run:
         self.check(sent["refreshes"] >= 1, "no metric of the refresh after the token had expired")
         waits = [metric.value for metric in server.metrics if metric.name == "wait_duration"]
         self.check(
-            len(waits) == SENSORS and min(waits) > 1000 * UNAVAILABLE_SECONDS / 2,
+            len(waits) == MEASURED and min(waits) > 1000 * UNAVAILABLE_SECONDS / 2,
             f"the sensors have measured {waits} ms",
         )
         self.check(sent["unavailable"], "no metric of a request while the service was unavailable")
