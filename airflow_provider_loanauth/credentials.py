@@ -182,7 +182,7 @@ class Credential:
         :raises SealError: the data is damaged, or a newer release stored it
         """
         if version > cls.__version__:
-            raise SealError(f"The {cls.label} in XCom has the newer format {version}: upgrade what reads it.")
+            raise SealError(f"The {cls.label} in XCom has the newer format {version}: upgrade this provider here.")
         with suppress(KeyError, TypeError, ValueError, OverflowError):
             expires_at = data["expires_at"] and datetime.fromisoformat(data["expires_at"])
             lifetime = data["lifetime"] and float(data["lifetime"])

@@ -208,7 +208,7 @@ def test_damaged_or_missing_metadata(damage):
 
 
 def test_a_newer_format():
-    with pytest.raises(SealError, match=r"newer format 2: upgrade"):
+    with pytest.raises(SealError, match=r"newer format 2: upgrade this provider"):
         AccessToken.deserialize(access_token().serialize(), 2)
 
 

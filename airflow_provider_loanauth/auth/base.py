@@ -33,7 +33,7 @@ class AuthType:
         if name == "__qualname__":
             raise AttributeError(
                 "LoanAuth cannot be the auth_type of an HTTP operator with deferrable=True, because the triggerer must "
-                "not get a credential: set deferrable=False."
+                "not get a credential: set deferrable=False, or send the request in a @task with LoanAuthHook.get_conn."
             )
         return super().__getattribute__(name)  # raises what Python raises
 
@@ -62,9 +62,12 @@ class BaseLoanAuth(AuthType):
 
         :param conn_id: connection id
         :param method: a :data:`Method`
-        :raises TypeError: ``min_ttl`` is not a number
+        :raises TypeError: ``conn_id`` is not a string, or ``min_ttl`` is not a number
         :raises ValueError: ``min_ttl`` is negative
         """
+        given: type[Any] = type(conn_id)
+        if not issubclass(given, str):
+            raise TypeError(f"LoanAuth.from_connection was given {given.__name__} instead of a connection id.")
         return cls._make(conn_id, method, None, min_ttl)
 
     @classmethod

@@ -58,7 +58,8 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
         :raises LoanAuthError: the URL is not https, or has a different origin than the first request; or the credential
             cannot be opened or refreshed
         """
-        request.read()  # so that a retry can send the body again
+        if isinstance(request.stream, httpx.SyncByteStream):
+            request.read()  # so that a retry can send the body again
         flow, received = self._flow(request, lambda *_: None), None
         with suppress(StopIteration):
             while True:
@@ -67,7 +68,8 @@ class LoanAuth(BaseLoanAuth, httpx.Auth):
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Do the same as :meth:`sync_auth_flow` without blocking the event loop; parameters and errors are the same."""
-        await request.aread()
+        if isinstance(request.stream, httpx.AsyncByteStream):
+            await request.aread()
         flow, received = self._flow(request, _atrace_nothing), None
         with suppress(StopIteration):
             while True:

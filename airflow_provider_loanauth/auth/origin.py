@@ -35,14 +35,13 @@ class OriginGuard:
             raise LoanAuthError("The URL of the request is not an http or https address: correct it.") from None
         scheme, host, port = origin
         if scheme == "http" and not is_loopback(host):
-            # RFC 6750 §5.3
-            raise LoanAuthError(f"The URL of {host} begins with http, which is not encrypted: use https.")
+            raise LoanAuthError(f"The URL of {host} begins with http, which is for loopback only: use https.")
         # Atomic: if two threads send their first requests to two origins, one thread must get the error below.
         first = self._bound.setdefault("origin", origin)
         if first != origin:
             raise LoanAuthError(
                 f"The credential was first used for {first[0]}://{first[1]}, port {first[2]}, and is sent nowhere "
-                f"else, as to {scheme}://{host}, port {port}: use a LoanAuth or a session of its own for each service."
+                f"else; this request goes to {scheme}://{host}, port {port}: use a LoanAuth for each service."
             )
 
     def is_bound_to(self, url: str, location: str = "") -> bool:

@@ -56,7 +56,7 @@ class LoanAuth(BaseLoanAuth):
             )
         self._guard.bind(request.url or "")
         body: Any = request.body
-        if not isinstance(body, (bytes, bytearray, str, type(None))):
+        if hasattr(body, "read") or hasattr(body, "__next__"):
             # Read a stream, so that a retry can send it again.
             parts = [body.read()] if hasattr(body, "read") else body
             request.body = b"".join(part.encode() if isinstance(part, str) else part for part in parts)

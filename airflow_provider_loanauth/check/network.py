@@ -151,10 +151,8 @@ class Way:
             details["trusted"] = not isinstance(result, SettingsError) if is_checked else None
         if isinstance(result, SettingsError) or (isinstance(result, LoanAuthError) and not details):
             message, seen = message_of(result), f" ({shown[:-1]})" if details else ""
-            message = (
-                message.replace(SEE_WHEN, seen) if SEE_WHEN in message else f"{message} {shown if details else ''}"
-            )
-            return Step("tls", "failed", message.strip(), details, temporary=result.retryable)
+            message = message.replace(SEE_WHEN, seen) if SEE_WHEN in message else f"{message}{seen}"
+            return Step("tls", "failed", message, details, temporary=result.retryable)
         unchecked = "" if is_checked else f" It was not checked, because {LABELS['verify']} is false."
         return Step("tls", "ok", shown + unchecked, details)
 

@@ -36,11 +36,8 @@ def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
         ) from None
     except (airflow_errors.AirflowException, ValueError, InvalidToken) as error:
         # The text of the error is not used, because it may contain the URI with its password.
-        raise SettingsError(
-            f"Airflow cannot read the connection with this id ({type(error).__name__}): correct it in the UI, in "
-            "AIRFLOW_CONN_..., or in the secrets backend.",
-            conn_id=conn_id,
-        ) from None
+        text = f"Airflow cannot read the connection with this id ({type(error).__name__}): correct its definition."
+        raise SettingsError(text, conn_id=conn_id) from None
     except Exception as error:  # noqa: BLE001 - a secrets backend, a database driver or the API server may raise anything
         text = f"Airflow could not read the connection with this id ({type(error).__name__}): try again."
         raise LoanAuthError(text, conn_id=_abbreviated(conn_id)) from None

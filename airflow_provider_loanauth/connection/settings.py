@@ -213,7 +213,7 @@ class _FieldReader:
         value = self._raw("verify")
         word = "true" if value is None else str(value).strip()
         if word.lower() in _FALSE:
-            self.warnings.append(f"{LABELS['verify']} is false: who intercepts the connection can read the password.")
+            self.warnings.append(f"{LABELS['verify']} is false: whoever intercepts the connection can read passwords.")
             return False
         return word.lower() in _TRUE or word
 

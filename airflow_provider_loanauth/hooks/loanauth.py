@@ -15,7 +15,7 @@ from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, 
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.login import shared as shared_login  # noqa: TID253 - DAG parsing does not import the hook
 from airflow_provider_loanauth.login.credential import MIN_TTL
-from airflow_provider_loanauth.login.memory import forget
+from airflow_provider_loanauth.login.memory import forget_failures
 from airflow_provider_loanauth.login.variables import end_rejection
 from airflow_provider_loanauth.metadata import (
     CONN_FIELDS,
@@ -196,8 +196,8 @@ class LoanAuthHook(BaseHook):
     ) -> requests.Session:
         """Return a session for pricing requests, which authenticates each of them with ``LoanAuth``.
 
-        It keeps connections alive, and has the TLS settings, the proxy and the timeout of the Connection. Threads may
-        share it. Use it in a ``with`` statement.
+        It keeps connections alive, and has the TLS settings and the proxy of the Connection, and its timeout for a
+        request without one. Threads may share it. Use it in a ``with`` statement.
 
         :param credential: a credential of this connection, pulled from XCom; if it is left out, the first request
             authenticates
@@ -262,6 +262,6 @@ class LoanAuthHook(BaseHook):
         except LoanAuthError as error:
             error.conn_id = None
             return False, f"{error}{hint}"
-        forget(settings)
+        forget_failures(settings)
         end_rejection(settings)
         return True, result.summary()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_provider_loanauth._compat import ForkSafeLock
@@ -52,9 +52,10 @@ _MEMORIES: dict[Settings, Memory] = {}
 _LOCK = ForkSafeLock()
 
 
-def forget(settings: Settings) -> None:
-    """Forget what this process remembers of these settings."""
-    _MEMORIES.pop(settings, None)
+def forget_failures(settings: Settings) -> None:
+    """Let this process send these values again."""
+    if memory := _MEMORIES.get(settings):
+        memory.remember(replace(memory.row, failures={}))
 
 
 def memory_of(settings: Settings) -> Memory:

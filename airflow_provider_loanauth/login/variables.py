@@ -28,7 +28,7 @@ from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.login.rules import DAY, Row
 from airflow_provider_loanauth.metadata import METHOD_NAMES, Method
 
-#: Increased when the content of the two sealed values changes. A value of another format counts as none.
+#: Increased when the content of the two sealed values changes, also by a field. Another format counts as none.
 FORMAT = 1
 
 #: Rows of earlier values, unused for a day, that one login deletes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -118,7 +118,7 @@ class LoanAuthForgetOperator(BaseOperator):
         if settings := self._settings(context) if self.shared else None:
             forget(settings.method, settings.conn_id, settings)
         if left:
-            text = "%d XCom values of task %r could not be deleted: at most as many are as [core] max_map_length."
+            text = "%d XCom values of task %r could not be deleted: those from index [core] max_map_length on remain."
             self.log.warning(text, left, self.credential_task_id)
         else:
             self.log.info("Deleted the credentials of task %r from XCom.", self.credential_task_id)
@@ -137,7 +137,7 @@ class LoanAuthForgetOperator(BaseOperator):
 
 def _credentials_in(value: Any) -> list[Credential]:
     """Return the credentials in the return value of a task, or in those of its mapped instances."""
-    values = value.values() if isinstance(value, dict) else value
-    if isinstance(values, Iterable) and not isinstance(values, (str, bytes)):
+    values = [*value.values()] if isinstance(value, dict) else value
+    if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
         return [found for one in values for found in _credentials_in(one)]
     return [value] if isinstance(value, Credential) else []

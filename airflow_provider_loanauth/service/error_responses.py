@@ -29,7 +29,7 @@ _CAUSES = {
     4: "The service did not accept the request: check Auth URL in the Connection.",
     400: "The request was not accepted. Check in the Connection: {all}.",
     401: "The credentials were rejected: check {client} in the Connection.",
-    403: "Access denied. Likely causes: the Group of the user; {origin}this machine is not on the allow-list.",
+    403: "Access denied. Likely causes: the Group of the user forbids it; {origin}this host is not on the allow-list.",
     404: "Nothing exists at this address: check Auth URL in the Connection (host and path prefix).",
     407: "A proxy requires authentication: check Proxy in the Connection, or HTTPS_PROXY on this machine.",
     408: "The service timed out while waiting for the request.",

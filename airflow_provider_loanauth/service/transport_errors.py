@@ -139,7 +139,7 @@ def _about_certificate(error: ssl.SSLCertVerificationError, whose: str, check: s
         problem = f"{'has expired' if code == _EXPIRED else 'is not yet valid'}{SEE_WHEN}: "
         advice += ", and check the clock of this machine"
     elif code in _UNKNOWN_ISSUER:
-        advice = "if a private authority or a proxy issued it, set Verify TLS to the path of a CA bundle with it"
+        advice = "if a private authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
     return f"The certificate of the {whose} {problem}{advice}"
 
 

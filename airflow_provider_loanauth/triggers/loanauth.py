@@ -34,8 +34,8 @@ MIN_INTERVAL = 0.05
 EVENTS_PER_SECOND = 20.0
 #: Seconds that one request may take; less if an interval is shorter.
 REQUEST_TIMEOUT = 10.0
-#: Addresses, with their proxies, to which a request is under way: one at most for each.
-_PENDING: set[tuple[str, str | None]] = set()
+#: Addresses, with proxies and intervals, to which a request is under way: one at most for each.
+_PENDING: set[tuple[str, str | None, float]] = set()
 
 
 class LoanAuthSensorTrigger(BaseTrigger):
@@ -113,9 +113,9 @@ class Probe:
         started, reason = now(), self.reason
         while reason:
             self.reason = reason
-            started += interval
+            started = max(started + interval, now())
             await asyncio.sleep(started - now())
-            reason = await why_unavailable(address, min(REQUEST_TIMEOUT, interval), proxy) or ""
+            reason = await why_unavailable(address, min(REQUEST_TIMEOUT, interval), proxy, interval) or ""
         return self.waiters
 
 
@@ -139,18 +139,18 @@ def shared_probe(address: str, proxy: str | None, interval: float) -> Iterator[P
             probe.task.cancel()
 
 
-async def why_unavailable(address: str, timeout: float, proxy: str | None = None) -> str | None:
+async def why_unavailable(address: str, timeout: float, proxy: str | None, interval: float) -> str | None:
     """Return why an address is unavailable: 408, 429, 5xx or no response; None if it responds, or a login must tell."""
     # Nothing can interrupt the lookup of a host name, so a request has a thread of its own, which may outlast it.
-    if (address, proxy) not in _PENDING:
+    if (address, proxy, interval) not in _PENDING:
         with suppress(asyncio.TimeoutError):
-            request = partial(_request, address, timeout, proxy)
+            request = partial(_request, address, timeout, proxy, interval)
             return await asyncio.wait_for(run_in_thread(request, name=f"probe of {address}"), timeout)
     return f"no response within {timeout:g} s"
 
 
-def _request(address: str, timeout: float, proxy: str | None) -> str | None:
-    _PENDING.add((address, proxy))
+def _request(address: str, timeout: float, proxy: str | None, interval: float) -> str | None:
+    _PENDING.add((address, proxy, interval))
     try:
         used = proxy or proxy_url(address)
         # Only plain http, because an https proxy must not receive its password over TLS that is not checked.
@@ -165,5 +165,5 @@ def _request(address: str, timeout: float, proxy: str | None) -> str | None:
     except ValueError:
         return None
     finally:
-        _PENDING.discard((address, proxy))
+        _PENDING.discard((address, proxy, interval))
     return f"status {status}" if is_unavailable(status) else None

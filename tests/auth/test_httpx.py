@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import threading
 
 import httpcore
@@ -250,3 +251,9 @@ def test_the_origin_of_each_request_that_is_about_to_be_sent(method, url, is_sen
     else:
         with pytest.raises(LoanAuthError, match="different host or port"):
             auth._trace(lambda *_: None, *about_to_send)
+
+
+def test_a_body_of_the_other_kind_is_the_error_of_httpx(world, pricing, pulled):
+    """A file in an asynchronous client."""
+    with pytest.raises(RuntimeError, match="with an AsyncClient"):
+        Caller("httpx async")(pricing.url, LoanAuth(pulled()), content=io.BytesIO(b"made-up loans"))

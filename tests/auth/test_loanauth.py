@@ -336,6 +336,13 @@ def test_a_wrong_min_ttl(pulled, both, min_ttl, error):
             make()
 
 
+@pytest.mark.parametrize("given", [None, b"made-up-octets", ["made-up"]])
+def test_a_wrong_connection_id_is_an_error_that_names_its_type(both, given):
+    with pytest.raises(TypeError, match=f"given {type(given).__name__} instead of a connection id") as caught:
+        both.from_connection(given)
+    assert "made-up" not in messages(caught.value) + locals_of(caught.value)
+
+
 def test_a_wrong_connection_is_an_error_of_the_first_request(world, call):
     """A DAG file may make the object."""
     of_default = call.LoanAuth.from_connection()

@@ -99,7 +99,7 @@ def test_the_error_names_both_origins(guard):
     with pytest.raises(LoanAuthError) as caught:
         guard.bind("https://other.example:8443/price?made-up-query")
     assert "was first used for https://pricing.example, port 443," in str(caught.value)
-    assert "sent nowhere else, as to https://other.example, port 8443:" in str(caught.value)
+    assert "this request goes to https://other.example, port 8443:" in str(caught.value)
     assert "made-up-query" not in str(caught.value)
 
 

@@ -279,7 +279,7 @@ def test_a_boolean_field(name):
 
 def test_verify():
     [warning] = warnings(conn({"verify": "off"}))
-    assert warning.startswith("Verify TLS is false: who intercepts the connection")
+    assert warning.startswith("Verify TLS is false: whoever intercepts the connection")
     # It may exist on another machine.
     assert load(conn({"verify": " /etc/ssl/missing.pem "})).verify == "/etc/ssl/missing.pem"
 

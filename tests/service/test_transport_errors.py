@@ -34,7 +34,7 @@ NO_RESPONSE = "The service did not respond within the time set in Timeout: check
 
 UNKNOWN_ISSUER = (
     "The certificate of the {} is not trusted (unable to get local issuer certificate): {}; if a private "
-    "authority or a proxy issued it, set Verify TLS to the path of a CA bundle with it"
+    "authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
 )
 
 #: Each exception of requests: the class that it is mapped to, and a part of its sentence.

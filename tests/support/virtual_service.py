@@ -88,7 +88,7 @@ class Service:
     def times(self):
         return [request.at for request in self.requests]
 
-    async def why_unavailable(self, address, timeout, proxy):
+    async def why_unavailable(self, address, timeout, proxy, _):
         """Replace the function that sends a request."""
         loop = asyncio.get_running_loop()
         at = loop.time()

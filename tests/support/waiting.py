@@ -51,7 +51,7 @@ def fire(trigger, seconds):
 
 def is_reachable(address, timeout, proxy=None):
     """Send one request as a probe does; return whether the triggers that wait for it would end."""
-    return asyncio.run(loanauth.why_unavailable(address, timeout, proxy)) is None
+    return asyncio.run(loanauth.why_unavailable(address, timeout, proxy, timeout)) is None
 
 
 def stored(deferred, payload):

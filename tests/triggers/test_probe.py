@@ -6,6 +6,8 @@ import asyncio
 import contextvars
 import socket
 import threading
+import time
+from itertools import pairwise
 
 import pytest
 
@@ -130,6 +132,20 @@ def test_the_interval_includes_the_request():
     assert requests({"interval": 5}, takes=100)[:4] == [5, 10, 15, 20]
 
 
+def test_a_blocked_event_loop_causes_no_burst(monkeypatch):
+    times = []
+
+    async def why_unavailable(*_):
+        times.append(time.monotonic())
+        if len(times) == 1:
+            time.sleep(0.5)  # noqa: ASYNC251 - blocks the loop, as another trigger might
+        return "made up" if len(times) < 5 else None
+
+    monkeypatch.setattr(loanauth, "why_unavailable", why_unavailable)
+    asyncio.run(anext(LoanAuthSensorTrigger(ADDRESS, poke_interval=0.1).run()))
+    assert min(later - earlier for earlier, later in pairwise(times)) > 0.09
+
+
 def test_the_probe_does_not_run_in_the_context_of_the_trigger_that_starts_it(monkeypatch):
     """On 3.0 and later, Airflow adds the id of a trigger to log records by such a variable."""
     variable = contextvars.ContextVar("trigger_id", default=None)
@@ -158,7 +174,7 @@ NOT_BY_PROXY = "The proxy could not be reached, or it blocked the request"
 
 
 def reason(address, timeout=TIMEOUT, proxy=None):
-    return asyncio.run(loanauth.why_unavailable(address, timeout, proxy))
+    return asyncio.run(loanauth.why_unavailable(address, timeout, proxy, timeout))
 
 
 def response(status, headers=b"", body=b""):
@@ -271,16 +287,17 @@ def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
 
     async def main():
         for _ in range(20):
-            assert await loanauth.why_unavailable(SERVICE, 0.01) == "no response within 0.01 s"
-        assert await loanauth.why_unavailable("https://other.invalid", 0.01)
-        assert await loanauth.why_unavailable(SERVICE, 0.01, "http://proxy.invalid:3128")
+            assert await loanauth.why_unavailable(SERVICE, 0.01, None, 60) == "no response within 0.01 s"
+        assert await loanauth.why_unavailable("https://other.invalid", 0.01, None, 60)
+        assert await loanauth.why_unavailable(SERVICE, 0.01, "http://proxy.invalid:3128", 60)
+        assert await loanauth.why_unavailable(SERVICE, 0.01, None, 30)
         assert await asyncio.wait_for(others(), TIMEOUT) == ["runs"] * 50
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
     try:
         asyncio.run(main())
         asyncio.run(main())
-        assert sorted(hosts) == ["lender.invalid", "other.invalid", "proxy.invalid"]
+        assert sorted(hosts) == ["lender.invalid", "lender.invalid", "other.invalid", "proxy.invalid"]
     finally:
         ended.set()
     for thread in threading.enumerate():
