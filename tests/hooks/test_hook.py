@@ -132,7 +132,7 @@ def test_warnings_of_the_connection_once(all_methods, sandbox, define, logs):
     hook.authenticate()
     warnings = logs.at("warning")
     [line] = [line for line in warnings if "Verify TLS is false" in line]
-    assert line.endswith("can read the password. (connection id 'tenant_a')")
+    assert line.endswith("can read passwords. (connection id 'tenant_a')")
     assert len([line for line in warnings if "Extra contains unknown fields (1), which are ignored" in line]) == 1
     assert "CANARY" not in logs.text
 
