@@ -122,6 +122,16 @@ def test_a_credential_that_another_object_requested_gets_a_second_retry(world, p
     assert (world.logins, world.prices.rejected) == (2, 2)
 
 
+def test_a_credential_that_may_not_be_replaced_yet_is_not_sent_again(pricing, pulled, call, variables):
+    """Another task has just got it after a 401."""
+    pricing.respond = lambda _: (401, {}, b"")
+    call(pricing.url, call.LoanAuth(pulled()))
+    auth = call.LoanAuth(pulled())
+    pricing.seen.clear()
+    assert call(pricing.url, auth).status_code == 401
+    assert len(pricing.seen) == 1
+
+
 @pytest.mark.parametrize("reason", ["expired", "revoked", "rejected", "connection"])
 def test_threads_log_in_once(world, pulled, reason):
     token = pulled()

@@ -107,6 +107,8 @@ def test_an_error_names_the_fields_of_its_method():
     """`tests/support/fault_table.py` has the other errors."""
     with pytest.raises(RejectedError, match="check LOS client ID and LOS client secret in the Connection"):
         parse_response(settings_of("los"), response(b"", 401), now=NOW)
+    with pytest.raises(RejectedError, match="Check in the Connection: API key, User ID"):
+        parse_response(settings_of("ppe"), response(b"", 400), now=NOW)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"<!DOCTYPE html><p>CANARY"])

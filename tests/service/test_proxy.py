@@ -20,7 +20,7 @@ from tests.support.leaks import leaks, locals_of, messages
 from tests.support.loopback import tls_context
 from tests.support.pricing_fixtures import loan
 from tests.support.proxy import TunnelProxy
-from tests.support.waiting import fire, is_reachable
+from tests.support.waiting import fire
 
 USER, PASSWORD = "CANARY pröxy", "CANARY-p@ss/wörd✓"
 CREDENTIALS = f"{USER}:{PASSWORD}"
@@ -45,6 +45,11 @@ def bundle(shared_tls_sandbox, authority, tmp_path_factory):
 @pytest.fixture
 def service(tls_sandbox):
     return tls_sandbox
+
+
+@pytest.fixture
+def target(service):
+    return service.url.removeprefix("https://")
 
 
 @pytest.fixture(params=["http", "https"])
@@ -78,56 +83,55 @@ def _environment(request, monkeypatch):
             monkeypatch.setenv(name, "127.0.0.1,localhost")
 
 
-def target_of(service):
-    return service.url.removeprefix("https://")
-
-
-def heads(proxy):
-    return b"".join(proxy.requests).decode("latin-1")
-
-
 @pytest.mark.usefixtures("_environment")
 @pytest.mark.parametrize("method", ["jwt", "ppe"])
-def test_a_login_goes_through_it(method, proxy, connection, service):
+def test_a_login_goes_through_it(method, proxy, connection, service, target):
     connection(proxy.url(WRITTEN), method)
     LoanAuthHook().get_credential()
     for form in (PASSWORD, CREDENTIALS, WRITTEN, quote(PASSWORD, safe="")):
         assert leaks(str(masking.redact(f"made up: {form}")), SECRETS) == []
-    assert proxy.tunnels == [target_of(service)]
+    assert proxy.tunnels == [target]
     assert service.counters().authentications.succeeded == service.counters().connections_accepted == 1
     # The tunnel is opened with the credentials of the proxy and nothing else.
-    assert service.state.accounts[0].client_secret not in heads(proxy)
-    assert "Authorization: Basic" not in heads(proxy).replace("Proxy-Authorization", "")
+    [head] = proxy.requests
+    assert head.lower().count(b"authorization") == 1
 
 
-def test_without_the_field_the_environment_applies(connection, service, monkeypatch):
+def test_without_the_field_the_environment_applies(connection, target, monkeypatch):
     with TunnelProxy("user:made-up/password") as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy.url("user:made-up%2Fpassword"))
         connection("")
         LoanAuthHook().get_credential()
-        assert proxy.tunnels == [target_of(service)]
+        assert proxy.tunnels == [target]
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         LoanAuthHook().get_credential()
         assert len(proxy.tunnels) == 1
 
 
 @pytest.mark.usefixtures("_environment")
-def test_pricing_requests_go_through_it(proxy, connection, service, logs):
+def test_pricing_requests_go_through_it(proxy, connection, target, logs, pricing, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     url = connection(proxy.url(WRITTEN))
     with LoanAuthHook().get_conn() as session:
+        # Plain http is for loopback addresses only, and a proxy would receive the credential unencrypted.
+        assert session.get(pricing.url).status_code == 200
+        assert session.send(session.prepare_request(requests.Request("GET", pricing.url))).status_code == 200
+    with LoanAuthHook().get_conn() as session, TunnelProxy() as other:
         assert session.post(url, json=loan()).status_code == 200
         prepared = session.prepare_request(requests.Request("POST", url, json=loan()))
         assert session.send(prepared, verify=session.verify).status_code == 200
+        # A parameter of a request has precedence. That proxy does not receive the credentials of the other one.
+        session.post(url, json=loan(), proxies={"https": other.url()})
+        assert other.tunnels == [target]
+        assert b"Proxy-Authorization" not in other.requests[0]
     # One tunnel for the login, one for the loans.
-    assert proxy.tunnels == [target_of(service)] * 2
-    assert service.counters().connections_accepted == 2
-    assert "Starting new HTTPS connection" in logs.text
+    assert proxy.tunnels == [target] * 2
     assert leaks(logs.text, [*SECRETS, WRITTEN]) == []
 
 
 @pytest.mark.usefixtures("_environment")
 @pytest.mark.parametrize("user_information", [WRITTEN, WRONG])
-def test_concurrent_pricing_requests_go_through_it(proxy, connection, service, logs, pricing, user_information):
+def test_concurrent_pricing_requests_go_through_it(proxy, connection, target, logs, pricing, user_information):
     """With ``httpx``, which shows no password either."""
     url = connection(proxy.url(WRITTEN))
     token = LoanAuthHook().get_credential()
@@ -138,17 +142,16 @@ def test_concurrent_pricing_requests_go_through_it(proxy, connection, service, l
         async with client:
             # Plain http is for loopback addresses only.
             await client.get(pricing.url, auth=None)
-            posts = [client.post(url, json=loan(number)) for number in range(3)]
-            # All of them end here: one that is cancelled while it connects leaves a transport open.
-            responses = await asyncio.gather(*posts, return_exceptions=True)
-            for error in responses:
-                if isinstance(error, Exception):
-                    raise error
-            return {response.status_code for response in responses}
+            calls = [client.post(url, json=loan(number)) for number in range(3)]
+            # All of them end here: what asyncio cancels would leave sockets to the garbage collector.
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            for error in filter(lambda one: isinstance(one, Exception), results):
+                raise error
+            return {response.status_code for response in results}
 
     if user_information == WRITTEN:
         assert asyncio.run(price()) == {200}
-        assert proxy.tunnels[1:] == [target_of(service)] * 3
+        assert proxy.tunnels[1:] == [target] * 3
     else:
         failure_of(lambda: asyncio.run(price()), httpx.ProxyError)
     assert len(pricing.seen) == 1
@@ -156,7 +159,7 @@ def test_concurrent_pricing_requests_go_through_it(proxy, connection, service, l
 
 
 @pytest.mark.usefixtures("_environment")
-def test_a_redirect_goes_through_it_too(proxy, connection, service, bundle, tmp_path):
+def test_a_redirect_goes_through_it_too(proxy, connection, service, target, bundle, tmp_path):
     url = connection(proxy.url(WRITTEN))
     with LoanAuthHook().get_conn() as session, running_sandbox(tls="good") as other:
         service.set_fault("redirect", where="price", location=f"{other.url}/elsewhere")
@@ -164,31 +167,12 @@ def test_a_redirect_goes_through_it_too(proxy, connection, service, bundle, tmp_
         both.write_bytes(Path(bundle).read_bytes() + Path(other.ca_path).read_bytes())
         response = session.get(url, verify=str(both))
         assert response.url == f"{other.url}/elsewhere"
-        assert proxy.tunnels[-2:] == [target_of(service), target_of(other)]
+        assert proxy.tunnels[-2:] == [target, other.url.removeprefix("https://")]
         # The credentials of the proxy are for the proxy only.
         assert "Proxy-Authorization" not in response.request.headers
 
 
-def test_a_parameter_of_the_request_has_precedence(proxy, connection, service):
-    url = connection(proxy.url(WRITTEN))
-    with TunnelProxy() as other, LoanAuthHook().get_conn() as session:
-        session.post(url, json=loan(), proxies={"https": other.url()})
-        assert other.tunnels == [target_of(service)]
-        # It does not receive the credentials of the proxy in the Connection.
-        assert "Proxy-Authorization" not in heads(other)
-
-
-def test_a_request_over_plain_http_uses_no_proxy(proxy, connection, pricing, monkeypatch):
-    """Plain http is for loopback addresses only, and a proxy would receive the credential unencrypted."""
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    connection(proxy.url(WRITTEN))
-    with LoanAuthHook().get_conn() as session:
-        assert session.get(pricing.url).status_code == 200
-        assert session.send(session.prepare_request(requests.Request("GET", pricing.url))).status_code == 200
-    assert len(pricing.seen) == 2
-
-
-def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connection, service):
+def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connection, service, target):
     connection(proxy.url(WRITTEN))
     service.set_fault("status", where="token", times=1)
     sensor = LoanAuthSensor(task_id="wait", deferrable=True, poke_interval=0.1, timeout=60)
@@ -204,18 +188,7 @@ def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connect
     assert service.counters().probe == 1
     tunnels = len(proxy.tunnels)
     sensor.resume_execution("execute_complete", {"event": {"status": "ready"}}, {})
-    assert proxy.tunnels[tunnels:] == [target_of(service)] * 2
-
-
-@pytest.mark.usefixtures("_environment")
-def test_a_probe_goes_through_an_http_proxy(service):
-    with TunnelProxy() as proxy:
-        assert is_reachable(service.url, 20, proxy.url()) is True
-        assert proxy.tunnels == [target_of(service)]
-        service.set_fault("status", where="probe")
-        assert is_reachable(service.url, 20, proxy.url()) is False
-    assert service.counters().probe == 2
-    assert is_reachable(service.url, 20, "http://127.0.0.1:1") is False
+    assert proxy.tunnels[tunnels:] == [target] * 2
 
 
 def failure_of(call, kind):
@@ -247,29 +220,27 @@ def test_a_wrong_address_in_the_environment_is_named_and_not_shown(password, con
     monkeypatch.setenv("HTTPS_PROXY", f"http://user:{password}@127.0.0.1:1")
     error = failure_of(LoanAuthHook().get_credential, SettingsError)
     assert "The proxy address in this machine's environment is invalid" in str(error)
+    error = failure_of(lambda: price_without_credential(service), requests.exceptions.InvalidProxyURL)
+    assert (str(error), error.request) == ("The address of the proxy is not valid.", None)
+
+
+def price_without_credential(service):
     with LoanAuthHook().get_conn() as session:
         session.auth = None
-        error = failure_of(lambda: session.get(service.url), requests.exceptions.InvalidProxyURL)
-    assert (str(error), error.request) == ("The address of the proxy is not valid.", None)
+        session.get(service.url)
 
 
 @pytest.mark.parametrize("where", ["Connection", "environment"])
 @pytest.mark.parametrize("case", ["a wrong password", "down"])
-def test_an_error_names_what_sets_the_proxy_and_shows_no_password(
-    case, where, proxy, connection, service, logs, monkeypatch
-):
+def test_an_error_shows_no_password(case, where, proxy, connection, service, logs, monkeypatch):
+    """`test_transport_errors.py` has the sentences."""
     url = proxy.url(WRONG) if case == "a wrong password" else f"http://{WRONG}@127.0.0.1:1"
     connection(url if where == "Connection" else "")
     if where == "environment":
         monkeypatch.setenv("HTTPS_PROXY", url)
-    # `test_transport_errors.py` has the sentences.
     kind = ResponseError if case == "a wrong password" else UnavailableError
-    error = failure_of(LoanAuthHook(max_attempts=1).get_credential, kind)
-    names = "Proxy in the Connection" if where == "Connection" else "HTTPS_PROXY and NO_PROXY on this machine"
-    assert f"check {names}" in str(error)
-    with LoanAuthHook().get_conn() as session:
-        session.auth = None
-        failure_of(lambda: session.get(service.url), requests.exceptions.ProxyError)
-        shown = [repr(session), repr(vars(session)), logs.text]
-    assert leaks("\n".join(shown), [WRONG, *WRONG.split(":")]) == []
+    failure_of(LoanAuthHook(max_attempts=1).get_credential, kind)
+    failure_of(lambda: price_without_credential(service), requests.exceptions.ProxyError)
+    session = LoanAuthHook().get_conn()
+    assert leaks("\n".join([repr(session), repr(vars(session)), logs.text]), [WRONG, *WRONG.split(":")]) == []
     assert service.counters().connections_accepted == 0
