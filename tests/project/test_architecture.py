@@ -53,8 +53,16 @@ for module in sys.argv[1:]:
 """
 BASE = """
 # Modules of Airflow that a worker or a DAG processor has already loaded.
-from airflow.configuration import conf
-from airflow.providers.common.compat.sdk import BaseHook, BaseOperator, BaseSensorOperator
+try:
+    from airflow.sdk import BaseOperator, BaseSensorOperator, conf
+except ImportError:
+    from airflow.models import BaseOperator
+    from airflow.sensors.base import BaseSensorOperator
+    from airflow.configuration import conf
+try:
+    from airflow.sdk import BaseHook
+except ImportError:
+    from airflow.hooks.base import BaseHook
 try:
     import airflow.sdk.serde
 except ImportError:
