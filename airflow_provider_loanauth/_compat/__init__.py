@@ -161,7 +161,7 @@ def cleared_try() -> tuple[Any, ...] | None:
 
 
 def current_team() -> str | None:
-    """Return what tells the teams of ``[core] multi_team`` (3.3) apart: the DAG bundle. None: there is one team."""
+    """Return what tells the teams of ``[core] multi_team`` (3.2) apart: the DAG bundle. None: there is one team."""
     # An error if the bundle is not known, because keys of Variables are unique over all teams.
     if not conf.getboolean("core", "multi_team", fallback=False):
         return None
