@@ -1,5 +1,4 @@
-"""
-Compare the cost of ``LoanAuth`` with other providers and with bare libraries (``make bench``).
+"""Compare the cost of ``LoanAuth`` with other providers and with bare libraries (``make bench``).
 
 The sandbox runs in a separate process. Alternatives run in turn in one process, and the median is reported. CPU time
 is that of this process. If a peer is not installed, the table says so.

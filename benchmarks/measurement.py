@@ -31,8 +31,7 @@ LOAN = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_month
 
 
 def bundle_with(ca):
-    """
-    Return a CA bundle with the public authorities and this one, as on a lender's machine.
+    """Return a CA bundle with the public authorities and this one, as on a lender's machine.
 
     Most of the cost of a new TLS session is reading this bundle. The sandbox's authority alone would cost almost
     nothing.

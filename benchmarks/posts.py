@@ -1,5 +1,4 @@
-"""
-How often a credential is sent: the requests that one attempt, a retried task, a sensor and 30 loans send.
+"""How often a credential is sent: the requests that one attempt, a retried task, a sensor and 30 loans send.
 
 The service is the sandbox, in a separate process. Each try of a task runs in a new process, as in Airflow, so that
 nothing is remembered from one try to the next. The waits between attempts are left out.

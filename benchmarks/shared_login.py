@@ -1,5 +1,4 @@
-"""
-One login for many processes: simulated in virtual time against Airflow's Variables behind a busy API server.
+"""One login for many processes: simulated in virtual time against Airflow's Variables behind a busy API server.
 
 ``python -m benchmarks.shared_login`` prints the tables of ``benchmarks/SHARED_LOGIN.md``; with numbers of processes as
 arguments, only those. The code is that of the package; the store and the service are those of the tests.

@@ -1,5 +1,4 @@
-"""
-The leak audit: search everything that a run has stored for every secret, in every encoded form.
+"""The leak audit: search everything that a run has stored for every secret, in every encoded form.
 
 Leaks of Airflow itself are listed. If a listed leak is no longer found, the audit fails: Airflow has improved, and the
 documentation is out of date.

@@ -54,8 +54,7 @@ def connection_variable(url: str, **changed: str) -> str:
 
 @dataclass(frozen=True)
 class Result:
-    """
-    The result of one batch.
+    """The result of one batch.
 
     :param states: number of pricing tasks in each state
     :param verdict: what the checker found in the history of the batch
@@ -71,8 +70,7 @@ class Result:
     waits: tuple[float, ...]
 
     def problems(self, *, logins: int = 2, rejected: int = 0, may_fail: bool = False) -> list[str]:
-        """
-        Return a sentence for each wrong number and each rule that was broken.
+        """Return a sentence for each wrong number and each rule that was broken.
 
         :param logins: fewest logins, of which each is one lifetime after the other
         """
@@ -150,8 +148,7 @@ class Batches:
         return response
 
     def reset(self, run_id: str, lifetime: int | None = None, shares: int = 1) -> None:
-        """
-        Forget earlier logins, and count from zero.
+        """Forget earlier logins, and count from zero.
 
         :param shares: number of groups of tasks that share nothing with another
         """
@@ -164,8 +161,7 @@ class Batches:
         self._started = time.monotonic()
 
     def start(self, run_id: str, *, seconds: int = 0, wait: int = 3600) -> None:
-        """
-        Start all DAGs at once.
+        """Start all DAGs at once.
 
         :param seconds: for which tasks price after the token has expired
         :param wait: for how many seconds tasks wait for that

@@ -1,5 +1,4 @@
-"""
-What held in the history of a batch: the same rules for every executor.
+"""What held in the history of a batch: the same rules for every executor.
 
 Something may be sent once more for each process that was killed or paused between its claim and the result of its
 login, and each time that the Variables were deleted. While tasks cannot read Variables, each logs in for itself.
@@ -28,8 +27,7 @@ ENDED = ("success", "failed", "upstream_failed", "removed", "skipped")
 
 @dataclass
 class Verdict:
-    """
-    What a batch did, and a sentence for each rule that it broke.
+    """What a batch did, and a sentence for each rule that it broke.
 
     :param extra: logins that followed another one sooner than the lifetime needs
     :param repeated: rejected passwords that were sent again
@@ -66,8 +64,7 @@ class Verdict:
 
 
 def check(events: Sequence[Event], *, may_fail: bool = False) -> Verdict:
-    """
-    Check the events of one batch.
+    """Check the events of one batch.
 
     :param may_fail: whether tasks may fail, because a password is wrong
     """

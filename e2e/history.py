@@ -1,5 +1,4 @@
-"""
-The history of a run: what happened, as lines of JSON. ``checker.py`` says what held.
+"""The history of a run: what happened, as lines of JSON. ``checker.py`` says what held.
 
 Each line has the kind of the ``event`` and when it was (``at``, in seconds since the epoch by the clock of the service,
 which is that of this machine). Secrets are in it as digests only.

@@ -71,8 +71,7 @@ def jwt_connection(url: str, *, extra: dict[str, Any], **changed: Any) -> dict[s
 
 
 def known_leaks(version: str) -> list[tuple[str, str, str]]:
-    """
-    Return the leaks of Airflow itself: (secret, place, reason).
+    """Return the leaks of Airflow itself: (secret, place, reason).
 
     ``docs/security.md`` lists each with a workaround.
     """

@@ -1,5 +1,4 @@
-"""
-Run end-to-end tests on real Airflow installations (``make e2e``).
+"""Run end-to-end tests on real Airflow installations (``make e2e``).
 
 On Airflow 3.3, a browser adds the Connection in its form, presses Test, runs an example DAG, and opens XCom and
 rendered templates. Sensors wait for the service, and the metrics and spans of the run are checked; the metrics are

@@ -1,5 +1,4 @@
-"""
-Run batches of six DAGs that use one Connection, with CeleryExecutor and two workers (``make e2e-celery``).
+"""Run batches of six DAGs that use one Connection, with CeleryExecutor and two workers (``make e2e-celery``).
 
 Each task is a process of its own, on one of two workers. On Airflow 3, the workers know neither the metadata database
 nor the key that signs tokens. Things go wrong during the batches: passwords change, a worker and the API server are

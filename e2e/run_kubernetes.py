@@ -1,5 +1,4 @@
-"""
-Run batches of four DAGs that use one Connection, with KubernetesExecutor in a cluster (``make e2e-kubernetes``).
+"""Run batches of four DAGs that use one Connection, with KubernetesExecutor in a cluster (``make e2e-kubernetes``).
 
 Each task is a pod, whose environment comes from a Secret. On Airflow 3, it has no address of the metadata database.
 Airflow, PostgreSQL and the sandbox run on this machine and listen on its loopback addresses, so the cluster must have

@@ -144,8 +144,7 @@ class Scenarios:
         return self.judge(run_id)
 
     def chaos(self, seed: int, count: int) -> list[str]:
-        """
-        Run batches while things fail at random. In each fourth one, the password changes at the service.
+        """Run batches while things fail at random. In each fourth one, the password changes at the service.
 
         :param count: number of batches
         """
@@ -225,8 +224,7 @@ class Scenarios:
 
 
 def audit(batches: Batches, contents: Contents, directories: dict[str, Path], missing: set[str]) -> list[str]:
-    """
-    Search everything that was stored for every secret, and print what was searched.
+    """Search everything that was stored for every secret, and print what was searched.
 
     :param missing: tables that must be among the contents
     """

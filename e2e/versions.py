@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 
 def parser_for(document: str | None, versions: Sequence[str], scenarios: str = "") -> argparse.ArgumentParser:
-    """
-    Return a parser of the command line.
+    """Return a parser of the command line.
 
     :param scenarios: the letters of the scenarios, if there is a choice
     """
@@ -50,8 +49,7 @@ def parser_for(document: str | None, versions: Sequence[str], scenarios: str = "
 
 
 def prepare_directories(directory: Path, **batch: Any) -> tuple[Path, Path]:
-    """
-    Create the directories of a run; return that of the DAGs and that of the logs.
+    """Create the directories of a run; return that of the DAGs and that of the logs.
 
     :param batch: the parameters of :func:`e2e.batch.write_dags`
     """

@@ -1,5 +1,4 @@
-"""
-Check the wheels and sdists of both distributions (``make build``).
+"""Check the wheels and sdists of both distributions (``make build``).
 
 Each wheel must contain its package, its licence and its entry points, and nothing else. A package index must accept
 the metadata, and be able to show the description. In a clean environment with the provider's wheel alone, ``airflow

@@ -1,5 +1,4 @@
-"""
-Run an example DAG for each method against the sandbox, and show the results (``make demo``).
+"""Run an example DAG for each method against the sandbox, and show the results (``make demo``).
 
 All files are written to one scratch directory, which is emptied first. All programs are stopped at the end.
 """

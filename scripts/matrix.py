@@ -1,5 +1,4 @@
-"""
-Run the tests on every supported pair of Airflow and Python (``make test-all``).
+"""Run the tests on every supported pair of Airflow and Python (``make test-all``).
 
 Each pair has its own environment, ``.venv-AIRFLOW-PYTHON``, with library releases from the time of that Airflow
 (``constraints/airflow-X.Y.txt``). A pair fails if its Python is not installed on this machine.

@@ -1,5 +1,4 @@
-"""
-Mutation testing: change the code in many small ways, and check that a test fails for each change (``make mutate``).
+"""Mutation testing: change the code in many small ways, and check that a test fails for each change (``make mutate``).
 
 mutmut writes the changed functions (mutants) to the directory ``mutants/`` and runs the tests that reach them. This
 module extends it, prints the survivors, and fails if more than 3 % of the mutants survive without a reason in

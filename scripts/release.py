@@ -1,5 +1,4 @@
-"""
-Build the files of a release from HEAD, and check them (``make release``). Nothing is uploaded.
+"""Build the files of a release from HEAD, and check them (``make release``). Nothing is uploaded.
 
 Both distributions, the first section of CHANGELOG.md and the tag on HEAD must have the same version. Each distribution
 is built twice, and both builds must have the same bytes. ``--rehearsal`` needs no tag, no date in CHANGELOG.md and no
@@ -122,8 +121,7 @@ def write_files(commit: str, version: str, work: Path, constraints: Path) -> Pat
 
 
 def sbom(project: Path, python: Path, lines: str, *, version: str, time: datetime, facts: dict[str, str]) -> str:
-    """
-    Return the software bill of materials of a distribution and of everything that it depends on, in CycloneDX 1.6.
+    """Return the software bill of materials of a distribution and of everything that it depends on, in CycloneDX 1.6.
 
     :param python: of an environment with the distribution
     :param lines: of ``sha256sum``, for the files of the distribution

@@ -1,5 +1,4 @@
-"""
-DAGs of the end-to-end tests, for Airflow 2.11 to 3.3. The file tries several import paths for that reason.
+"""DAGs of the end-to-end tests, for Airflow 2.11 to 3.3. The file tries several import paths for that reason.
 
 ``price_by_template`` puts the token into a template, as users do. ``price_by_name`` puts it into an environment
 variable with the name of a token. ``price_again`` is cleared after its token has expired. ``trigger_with_token`` puts

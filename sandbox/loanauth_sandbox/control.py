@@ -62,8 +62,7 @@ class Commands:
         self._state.accounts = load_accounts({"companies": accounts})
 
     async def change_password(self, user: str, password: str, *, revoke: bool = False) -> None:
-        """
-        Change the password of a user. A user who is locked stays locked.
+        """Change the password of a user. A user who is locked stays locked.
 
         :param user: the username
         :param revoke: whether the tokens that the user has got so far are revoked too

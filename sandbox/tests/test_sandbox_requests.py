@@ -1,5 +1,4 @@
-"""
-Requests over real sockets: the values of a response, each violation of §4 is rejected, prices, and the probe.
+"""Requests over real sockets: the values of a response, each violation of §4 is rejected, prices, and the probe.
 
 `tests/service/test_wire_sandbox.py` has the octets of §4, and rejects each that differs by one.
 """

@@ -1,5 +1,4 @@
-"""
-Starting, stopping, logs, TLS, and faults as a client sees them on its socket.
+"""Starting, stopping, logs, TLS, and faults as a client sees them on its socket.
 
 `tests/integration/test_faults.py` has each fault, as the provider sees it.
 """

@@ -1,5 +1,4 @@
-"""
-The API reference ``docs/reference.md``, generated from signatures and docstrings.
+"""The API reference ``docs/reference.md``, generated from signatures and docstrings.
 
 The code is parsed and not imported, so the page depends neither on the installed Airflow nor on the version of Python.
 """

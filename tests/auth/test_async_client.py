@@ -1,5 +1,4 @@
-"""
-``hook.get_async_conn()``: the client for concurrent pricing requests, against the sandbox. What its ``LoanAuth``
+"""``hook.get_async_conn()``: the client for concurrent pricing requests, against the sandbox. What its ``LoanAuth``
 promises is in test_loanauth.py and test_httpx.py.
 """
 

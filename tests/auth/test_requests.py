@@ -1,5 +1,4 @@
-"""
-``LoanAuth`` for ``requests``: when a credential is refreshed, threads, tenants, and what only requests does, against
+"""``LoanAuth`` for ``requests``: when a credential is refreshed, threads, tenants, and what only requests does, against
 the sandbox. What it promises as the class for ``httpx`` does is in test_loanauth.py.
 """
 

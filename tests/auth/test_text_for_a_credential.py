@@ -1,5 +1,4 @@
-"""
-Where a credential is expected, a value from XCom never becomes a connection id: otherwise anyone who can write XCom
+"""Where a credential is expected, a value from XCom never becomes a connection id: otherwise anyone who can write XCom
 could choose the Connection that a task logs in with.
 """
 

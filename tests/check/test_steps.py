@@ -52,8 +52,7 @@ def sandbox(tls_sandbox):
 
 @pytest.fixture
 def check(define, monkeypatch, logs, capfd, variables):
-    """
-    Check a Connection with the Python function and return its report. Nothing may contain a secret.
+    """Check a Connection with the Python function and return its report. Nothing may contain a secret.
 
     ``integration/test_secrets.py`` searches for credentials that were issued.
     """

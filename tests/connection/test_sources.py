@@ -140,8 +140,7 @@ def test_the_error_of_an_unreadable_connection_has_no_text_of_it(failure):
     ],
 )
 def test_a_connection_that_was_not_found(conn_id, shown):
-    """
-    At most a fourth of the id is shown, because a token may have been passed in its place. The task may be retried:
+    """At most a fourth of the id is shown, because a token may have been passed in its place. The task may be retried:
     Airflow raises the same error while its API server or a secrets backend is down. Nothing was sent yet.
     """
 

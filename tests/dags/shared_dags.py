@@ -1,5 +1,4 @@
-"""
-DAGs that share one login.
+"""DAGs that share one login.
 
 ``airflow dags test`` runs all tasks in one process. Each task that uses a credential begins like a new process, so
 that it must use the Variables to find what another task has done.

@@ -1,5 +1,4 @@
-"""
-No secret is shown: each entry point and each outcome, with everything that leaves the process in between.
+"""No secret is shown: each entry point and each outcome, with everything that leaves the process in between.
 
 One search covers the logs at DEBUG, standard output and error, the exception with its chain and local variables, what
 Sentry and OpenTelemetry record, and what Airflow sends to StatsD. ``test_dags.py`` searches the database and the log

@@ -1,5 +1,4 @@
-"""
-Sharing a login fails no task that would have succeeded on its own.
+"""Sharing a login fails no task that would have succeeded on its own.
 
 The exceptions are a password that the service has rejected, and the pause after an unclear response or when the service
 asked to wait. In virtual time; ``outcomes`` are those of a host at a time. Which failure holds for whom is in

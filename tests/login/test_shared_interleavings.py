@@ -1,5 +1,4 @@
-"""
-Interleavings of processes that share one login, with and without faults.
+"""Interleavings of processes that share one login, with and without faults.
 
 Hypothesis chooses when each process starts, how long each of its steps takes, and which faults there are.
 ``--hypothesis-profile=many`` tries more than the default number for each test.

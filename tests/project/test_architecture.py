@@ -1,5 +1,4 @@
-"""
-The paths of stored classes, and what importing a module costs.
+"""The paths of stored classes, and what importing a module costs.
 
 Which module may import which is checked by ``lint-imports`` (``make lint``), with the contracts in ``pyproject.toml``.
 """

@@ -1,5 +1,4 @@
-"""
-The code blocks of README.md and the docs: each one is run, type-checked or parsed, depending on its language.
+"""The code blocks of README.md and the docs: each one is run, type-checked or parsed, depending on its language.
 
 A new block needs nothing if it is complete. If it uses names that the text around it explains, add it to CONTEXTS.
 """

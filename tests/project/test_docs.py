@@ -1,5 +1,4 @@
-"""
-The docs name what exists: links, the API reference, the lines of `check`, metrics, and the blocks of `deploying.md`.
+"""The docs name what exists: links, the API reference, the lines of `check`, metrics, and the blocks of `deploying.md`.
 
 ``test_code_blocks.py`` runs the code blocks, and ``test_troubleshooting.py`` looks for each message.
 """

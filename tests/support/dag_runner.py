@@ -1,5 +1,4 @@
-"""
-Run DAG files as ``airflow dags test`` does, one after another. :func:`tests.support.dag_runs.run` starts it.
+"""Run DAG files as ``airflow dags test`` does, one after another. :func:`tests.support.dag_runs.run` starts it.
 
 A plan is a JSON list of steps. Each step has the DAG file, changes to the environment, and an output directory for
 everything that was printed and a copy of the metadata database.
@@ -35,8 +34,7 @@ PRELOADED = (
 
 
 def cache_task_api():
-    """
-    Make Airflow build its API for tasks once per process, and return it. Airflow 2.11 has no such API.
+    """Make Airflow build its API for tasks once per process, and return it. Airflow 2.11 has no such API.
 
     From 3.0 to 3.2 it is built again for each task, which takes 3 to 5 seconds. 3.3 builds it once and caches it.
     """

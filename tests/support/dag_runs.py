@@ -34,8 +34,7 @@ class RunResult:
 
     @property
     def octets(self):
-        """
-        The contents of the database file, of every log file, and of the printed output, by name.
+        """The contents of the database file, of every log file, and of the printed output, by name.
 
         One kind of line is left out: at DEBUG, ``airflow dags test`` on Airflow 3 prints each message of a task to its
         supervisor, including those with the values to mask, such as the Connection's password. No worker does that.
@@ -72,8 +71,7 @@ class RunResult:
 
 
 def run(home, *steps, environment=None):
-    """
-    Run steps (name, DAG file, changes to the environment) in one process; return a RunResult for each.
+    """Run steps (name, DAG file, changes to the environment) in one process; return a RunResult for each.
 
     :param home: home of Airflow, with its database
     :param environment: variables that Airflow reads when it starts: then the process is a new one; otherwise it is

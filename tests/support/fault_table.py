@@ -1,5 +1,4 @@
-"""
-The fault table: each fault, and how the provider responds to it. ``test_faults.py`` and ``test_sensor_faults.py``
+"""The fault table: each fault, and how the provider responds to it. ``test_faults.py`` and ``test_sensor_faults.py``
 check each row over real sockets.
 
 The table of ``docs/faults.md`` is generated from it: ``python -m tests.support.fault_table docs/faults.md``.

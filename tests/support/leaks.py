@@ -56,8 +56,7 @@ def messages(error):
 
 
 def locals_of(error):
-    """
-    Return the local variables of the frames below the test in the tracebacks of an exception and its chain, as a
+    """Return the local variables of the frames below the test in the tracebacks of an exception and its chain, as a
     debugger or a traceback with locals prints them.
     """
     variables = [

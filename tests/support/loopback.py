@@ -31,8 +31,7 @@ class InThread:
 
 
 class Loopback(InThread, socketserver.TCPServer):
-    """
-    A server that accepts one connection after another, and sends one response of :attr:`responses` on each.
+    """A server that accepts one connection after another, and sends one response of :attr:`responses` on each.
 
     A response is octets, or None to close the connection without a response, or a function that is called with the
     connection and an event that is set when the server stops. If no response is left, the connection is closed. A
@@ -100,8 +99,7 @@ def json_response(body, status="200 OK", headers=b""):
 
 
 def endless(start, repeated, pace):
-    """
-    Return a response that begins with ``start`` and never ends.
+    """Return a response that begins with ``start`` and never ends.
 
     :param repeated: octets that follow; empty for none, while the connection stays open
     :param pace: seconds between two repetitions

@@ -13,8 +13,7 @@ except ImportError:
 
 
 def reset():
-    """
-    Remove all values from every masker of this process.
+    """Remove all values from every masker of this process.
 
     For each new secret, Airflow's masker compiles all its values into one pattern again. A process that runs a whole
     suite would spend most of its time on that.

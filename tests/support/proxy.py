@@ -61,8 +61,7 @@ class TunnelProxy(InThread, socketserver.ThreadingTCPServer):
 
 
 def relay(one, two, stopped):
-    """
-    Send what arrives from one socket to the other, in both directions, until one of them is closed.
+    """Send what arrives from one socket to the other, in both directions, until one of them is closed.
 
     One thread does both, because two threads must not use the same TLS connection at the same time.
     """

@@ -1,5 +1,4 @@
-"""
-Processes that share one login, simulated in virtual time.
+"""Processes that share one login, simulated in virtual time.
 
 Each process is a thread, but only one thread runs at a time. When it waits, the thread that wakes up first continues.
 A run therefore depends on its plan only, and waiting takes no real time.
@@ -84,8 +83,7 @@ class EndlessError(BaseException):
 
 @dataclass
 class Process:
-    """
-    One process, which needs a credential at ``start``, and again in each round.
+    """One process, which needs a credential at ``start``, and again in each round.
 
     ``needs``: ``first`` (an authenticating task), ``new`` (one without *reuse*), or another one for what it has:
     ``expired``, ``valid`` (for a while) or ``rejected`` (401). ``skew``: by how many seconds its clock is wrong.
@@ -207,8 +205,7 @@ class StoreError(Exception):
 
 
 class SimulatedStore:
-    """
-    Airflow's Variables. Each read and write takes time, before and after it has its effect.
+    """Airflow's Variables. Each read and write takes time, before and after it has its effect.
 
     ``delays``: seconds before and after each effect, in turn; or ``capacity``: requests a second that the store
     serves, each in 20 ms, in the order of their arrival. ``writes``: what happens to a write, by its number: ``lost``,
@@ -282,8 +279,7 @@ class SimulatedStore:
 
 
 class SimulatedService:
-    """
-    The service that authenticates.
+    """The service that authenticates.
 
     ``outcomes``: of each request with a password, in order; the last one stays; a dict has them by settings, and a
     function returns one for a host and the seconds since the start. ``seconds``: of each request, in turn. ``posts``:

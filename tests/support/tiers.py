@@ -1,5 +1,4 @@
-"""
-Which tests start programs or run DAGs: those whose code, or that of their fixtures and helpers, names a starter.
+"""Which tests start programs or run DAGs: those whose code, or that of their fixtures and helpers, names a starter.
 
 And which ones the matrix runs on the newest Airflow only.
 """

@@ -1,5 +1,4 @@
-"""
-Add, view and edit a Connection as the web page of this Airflow does, in a separate process.
+"""Add, view and edit a Connection as the web page of this Airflow does, in a separate process.
 
 ``python -m tests.support.ui_round_trip FILE``: the file contains ``{"fields": {...}, "changes": {...}}``, by attribute
 of the Connection or name in its extra. Prints one line of JSON: the forms and responses, and the stored Connection

@@ -1,5 +1,4 @@
-"""
-The wire protocol as a literal table: the request for a Connection, the response of the service, and its meaning.
+"""The wire protocol as a literal table: the request for a Connection, the response of the service, and its meaning.
 
 The client (``test_wire.py``) and the sandbox (``test_wire_sandbox.py``) are both checked against it, so that they share
 no error. ``service-interface.md`` §4 is the source. Only the chunk sizes of a response are computed, and what surrounds

@@ -1,5 +1,4 @@
-"""
-`triggers/loanauth.py`: arguments and their stored form, the event and when it is sent, the deadline, the log.
+"""`triggers/loanauth.py`: arguments and their stored form, the event and when it is sent, the deadline, the log.
 
 ``tests/support/virtual_service.py`` has the clock.
 """
@@ -93,8 +92,7 @@ def test_a_single_trigger_sends_its_event_at_once(sensor, seed):
 
 @given(sensors=st.lists(SENSORS, min_size=1, max_size=40), recovers=st.floats(0, 600), seed=st.integers())
 def test_no_trigger_is_late(sensors, recovers, seed):
-    """
-    Whatever the others are: within two intervals of its own, the first of them until the response, and before its
+    """Whatever the others are: within two intervals of its own, the first of them until the response, and before its
     deadline. It is ready if there is a response before the deadline, however little time is left then.
     """
     events, _ = recover(sensors, recovers=recovers, seed=seed)

@@ -1,5 +1,4 @@
-"""
-What a type checker infers from calls. Only mypy reads this file (``make lint``); nothing runs it.
+"""What a type checker infers from calls. Only mypy reads this file (``make lint``); nothing runs it.
 
 The declared types are in ``docs/reference.md``, which ``tests/project/test_docs.py`` compares with the code. A
 ``type: ignore`` marks a call that must be a type error: where it is none, mypy reports an unused comment.
