@@ -11,6 +11,7 @@ from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
 from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login import shared as shared_login
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import loan
 from tests.support.processes import start_new_process
@@ -18,13 +19,66 @@ from tests.support.processes import start_new_process
 CONN_ID = "loanauth_jwt"
 
 
-def in_new_process(call):
-    start_new_process()
-    return call(LoanAuthHook(CONN_ID))
+def hook():
+    return LoanAuthHook(CONN_ID)
 
 
 def price(url, auth):
-    return requests.post(url, json=loan(), auth=auth, timeout=9).status_code
+    return requests.post(url, json=loan(), auth=auth, timeout=60).status_code
+
+
+#: Every way to authenticate that takes a login over. Each takes the address of the pricing service.
+WAYS = {
+    "get_credential": lambda url: hook().get_credential(),
+    "aget_credential": lambda url: asyncio.run(hook().aget_credential()),
+    "get_plaintext": lambda url: hook().get_plaintext(),
+    "operator": lambda url: LoanAuthOperator(task_id="a", loanauth_conn_id=CONN_ID).execute({}),
+    "LoanAuth": lambda url: price(url, LoanAuth.from_connection(CONN_ID)),
+    "LoanAuth for httpx": lambda url: httpx.get(url, auth=HttpxLoanAuth.from_connection(CONN_ID)),
+    "get_conn": lambda url: hook().get_conn().get(url),
+}
+ALONE = {
+    "authenticate": lambda url: hook().authenticate(),
+    "authen_jwt": lambda url: hook().authen_jwt(),
+    "get_plaintext without reuse": lambda url: hook().get_plaintext(reuse=False),
+}
+
+
+def in_new_process(call, url=""):
+    start_new_process()
+    return call(url)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_takes_the_login_of_another_process_over(way, world, variables):
+    for call in (WAYS["get_credential"], WAYS[way], WAYS[way]):
+        in_new_process(call, world.url)
+    assert world.logins == 1
+
+
+@pytest.mark.parametrize("way", ALONE)
+def test_what_needs_a_new_login_always_sends_one_request_for_all(way, world, variables):
+    for _ in range(2):
+        in_new_process(ALONE[way])
+    assert world.logins == 2
+    in_new_process(WAYS["get_credential"])
+    assert world.logins == 2
+
+
+@pytest.mark.parametrize("way", [*WAYS, *ALONE])
+def test_each_way_tells_of_its_rejection_and_obeys_that_of_another(way, world, variables):
+    world.sandbox.set_fault("status", where="token", status=401)
+    way, usual = (WAYS | ALONE)[way], WAYS["get_credential"]
+    for first, second in ((way, usual), (usual, way)):
+        variables.clear()
+        with pytest.raises(RejectedError):
+            in_new_process(first, world.url)
+        # First it knows of the rejection from a Variable, then from the memory of the process.
+        for forget in (start_new_process, variables.clear):
+            forget()
+            with pytest.raises(RejectedError, match="Nothing was sent, because the service has rejected the same"):
+                second(world.url)
+    assert world.credential_requests == 2
 
 
 @pytest.fixture
@@ -32,58 +86,32 @@ def rejected_once(world, variables):
     """A login was rejected, and the cause is corrected at the service: the same values would be accepted now."""
     world.sandbox.set_fault("status", where="token", status=401, times=1)
     with pytest.raises(RejectedError):
-        in_new_process(LoanAuthHook.get_credential)
-    assert world.credential_requests == 1
+        in_new_process(WAYS["get_credential"])
 
 
-WAYS = {
-    "get_credential": LoanAuthHook.get_credential,
-    "aget_credential": lambda hook: asyncio.run(hook.aget_credential()),
-    "get_plaintext": LoanAuthHook.get_plaintext,
-    "from_connection": lambda hook: LoanAuth.from_connection(hook.loanauth_conn_id),
-    "get_conn": lambda hook: hook.get_conn().auth,
-}
-ALONE = {
-    "authenticate": LoanAuthHook.authenticate,
-    "authen_jwt": LoanAuthHook.authen_jwt,
-    "get_plaintext": lambda hook: hook.get_plaintext(reuse=False),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_each_way_takes_the_login_of_another_process_over(way, world, variables):
-    for call in (LoanAuthHook.get_credential, WAYS[way], WAYS[way]):
-        result = in_new_process(call)
-        if isinstance(result, LoanAuth):
-            assert price(world.url, result) == 200
-    assert world.logins == 1
-
-
-@pytest.mark.parametrize("call", ALONE)
-def test_what_needs_a_new_login_always_sends_one_request_for_all(call, world, variables):
-    for _ in range(2):
-        in_new_process(ALONE[call])
-    assert world.logins == 2
-    in_new_process(LoanAuthHook.get_credential)
-    assert world.logins == 2
-
-
-def test_the_test_button_sends_a_request_and_ends_a_shared_rejection(world, rejected_once):
-    start_new_process()
+def test_the_test_button_always_sends_and_its_success_ends_a_rejection(world, variables):
+    """Also in a process that runs for long, such as a notebook."""
+    world.sandbox.set_fault("status", where="token", status=401)
+    with pytest.raises(RejectedError):
+        hook().get_credential()
     # Airflow tests with a random connection id.
-    hook = LoanAuthHook("made-up-random-id")
-    hook.get_connection = lambda _: LoanAuthHook.get_connection(CONN_ID)
-    assert hook.test_connection()[0] is True
-    in_new_process(LoanAuthHook.get_credential)
-    assert (world.logins, world.credential_requests) == (2, 3)
+    button = LoanAuthHook("made-up-random-id")
+    button.get_connection = lambda _: LoanAuthHook.get_connection(CONN_ID)
+    for _ in range(2):
+        worked, message = button.test_connection()
+        assert (worked, "Nothing was sent" in message) == (False, False)
+    world.sandbox.clear_faults()
+    with pytest.raises(RejectedError, match="Nothing was sent"):
+        hook().get_credential()
+    assert button.test_connection()[0] is True
+    assert hook().get_credential()
 
 
 @pytest.mark.parametrize(("passed", "logins"), [(599, 1), (601, 2)])
 def test_without_a_known_lifetime_it_must_be_younger_than_ten_minutes(passed, logins, world, variables):
     for seconds in (0, passed):
         world.pass_time(seconds)
-        start_new_process()
-        LoanAuthHook("loanauth_ppe").get_credential()
+        in_new_process(lambda _: LoanAuthHook("loanauth_ppe").get_credential())
     assert world.logins == logins
 
 
@@ -91,42 +119,41 @@ def test_a_connection_can_switch_sharing_off(world, variables, define):
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     define(CONN_ID, connection | {"extra": connection["extra"] | {"share_logins": False}})
     for _ in range(2):
-        in_new_process(LoanAuthHook.get_credential)
+        in_new_process(WAYS["get_credential"])
     assert (world.logins, dict(variables)) == (2, {})
 
 
 def test_without_a_fernet_key_a_process_logs_in_on_its_own(world, variables, fernet):
     fernet("")
     for _ in range(2):
-        start_new_process()
-        assert price(world.url, LoanAuth.from_connection(CONN_ID)) == 200
+        assert in_new_process(WAYS["LoanAuth"], world.url) == 200
     assert (world.logins, dict(variables)) == (2, {})
 
 
 def test_without_variables_one_line_says_why_and_a_minute_passes_before_the_next_attempt(world, variables, logs):
     variables.error = RuntimeError("no database")
     for _ in range(3):
-        LoanAuthHook(CONN_ID).get_credential()
+        hook().get_credential()
     # The process takes over its own login.
     assert world.logins == 1
     before = variables.reads
     world.pass_time(61)
     for _ in range(3):
-        LoanAuthHook(CONN_ID).get_credential()
+        hook().get_credential()
     assert 0 < variables.reads - before == before
     assert logs.text.count("Logins cannot be shared with other tasks (RuntimeError)") == 1
 
 
-@pytest.mark.parametrize("call", [LoanAuthHook.get_credential, *ALONE.values()])
-def test_a_task_that_a_person_has_cleared_tries_once_more(call, world, rejected_once, monkeypatch):
+@pytest.mark.parametrize("way", ["get_credential", *ALONE])
+def test_a_task_that_a_person_has_cleared_tries_once_more(way, world, rejected_once, monkeypatch):
     monkeypatch.setattr(shared_login, "cleared_try", lambda: ("made-up",))
-    in_new_process(call)
+    in_new_process((WAYS | ALONE)[way])
     assert world.logins == 1
 
 
 def test_no_frame_of_a_failed_request_has_the_shared_credential(world, variables, define):
     """The flow of httpx is a generator, which runs in frames of httpx."""
-    token = in_new_process(LoanAuthHook.get_credential).value
+    token = in_new_process(WAYS["get_credential"]).value
     world.pass_time(3570)
     world.sandbox.set_fault("status", where="token", status=401)
     for _ in range(2):
@@ -140,7 +167,7 @@ def test_no_frame_of_a_failed_request_has_the_shared_credential(world, variables
 
 
 def test_a_fresh_credential_uses_no_variable(world, variables):
-    auth = LoanAuth(LoanAuthHook(CONN_ID).get_credential())
+    auth = LoanAuth(hook().get_credential())
     before = (variables.reads, variables.writes)
     assert {price(world.url, auth) for _ in range(5)} == {200}
     assert (variables.reads, variables.writes) == before
