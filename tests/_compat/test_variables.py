@@ -135,7 +135,7 @@ def test_two_writers_of_one_variable_conflict_in_the_database(error, stored, is_
         yield
 
     monkeypatch.setattr(variables, "_database", database)
-    monkeypatch.setattr(variables, "read_variable", lambda _: stored)
+    monkeypatch.setattr(variables, "read_variable", {"made.up": stored}.get)
     with nullcontext() if is_conflict else pytest.raises(type(error), match="made-up text"):
         assert not variables.write_variable("made.up", "text", "")
 

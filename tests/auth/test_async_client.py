@@ -102,6 +102,7 @@ def test_a_wrong_proxy_of_the_environment_is_an_error_without_its_url(world, pul
     monkeypatch.setenv("HTTPS_PROXY", url)
     with pytest.raises(SettingsError, match="The proxy address in this machine's environment is invalid") as caught:
         LoanAuthHook("loanauth_jwt").get_async_conn(token)
+    assert caught.value.conn_id == "loanauth_jwt"
     assert "canary" not in "".join(traceback.format_exception(caught.value))
 
 
@@ -151,13 +152,18 @@ def test_the_ca_bundle_is_that_of_the_logins(world, define, tls_sandbox, monkeyp
     monkeypatch.setenv("SSL_CERT_FILE", tls_sandbox.ca_path)
     with pytest.raises(httpx.ConnectError):
         price(client(verify=True), url)
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", tls_sandbox.ca_path)
-    assert price(client(verify=True), url)[0].status_code == 200
+    for variable in ("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, tls_sandbox.ca_path)
+            assert price(client(verify=True), url)[0].status_code == 200
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "missing.pem"))
     assert price(client(verify=False), url)[0].status_code == 200
     (tmp_path / "no-bundle.pem").write_text("made up")
     for unreadable in (True, str(tmp_path / "missing.pem"), str(tmp_path / "no-bundle.pem")):
-        with pytest.raises(SettingsError, match=r"The CA bundle cannot be read: check the path in Verify TLS"):
+        with pytest.raises(
+            SettingsError, match=r"The CA bundle cannot be read: check the path in Verify TLS"
+        ) as caught:
             client(verify=unreadable)
+        assert caught.value.conn_id == "loanauth_jwt"
     # The hash of the subject, as OpenSSL names the files of a folder, is not needed for an error.
     assert isinstance(client(verify=str(Path(tls_sandbox.ca_path).parent)), httpx.AsyncClient)

@@ -4,7 +4,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential, origin_of
+from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential, origin_of, remove_credential
 from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.login.credential import ActiveCredential
@@ -118,3 +118,12 @@ def test_a_secret_without_a_company_id_is_not_applied():
     assert headers == {}
     assert VALUE not in str(caught.value)
     assert (caught.value.conn_id, caught.value.method) == ("c", "ppe")
+
+
+@pytest.mark.parametrize("method", ["jwt", "ppe"])
+def test_only_the_credential_is_removed(method):
+    headers = {"Accept": "made-up"}
+    add_credential(headers, active(method))
+    for _ in range(2):
+        remove_credential(headers, active(method))
+        assert headers == {"Accept": "made-up"}
