@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 from opentelemetry import trace
@@ -18,6 +17,7 @@ from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.telemetry import Labels
 from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.backends import PREFIX, seconds_of
+from tests.support.clock import Clock, replace_clock
 
 LABELS = Labels("made-up", "jwt")
 URL = "https://auth.example/prefix"
@@ -101,17 +101,26 @@ def test_a_login_that_failed_is_counted_once(error, sent, statsd):
     assert [(metric.name, metric.tags.get("error_type")) for metric in statsd.metrics] == sent
 
 
-def test_durations_are_milliseconds(statsd, monkeypatch):
-    clock = SimpleNamespace(monotonic=iter([5.0, 5.25]).__next__, time=lambda: 190.0)
-    monkeypatch.setattr(telemetry, "time", clock)
+@pytest.fixture
+def clock(monkeypatch):
+    return replace_clock(monkeypatch, Clock(standing=190.5))
+
+
+def test_durations_are_milliseconds_and_leave_a_slow_backend_out(statsd, clock, monkeypatch):
+    really = telemetry.get_stats
+
+    def slow():
+        clock.pass_time(30)
+        return really()
+
+    monkeypatch.setattr(telemetry, "get_stats", slow)
     with telemetry.login(LABELS, URL):
-        pass
-    telemetry.record_wait(LABELS, 100.0)
-    sent = {metric.name: metric.value for metric in statsd.metrics}
-    assert sent == {"logins": 1, "login_duration": 250.0, "wait_duration": 90_000.0}
+        clock.pass_time(0.25)
     # The clock may have been set back in the meantime.
-    telemetry.record_wait(LABELS, 195.0)
-    assert statsd.metrics[-1].value == 0
+    for began in (clock.time() - 90, clock.time() + 500):
+        telemetry.record_wait(LABELS, began)
+    sent = [(metric.name, metric.value) for metric in statsd.metrics]
+    assert sent == [("logins", 1), ("login_duration", 250.0), ("wait_duration", 90_000.0), ("wait_duration", 0)]
 
 
 @pytest.mark.parametrize(("seconds", "sent"), [(3600.0, [3600.0]), (0.25, [0.25]), (-5.0, [0.0]), (None, [])])
@@ -176,8 +185,7 @@ def test_a_span_is_the_parent_of_spans_within_it(spans):
 
 
 @pytest.mark.parametrize("error", [None, UnavailableError("CANARY", status=503)])
-def test_a_wait(error, spans, statsd, monkeypatch):
-    monkeypatch.setattr(telemetry, "time", SimpleNamespace(time=lambda: 190.5))
+def test_a_wait(error, spans, statsd, clock):
     telemetry.record_wait(Labels("made-up", None), 100.0, error)
     [span] = spans.finished
     assert (span.name, span.start_time, span.end_time) == ("loanauth.wait", 100_000_000_000, 190_500_000_000)
@@ -215,20 +223,6 @@ def test_a_span_that_cannot_be_ended_has_no_text_of_an_error(spans, stats, monke
     with pytest.raises(OSError, match="CANARY"), telemetry.span("loanauth.refresh", LABELS.attributes):
         raise OSError("CANARY")
     assert recorded == []
-
-
-def test_a_slow_backend_is_no_part_of_the_duration(statsd, monkeypatch):
-    really, clock = telemetry.get_stats, SimpleNamespace(now=100.0)
-
-    def slow():
-        clock.now += 30
-        return really()
-
-    monkeypatch.setattr(telemetry, "get_stats", slow)
-    monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    with telemetry.login(LABELS, URL):
-        clock.now += 1
-    assert [metric.value for metric in statsd.metrics if metric.name == "login_duration"] == [1000]
 
 
 def test_opentelemetry_that_is_not_imported_is_no_error(statsd, monkeypatch, caplog):
