@@ -113,14 +113,15 @@ class MirroredTests(PytestRunner):  # type: ignore[misc]  # mutmut is not instal
 
 
 def mirrored_and_fast(mutant: str, names: Iterable[str]) -> list[str]:
-    """Return the tests of the same part, and the fastest others, ``OTHER_SECONDS`` of them; all if there are none."""
+    """Return the tests of the same part, and ``OTHER_SECONDS`` of others, or all if it has none; fastest first."""
     folder = f"tests/{mutant.split('.')[1]}/"
     first = folder if (ROOT / folder).is_dir() else "tests/test_"
-    mirrored = sorted(name for name in names if name.startswith(first))
     durations = state().duration_by_test
-    others = sorted({*names} - {*mirrored}, key=lambda name: durations.get(name, 0))
+    fastest_first = sorted(names, key=lambda name: (durations.get(name, 0), name))
+    mirrored = [name for name in fastest_first if name.startswith(first)]
+    others = [name for name in fastest_first if not name.startswith(first)]
     seconds = [*itertools.accumulate(durations.get(name, 0) for name in others)]
-    return mirrored + sorted(others[: bisect.bisect(seconds, OTHER_SECONDS if mirrored else math.inf)])
+    return mirrored + others[: bisect.bisect(seconds, OTHER_SECONDS if mirrored else math.inf)]
 
 
 def mutants(modules: Sequence[str]) -> Iterator[tuple[str, str, Path]]:
