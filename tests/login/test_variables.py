@@ -264,7 +264,7 @@ def test_a_successful_test_ends_a_rejection_of_the_same_values_only(store):
     """The Test button has a random connection id."""
     rejection = RejectedError("made-up rejection.", status=400)
     another = settings_of(conn_id="another")
-    for settings in (another, OLD, NEW):
+    for settings in (NEW, another, OLD):
         publish(settings, error=None if settings is another else rejection)
     publish(another, error=rejection)
     before = {*store}
@@ -274,9 +274,17 @@ def test_a_successful_test_ends_a_rejection_of_the_same_values_only(store):
     # A credential stays.
     content = LoginVariables(another).read("login")
     assert (content["credential"]["value"], content["failures"]) == ("made-up-token", {})
+    assert "Deleting it is safe" in store.descriptions[LoginVariables(another).keys["login"]]
     store.error = SdkError(403)
     # Without access to the database, nothing happens.
     login_variables.end_rejection(NEW)
+
+
+def test_what_a_readable_variable_lists_is_deleted_without_a_fernet_key(store, fernet):
+    publish(OLD)
+    fernet("")
+    login_variables.forget("jwt", OLD.conn_id, OLD)
+    assert store == {}
 
 
 def test_a_list_in_plaintext_names_no_other_key_and_few_rows(store, clock, monkeypatch):
