@@ -147,18 +147,6 @@ def test_other_exceptions(error, kind, sentence):
     check(map_exception(error, REQUEST), kind, sentence)
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "sentence"),
-    [
-        (rq.ConnectionError(BrokenHeadError()), ResponseError, "head of the response did not arrive within"),
-        (rq.ProxyError("Tunnel connection failed: 407 X"), ResponseError, "The proxy requires authentication"),
-        (rq.ConnectionError("x"), UnavailableError, NO_RESPONSE),
-    ],
-)
-def test_at_the_deadline(error, kind, sentence):
-    check(map_exception(error, REQUEST, expired=True), kind, sentence)
-
-
 def test_a_body_whose_time_ends_at_the_socket():
     """`test_deadline.py` has bodies that end at the deadline."""
     mapped = map_body_error(u3.ReadTimeoutError(None, "/", "x"), REQUEST, expired=False)
