@@ -64,12 +64,3 @@ def test_a_peer_rejects_each_wrong_value_and_accepts_the_right_ones(server, defi
     credential = log_in(server, define, method, account)
     assert credential.value == requests.get(f"{server}/account", timeout=30).json()["issued"]
     assert (credential.expires_at - credential.issued_at).total_seconds() == pytest.approx(1234, abs=5)
-
-
-def test_a_client_secret_is_not_encoded_before_it_is_sent(server, define):
-    """A service that follows RFC 6749 §2.3.1 needs the encoded value in the Connection."""
-    account = {"username": "pat", "password": "made-up", "client_id": "lender", "client_secret": "100%41"}
-    requests.put(f"{server}/account", json=account, timeout=30)
-    with pytest.raises(RejectedError):
-        log_in(server, define, "jwt", account)
-    assert log_in(server, define, "jwt", account | {"client_secret": "100%2541"})

@@ -20,7 +20,9 @@ from tests.support.secret_accounts import SECRETS
 from tests.support.wire_requests import settings_of
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
-SETTINGS = {settings_of("jwt"): TokenResponse, settings_of("ppe"): ApiSecretResponse}
+PROXY_PASSWORD = "Egress-7Zq"
+PROXY = f"https://made-up:{PROXY_PASSWORD}@proxy.example"
+SETTINGS = {settings_of("jwt", proxy=PROXY): TokenResponse, settings_of("ppe", proxy=PROXY): ApiSecretResponse}
 each_request = pytest.mark.parametrize(("settings", "model"), SETTINGS.items(), ids=["token", "secret"])
 
 words = st.text(max_size=20)
@@ -90,12 +92,13 @@ headers = st.dictionaries(
 
 def check_error(error):
     assert type(error) in (RejectedError, UnavailableError, ResponseError)
-    assert leaks(messages(error), SECRETS.values()) == []
+    assert leaks(messages(error), [*SECRETS.values(), PROXY_PASSWORD]) == []
 
 
 @each_request
 @given(body=bodies, status=statuses, headers=headers)
 @example(body=b'{"access_token":"a.b.c","expires_in":1e400}', status=200, headers={})
+@example(body=b'{"error":"invalid_grant","error_description":"Egress-7Zq of the proxy"}', status=400, headers={})
 @example(body=b"", status=503, headers={"retry-after": "Fri, 31 Dec 9999 23:59:59 -2359"})
 def test_any_response(settings, model, body, status, headers):
     received = protocol.WireResponse(status=status, headers=headers, body=body)

@@ -101,14 +101,19 @@ def test_the_seconds_to_expiry(seconds, sent, statsd):
         ("http://[::1]/CANARY", "::1", 80),
     ],
 )
-def test_a_login_that_succeeded(url, host, port, spans):
-    with telemetry.login(LABELS, url):
+def test_a_login_within_a_refresh(url, host, port, spans):
+    with telemetry.span("loanauth.refresh", LABELS.attributes), telemetry.login(LABELS, url):
         time.sleep(0.01)
-    [span] = spans.finished
-    assert (span.name, span.kind, span.status.status_code) == ("loanauth.login", SpanKind.CLIENT, StatusCode.UNSET)
-    server = {"server.address": host, "server.port": port}
-    assert dict(span.attributes) == {"loanauth.conn_id": "made-up", "loanauth.method": "jwt"} | server
-    assert seconds_of(span) >= 0.01
+    login, refresh = spans.finished
+    attributes = {"loanauth.conn_id": "made-up", "loanauth.method": "jwt"}
+    assert (login.name, login.kind, login.status.status_code) == ("loanauth.login", SpanKind.CLIENT, StatusCode.UNSET)
+    assert dict(login.attributes) == attributes | {"server.address": host, "server.port": port}
+    assert seconds_of(login) >= 0.01
+    assert (refresh.name, refresh.kind) == ("loanauth.refresh", SpanKind.INTERNAL)
+    assert refresh.instrumentation_scope.name == "airflow_provider_loanauth"
+    assert dict(refresh.attributes) == attributes
+    assert login.parent.span_id == refresh.context.span_id
+    assert trace.get_current_span().get_span_context().is_valid is False
     assert "CANARY" not in spans.text
 
 
@@ -135,17 +140,6 @@ def test_an_error_in_a_span(error, status, spans):
     assert span.attributes.get("http.response.status_code") == status
     assert span.events == ()
     assert "CANARY" not in spans.text
-
-
-def test_a_span_is_the_parent_of_spans_within_it(spans):
-    with telemetry.span("loanauth.refresh", LABELS.attributes), telemetry.login(LABELS, URL):
-        pass
-    login, refresh = spans.finished
-    assert (refresh.name, refresh.kind) == ("loanauth.refresh", SpanKind.INTERNAL)
-    assert refresh.instrumentation_scope.name == "airflow_provider_loanauth"
-    assert dict(refresh.attributes) == {"loanauth.conn_id": "made-up", "loanauth.method": "jwt"}
-    assert login.parent.span_id == refresh.context.span_id
-    assert trace.get_current_span().get_span_context().is_valid is False
 
 
 @pytest.mark.parametrize("error", [None, UnavailableError("CANARY", status=503)])
