@@ -37,17 +37,11 @@ def broker(monkeypatch):
     monkeypatch.setitem(METHODS, "broker", method)
 
 
-@pytest.fixture
-def tenant(broker, sandbox, define):
-    """Define a Connection for the described method; return its extra."""
+def test_a_described_method_works(broker, sandbox, define, logs, capsys):
     connection = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-    extra = connection["extra"]
+    extra = connection["extra"] | {"method": "broker"}
     extra |= {"broker_client_id": extra.pop("client_id"), "broker_client_secret": extra.pop("client_secret")}
-    define("tenant_a", connection | {"extra": extra | {"method": "broker"}})
-    return extra
-
-
-def test_a_described_method_works(tenant, sandbox, logs):
+    define("tenant_a", connection | {"extra": extra})
     credential = LoanAuthHook("tenant_a").get_credential()
     assert (type(credential), credential.method) == (AccessToken, "broker")
     assert "with Authen broker; the access token expires at" in logs.text
@@ -58,16 +52,13 @@ def test_a_described_method_works(tenant, sandbox, logs):
         # It is refreshed after a 401, with the same method.
         sandbox.revoke()
     # In the logs of the task.
-    assert masking.redact(tenant["broker_client_secret"]) == "***"
-
-
-def test_the_command_checks_it(tenant, capsys):
+    assert masking.redact(extra["broker_client_secret"]) == "***"
     assert main(["check", "tenant_a", "--login"]) == 0
     # The command disables logging for the rest of its program.
     logging.disable(logging.NOTSET)
     printed = capsys.readouterr().out
     assert "Method broker (Authen broker) has all fields that it needs." in printed
-    assert tenant["broker_client_secret"] not in printed
+    assert extra["broker_client_secret"] not in printed
 
 
 def test_its_missing_fields_are_named_by_their_labels(broker, sandbox, define):
