@@ -21,9 +21,9 @@ def client_of(method, url):
     return Client("made-up", get_connection=lambda _: connection_of(method, url))
 
 
-def authenticate(method, url, **options):
+def authenticate(method, url):
     client = client_of(method, url)
-    return client.authenticate(client.settings(), **options)
+    return client.authenticate(client.settings())
 
 
 @pytest.fixture(autouse=True)
