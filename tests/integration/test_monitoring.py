@@ -26,7 +26,7 @@ CONN_ID = "loanauth_jwt"
 
 
 def test_a_login_of_the_test_button(world, statsd, spans):
-    """Airflow tests with a random connection id. ``service/test_client.py`` has the other logins."""
+    """Airflow tests with a random connection id."""
     LoanAuthHook(CONN_ID).test_connection()
     assert statsd.counts == LOGIN
     assert {metric.tags["conn_id"] for metric in statsd.metrics} == {"test_connection"}

@@ -1,6 +1,5 @@
 """Any response of a service, a proxy or an attacker becomes a model or an error of this package, without a secret."""
 
-import dataclasses
 import json
 from datetime import datetime, timezone
 
@@ -17,19 +16,18 @@ from airflow_provider_loanauth.service import protocol
 from airflow_provider_loanauth.service.client import read_expiry
 from tests.support.leaks import leaks, messages
 from tests.support.secret_accounts import SECRETS
+from tests.support.wire_cases import FULL_TOKEN_BODY
 from tests.support.wire_requests import settings_of
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
-SETTINGS = {settings_of("jwt"): TokenResponse, settings_of("ppe"): ApiSecretResponse}
+PROXY_PASSWORD = "Egress-7Zq"
+PROXY = f"https://made-up:{PROXY_PASSWORD}@proxy.example"
+SETTINGS = {settings_of("jwt", proxy=PROXY): TokenResponse, settings_of("ppe", proxy=PROXY): ApiSecretResponse}
 each_request = pytest.mark.parametrize(("settings", "model"), SETTINGS.items(), ids=["token", "secret"])
 
 words = st.text(max_size=20)
 #: Secrets of the request, as a service might repeat them.
-FORMS = [
-    form
-    for secret in [secret for settings in SETTINGS for secret in settings.secrets]
-    for form in encoded_forms(secret)
-]
+FORMS = [form for one in SETTINGS for secret in one.secrets for form in encoded_forms(secret)]
 echoes = st.builds("{}{}{}".format, words, st.sampled_from(FORMS), words)
 texts = words | echoes
 numbers = st.one_of(
@@ -40,12 +38,7 @@ values = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
     max_leaves=8,
 )
-WIRE_NAMES = [
-    (item.metadata["wire"] or item.name)
-    for model in (TokenResponse, ApiSecretResponse)
-    for item in dataclasses.fields(model)
-    if item.metadata
-] + ["error", "error_description", "message", "status", "path"]
+WIRE_NAMES = [*json.loads(FULL_TOKEN_BODY), "valid", "secret", "error", "error_description", "message", "status"]
 tokens = st.builds(
     lambda claims: jwt.encode(claims, "made-up-signing-key-of-thirty-two-octets"),
     st.dictionaries(st.sampled_from(["exp", "iat", "nbf"]), st.one_of(numbers, words), max_size=3),
@@ -90,12 +83,13 @@ headers = st.dictionaries(
 
 def check_error(error):
     assert type(error) in (RejectedError, UnavailableError, ResponseError)
-    assert leaks(messages(error), SECRETS.values()) == []
+    assert leaks(messages(error), [*SECRETS.values(), PROXY_PASSWORD]) == []
 
 
 @each_request
 @given(body=bodies, status=statuses, headers=headers)
 @example(body=b'{"access_token":"a.b.c","expires_in":1e400}', status=200, headers={})
+@example(body=b'{"error":"invalid_grant","error_description":"Egress-7Zq of the proxy"}', status=400, headers={})
 @example(body=b"", status=503, headers={"retry-after": "Fri, 31 Dec 9999 23:59:59 -2359"})
 def test_any_response(settings, model, body, status, headers):
     received = protocol.WireResponse(status=status, headers=headers, body=body)

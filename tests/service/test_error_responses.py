@@ -3,7 +3,6 @@
 import html
 from datetime import datetime, timezone
 
-import pendulum
 import pytest
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
@@ -12,7 +11,6 @@ from airflow_provider_loanauth.service.error_responses import (
     MAX_TEXT_LENGTH,
     error_details,
     is_unavailable,
-    parse_http_date,
     parse_retry_after,
     raise_for_status,
     safe_text,
@@ -46,24 +44,21 @@ def test_the_class_of_a_status(kind, statuses):
 
 
 @pytest.mark.parametrize(
-    ("status", "details", "cause"),
+    ("status", "sentence"),
     [
-        (103, "103.", "not a valid final status"),
-        (300, "300. It is a redirect.", "It was not followed"),
-        (302, "302. It is a redirect.", "If it leads to a login page, Username or Password may be wrong."),
-        (403, "403.", "Origin is not the domain in the company settings; "),
-        (407, "407.", "A proxy requires authentication"),
-        (410, "410.", "The service did not accept the request: check Auth URL"),
-        (423, "423.", "Username or Password is wrong, or the user is locked: correct the Connection, or have the"),
+        (103, "103. It is not a valid final status"),
+        (300, "300. It is a redirect. It was not followed"),
+        (407, "407. A proxy requires authentication"),
+        (410, "410. The service did not accept the request: check Auth URL"),
     ],
 )
-def test_details_and_causes(status, details, cause):
+def test_a_cause(status, sentence):
     """`tests/support/fault_table.py` has the usual statuses."""
-    text = str(error_of(status))
-    assert text.startswith(f"The service responded with {status}")
-    assert details in text
-    assert cause in text
-    # PPE has no origin.
+    assert str(error_of(status)).startswith(f"The service responded with {sentence}")
+
+
+def test_only_a_login_with_an_origin_names_it():
+    assert "Origin is not the domain in the company settings; " in str(error_of(403))
     assert "Origin" not in str(error_of(403, fields=("API key", "User ID")))
 
 
@@ -172,6 +167,9 @@ def test_only_the_host_of_a_redirect_is_shown(location, target):
         ("²", None),
         ("soon", None),
         ("Sat, 21 Nov 2026 09:01:30 GMT", 90.0),
+        ("Sat, 21 Nov 2026 09:01:30 -0000", 90.0),
+        ("Sat, 21 Nov 2026 10:01:30 +0100", 90.0),
+        ("Sat Nov 21 09:01:30 2026", 90.0),
         ("Sat, 21 Nov 2020 09:01:30 GMT", 0.0),
         ("Sat, 21 Nov 2099 09:01:30 GMT", 3600.0),
         ("Sat, 21 Nov 2026 09:01:30 +9999", None),
@@ -180,18 +178,3 @@ def test_only_the_host_of_a_redirect_is_shown(location, target):
 )
 def test_retry_after(value, seconds):
     assert parse_retry_after(value, now=NOW) == seconds
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Sat, 21 Nov 2026 09:02:00 GMT",
-        "Sat, 21 Nov 2026 09:02:00 -0000",
-        "Sat, 21 Nov 2026 10:02:00 +0100",
-        "Saturday, 21-Nov-26 09:02:00 GMT",
-        "Sat Nov 21 09:02:00 2026",
-    ],
-)
-def test_each_form_of_a_date(text):
-    with pendulum.test_local_timezone(pendulum.timezone("Asia/Tokyo")):
-        assert parse_http_date(text) == datetime(2026, 11, 21, 9, 2, tzinfo=timezone.utc)

@@ -19,10 +19,13 @@ def response(body, status=200):
     return WireResponse(status=status, headers={}, body=octets)
 
 
-@pytest.mark.parametrize("token", ["", "a b", "a\r\nX-Header: 1", "ü", "tokén"])
-def test_a_token_that_does_not_fit_into_a_header(token):
-    with pytest.raises(ResponseError, match="access_token of the response is empty, or cannot be sent in a header"):
-        parse(TOKEN_REQUEST, response({"access_token": token}), now=NOW)
+@pytest.mark.parametrize("credential", ["", "a b", "a\r\nX-Header: 1", "a\n", "\x7f", "tok\u00e9n", "\ud800"])
+def test_a_credential_that_does_not_fit_into_a_header(credential):
+    for request, name in ((TOKEN_REQUEST, "access_token"), (SECRET_REQUEST, "secret")):
+        message = f"{name} of the response is empty, or cannot be sent in a header"
+        with pytest.raises(ResponseError, match=message) as caught:
+            parse(request, response({"valid": 1, name: credential}), now=NOW)
+        assert caught.value.status == 200
 
 
 def test_a_refresh_token_that_is_longer_than_a_header():
@@ -30,13 +33,6 @@ def test_a_refresh_token_that_is_longer_than_a_header():
     received = response({"access_token": "made-up", "refresh_token": "a" * 16_385})
     with pytest.raises(ResponseError, match="The credential in the response is longer than 16 KiB"):
         parse(TOKEN_REQUEST, received, now=NOW)
-
-
-@pytest.mark.parametrize("secret", ["", "a b", "a\n", "é", "\x7f", "\ud800"])
-def test_a_secret_that_a_header_cannot_carry(secret):
-    with pytest.raises(ResponseError, match="secret of the response is empty, or cannot be sent in a header") as caught:
-        parse(SECRET_REQUEST, response({"valid": 1, "secret": secret}), now=NOW)
-    assert caught.value.status == 200
 
 
 @pytest.mark.parametrize("kind", ["bearer", "Bearer", "BEARER", None, 7, ["mac"]])
@@ -83,24 +79,6 @@ def test_any_2xx_with_a_correct_body(status):
 
 
 CODE = b'{"error": "invalid_grant"'
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        CODE,
-        CODE + b', "error_description": "mot de passe erron\xe9"}',
-        CODE + b', "a": ' + b"1" * 5000 + b"}",
-        CODE + b', "a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-    ],
-    ids=["cut off", "Latin-1", "a number of 5,000 digits", "100,000 lists in each other"],
-)
-def test_an_error_code_in_a_body_that_is_not_json(body):
-    """The password must not be sent again."""
-    for status in (200, 302, 429, 503):
-        received = WireResponse(status=status, headers={}, body=body, failure=UnavailableError("The body is cut off"))
-        with pytest.raises(RejectedError, match="invalid_grant"):
-            parse(TOKEN_REQUEST, received, now=NOW)
 
 
 def test_an_error_names_the_fields_of_its_method():

@@ -43,13 +43,8 @@ def bundle(shared_tls_sandbox, authority, tmp_path_factory):
 
 
 @pytest.fixture
-def service(tls_sandbox):
-    return tls_sandbox
-
-
-@pytest.fixture
-def target(service):
-    return service.url.removeprefix("https://")
+def target(tls_sandbox):
+    return tls_sandbox.url.removeprefix("https://")
 
 
 @pytest.fixture(params=["http", "https"])
@@ -60,52 +55,38 @@ def proxy(request, authority):
 
 
 @pytest.fixture
-def connection(service, define, bundle):
+def connection(tls_sandbox, define, bundle):
     """Define the Connection, with a proxy and other changes of its extra."""
 
     def define_connection(url, method="jwt", **extra):
-        usual = service.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"]
+        usual = tls_sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"]
         changes = {"proxy": url, "verify": bundle, "timeout": 20} | extra
         define("loanauth_default", usual | {"extra": usual["extra"] | changes})
-        return f"{service.url}/sandbox/price"
+        return f"{tls_sandbox.url}/sandbox/price"
 
     return define_connection
 
 
-@pytest.fixture(params=["nothing", "another proxy", "no proxy for the service"])
-def _environment(request, monkeypatch):
-    """Settings of the machine that the field has precedence over."""
-    if request.param == "another proxy":
-        for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
-            monkeypatch.setenv(name, "http://127.0.0.1:1")
-    elif request.param == "no proxy for the service":
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.setenv(name, "127.0.0.1,localhost")
+@pytest.fixture
+def _environment(monkeypatch):
+    """Settings of the machine that the field has precedence over: another proxy, and none for the service."""
+    for name in ("HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
 
 
 @pytest.mark.usefixtures("_environment")
 @pytest.mark.parametrize("method", ["jwt", "ppe"])
-def test_a_login_goes_through_it(method, proxy, connection, service, target):
+def test_a_login_goes_through_it(method, proxy, connection, tls_sandbox, target):
     connection(proxy.url(WRITTEN), method)
     LoanAuthHook().get_credential()
     for form in (PASSWORD, CREDENTIALS, WRITTEN, quote(PASSWORD, safe="")):
         assert leaks(str(masking.redact(f"made up: {form}")), SECRETS) == []
     assert proxy.tunnels == [target]
-    assert service.counters().authentications.succeeded == service.counters().connections_accepted == 1
+    assert tls_sandbox.counters().authentications.succeeded == tls_sandbox.counters().connections_accepted == 1
     # The tunnel is opened with the credentials of the proxy and nothing else.
     [head] = proxy.requests
     assert head.lower().count(b"authorization") == 1
-
-
-def test_without_the_field_the_environment_applies(connection, target, monkeypatch):
-    with TunnelProxy("user:made-up/password") as proxy:
-        monkeypatch.setenv("HTTPS_PROXY", proxy.url("user:made-up%2Fpassword"))
-        connection("")
-        LoanAuthHook().get_credential()
-        assert proxy.tunnels == [target]
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        LoanAuthHook().get_credential()
-        assert len(proxy.tunnels) == 1
 
 
 @pytest.mark.usefixtures("_environment")
@@ -159,10 +140,10 @@ def test_concurrent_pricing_requests_go_through_it(proxy, connection, target, lo
 
 
 @pytest.mark.usefixtures("_environment")
-def test_a_redirect_goes_through_it_too(proxy, connection, service, target, bundle, tmp_path):
+def test_a_redirect_goes_through_it_too(proxy, connection, tls_sandbox, target, bundle, tmp_path):
     url = connection(proxy.url(WRITTEN))
     with LoanAuthHook().get_conn() as session, running_sandbox(tls="good") as other:
-        service.set_fault("redirect", where="price", location=f"{other.url}/elsewhere")
+        tls_sandbox.set_fault("redirect", where="price", location=f"{other.url}/elsewhere")
         both = tmp_path / "both.pem"
         both.write_bytes(Path(bundle).read_bytes() + Path(other.ca_path).read_bytes())
         response = session.get(url, verify=str(both))
@@ -172,9 +153,9 @@ def test_a_redirect_goes_through_it_too(proxy, connection, service, target, bund
         assert "Proxy-Authorization" not in response.request.headers
 
 
-def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connection, service, target):
+def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connection, tls_sandbox, target):
     connection(proxy.url(WRITTEN))
-    service.set_fault("status", where="token", times=1)
+    tls_sandbox.set_fault("status", where="token", times=1)
     sensor = LoanAuthSensor(task_id="wait", deferrable=True, poke_interval=0.1, timeout=60)
     with pytest.raises(TaskDeferred) as deferred:
         sensor.execute({})
@@ -182,10 +163,10 @@ def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connect
     assert trigger.proxy == proxy.url()
     assert trigger.serialize()[1]["proxy"] == proxy.url()
     assert leaks(repr(trigger) + repr(trigger.serialize()), [*SECRETS, USER]) == []
-    assert service.counters().probe == 1
+    assert tls_sandbox.counters().probe == 1
     # The proxy responds with 407 to the triggerer, which has no password. The worker, which has it, then pokes.
     assert fire(trigger, 60).payload == {"status": "ready"}
-    assert service.counters().probe == 1
+    assert tls_sandbox.counters().probe == 1
     tunnels = len(proxy.tunnels)
     sensor.resume_execution("execute_complete", {"event": {"status": "ready"}}, {})
     assert proxy.tunnels[tunnels:] == [target] * 2
@@ -215,24 +196,24 @@ def test_a_wrong_password_of_the_proxy_is_sent_once_in_a_pause(proxy, connection
 
 
 @pytest.mark.parametrize("password", ["CANARY/x", "CANARY#x", "CANARY€", "CANARY@127.0.0.1:99999/"])
-def test_a_wrong_address_in_the_environment_is_named_and_not_shown(password, connection, service, monkeypatch):
+def test_a_wrong_address_in_the_environment_is_named_and_not_shown(password, connection, tls_sandbox, monkeypatch):
     connection("")
     monkeypatch.setenv("HTTPS_PROXY", f"http://user:{password}@127.0.0.1:1")
     error = failure_of(LoanAuthHook().get_credential, SettingsError)
     assert "The proxy address in this machine's environment is invalid" in str(error)
-    error = failure_of(lambda: price_without_credential(service), requests.exceptions.InvalidProxyURL)
+    error = failure_of(lambda: price_without_credential(tls_sandbox), requests.exceptions.InvalidProxyURL)
     assert (str(error), error.request) == ("The address of the proxy is not valid.", None)
 
 
-def price_without_credential(service):
+def price_without_credential(tls_sandbox):
     with LoanAuthHook().get_conn() as session:
         session.auth = None
-        session.get(service.url)
+        session.get(tls_sandbox.url)
 
 
 @pytest.mark.parametrize("where", ["Connection", "environment"])
 @pytest.mark.parametrize("case", ["a wrong password", "down"])
-def test_an_error_shows_no_password(case, where, proxy, connection, service, logs, monkeypatch):
+def test_an_error_shows_no_password(case, where, proxy, connection, tls_sandbox, logs, monkeypatch):
     """`test_transport_errors.py` has the sentences."""
     url = proxy.url(WRONG) if case == "a wrong password" else f"http://{WRONG}@127.0.0.1:1"
     connection(url if where == "Connection" else "")
@@ -240,7 +221,7 @@ def test_an_error_shows_no_password(case, where, proxy, connection, service, log
         monkeypatch.setenv("HTTPS_PROXY", url)
     kind = ResponseError if case == "a wrong password" else UnavailableError
     failure_of(LoanAuthHook(max_attempts=1).get_credential, kind)
-    failure_of(lambda: price_without_credential(service), requests.exceptions.ProxyError)
+    failure_of(lambda: price_without_credential(tls_sandbox), requests.exceptions.ProxyError)
     session = LoanAuthHook().get_conn()
     assert leaks("\n".join([repr(session), repr(vars(session)), logs.text]), [WRONG, *WRONG.split(":")]) == []
-    assert service.counters().connections_accepted == 0
+    assert tls_sandbox.counters().connections_accepted == 0

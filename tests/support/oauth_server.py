@@ -1,7 +1,9 @@
-"""An OAuth 2.0 server of Authlib. It prints its port; ``PUT /account`` sets the one client and user that it knows."""
+"""An OAuth 2.0 server of Authlib, in a thread. It knows one client with one user: :data:`account`."""
 
+import contextlib
 import os
 import socket
+import threading
 
 import uvicorn
 from authlib.oauth2.rfc6749 import AuthorizationServer, ClientMixin, OAuth2Request
@@ -75,17 +77,14 @@ async def token(request):
         return server.create_token_response(FormRequest(request, dict(form)))
 
 
-async def account_of(request):
-    if request.method == "PUT":
-        account.clear()
-        account.update(await request.json())
-    return JSONResponse(account)
-
-
-if __name__ == "__main__":
-    # Authlib accepts only https otherwise.
-    os.environ["AUTHLIB_INSECURE_TRANSPORT"] = "1"
-    routes = [Route("/oauth/token", token, methods=["POST"]), Route("/account", account_of, methods=["GET", "PUT"])]
+@contextlib.contextmanager
+def running_server():
+    """Run the server; yield its URL."""
+    app = Starlette(routes=[Route("/oauth/token", token, methods=["POST"])])
+    web = uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None))
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        print(listening.getsockname()[1], flush=True)  # noqa: T201 - for the test that started it
-        uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="warning")).run(sockets=[listening])
+        thread = threading.Thread(target=web.run, args=[[listening]], daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        web.should_exit = True
+        thread.join()
