@@ -76,15 +76,6 @@ def test_json(extra, define):
     assert_settings("tenant_a", "https://auth.example:8443/tenant")
 
 
-def test_json_as_the_form_saves_it(define):
-    """Empty fields are null or an empty string, booleans and numbers are strings, and the port is 0."""
-    form = dict.fromkeys(("los_client_id", "los_client_secret", "api_key", "user_id", "company_id"))
-    form |= EXTRA | {"timeout": "7", "verify": "false", "api_key_in_headers": ""}
-    value = {"conn_type": "loanauth", "host": "https://auth.example", "port": 0, "schema": "", "login": USER}
-    define("tenant_a", value | {"password": PASSWORD, "extra": form})
-    assert_settings("tenant_a", "https://auth.example")
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_json_and_the_exported_uri_have_the_same_meaning(case, define):
     """Airflow makes such a URI in ``airflow connections get`` and in secrets backends."""

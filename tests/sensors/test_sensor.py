@@ -247,21 +247,6 @@ def test_a_missing_triggerer_is_a_timeout(error):
         assert resume_with("Trigger failure", soft_fail=soft_fail) not in (AirflowSensorTimeout, AirflowSkipException)
 
 
-@pytest.mark.parametrize("seal", [True, False])
-@pytest.mark.parametrize("is_available", [True, False])
-def test_a_poke_reads_the_connection_once(is_available, seal, connection, variables, sandbox, monkeypatch):
-    """Each read may be a call to a secrets backend."""
-    read, get = [], LoanAuthHook.get_connection
-    count = staticmethod(lambda conn_id: read.append(conn_id) or get(conn_id))
-    monkeypatch.setattr(LoanAuthHook, "get_connection", count)
-    if is_available:
-        sensor(seal=seal).execute({})
-    else:
-        sandbox.set_fault("status")
-        deferred_by(lambda: sensor(seal=seal).execute({}))
-    assert read == [CONN_ID]
-
-
 # --- errors
 
 

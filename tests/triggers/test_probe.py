@@ -32,10 +32,6 @@ def test_one_request_per_interval_however_many_wait(number):
     assert requests(*[{}] * number) == [60, 120, 180, 240, 300, 360, 420, 480, 540]
 
 
-def test_triggers_that_join_at_different_times_share_too():
-    assert requests(*[{"joins": 10 * number} for number in range(50)]) == list(range(60, 600, 60))
-
-
 @pytest.mark.parametrize("other", [{"address": f"{ADDRESS}/tenant1"}, {"proxy": PROXY}])
 def test_addresses_and_proxies_do_not_share(other):
     service = Service(recovers=60)

@@ -60,12 +60,6 @@ def test_it_is_restored_from_what_airflow_stores(proxy):
     assert LoanAuthSensorTrigger(**Trigger.from_object(trigger).kwargs).serialize() == (path, arguments)
 
 
-def test_the_event_is_a_status(sandbox):
-    event = fire(LoanAuthSensorTrigger(sandbox.url, poke_interval=1.0), LIMIT)
-    assert event.payload == {"status": "ready"}
-    assert sandbox.counters().probe == 1
-
-
 @pytest.mark.parametrize("ago", [0, 3600])
 def test_it_ends_at_once_when_the_deadline_has_passed(ago, sandbox):
     event = fire(LoanAuthSensorTrigger(sandbox.url, poke_interval=0.1, deadline=time.time() - ago), LIMIT)
@@ -129,14 +123,6 @@ def test_the_spread_grows_with_the_number_of_triggers_up_to_one_interval(number,
     # Evenly over all of it, and in random order.
     assert number < 100 or all(sum(delay * 4 // seconds == part for delay in delays) > number / 6 for part in range(4))
     assert delays != sorted(delays) or number == 2
-
-
-@pytest.mark.parametrize(("interval", "left"), [(60, 65), (60, 61), (60, 60.001), (3600, 4000)])
-def test_a_deadline_comes_before_the_spread(interval, left):
-    """The response arrives at 60 s, where some wait for a longer interval of their own."""
-    events, _ = recover([Sensor()] + [Sensor(interval=interval, time_left=left)] * 1000)
-    assert {event.status for event in events} == {"ready"}
-    assert all(60 <= event.at < left for event in events[1:])
 
 
 def test_no_request_is_sent_during_the_spread_except_for_a_trigger_that_joins_then():
