@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_loanauth._compat import TRIGGER_TIMEOUTS
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, SealError, SettingsError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.sensors import loanauth as sensors
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
@@ -152,13 +152,6 @@ def test_without_sharing_a_poke_is_a_login(way, seal, shared_login, connection, 
     credential = sensor(seal=seal, reuse=way != "reuse").execute({})
     assert (credential.value if seal else credential) != shared_login.value
     assert (sandbox.counters().token, sandbox.counters().probe) == (1, 0)
-
-
-def test_without_a_fernet_key_nothing_is_sent(connection, sandbox, fernet):
-    fernet("")
-    with pytest.raises(SealError):
-        sensor().execute({})
-    assert sandbox.counters().connections_accepted == 0
 
 
 # --- timeouts
