@@ -243,36 +243,36 @@ def test_a_missing_triggerer_is_a_timeout(error):
 # --- errors
 
 
+SOFT = {"soft_fail": True, "silent_fail": True}
+
+
 @pytest.mark.parametrize("mode", [*MODES, "resumed"])
 @pytest.mark.parametrize(
-    ("parameters", "kind"),
-    [({"soft_fail": True, "silent_fail": True}, RejectedError), ({"never_fail": True}, AirflowSkipException)],
+    ("parameters", "password", "kind", "sentence", "logins"),
+    [
+        (SOFT, "made-up-wrong", RejectedError, "Username or Password is wrong", 1),
+        ({"never_fail": True}, "made-up-wrong", AirflowSkipException, "Username or Password is wrong", 1),
+        (SOFT, None, SettingsError, "Password is missing", 0),
+        ({"soft_fail": True}, "an HTML page", ResponseError, "an HTML page instead of JSON", 1),
+    ],
 )
-def test_rejected_credentials_fail_unless_it_may_never_fail(parameters, kind, mode, connection, sandbox, context):
+def test_an_error_fails_unless_it_may_never_fail(
+    parameters, password, kind, sentence, logins, mode, connection, sandbox, context
+):
     """At the first poke, or when the sensor resumes after its trigger."""
-    connection(password="made-up-wrong-password")
+    poke = partial(sensor(mode if mode in MODES else "deferrable", **parameters).execute, context)
     if mode == "resumed":
         sandbox.set_fault("status", where="token", times=1)
-        deferred = deferred_by(lambda: sensor(**parameters).execute(context))
-        poke = partial(resume, deferred, **parameters)
+        poke = partial(resume, deferred_by(poke), **parameters)
+        logins += 1
+    if kind is ResponseError:
+        sandbox.set_fault("html-200", where="token")
     else:
-        poke = partial(sensor(mode, **parameters).execute, context)
-    with pytest.raises(kind, match="Username or Password is wrong") as raised:
+        connection(password=password)
+    with pytest.raises(kind, match=sentence) as raised:
         poke()
     assert type(raised.value) is kind
-    assert sandbox.counters().authentications.rejected == 1
-
-
-@each_mode
-@pytest.mark.parametrize(
-    ("kind", "sentence"), [(SettingsError, "Password is missing"), (ResponseError, "an HTML page instead of JSON")]
-)
-def test_another_error_is_not_skipped_with_soft_fail(kind, sentence, mode, connection, sandbox, context):
-    sandbox.set_fault("html-200", where="token")
-    connection(**{"password": None} if kind is SettingsError else {})
-    with pytest.raises(kind, match=sentence):
-        sensor(mode, soft_fail=True).execute(context)
-    assert sandbox.counters().token == (kind is ResponseError)
+    assert sandbox.counters().token == logins
 
 
 @pytest.mark.parametrize("mode", ["poke", "deferrable"])
