@@ -146,14 +146,6 @@ def auth(service):
     return made
 
 
-def test_a_rejected_credential_is_replaced_wherever_it_was_opened(service, auth):
-    pulled = LoanAuth(LoanAuthHook("made_up").get_credential())
-    service.rejected = ["made-up-1"]
-    assert [service.price(pulled), service.price(auth)] == ["made-up-2"] * 2
-    sent = [token_of(request) for request in service.pricing.seen if request.path == "/"]
-    assert sent == ["made-up-1", *["made-up-1", "made-up-2"] * 2]
-
-
 def test_a_failure_is_shared_by_all_threads_that_waited_and_nobody_else(clock, service):
     service.status = 503
     service.gate.clear()

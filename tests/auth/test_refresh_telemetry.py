@@ -38,17 +38,6 @@ def test_a_fresh_credential_is_only_opened_and_once_by_all_threads(credential, w
     assert LIFETIME - 60 < expiry.value <= LIFETIME
 
 
-def test_an_expired_credential_is_refreshed_once(credential, variables, world, statsd, spans):
-    world.pass_time(LIFETIME + 1)
-    price(credential, world, times=5)
-    assert statsd.counts == total(OPENED, LOGIN, {"refreshes": 1})
-    assert all(metric.tags == TAGS for metric in statsd.metrics)
-    login, refresh = spans.finished
-    assert dict(refresh.attributes) == {"loanauth.conn_id": CONN_ID, "loanauth.method": "jwt"}
-    assert (login.name, refresh.name) == ("loanauth.login", "loanauth.refresh")
-    assert login.parent.span_id == refresh.context.span_id
-
-
 def test_another_process_takes_a_refreshed_credential_over(credential, variables, world, statsd, spans):
     world.pass_time(LIFETIME + 1)
     price(credential, world)
@@ -91,4 +80,8 @@ def test_the_first_credential_of_a_connection_is_no_refresh(world, statsd, spans
         world.pass_time(passed)
         requests.post(world.url, json=loan(), auth=auth, timeout=9).raise_for_status()
     assert statsd.counts == total(LOGIN, LOGIN, {"refreshes": 1})
+    assert all(metric.tags == TAGS for metric in statsd.metrics)
     assert [span.name for span in spans.finished] == ["loanauth.login", "loanauth.login", "loanauth.refresh"]
+    _, login, refresh = spans.finished
+    assert dict(refresh.attributes) == {"loanauth.conn_id": CONN_ID, "loanauth.method": "jwt"}
+    assert login.parent.span_id == refresh.context.span_id

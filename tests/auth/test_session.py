@@ -3,15 +3,14 @@
 import inspect
 import pickle
 import threading
-from pathlib import Path
 
 import pytest
 import requests
+import trustme
 
 from airflow_provider_loanauth.auth.requests import LoanAuth
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from loanauth_sandbox.server import running_sandbox
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import in_threads, loan
 
@@ -117,34 +116,23 @@ def test_min_ttl(world, pulled):
             assert world.logins == logins
 
 
-@pytest.fixture
-def secure(world, define, tls_sandbox):
-    def connection(**extra):
-        usual = tls_sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-        define("loanauth_jwt", usual | {"extra": {**usual["extra"], **extra}})
-        return f"{tls_sandbox.url}/sandbox/price"
-
-    return connection
-
-
-def test_the_ca_bundle_of_the_connection_overrides_that_of_the_environment(secure, monkeypatch, tmp_path, tls_sandbox):
-    url = secure()
-    other = tmp_path / "other.pem"
-    with running_sandbox(tls="good") as other_sandbox:
-        other.write_bytes(Path(other_sandbox.ca_path).read_bytes())
-    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-        monkeypatch.setenv(name, str(other))
+@pytest.mark.parametrize("of", ["the Connection", "the environment"])
+def test_the_ca_bundle(world, define, tls_sandbox, monkeypatch, tmp_path, of):
+    """That of the Connection overrides that of the environment."""
+    connection, url = tls_sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"], f"{tls_sandbox.url}/sandbox/price"
+    if of == "the Connection":
+        trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+        for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+            monkeypatch.setenv(name, str(tmp_path / "other.pem"))
+    else:
+        connection["extra"]["verify"] = True
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", tls_sandbox.ca_path)
+    define("loanauth_jwt", connection)
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         assert price(session, url).status_code == 200
-        prepared = session.prepare_request(requests.Request("POST", url, json=loan()))
-        assert session.send(prepared).status_code == 200
-
-
-def test_without_one_the_ca_bundle_of_the_environment_is_used(secure, monkeypatch, tls_sandbox):
-    url = secure(verify=True)
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", tls_sandbox.ca_path)
-    with LoanAuthHook("loanauth_jwt").get_conn() as session:
-        assert price(session, url).status_code == 200
+        if of == "the Connection":
+            prepared = session.prepare_request(requests.Request("POST", url, json=loan()))
+            assert session.send(prepared).status_code == 200
 
 
 def test_a_netrc_entry_does_not_replace_the_credential_on_a_redirect(session, pricing, tmp_path, monkeypatch):

@@ -119,19 +119,6 @@ def test_text_number_and_switch():
     assert drawn({"timeout": "20"}).timeout.data == 20
 
 
-def test_stub_classes_of_the_api_server_get_only_their_own_arguments(monkeypatch):
-    """Airflow 3.0 and 3.1 replace the classes of ``wtforms`` with stubs that accept only these arguments."""
-
-    class Stub:
-        def __init__(self, label=None, validators=None, description="", default=None, widget=None):
-            self.label, self.validators = label, validators
-
-    for name in ("StringField", "PasswordField", "IntegerField", "BooleanField"):
-        monkeypatch.setattr(f"wtforms.{name}", Stub)
-    fields = LoanAuthHook.get_connection_form_widgets()
-    assert [field.label for field in fields.values()] == [field["label"] for field in CONN_FIELDS.values()]
-
-
 # --- round trips through the web page of this version
 
 

@@ -218,11 +218,6 @@ def test_a_wrong_text(name, value, method, problem):
     load(with_field(name, value), "ppe" if method != "ppe" else "jwt")
 
 
-def test_the_names_of_the_headers_of_pricing_requests():
-    pricing = load(conn({"secret_header": "X-Api.Secret", "company_header": "tenant"}), "ppe").pricing
-    assert pricing == ("X-Api.Secret", "tenant", None)
-
-
 def test_text_that_is_valid():
     for value in ("\u00a0x", "ü✓🔑ab", "a b c", 'a"b\\c', "%00ab", "'abcd"):
         assert load(conn(password=value)).login.password == value

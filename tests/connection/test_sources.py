@@ -16,7 +16,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from tests.support.airflow_names import AirflowException, AirflowFailException, AirflowNotFoundException
+from tests.support.airflow_names import AirflowException, AirflowNotFoundException
 from tests.support.wire_cases import CASES
 
 EXTRA = {
@@ -76,15 +76,6 @@ def test_json(extra, define):
     assert_settings("tenant_a", "https://auth.example:8443/tenant")
 
 
-def test_json_as_the_form_saves_it(define):
-    """Empty fields are null or an empty string, booleans and numbers are strings, and the port is 0."""
-    form = dict.fromkeys(("los_client_id", "los_client_secret", "api_key", "user_id", "company_id"))
-    form |= EXTRA | {"timeout": "7", "verify": "false", "api_key_in_headers": ""}
-    value = {"conn_type": "loanauth", "host": "https://auth.example", "port": 0, "schema": "", "login": USER}
-    define("tenant_a", value | {"password": PASSWORD, "extra": form})
-    assert_settings("tenant_a", "https://auth.example")
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_json_and_the_exported_uri_have_the_same_meaning(case, define):
     """Airflow makes such a URI in ``airflow connections get`` and in secrets backends."""
@@ -108,61 +99,43 @@ class UndecryptableConnection:
         raise InvalidToken
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [AirflowException("made-up CANARY-password"), ValueError("made-up CANARY-password"), UndecryptableConnection()],
-    ids=lambda failure: type(failure).__name__,
-)
-def test_the_error_of_an_unreadable_connection_has_no_text_of_it(failure):
-    def get(conn_id):
-        assert conn_id == "made-up"
-        if isinstance(failure, Exception):
-            raise failure
-        return failure
-
-    with pytest.raises(
-        SettingsError, match=r"cannot read the connection with this id \((AirflowE|ValueE|InvalidT)"
-    ) as caught:
-        read_connection(get, "made-up")
-    assert caught.value.conn_id == "made-up"
-    assert "CANARY" not in str(caught.value)
+NOT_READABLE = "cannot read the connection with this id"
+NOT_FOUND = r"did not find a connection with this id: .* try again\."
+NOT_READ = r"could not read .* \(PermissionError\): try again\."
+CANARY = "made-up CANARY-password"
 
 
 @pytest.mark.parametrize(
-    ("conn_id", "shown"),
+    ("found", "kind", "message", "conn_id", "shown"),
     [
-        ("abc", "… (3 characters)"),
-        ("tenant_a", "te… (8 characters)"),
-        ("a" * 400, "aaaa… (400 characters)"),
-        ("loanauth_default", "loanauth_default"),
-        ({"token": "CANARY"}, "not text but dict"),
-        (None, "not text but NoneType"),
+        (AirflowException(CANARY), SettingsError, rf"{NOT_READABLE} \(AirflowE", "made-up", "made-up"),
+        (ValueError(CANARY), SettingsError, rf"{NOT_READABLE} \(ValueE", "made-up", "made-up"),
+        (UndecryptableConnection(), SettingsError, rf"{NOT_READABLE} \(InvalidT", "made-up", "made-up"),
+        # At most a fourth of the id is shown, because a token may have been passed in its place. The task may be
+        # retried: Airflow raises the same error while its API server or a secrets backend is down.
+        (AirflowNotFoundException(CANARY), LoanAuthError, NOT_FOUND, "abc", "… (3 characters)"),
+        (AirflowNotFoundException(CANARY), LoanAuthError, NOT_FOUND, "tenant_a", "te… (8 characters)"),
+        (AirflowNotFoundException(CANARY), LoanAuthError, NOT_FOUND, "a" * 400, "aaaa… (400 characters)"),
+        (AirflowNotFoundException(CANARY), LoanAuthError, NOT_FOUND, "loanauth_default", "loanauth_default"),
+        (AirflowNotFoundException(CANARY), LoanAuthError, NOT_FOUND, {"token": CANARY}, "not text but dict"),
+        (AirflowNotFoundException(CANARY), LoanAuthError, NOT_FOUND, None, "not text but NoneType"),
+        # A secrets backend or a driver of the database raises its own. `LoanAuth` goes on with a valid credential.
+        (PermissionError(CANARY), LoanAuthError, NOT_READ, "tenant_a", "te… (8 characters)"),
     ],
 )
-def test_a_connection_that_was_not_found(conn_id, shown):
-    """At most a fourth of the id is shown, because a token may have been passed in its place. The task may be retried:
-    Airflow raises the same error while its API server or a secrets backend is down. Nothing was sent yet.
-    """
+def test_a_connection_that_was_not_read(found, kind, message, conn_id, shown):
+    """The error has no text of it."""
 
-    def get(_):
-        raise AirflowNotFoundException("made-up CANARY-password")
+    def get(given):
+        assert given == conn_id
+        if isinstance(found, Exception):
+            raise found
+        return found
 
-    with pytest.raises(LoanAuthError, match=r"did not find a connection with this id: .* try again\.") as caught:
+    with pytest.raises(kind, match=message) as caught:
         read_connection(get, conn_id)
-    assert caught.value.conn_id == shown
-    assert not isinstance(caught.value, AirflowFailException)
+    assert (type(caught.value), caught.value.conn_id) == (kind, shown)
     assert "CANARY" not in str(caught.value)
-
-
-def test_any_other_error_of_airflow_may_be_retried():
-    """A secrets backend or a driver of the database raises its own. `LoanAuth` goes on with a valid credential."""
-
-    def get(_):
-        raise PermissionError("made-up CANARY-password")
-
-    with pytest.raises(LoanAuthError, match=r"could not read .* \(PermissionError\): try again\.") as caught:
-        read_connection(get, "tenant_a")
-    assert (type(caught.value), caught.value.conn_id) == (LoanAuthError, "te… (8 characters)")
 
 
 def test_an_id_that_cannot_be_a_token_is_shown(monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_loanauth._compat import TRIGGER_TIMEOUTS
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, SealError, SettingsError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.sensors import loanauth as sensors
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
@@ -154,13 +154,6 @@ def test_without_sharing_a_poke_is_a_login(way, seal, shared_login, connection, 
     assert (sandbox.counters().token, sandbox.counters().probe) == (1, 0)
 
 
-def test_without_a_fernet_key_nothing_is_sent(connection, sandbox, fernet):
-    fernet("")
-    with pytest.raises(SealError):
-        sensor().execute({})
-    assert sandbox.counters().connections_accepted == 0
-
-
 # --- timeouts
 
 
@@ -247,54 +240,39 @@ def test_a_missing_triggerer_is_a_timeout(error):
         assert resume_with("Trigger failure", soft_fail=soft_fail) not in (AirflowSensorTimeout, AirflowSkipException)
 
 
-@pytest.mark.parametrize("seal", [True, False])
-@pytest.mark.parametrize("is_available", [True, False])
-def test_a_poke_reads_the_connection_once(is_available, seal, connection, variables, sandbox, monkeypatch):
-    """Each read may be a call to a secrets backend."""
-    read, get = [], LoanAuthHook.get_connection
-    count = staticmethod(lambda conn_id: read.append(conn_id) or get(conn_id))
-    monkeypatch.setattr(LoanAuthHook, "get_connection", count)
-    if is_available:
-        sensor(seal=seal).execute({})
-    else:
-        sandbox.set_fault("status")
-        deferred_by(lambda: sensor(seal=seal).execute({}))
-    assert read == [CONN_ID]
-
-
 # --- errors
+
+
+SOFT = {"soft_fail": True, "silent_fail": True}
 
 
 @pytest.mark.parametrize("mode", [*MODES, "resumed"])
 @pytest.mark.parametrize(
-    ("parameters", "kind"),
-    [({"soft_fail": True, "silent_fail": True}, RejectedError), ({"never_fail": True}, AirflowSkipException)],
+    ("parameters", "password", "kind", "sentence", "logins"),
+    [
+        (SOFT, "made-up-wrong", RejectedError, "Username or Password is wrong", 1),
+        ({"never_fail": True}, "made-up-wrong", AirflowSkipException, "Username or Password is wrong", 1),
+        (SOFT, None, SettingsError, "Password is missing", 0),
+        ({"soft_fail": True}, "an HTML page", ResponseError, "an HTML page instead of JSON", 1),
+    ],
 )
-def test_rejected_credentials_fail_unless_it_may_never_fail(parameters, kind, mode, connection, sandbox, context):
+def test_an_error_fails_unless_it_may_never_fail(
+    parameters, password, kind, sentence, logins, mode, connection, sandbox, context
+):
     """At the first poke, or when the sensor resumes after its trigger."""
-    connection(password="made-up-wrong-password")
+    poke = partial(sensor(mode if mode in MODES else "deferrable", **parameters).execute, context)
     if mode == "resumed":
         sandbox.set_fault("status", where="token", times=1)
-        deferred = deferred_by(lambda: sensor(**parameters).execute(context))
-        poke = partial(resume, deferred, **parameters)
+        poke = partial(resume, deferred_by(poke), **parameters)
+        logins += 1
+    if kind is ResponseError:
+        sandbox.set_fault("html-200", where="token")
     else:
-        poke = partial(sensor(mode, **parameters).execute, context)
-    with pytest.raises(kind, match="Username or Password is wrong") as raised:
+        connection(password=password)
+    with pytest.raises(kind, match=sentence) as raised:
         poke()
     assert type(raised.value) is kind
-    assert sandbox.counters().authentications.rejected == 1
-
-
-@each_mode
-@pytest.mark.parametrize(
-    ("kind", "sentence"), [(SettingsError, "Password is missing"), (ResponseError, "an HTML page instead of JSON")]
-)
-def test_another_error_is_not_skipped_with_soft_fail(kind, sentence, mode, connection, sandbox, context):
-    sandbox.set_fault("html-200", where="token")
-    connection(**{"password": None} if kind is SettingsError else {})
-    with pytest.raises(kind, match=sentence):
-        sensor(mode, soft_fail=True).execute(context)
-    assert sandbox.counters().token == (kind is ResponseError)
+    assert sandbox.counters().token == logins
 
 
 @pytest.mark.parametrize("mode", ["poke", "deferrable"])

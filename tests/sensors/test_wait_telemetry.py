@@ -83,18 +83,6 @@ def test_a_rescheduled_sensor_is_not_measured(wait, world, statsd, spans):
     assert "loanauth.wait" not in spans.named
 
 
-@pytest.mark.parametrize("mode", ["poke", "deferrable"])
-def test_a_sensor_that_times_out_has_only_a_span(mode, wait, world, statsd, spans):
-    world.sandbox.set_fault("status", status=503, where="token")
-    with pytest.raises(AirflowSensorTimeout):
-        wait(mode, timeout=0)
-    assert {*statsd.counts} == {"unavailable"}
-    span = spans.named["loanauth.wait"]
-    assert 0 <= seconds_of(span) < WAITED
-    assert not span.status.is_ok
-    assert dict(span.attributes) == ATTRIBUTES | {"error.type": "AirflowSensorTimeout"}
-
-
 @pytest.mark.parametrize(
     "parameters", [{"loanauth_conn_id": MISPLACED}, {"loanauth_conn_id": CONN_ID, "method": MISPLACED}]
 )
@@ -106,27 +94,32 @@ def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, mo
     assert "CANARY" not in spans.text
 
 
+REJECTED = {"password": "made-up-wrong"}
+BAD_REQUEST = {"http.response.status_code": 400}
+
+
 @pytest.mark.parametrize("mode", ["poke", "deferrable"])
 @pytest.mark.parametrize(
-    "case",
+    ("changes", "parameters", "kind", "counted", "attributes"),
     [
-        ("made-up-wrong", RejectedError, {"rejected": 1}, {"http.response.status_code": 400}),
-        (None, SettingsError, {}, {}),
+        ({}, {"timeout": 0}, AirflowSensorTimeout, {"unavailable"}, {}),
+        (REJECTED, {}, RejectedError, {"rejected"}, BAD_REQUEST),
+        ({"password": None}, {}, SettingsError, set(), {}),
+        # The span says which Connection was rejected, although Airflow raises another error.
+        (REJECTED, {"never_fail": True}, AirflowSkipException, {"rejected"}, {}),
     ],
+    ids=["timeout", "rejected", "a field is missing", "skipped"],
 )
-def test_a_sensor_that_fails(case, mode, wait, world, define, statsd, spans):
-    password, kind, counts, attributes = case
-    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": password})
+def test_a_sensor_that_ends_with_an_error_has_only_a_span(
+    changes, parameters, kind, counted, attributes, mode, wait, world, define, statsd, spans
+):
+    if not changes:
+        world.sandbox.set_fault("status", status=503, where="token")
+    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | changes)
     with pytest.raises(kind):
-        wait(mode)
-    assert statsd.counts == counts
-    error = {"error.type": kind.__name__} | attributes
-    assert dict(spans.named["loanauth.wait"].attributes) == ATTRIBUTES | error
-
-
-def test_a_sensor_that_is_skipped_instead(wait, world, define, spans):
-    """The error says which Connection was rejected, although Airflow raises another one."""
-    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
-    with pytest.raises(AirflowSkipException):
-        wait("poke", never_fail=True)
-    assert dict(spans.named["loanauth.wait"].attributes) == ATTRIBUTES | {"error.type": "AirflowSkipException"}
+        wait(mode, **parameters)
+    assert {*statsd.counts} == counted
+    span = spans.named["loanauth.wait"]
+    assert 0 <= seconds_of(span) < WAITED
+    assert not span.status.is_ok
+    assert dict(span.attributes) == ATTRIBUTES | {"error.type": kind.__name__} | attributes
