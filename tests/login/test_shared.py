@@ -13,7 +13,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, R
 from airflow_provider_loanauth.login.rules import CLEARED_SECONDS, DAY, MIN_PAUSE
 from airflow_provider_loanauth.login.shared import MAX_POLL, MIN_CLAIM_DELAY
 from airflow_provider_loanauth.service.error_responses import MAX_RETRY_AFTER
-from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, OLD, Process, Simulation, StoreError, settings_of
+from tests.support.simulation import ERRORS, FIRST, LIFETIME, MIN_TTL, OLD, Process, Simulation, StoreError, settings_of
 
 #: Seconds in which a process waits for one that has died.
 DEAD = 2 * OLD.timeout + 15
@@ -136,10 +136,21 @@ def test_a_failure_holds_for_a_while(outcome, error, holds):
     for one in (first, second):
         assert (one.status, one.conn_id, one.method) == (first.status, "made-up", "jwt")
     assert getattr(second, "code", None) == getattr(first, "code", None)
+    assert 8 < getattr(second, "retry_after", 9) < 10
     message = str(second)
     assert "a at 2026-11-21T00:00:0" in message
     if error is RejectedError:
         assert message.startswith("Correct the Connection; if the cause was corrected at the service, clear this task")
+
+
+class LaterError(UnavailableError):
+    """A class of a later release."""
+
+
+def test_an_error_of_a_later_release_is_one_of_this_release(monkeypatch):
+    monkeypatch.setitem(ERRORS, "later", lambda: LaterError("made-up outage.", retry_after=3600.0))
+    values, _ = run(Process(host="a"), Process(start=5, host="a"), outcomes=["later"], max_attempts=1)
+    assert values[1] is ResponseError
 
 
 @pytest.mark.parametrize("length", [7, 37, 200])

@@ -112,6 +112,7 @@ def test_every_exception_of_requests():
         (rq.ConnectionError(u3.ProtocolError("x")), UnavailableError, BROKEN),
         (rq.ConnectionError(u3.ProtocolError("x", TimeoutError())), UnavailableError, NO_RESPONSE),
         (rq.ConnectionError(u3.NameResolutionError("h", None, OSError())), UnavailableError, "could not be reached"),
+        (rq.ProxyError("Tunnel connection failed: 400 X"), UnavailableError, "The proxy did not accept the request"),
         (rq.ProxyError("Tunnel connection failed: 407 X"), ResponseError, "The proxy requires authentication (407)"),
         (ssl.SSLError(), UnavailableError, "The TLS handshake failed"),
         (u3.DecodeError(), UnavailableError, BROKEN),
@@ -138,6 +139,8 @@ def test_other_exceptions(error, kind, sentence):
 def test_a_body_whose_time_ends_at_the_socket():
     """`test_deadline.py` has bodies that end at the deadline."""
     mapped = map_body_error(u3.ReadTimeoutError(None, "/", "x"), REQUEST, expired=False)
+    check(mapped, UnavailableError, f"The body of the response {LATE}: check the")
+    mapped = map_body_error(linked(u3.ProtocolError("x"), TimeoutError()), REQUEST, expired=False)
     check(mapped, UnavailableError, f"The body of the response {LATE}: check the")
     check(map_body_error(u3.ProtocolError("x"), REQUEST, expired=False), UnavailableError, BROKEN)
 
