@@ -11,29 +11,46 @@ import pytest
 
 from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth.triggers import loanauth
-from airflow_provider_loanauth.triggers.loanauth import MIN_INTERVAL, LoanAuthSensorTrigger
+from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 from loanauth_sandbox.server import running_sandbox
-from tests.support.loopback import Loopback, endless
+from tests.support.loopback import endless
 from tests.support.virtual_service import ADDRESS, Event, Sensor, Service, wait_for
 from tests.support.waiting import is_reachable
 
 PROXY = "http://proxy.invalid:3128"
+EACH_MINUTE = range(60, 600, 60)
 
 
-def requests(*sensors, **service):
-    """Return when requests were sent, if these triggers wait; they leave at 590 s."""
-    service = Service(**service)
+@pytest.mark.parametrize(
+    ("sensors", "takes", "times"),
+    [
+        pytest.param([{}], 0, EACH_MINUTE, id="one trigger"),
+        pytest.param([{}] * 1000, 0, EACH_MINUTE, id="many share a request"),
+        pytest.param([{"joins": 10 * number} for number in range(50)], 0, EACH_MINUTE, id="also those that join later"),
+        # Those with another interval have a probe of their own.
+        pytest.param([{"interval": 500}, {"interval": 200, "joins": 50}], 0, [250, 450, 500], id="longer interval"),
+        pytest.param(
+            [{"interval": 250}, {"interval": 50, "leaves": 160}], 0, [50, 100, 150, 250, 500], id="shorter interval"
+        ),
+        pytest.param([{"interval": 300}, {"interval": 100, "joins": 350}], 0, [300, 450, 550], id="own interval first"),
+        pytest.param([{"interval": 0.000001, "leaves": 0.16}], 0, [0.05, 0.1, 0.15], id="tiny interval"),
+        pytest.param([{"interval": -1, "leaves": 0.16}], 0, [0.05, 0.1, 0.15], id="negative interval"),
+        # The interval includes the request: a service that does not respond in time makes it no longer.
+        pytest.param([{"interval": 15, "leaves": 61}], 100, [15, 30, 45, 60], id="slow requests"),
+        pytest.param([{"interval": 5, "leaves": 21}], 100, [5, 10, 15, 20], id="requests as long as the interval"),
+    ],
+)
+def test_when_requests_are_sent(sensors, takes, times):
+    service = Service(takes=takes)
     wait_for(service, [Sensor(**{"leaves": 590} | sensor) for sensor in sensors])
-    return service.times
+    assert service.times == pytest.approx([*times])
 
 
-@pytest.mark.parametrize("number", [1, 1000])
-def test_one_request_per_interval_however_many_wait(number):
-    assert requests(*[{}] * number) == [60, 120, 180, 240, 300, 360, 420, 480, 540]
-
-
-def test_triggers_that_join_at_different_times_share_too():
-    assert requests(*[{"joins": 10 * number} for number in range(50)]) == list(range(60, 600, 60))
+@pytest.mark.parametrize(("interval", "timeout"), [(60, 10), (4, 4)])
+def test_a_request_takes_at_most_ten_seconds_and_one_interval(interval, timeout):
+    service = Service(recovers=60)
+    wait_for(service, [Sensor(interval=interval)])
+    assert {request.timeout for request in service.requests} == {timeout}
 
 
 @pytest.mark.parametrize("other", [{"address": f"{ADDRESS}/tenant1"}, {"proxy": PROXY}])
@@ -61,8 +78,7 @@ def test_two_event_loops_have_a_probe_each():
     assert loanauth._PROBES == {}
 
 
-@pytest.mark.parametrize("which", [0, 2, 4])
-@pytest.mark.parametrize("at", [30, 90, 125], ids=["before", "between", "during"])
+@pytest.mark.parametrize(("which", "at"), [(0, 30), (2, 90), (0, 125), (4, 125)])
 def test_a_trigger_that_is_cancelled_does_not_affect_the_others(which, at):
     sensors = [Sensor()] * 5
     sensors[which] = Sensor(leaves=at)
@@ -95,39 +111,6 @@ def test_an_error_of_the_probe_reaches_every_trigger(monkeypatch):
 
     assert [type(result) for result in asyncio.run(main())] == [KeyError] * 5
     assert loanauth._PROBES == {}
-
-
-@pytest.mark.parametrize(
-    ("sensors", "times"),
-    [
-        # Those with another interval have a probe of their own.
-        ([{"interval": 500}, {"interval": 200, "joins": 50}], [250, 450, 500]),
-        ([{"interval": 250}, {"interval": 50, "leaves": 160}], [50, 100, 150, 250, 500]),
-        # A trigger that joins waits for an interval of its own, if nobody needs an earlier request.
-        ([{"interval": 100}, {"interval": 100, "joins": 150}], [100, 200, 300, 400, 500]),
-        ([{"interval": 300}, {"interval": 100, "joins": 350}], [300, 450, 550]),
-    ],
-)
-def test_triggers_with_the_same_interval_share_a_request(sensors, times):
-    assert requests(*sensors) == times
-
-
-@pytest.mark.parametrize("interval", [0, -1, 0.000001])
-def test_a_tiny_interval_is_raised_to_the_minimum(interval):
-    assert requests({"interval": interval, "leaves": 0.26}) == pytest.approx([MIN_INTERVAL * n for n in range(1, 6)])
-
-
-@pytest.mark.parametrize(("intervals", "expected"), [([60], 10), ([4], 4)])
-def test_a_request_takes_at_most_ten_seconds_and_one_interval(intervals, expected):
-    service = Service(recovers=60)
-    wait_for(service, [Sensor(interval=interval) for interval in intervals])
-    assert {request.timeout for request in service.requests} == {expected}
-
-
-def test_the_interval_includes_the_request():
-    """A service that does not respond in time makes it no longer."""
-    assert requests({"interval": 15}, takes=100)[:4] == [15, 30, 45, 60]
-    assert requests({"interval": 5}, takes=100)[:4] == [5, 10, 15, 20]
 
 
 def test_a_blocked_event_loop_causes_no_burst():
@@ -173,23 +156,32 @@ def reason(address, timeout=TIMEOUT, proxy=None):
     return asyncio.run(loanauth.why_unavailable(address, timeout, proxy, timeout))
 
 
-def response(status, headers=b"", body=b""):
-    head = f"HTTP/1.1 {status} made up\r\nContent-Length: {len(body)}\r\n".encode()
-    return head + headers + b"Connection: close\r\n\r\n" + body
+def response(status):
+    head = f"HTTP/1.1 {status} made up\r\nLocation: /elsewhere\r\nRetry-After: 0\r\nContent-Length: 0\r\n"
+    return f"{head}Connection: close\r\n\r\n".encode()
 
 
 @pytest.mark.parametrize("status", [200, 302, 407, 408, 409, 428, 429, 430, 499, 500, 599])
 def test_each_status_but_408_429_and_5xx_counts_as_reachable(status, loopback):
-    loopback.responses.append(response(status, b"Location: /elsewhere\r\nRetry-After: 0\r\n"))
+    loopback.responses.append(response(status))
     is_unavailable = status in (408, 429, 500, 599)
     assert reason(loopback.url) == (f"status {status}" if is_unavailable else None)
     assert len(loopback.requests) == 1
 
 
-@pytest.mark.parametrize("data", [None, b"\r\n", b"SSH-2.0-made-up\r\n", b"HTTP/1.1 abc\r\n\r\n"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(None, id="none"),
+        b"\r\n",
+        b"SSH-2.0-made-up\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        pytest.param(endless(b"HTTP/1.1 200 made up\r\nX: ", b"y", 0.02), id="endless head"),
+    ],
+)
 def test_a_response_that_is_broken_counts_as_unavailable(data, loopback):
     loopback.responses.append(data)
-    assert is_reachable(loopback.url, TIMEOUT) is False
+    assert is_reachable(loopback.url, SHORT_TIMEOUT if callable(data) else TIMEOUT) is False
 
 
 def test_no_response_is_unavailable():
@@ -199,9 +191,15 @@ def test_no_response_is_unavailable():
     assert reason(SERVICE).startswith(NOT_REACHED)
 
 
-def test_an_invalid_host_name_is_left_to_the_login():
+@pytest.mark.parametrize(
+    ("address", "environment"),
+    [(f"https://{'x' * 80}.invalid", ""), (f"{SERVICE}:99999", ""), (f"{SERVICE}:99999", "socks5://127.0.0.1:1")],
+    ids=["host name", "port", "port, and a proxy"],
+)
+def test_an_invalid_address_is_left_to_the_login(address, environment, monkeypatch):
     """Its error names the field of the Connection."""
-    assert is_reachable(f"https://{'x' * 80}.invalid", TIMEOUT) is True
+    monkeypatch.setenv("https_proxy", environment)
+    assert reason(address) is None
 
 
 def test_the_request_contains_nothing_but_the_address(loopback, monkeypatch, tmp_path):
@@ -210,19 +208,14 @@ def test_the_request_contains_nothing_but_the_address(loopback, monkeypatch, tmp
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
     loopback.responses.append(response(200))
-    assert is_reachable(f"{loopback.url}/tenant1", TIMEOUT) is True
+    assert is_reachable(f"{loopback.url}/a b/\N{LATIN SMALL LETTER U WITH DIAERESIS}/c%2Fd", TIMEOUT) is True
     line, *lines = loopback.requests[0].decode().split("\r\n")
-    assert line == "GET /tenant1 HTTP/1.1"
+    # As for a login.
+    assert line == "GET /a%20b/%C3%BC/c%2Fd HTTP/1.1"
     headers = dict(line.lower().split(": ", 1) for line in lines if line)
     assert set(headers) == {"host", "user-agent", "connection", "accept", "accept-encoding"}
     assert headers["host"] == f"127.0.0.1:{loopback.port}"
     assert headers["user-agent"] == f"airflow-provider-loanauth/{__version__}"
-
-
-def test_the_path_is_percent_encoded_as_for_a_login(loopback):
-    loopback.responses.append(response(200))
-    assert is_reachable(f"{loopback.url}/a b/\N{LATIN SMALL LETTER U WITH DIAERESIS}/c%2Fd", TIMEOUT) is True
-    assert loopback.requests[0].startswith(b"GET /a%20b/%C3%BC/c%2Fd HTTP/1.1\r\n")
 
 
 @pytest.mark.parametrize("certificate", ["good", "unknown-ca", "wrong-name"])
@@ -232,41 +225,6 @@ def test_certificates_are_not_checked(certificate):
         service.set_fault("certificate", name=certificate)
         assert is_reachable(service.url, TIMEOUT) is True
         assert service.counters().probe == 1
-
-
-#: What comes first, what is repeated without end, and seconds between two repetitions.
-ENDLESS = {
-    "slow header": (b"HTTP/1.1 200 made up\r\nX: ", b"y", 0.02),
-    "fast headers": (b"HTTP/1.1 200 made up\r\n", b"X: y\r\n", 0),
-}
-
-
-@pytest.mark.parametrize("head", ENDLESS.values(), ids=ENDLESS)
-def test_an_endless_head_counts_as_unavailable(head, loopback):
-    loopback.responses.append(endless(*head))
-    assert is_reachable(loopback.url, SHORT_TIMEOUT) is False
-
-
-def test_an_endless_head_of_a_tunnel_is_not_that_of_the_service(loopback):
-    loopback.responses.append(endless(*ENDLESS["slow header"]))
-    assert is_reachable(SERVICE, SHORT_TIMEOUT, loopback.url) is False
-
-
-#: A TLS 1.2 record with a HelloRequest, which a client ignores during a handshake (RFC 5246 §7.4.1.1).
-HELLO_REQUEST = b"\x16\x03\x03\x00\x04\x00\x00\x00\x00"
-
-
-@pytest.mark.parametrize("repeated", [HELLO_REQUEST, b""], ids=["messages", "silence"])
-def test_an_endless_handshake_counts_as_unavailable(repeated):
-    with Loopback(endless(b"", repeated, 0.02)) as server:
-        assert is_reachable(server.url.replace("http:", "https:"), SHORT_TIMEOUT) is False
-
-
-def test_an_endless_body_does_not_matter(loopback):
-    loopback.responses.append(
-        endless(b"HTTP/1.1 200 made up\r\nTransfer-Encoding: chunked\r\n\r\n", b"4\r\nyyyy\r\n", 0)
-    )
-    assert is_reachable(loopback.url, TIMEOUT) is True
 
 
 def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
@@ -303,32 +261,44 @@ def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
     assert reason(SERVICE).startswith(NOT_REACHED)
 
 
-def test_the_proxy_of_the_environment_is_used(loopback, monkeypatch):
-    """A scheme's own proxy has precedence over ``ALL_PROXY``; a scheme and user information are optional."""
-    loopback.responses += [response(403), response(403)]
-    monkeypatch.setenv("all_proxy", "http://127.0.0.1:1")
-    monkeypatch.setenv("https_proxy", loopback.url.removeprefix("http://"))
-    assert reason(SERVICE).startswith(NOT_BY_PROXY)
-    monkeypatch.delenv("https_proxy")
-    monkeypatch.setenv("all_proxy", loopback.url.replace("//", "//user:made-up@"))
-    assert reason(SERVICE).startswith(NOT_BY_PROXY)
-    assert all(request.startswith(b"CONNECT lender.invalid:443 HTTP/1.") for request in loopback.requests)
-    without_user, with_user = loopback.requests
-    assert b"authorization" not in without_user.lower()
-    assert b"proxy-authorization: basic dxnlcjptywrllxvw" in with_user.lower()
+#: Nothing listens there.
+CLOSED = "http://user:made-up-password@127.0.0.1:1"
 
 
-@pytest.mark.parametrize("no_proxy", ["*", "lender.invalid", None])
-def test_a_proxy_of_a_connection_has_precedence_over_the_environment(no_proxy, loopback, monkeypatch):
-    monkeypatch.setenv("https_proxy", "http://user:made-up-password@127.0.0.1:1")
-    if no_proxy:
-        monkeypatch.setenv("no_proxy", no_proxy)
-        # Without one, there is no proxy at all; this name does not exist.
-        assert reason(SERVICE).startswith(NOT_REACHED)
-    loopback.responses.append(response(502))
-    assert reason(SERVICE, proxy=loopback.url).startswith(NOT_BY_PROXY)
-    assert loopback.requests[0].startswith(b"CONNECT lender.invalid:443 HTTP/1.")
-    assert b"authorization" not in loopback.requests[0].lower()
+@pytest.mark.parametrize(
+    ("environment", "proxy", "status", "expected"),
+    [
+        # A scheme's own proxy has precedence over ``ALL_PROXY``; a scheme and user information are optional.
+        pytest.param({"all_proxy": CLOSED, "https_proxy": "{}"}, None, 403, NOT_BY_PROXY, id="no scheme"),
+        pytest.param({"all_proxy": "http://user:made-up@{}"}, None, 403, NOT_BY_PROXY, id="user information"),
+        # The proxy of a Connection has precedence over the environment.
+        pytest.param({"https_proxy": CLOSED}, "http://{}", 502, NOT_BY_PROXY, id="a Connection"),
+        pytest.param({"no_proxy": "*"}, "http://{}", 502, NOT_BY_PROXY, id="a Connection, despite NO_PROXY"),
+        # The worker that pokes then may be able to use these: it has the user and the password of the Connection.
+        pytest.param({"https_proxy": "http://{}"}, None, 407, None, id="requires authentication"),
+        pytest.param({"https_proxy": "socks5h://{}"}, None, None, None, id="SOCKS"),
+        pytest.param({"https_proxy": "SOCKS5://{}"}, None, None, None, id="SOCKS in capitals"),
+        pytest.param({"https_proxy": "https://{}"}, None, None, None, id="https"),
+        # The error of a login says what to correct.
+        pytest.param({"https_proxy": "http://[::1"}, None, None, None, id="no closing bracket"),
+        pytest.param({"https_proxy": "http://127.0.0.1:99999"}, None, None, None, id="no port"),
+        pytest.param({"https_proxy": "::::"}, None, None, None, id="no address"),
+        # Without a proxy. This name does not exist.
+        pytest.param({"https_proxy": CLOSED, "no_proxy": "lender.invalid"}, None, None, NOT_REACHED, id="NO_PROXY"),
+    ],
+)
+def test_a_proxy(environment, proxy, status, expected, loopback, monkeypatch):
+    host = f"127.0.0.1:{loopback.port}"
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value.replace("{}", host))
+    loopback.responses.append(response(status))
+    found = reason(SERVICE, proxy=proxy and proxy.format(host))
+    assert found is expected or found.startswith(expected)
+    assert len(loopback.requests) == (status is not None)
+    for request in loopback.requests:
+        assert request.startswith(b"CONNECT lender.invalid:443 HTTP/1.")
+        has_user = b"proxy-authorization: basic dxnlcjptywrllxvw" in request.lower()
+        assert has_user == (b"authorization" in request.lower()) == ("made-up@" in str(environment))
 
 
 def test_plain_http_bypasses_the_proxies_of_the_environment_as_a_login_does(loopback, monkeypatch):
@@ -339,32 +309,9 @@ def test_plain_http_bypasses_the_proxies_of_the_environment_as_a_login_does(loop
     assert loopback.requests[0].startswith(b"GET / HTTP/1.1\r\n")
 
 
-@pytest.mark.parametrize("where", ["argument", "environment"])
-@pytest.mark.parametrize("proxy", ["socks5h", "SOCKS5", "https", "a proxy that requires authentication"])
-def test_a_proxy_that_the_probe_cannot_use_counts_as_a_response(proxy, where, loopback, monkeypatch):
-    """The worker that pokes then may be able to use it: it has the user and the password of the Connection."""
-    loopback.responses.append(response(407))
-    scheme = "http" if " " in proxy else proxy
-    url = f"{scheme}://127.0.0.1:{loopback.port}"
-    if where == "environment":
-        monkeypatch.setenv("https_proxy", url)
-    assert is_reachable(SERVICE, TIMEOUT, url if where == "argument" else None) is True
-    assert len(loopback.requests) == (scheme == "http")
-
-
-@pytest.mark.parametrize("proxy", ["http://[::1", "http://127.0.0.1:99999", "::::"])
-def test_a_proxy_of_the_environment_that_is_no_address_is_left_to_the_login(proxy, monkeypatch):
-    """Its error says what to correct."""
-    monkeypatch.setenv("https_proxy", proxy)
-    assert is_reachable(SERVICE, TIMEOUT) is True
-
-
 def test_networks_in_no_proxy_are_those_of_a_login(monkeypatch):
     """``requests`` knows networks; the functions of the standard library know only names."""
     monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1")
     assert reason("https://127.0.0.1:1") is None
     monkeypatch.setenv("no_proxy", "127.0.0.0/8")
     assert reason("https://127.0.0.1:1").startswith(NOT_REACHED)
-    # An address that is not one is left to the login, with and without a proxy.
-    monkeypatch.setenv("no_proxy", "lender.invalid")
-    assert reason("https://other.invalid:99999") is None
