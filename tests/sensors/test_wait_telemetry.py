@@ -36,16 +36,10 @@ def sensor(mode, **parameters):
 def wait(monkeypatch, world):
     """Run a sensor until it ends, as Airflow does. Each time that it waits, as long as the interval passes."""
     context = context_of_a_task(monkeypatch)
-    clock = {"passed": 0.0}
-    really = time.time
-    monkeypatch.setattr(time, "time", lambda: really() + clock["passed"])
-
-    def sleep(seconds):
-        clock["passed"] += seconds
 
     def run(mode, **parameters):
-        monkeypatch.setattr(time, "sleep", sleep)
-        action = lambda: sensor(mode, **parameters).execute(context)  # noqa: E731 - replaced below
+        monkeypatch.setattr(time, "sleep", world.clock.sleep)
+        action = partial(sensor(mode, **parameters).execute, context)
         while True:
             try:
                 return action()
@@ -56,7 +50,7 @@ def wait(monkeypatch, world):
                 resume = partial(sensor(mode, **parameters).resume_execution, deferred.method_name)
                 action = partial(resume, arguments, context)
             start_new_process()
-            sleep(WAITED)
+            world.clock.sleep(WAITED)
 
     return run
 
@@ -83,16 +77,31 @@ def test_a_rescheduled_sensor_is_not_measured(wait, world, statsd, spans):
     assert "loanauth.wait" not in spans.named
 
 
-@pytest.mark.parametrize("mode", ["poke", "deferrable"])
-def test_a_sensor_that_times_out_has_only_a_span(mode, wait, world, statsd, spans):
-    world.sandbox.set_fault("status", status=503, where="token")
-    with pytest.raises(AirflowSensorTimeout):
-        wait(mode, timeout=0)
-    assert {*statsd.counts} == {"unavailable"}
+@pytest.mark.parametrize(
+    ("mode", "parameters", "kind", "counts", "attributes"),
+    [
+        ("poke", {"timeout": 0}, AirflowSensorTimeout, ["unavailable"], {}),
+        ("deferrable", {"timeout": 0}, AirflowSensorTimeout, ["unavailable"], {}),
+        ("poke", {"password": None}, SettingsError, [], {}),
+        ("deferrable", {"password": "wrong"}, RejectedError, ["rejected"], {"http.response.status_code": 400}),
+        # The error says which Connection was rejected, although Airflow raises another one.
+        ("poke", {"password": "wrong", "never_fail": True}, AirflowSkipException, ["rejected"], {}),
+    ],
+)
+def test_a_sensor_that_fails_has_only_a_span(
+    mode, parameters, kind, counts, attributes, wait, world, define, statsd, spans
+):
+    usual = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    define(CONN_ID, usual | {"password": parameters.pop("password", usual["password"])})
+    if "timeout" in parameters:
+        world.sandbox.set_fault("status", status=503, where="token")
+    with pytest.raises(kind):
+        wait(mode, **parameters)
+    assert [*statsd.counts] == counts
     span = spans.named["loanauth.wait"]
     assert 0 <= seconds_of(span) < WAITED
     assert not span.status.is_ok
-    assert dict(span.attributes) == ATTRIBUTES | {"error.type": "AirflowSensorTimeout"}
+    assert dict(span.attributes) == ATTRIBUTES | {"error.type": kind.__name__} | attributes
 
 
 @pytest.mark.parametrize(
@@ -104,29 +113,3 @@ def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, mo
         waits.execute(context_of_a_task(monkeypatch))
     assert "loanauth.wait" in spans.named
     assert "CANARY" not in spans.text
-
-
-@pytest.mark.parametrize("mode", ["poke", "deferrable"])
-@pytest.mark.parametrize(
-    "case",
-    [
-        ("made-up-wrong", RejectedError, {"rejected": 1}, {"http.response.status_code": 400}),
-        (None, SettingsError, {}, {}),
-    ],
-)
-def test_a_sensor_that_fails(case, mode, wait, world, define, statsd, spans):
-    password, kind, counts, attributes = case
-    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": password})
-    with pytest.raises(kind):
-        wait(mode)
-    assert statsd.counts == counts
-    error = {"error.type": kind.__name__} | attributes
-    assert dict(spans.named["loanauth.wait"].attributes) == ATTRIBUTES | error
-
-
-def test_a_sensor_that_is_skipped_instead(wait, world, define, spans):
-    """The error says which Connection was rejected, although Airflow raises another one."""
-    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
-    with pytest.raises(AirflowSkipException):
-        wait("poke", never_fail=True)
-    assert dict(spans.named["loanauth.wait"].attributes) == ATTRIBUTES | {"error.type": "AirflowSkipException"}

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 from airflow_provider_loanauth.check import network
 from airflow_provider_loanauth.login import credential, memory, shared, variables
-from airflow_provider_loanauth.service import client
+from airflow_provider_loanauth.sensors import loanauth as sensors
+from airflow_provider_loanauth.service import client, telemetry
 
 
 class Clock:
@@ -34,8 +35,8 @@ class Clock:
 
 
 def replace_clock(monkeypatch, clock):
-    """Let a clock decide when credentials expire and failures end."""
-    for module in (credential, memory, shared, variables):
+    """Let a clock decide when credentials expire, and failures and waits end."""
+    for module in (credential, memory, sensors, shared, telemetry, variables):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
