@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import time
@@ -66,7 +67,7 @@ def test_it_ends_at_once_when_the_deadline_has_passed(ago, sandbox):
 
 
 SENSORS = st.builds(
-    Sensor, joins=st.floats(0, 300), interval=st.floats(0.1, 600), time_left=st.none() | st.floats(0, 600)
+    Sensor, joins=st.floats(0, 300), interval=st.floats(0.1, 600), time_left=st.just(math.inf) | st.floats(0, 600)
 )
 
 
