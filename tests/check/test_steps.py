@@ -31,7 +31,9 @@ PROXY_USER, PROXY_PASSWORD = "CANARY pröxy", "CANARY-p@ss/wörd✓"
 PROXY_CREDENTIALS = f"{PROXY_USER}:{PROXY_PASSWORD}"
 PROXY_WRITTEN = f"{quote(PROXY_USER)}:{quote(PROXY_PASSWORD, safe='')}"
 WRONG_PROXY_PASSWORD = "CANARY-wrong-proxy-password"
-ALL_SECRETS = [*SECRETS.values(), PROXY_PASSWORD, PROXY_CREDENTIALS, WRONG_PROXY_PASSWORD]
+#: Reason and body of a response, of which nothing is shown, although the service has received no secret.
+SERVED = "CANARY-of-the-response"
+ALL_SECRETS = [*SECRETS.values(), PROXY_PASSWORD, PROXY_CREDENTIALS, WRONG_PROXY_PASSWORD, SERVED]
 STEPS = [*TITLES]
 OK = dict.fromkeys(STEPS, "ok")
 WITHOUT_LOGIN = OK | {"login": "not_checked"}
@@ -104,7 +106,9 @@ def step(report, name):
     return found
 
 
-def test_everything_is_right(check, sandbox, shared_sandbox):
+def test_everything_is_right(check, sandbox, shared_sandbox, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     report = check(connection_of(sandbox))
     assert results(report) == WITHOUT_LOGIN
     assert (report.exit_code, report.machine, report.checked_at.tzinfo) == (0, socket.gethostname(), timezone.utc)
@@ -146,7 +150,8 @@ def test_a_login(check, sandbox, method):
     assert (login.details["expires_at"] is None) == (method == "ppe")
 
 
-def test_warnings_are_in_the_line_that_they_belong_to(check, sandbox):
+@pytest.mark.parametrize(("company_id", "missing"), [("", ["Company ID is missing:"]), ("made-up-company", [])])
+def test_warnings_are_in_the_line_that_they_belong_to(check, sandbox, company_id, missing):
     sandbox.set_fault("no-expires-in", where="token")
     report = check(connection_of(sandbox, made_up="any"), login=True)
     assert results(report) == OK
@@ -154,15 +159,11 @@ def test_warnings_are_in_the_line_that_they_belong_to(check, sandbox):
     assert about_settings.startswith("Extra contains unknown fields (1)")
     [about_response] = step(report, "login").warnings
     assert "another type: expires_in)" in about_response
-
-
-@pytest.mark.parametrize(("company_id", "number"), [("", 1), ("made-up-company", 0)])
-def test_a_company_id_that_only_pricing_requests_need(check, sandbox, company_id, number):
-    report = check(connection_of(sandbox, "ppe", company_id=company_id, made_up="any"), "ppe")
-    _, *warnings = step(report, "settings").warnings
-    assert [warning[:22] for warning in warnings] == ["Company ID is missing:"] * number
+    # Only pricing requests need a company.
+    settings = step(check(connection_of(sandbox, "ppe", company_id=company_id, made_up="any"), "ppe"), "settings")
+    assert [warning[:22] for warning in settings.warnings[1:]] == missing
     details = {"secret_header": "secret", "company_header": "companyid", "company_id": company_id or None}
-    assert step(report, "settings").details.items() >= details.items()
+    assert settings.details.items() >= details.items()
 
 
 def test_all_missing_fields_at_once(check, sandbox):
@@ -218,13 +219,6 @@ def test_statuses(check, sandbox, faults, login, expected, exit_code, logins):
     assert step(report, "response").temporary == (status > 428)
     is_shown = "A request without credentials got 403" in step(report, "allow_list").message
     assert is_shown == (expected["allow_list"] in ("failed", "unknown"))
-
-
-def test_nothing_of_the_response_is_shown(check, sandbox, loopback):
-    """Whatever the service sends without having received a secret, no text of it is in the report."""
-    loopback.responses = [json_response(b'{"text": "body-of-the-response"}', "404 reason-of-the-response")]
-    report = check(connection_of(sandbox, url=loopback.url))
-    assert "of-the-response" not in str(report) + report.to_json()
 
 
 @pytest.mark.parametrize(
@@ -286,7 +280,8 @@ def test_a_certificate_that_is_not_shown(check, sandbox, issuer, monkeypatch):
 )
 def test_a_clock(check, sandbox, loopback, monkeypatch, date, difference, outcome, words):
     replace_all_clocks(monkeypatch, Clock(standing=NOW.timestamp()))
-    loopback.responses = [json_response(b"{}", headers=f"Date: {date}\r\n".encode())]
+    body = f'{{"text": "{SERVED}"}}'.encode()
+    loopback.responses = [json_response(body, f"404 {SERVED}", f"Date: {date}\r\n".encode())]
     report = check(connection_of(sandbox, url=loopback.url))
     clock = step(report, "clock")
     assert (clock.outcome, clock.details.get("difference")) == (outcome, difference)
@@ -295,53 +290,49 @@ def test_a_clock(check, sandbox, loopback, monkeypatch, date, difference, outcom
     assert report.exit_code == (1 if outcome == "failed" else 0)
 
 
+NAME, PORT = "Check the host name in Auth URL in the Connection", "Check host and port in Auth URL in the Connection."
+
+
 @pytest.mark.parametrize(
-    ("error", "temporary"),
+    ("failed", "error", "exit_code", "problem", "advice"),
     [
-        pytest.param(socket.gaierror(socket.EAI_NONAME, "Name or service not known"), False, id="does not exist"),
-        pytest.param(socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), True, id="no name server responds"),
-        pytest.param(UnicodeError("label too long"), False, id="not a host name"),
+        ("host_name", socket.gaierror(socket.EAI_NONAME, "X"), 1, "does not resolve.", NAME),
+        ("host_name", socket.gaierror(socket.EAI_AGAIN, "X"), 3, "resolved: the name servers did not respond.", NAME),
+        ("host_name", UnicodeError("label too long"), 1, "does not resolve.", NAME),
+        ("tcp", ConnectionRefusedError(111, "X"), 3, "does not accept a connection on port 443 (X).", PORT),
+        ("tcp", TimeoutError("X"), 3, "does not accept a connection on port 443 (no response within 5 s).", PORT),
     ],
+    ids=["no such name", "no name server", "not a host name", "a closed port", "packets are dropped"],
 )
-def test_a_name_that_does_not_resolve(check, sandbox, monkeypatch, error, temporary):
-    def getaddrinfo(*_, **__):
+def test_a_host_that_is_not_reached(check, sandbox, monkeypatch, failed, error, exit_code, problem, advice):
+    timeouts, look_up = [], socket.getaddrinfo
+
+    def getaddrinfo(_, *arguments, **options):
+        if failed == "host_name":
+            raise error
+        return look_up("127.0.0.1", *arguments, **options) * 2
+
+    def connect(self, _):
+        timeouts.append(self.gettimeout())
         raise error
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    report = check(connection_of(sandbox, url="https://lender.example"), login=True)
-    assert results(report) == outcomes("host_name", proxy="ok")
-    found = step(report, "host_name")
-    assert (report.exit_code, found.temporary) == (3 if temporary else 1, temporary)
-    assert found.details == {"host": "lender.example", "port": 443, "addresses": []}
-    assert "lender.example (the service)" in found.message
-    assert "Check the host name in Auth URL in the Connection" in found.message
-    assert ("name servers did not respond" in found.message) == temporary
-
-
-def test_a_port_that_does_not_accept(check, sandbox, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    report = check(connection_of(sandbox, url=f"https://127.0.0.1:{port}"), login=True)
-    assert (results(report), report.exit_code) == (outcomes("tcp", proxy="ok"), 3)
-    assert "Check host and port in Auth URL in the Connection." in step(report, "tcp").message
-    assert step(report, "tcp").message.startswith(
-        f"127.0.0.1 (the service) does not accept a connection on port {port} (Connection refused)."
-    )
-    # Packets are dropped. Each address has its share of the time.
-    timeouts, look_up = [], socket.getaddrinfo
-
-    def connect(self, address):
-        timeouts.append(self.gettimeout())
-        raise TimeoutError("timed out")
-
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **options: look_up(*arguments, **options) * 2)
     monkeypatch.setattr(socket.socket, "connect", connect)
-    report = check(connection_of(sandbox))
-    assert (results(report), report.exit_code) == (outcomes("tcp", proxy="ok"), 3)
-    assert "(no response within 5 s)" in step(report, "tcp").message
-    assert timeouts == [2.5, 2.5]
-    assert step(report, "tcp").details == {"host": "127.0.0.1", "port": sandbox.port, "address": None}
-    assert step(report, "host_name").message == "127.0.0.1 (the service): 127.0.0.1, 127.0.0.1."
+    report = check(connection_of(sandbox, url="https://lender.example"), login=True)
+    assert (results(report), report.exit_code) == (outcomes(failed, proxy="ok"), exit_code)
+    found = step(report, failed)
+    assert found.message.startswith("lender.example (the service) ")
+    assert problem in found.message
+    assert advice in found.message
+    assert found.temporary == (exit_code == 3)
+    where = {"host": "lender.example", "port": 443}
+    if failed == "host_name":
+        assert found.details == where | {"addresses": []}
+    else:
+        assert found.details == where | {"address": None}
+        # Each address has its share of the time.
+        assert timeouts == [2.5, 2.5]
+        assert step(report, "host_name").message == "lender.example (the service): 127.0.0.1, 127.0.0.1."
 
 
 HANDSHAKE = b"\x16\x03\x03\x40\x00"  # begins a TLS record of 16 KiB
@@ -402,35 +393,29 @@ def test_a_proxy(check, sandbox, authority, scheme, is_trusted, expected, tunnel
 
 
 @pytest.mark.parametrize(
-    ("response", "words", "status"),
+    ("variable", "status", "words", "exit_code"),
     [
-        (b"HTTP/1.1 403 Forbidden\r\n\r\n", "It responded with 403: ask who runs it to allow lender.example.", 403),
-        (None, "It did not respond: ask who runs it to allow lender.example; if it expects https, its URL has", None),
-        (b"HTTP/1.1 400 X\r\n\r\n", "lender.example; if it expects https, its URL has to begin with https.", 400),
+        (None, 403, "It responded with 403: ask who runs it to allow lender.example.", 3),
+        (None, None, "It did not respond: ask who runs it to allow lender.example; if it expects https, its", 3),
+        (None, 400, "lender.example; if it expects https, its URL has to begin with https.", 3),
+        # requests accepts an address without a scheme.
+        (f"HTTP://CANARYuser:{WRONG_PROXY_PASSWORD}@", 407, "It responded with 407: check user and password.", 1),
+        (f"CANARYuser:{WRONG_PROXY_PASSWORD}@", 407, "It responded with 407: check user and password.", 1),
     ],
 )
-def test_a_proxy_that_opens_no_tunnel(check, sandbox, loopback, response, words, status):
-    loopback.responses = [response]
-    report = check(connection_of(sandbox, url="https://lender.example", proxy=loopback.url))
-    assert loopback.requests == [b"CONNECT lender.example:443 HTTP/1.1\r\nHost: lender.example:443\r\n\r\n"]
-    assert (results(report), report.exit_code) == (outcomes("proxy"), 3)
+def test_a_proxy_that_opens_no_tunnel(check, sandbox, loopback, monkeypatch, variable, status, words, exit_code):
+    loopback.responses = [status and f"HTTP/1.1 {status} X\r\n\r\n".encode()]
+    if variable:
+        monkeypatch.setenv("HTTPS_PROXY", f"{variable}127.0.0.1:{loopback.port}")
+    report = check(connection_of(sandbox, url="https://lender.example", proxy="" if variable else loopback.url))
+    [request] = loopback.requests
+    head, _, credentials = request.partition(b"Host: lender.example:443\r\n")
+    assert head == b"CONNECT lender.example:443 HTTP/1.1\r\n"
+    assert re.fullmatch(rb"Proxy-Authorization: Basic \S+\r\n\r\n" if variable else b"\r\n", credentials)
+    assert (results(report), report.exit_code) == (outcomes("proxy"), exit_code)
     assert words in step(report, "proxy").message
-    assert step(report, "proxy").details["status"] == status
-
-
-def test_a_proxy_of_the_environment(check, sandbox, monkeypatch):
-    with TunnelProxy(PROXY_CREDENTIALS) as proxy:
-        # requests accepts an address without a scheme.
-        for start in ("HTTP://", ""):
-            monkeypatch.setenv("HTTPS_PROXY", f"{start}CANARYuser:{WRONG_PROXY_PASSWORD}@{proxy.address}")
-            report = check(connection_of(sandbox))
-            assert (results(report), report.exit_code) == (outcomes("proxy"), 1)
-            assert "It responded with 407: check user and password." in step(report, "proxy").message
-            source = "the proxy settings of this machine"
-            assert step(report, "proxy").details == {"url": proxy.url(), "source": source, "status": 407}
-            assert b"Proxy-Authorization: Basic " in proxy.requests[-1]
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-        assert results(check(connection_of(sandbox))) == WITHOUT_LOGIN
+    source = "the proxy settings of this machine" if variable else "Proxy in the Connection"
+    assert step(report, "proxy").details == {"url": loopback.url, "source": source, "status": status}
 
 
 @pytest.mark.parametrize(

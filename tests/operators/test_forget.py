@@ -11,20 +11,13 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
 from tests.support.airflow_names import DAG
 
-
-def token(conn_id, method="jwt"):
-    return AccessToken(method=method, conn_id=conn_id, issued_at=datetime.now(timezone.utc), sealed="made-up")
-
-
 #: A digest of the values of a Connection.
 VALUES = "0123456789abcdef"
-#: The values that four mapped instances of the authenticating task returned.
-RETURNED = [
-    token("one"),
-    {"first": [token("two", "los")], "second": (token("odd/#id"), token("one", "../../x")), "third": 3},
-    None,
-    "plaintext",
-]
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def token(conn_id, method="jwt"):
+    return AccessToken(method=method, conn_id=conn_id, issued_at=START, sealed="made-up")
 
 
 @pytest.fixture
@@ -36,14 +29,16 @@ def deleted(monkeypatch):
 
 
 def forget(**options):
-    """Run the operator; return its result."""
+    """Run the operator, after a task with four mapped instances; return its result."""
     operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", **options)
-    pulled = {"authenticate": RETURNED}
+    nested = {"first": [token("two", "los")], "second": (token("odd/#id"), token("one", "../../x")), "third": 3}
+    pulled = {"authenticate": [token("one"), nested, None, "plaintext"]}
     instance = SimpleNamespace(dag_id="nightly", run_id="manual__1", xcom_pull=lambda *, task_ids: pulled[task_ids])
     return operator.execute({"ti": instance})
 
 
 def test_it_deletes_the_credential_of_its_own_run(deleted, logs):
+    assert LoanAuthForgetOperator.template_fields == ("credential_task_id",)
     assert forget() is None
     assert deleted == [{"dag_id": "nightly", "run_id": "manual__1", "task_id": "authenticate"}]
     assert "Deleted the credentials of task 'authenticate' from XCom." in logs.text
@@ -64,7 +59,7 @@ def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(dele
 def test_shared_deletes_the_login_of_the_task_also_without_xcom_and_without_a_list(deleted, variables, sandbox, define):
     for name, value in sandbox.connections().items():
         define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
-    with DAG("nightly", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)) as dag:
+    with DAG("nightly", schedule=None, start_date=START) as dag:
         task = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_{{ params.name }}")
         operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", shared=True)
     assert dag.get_task("authenticate") is task
@@ -91,7 +86,3 @@ def test_values_that_cannot_be_deleted_are_a_warning(monkeypatch, logs):
     assert "2 XCom values of task 'authenticate' could not be deleted" in warning
     assert "max_map_length" in warning
     assert "Deleted the credentials" not in logs.text
-
-
-def test_the_task_id_is_a_template_field():
-    assert LoanAuthForgetOperator.template_fields == ("credential_task_id",)

@@ -14,20 +14,9 @@ def operator(**options):
         return LoanAuthOperator(task_id="authenticate", **options)
 
 
-@pytest.fixture
-def connection(sandbox, define):
-    [jwt, _, _] = sandbox.connections().values()
-    define("loanauth_default", jwt)
-    define("tenant_a", jwt)
-    return jwt
-
-
-def test_defaults():
+def test_defaults_and_template_fields():
     task = operator()
     assert (task.loanauth_conn_id, task.method, task.seal) == ("loanauth_default", None, True)
-
-
-def test_template_fields():
     assert set(LoanAuthOperator.template_fields) == {"loanauth_conn_id", "method"}
     task = operator(loanauth_conn_id="{{ params.c }}", method="{{ params.m }}")
     task.render_template_fields({"params": {"c": "tenant_a", "m": "los"}})
@@ -36,7 +25,8 @@ def test_template_fields():
 
 
 @pytest.mark.parametrize("seal", [True, False])
-def test_it_returns_the_shared_login_and_with_reuse_false_a_new_one(seal, connection, variables, sandbox):
+def test_it_returns_the_shared_login_and_with_reuse_false_a_new_one(seal, define, variables, sandbox):
+    define("tenant_a", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
     first, shared, new = (
         operator(loanauth_conn_id="tenant_a", seal=seal, reuse=reuse).execute({}) for reuse in (True, True, False)
     )

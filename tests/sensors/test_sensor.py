@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from functools import partial
-from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider_loanauth._compat import TRIGGER_TIMEOUTS
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, SettingsError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, SealError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.sensors import loanauth as sensors
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
@@ -23,6 +21,7 @@ from tests.support.airflow_names import (
     AirflowSkipException,
     TaskDeferred,
 )
+from tests.support.clock import Clock, replace_clock
 from tests.support.processes import start_new_process
 from tests.support.programs import run_python
 from tests.support.waiting import MODES, context_of_a_task, each_mode, stored
@@ -44,25 +43,17 @@ def context(monkeypatch):
 def connection(sandbox, define):
     """Define the Connection; change it by calling the fixture."""
 
-    def use(method="jwt", **changes):
-        conn = sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"]
-        define(CONN_ID, {**conn, **changes})
+    def use(**changes):
+        define(CONN_ID, sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | changes)
 
     use()
     return use
 
 
 @pytest.fixture
-def slept(monkeypatch, memory_clock):
-    """Do not sleep; record for how long it would have been, and move the clock of remembered failures."""
-    all_seconds = []
-
-    def sleep(seconds):
-        all_seconds.append(seconds)
-        memory_clock.pass_time(seconds)
-
-    monkeypatch.setattr(time, "sleep", sleep)
-    return all_seconds
+def _no_sleep(monkeypatch, memory_clock):
+    """Move the clock instead of sleeping."""
+    monkeypatch.setattr(time, "sleep", memory_clock.sleep)
 
 
 def deferred_by(call):
@@ -78,12 +69,11 @@ def resume(deferred, status="ready", **parameters):
 
 
 @pytest.mark.parametrize(("method", "kind"), [("jwt", AccessToken), ("los", AccessToken), ("ppe", ApiSecret)])
-def test_the_method_of_the_connection_or_of_the_task_is_used(method, kind, connection, define, sandbox):
-    connection(method)
-    assert (sensor().execute({}).method, type(sensor().execute({}))) == (method, kind)
+def test_the_method_of_the_task_is_used(method, kind, connection, sandbox):
     extras = [sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{name}"]["extra"] for name in ("PPE", "LOS", "JWT")]
     connection(extra=extras[0] | extras[1] | extras[2])
-    assert sensor(method=method).execute({}).method == method
+    credential = sensor(method=method).execute({})
+    assert (type(credential), credential.method) == (kind, method)
 
 
 def test_without_sealing_the_plaintext_is_returned_also_after_the_trigger(connection, sandbox):
@@ -114,13 +104,14 @@ def test_while_the_service_responds_the_shared_login_is_taken_over(seal, mode, s
     assert (sandbox.counters().token, sandbox.counters().probe) == (0, 1)
 
 
+@pytest.mark.usefixtures("_no_sleep")
 @each_mode
-def test_the_sensor_never_succeeds_from_the_shared_login_alone(mode, shared_login, sandbox, context, slept):
+def test_the_sensor_never_succeeds_from_the_shared_login_alone(mode, shared_login, sandbox, context, memory_clock):
     """A poke whose request fails asks the service itself, which says why."""
     sandbox.set_fault("status", times=2)
     if mode == "poke":
         assert sensor(mode).execute(context).value
-        assert 60 in slept
+        assert memory_clock.passed >= 60
     else:
         with pytest.raises((TaskDeferred, AirflowRescheduleException)):
             sensor(mode).execute(context)
@@ -128,14 +119,8 @@ def test_the_sensor_never_succeeds_from_the_shared_login_alone(mode, shared_logi
     assert sandbox.counters().token >= 1
 
 
-def test_where_only_a_login_responds_the_sensor_logs_in(shared_login, sandbox):
-    """Some gateways respond with 503 to any other path."""
-    sandbox.set_fault("status", where="probe")
-    assert sensor().execute({}).value != shared_login.value
-    assert sandbox.counters().authentications.succeeded == 1
-
-
-def test_a_poke_waits_a_short_time_for_the_response_that_allows_to_share(shared_login, sandbox, monkeypatch):
+def test_where_only_a_login_responds_the_sensor_logs_in(shared_login, sandbox, monkeypatch):
+    """Some gateways respond to no other path. A poke does not wait long for the response that allows to share."""
     monkeypatch.setattr(sensors, "_PROBE_TIMEOUT", 0.1)
     sandbox.set_fault("hang", where="probe")
     began = time.monotonic()
@@ -143,8 +128,7 @@ def test_a_poke_waits_a_short_time_for_the_response_that_allows_to_share(shared_
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.parametrize("seal", [True, False])
-@pytest.mark.parametrize("way", ["reuse", "share_logins"])
+@pytest.mark.parametrize(("way", "seal"), [("reuse", True), ("reuse", False), ("share_logins", True)])
 def test_without_sharing_a_poke_is_a_login(way, seal, shared_login, connection, sandbox):
     if way == "share_logins":
         usual = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
@@ -154,27 +138,14 @@ def test_without_sharing_a_poke_is_a_login(way, seal, shared_login, connection, 
     assert (sandbox.counters().token, sandbox.counters().probe) == (1, 0)
 
 
+def test_without_a_fernet_key_nothing_is_sent(connection, sandbox, fernet):
+    fernet("")
+    with pytest.raises(SealError):
+        sensor().execute({})
+    assert sandbox.counters().connections_accepted == 0
+
+
 # --- timeouts
-
-
-def times_out(mode, context, slept, monkeypatch, **parameters):
-    """Poke until the timeout, without really waiting; return what is raised."""
-    waits = sensor(mode, timeout=90, poke_interval=60, **parameters)
-    if mode != "deferrable":
-        # Both clocks of Airflow's loop advance by what is slept.
-        clocks = {name: getattr(time, name) for name in ("monotonic", "time")}
-        for name, clock in clocks.items():
-            monkeypatch.setattr(time, name, lambda clock=clock: clock() + sum(slept))
-    if mode == "reschedule":
-        waits.timeout = -1  # it has been rescheduled for longer than its timeout
-    if mode == "deferrable":
-        deferred = deferred_by(lambda: waits.execute(context))
-        with pytest.raises(AirflowException) as raised:
-            resume(deferred, "timeout", **parameters)
-    else:
-        with pytest.raises(AirflowException) as raised:
-            waits.execute(context)
-    return raised.value
 
 
 @each_mode
@@ -186,44 +157,46 @@ def times_out(mode, context, slept, monkeypatch, **parameters):
         ({"never_fail": True}, AirflowSkipException, "Skipped because never_fail is set: "),
     ],
 )
-def test_a_timeout_fails_or_skips(parameters, kind, message, mode, connection, sandbox, context, slept, monkeypatch):
+def test_a_timeout_fails_or_skips(parameters, kind, message, mode, connection, sandbox, context):
     sandbox.set_fault("status", where="token")
-    error = times_out(mode, context, slept, monkeypatch, **parameters)
-    assert type(error) is kind
-    assert str(error).startswith(message)
-    assert sandbox.counters().token == {"poke": 3, "reschedule": 1, "deferrable": 2}[mode]
+    with pytest.raises(AirflowException) as raised:
+        sensor(mode, timeout=0, **parameters).execute(context)
+    assert type(raised.value) is kind
+    assert str(raised.value).startswith(message)
+    assert sandbox.counters().token == 1
 
 
-def test_the_deadline_is_that_of_the_first_poke(connection, sandbox):
-    sandbox.set_fault("status", where="token")
-    before = time.time()
-    first = deferred_by(lambda: sensor(timeout=600).execute({}))
-    again = deferred_by(lambda: resume(first, timeout=600))
-    assert first.trigger.deadline == again.trigger.deadline == first.kwargs["deadline"] == again.kwargs["deadline"]
-    assert before + 600 <= first.trigger.deadline <= time.time() + 600
-    # Airflow's own timeout is for a missing triggerer, and comes later.
-    assert 600 < first.timeout.total_seconds() <= 660
+@pytest.fixture
+def clock(monkeypatch):
+    return replace_clock(monkeypatch, Clock(standing=float(int(time.time()))))
 
 
-@pytest.mark.parametrize(("status", "late"), [("ready", 0), ("ready", 1), ("timeout", -99)])
-def test_from_the_deadline_on_a_last_poke_decides(status, late, connection, sandbox, monkeypatch):
+@pytest.mark.parametrize(("status", "passed"), [("ready", 400), ("ready", 401), ("timeout", 301)])
+def test_from_the_deadline_on_a_last_poke_decides(status, passed, connection, sandbox, clock):
     """The probe may fail where a login works, for example behind a proxy that only one of the two uses."""
     sandbox.set_fault("status", where="token")
-    deferred = deferred_by(lambda: sensor(timeout=600).execute({}))
-    now = deferred.kwargs["deadline"] + late
-    monkeypatch.setattr(sensors, "time", SimpleNamespace(time=lambda: now))
+    deadline = clock.time() + 600
+    first = deferred_by(lambda: sensor(timeout=600).execute({}))
+    clock.pass_time(200)
+    again = deferred_by(lambda: resume(first, timeout=600))
+    for deferred, left in ((first, 600), (again, 400)):
+        assert deferred.trigger.deadline == deferred.kwargs["deadline"] == deadline
+        # Airflow's own timeout is for a missing triggerer, and comes later.
+        assert left < deferred.timeout.total_seconds() <= left + 60
+    clock.pass_time(passed)
     with pytest.raises(AirflowSensorTimeout, match=r"The service was not available within 600 s\."):
-        resume(deferred, status, timeout=600)
+        resume(again, status, timeout=600)
     sandbox.clear_faults()
-    assert type(resume(deferred, status)) is AccessToken
+    assert type(resume(again, status)) is AccessToken
 
 
-def test_the_event_alone_is_enough_because_airflow_dags_test_passes_nothing_else(connection, sandbox):
+def test_the_event_alone_is_enough_because_airflow_dags_test_passes_nothing_else(connection, sandbox, clock):
     sandbox.set_fault("status", where="token", times=1)
     resumed = sensor(timeout=600).resume_execution
     again = deferred_by(lambda: resumed("execute_complete", {"event": {"status": "ready"}}, {}))
-    assert again.trigger.deadline == pytest.approx(time.time() + 600, abs=60)
-    assert type(resumed("execute_complete", {"event": {"status": "ready"}}, {})) is AccessToken
+    assert again.trigger.deadline == clock.time() + 600
+    event = {"status": "ready", "of_a_later_release": 1}
+    assert type(resumed("execute_complete", {"event": event}, {})) is AccessToken
 
 
 @pytest.mark.parametrize("error", sorted(TRIGGER_TIMEOUTS))
@@ -240,43 +213,57 @@ def test_a_missing_triggerer_is_a_timeout(error):
         assert resume_with("Trigger failure", soft_fail=soft_fail) not in (AirflowSensorTimeout, AirflowSkipException)
 
 
+@pytest.mark.parametrize("is_available", [True, False])
+def test_a_poke_reads_the_connection_once(is_available, connection, variables, sandbox, monkeypatch):
+    """Each read may be a call to a secrets backend."""
+    read, get = [], LoanAuthHook.get_connection
+    count = staticmethod(lambda conn_id: read.append(conn_id) or get(conn_id))
+    monkeypatch.setattr(LoanAuthHook, "get_connection", count)
+    if is_available:
+        sensor().execute({})
+    else:
+        sandbox.set_fault("status")
+        deferred_by(lambda: sensor().execute({}))
+    assert read == [CONN_ID]
+
+
 # --- errors
 
 
-SOFT = {"soft_fail": True, "silent_fail": True}
+WRONG, MISSING = {"password": "made-up-wrong-password"}, {"password": None}
 
 
 @pytest.mark.parametrize("mode", [*MODES, "resumed"])
 @pytest.mark.parametrize(
-    ("parameters", "password", "kind", "sentence", "logins"),
+    ("changes", "parameters", "kind", "sentence"),
     [
-        (SOFT, "made-up-wrong", RejectedError, "Username or Password is wrong", 1),
-        ({"never_fail": True}, "made-up-wrong", AirflowSkipException, "Username or Password is wrong", 1),
-        (SOFT, None, SettingsError, "Password is missing", 0),
-        ({"soft_fail": True}, "an HTML page", ResponseError, "an HTML page instead of JSON", 1),
+        (WRONG, {"soft_fail": True, "silent_fail": True}, RejectedError, "Username or Password is wrong"),
+        (WRONG, {"never_fail": True}, AirflowSkipException, "Username or Password is wrong"),
+        (MISSING, {"soft_fail": True}, SettingsError, "Password is missing"),
+        ({}, {"soft_fail": True}, ResponseError, "an HTML page instead of JSON"),
     ],
+    ids=["rejected", "never fails", "missing field", "no JSON"],
 )
-def test_an_error_fails_unless_it_may_never_fail(
-    parameters, password, kind, sentence, logins, mode, connection, sandbox, context
+def test_no_error_is_skipped_unless_it_may_never_fail(
+    changes, parameters, kind, sentence, mode, connection, sandbox, context
 ):
     """At the first poke, or when the sensor resumes after its trigger."""
-    poke = partial(sensor(mode if mode in MODES else "deferrable", **parameters).execute, context)
     if mode == "resumed":
         sandbox.set_fault("status", where="token", times=1)
-        poke = partial(resume, deferred_by(poke), **parameters)
-        logins += 1
+        deferred = deferred_by(lambda: sensor(**parameters).execute(context))
+        sandbox.reset()
     if kind is ResponseError:
         sandbox.set_fault("html-200", where="token")
-    else:
-        connection(password=password)
+    connection(**changes)
     with pytest.raises(kind, match=sentence) as raised:
-        poke()
+        resume(deferred, **parameters) if mode == "resumed" else sensor(mode, **parameters).execute(context)
     assert type(raised.value) is kind
-    assert sandbox.counters().token == logins
+    assert sandbox.counters().token == (changes is not MISSING)
 
 
+@pytest.mark.usefixtures("_no_sleep")
 @pytest.mark.parametrize("mode", ["poke", "deferrable"])
-def test_with_silent_fail_the_sensor_pokes_again_after_such_a_response(mode, connection, sandbox, context, slept, logs):
+def test_with_silent_fail_the_sensor_pokes_again_after_such_a_response(mode, connection, sandbox, context, logs):
     sandbox.set_fault("html-200", where="token", times=1)
     if mode == "poke":
         credential = sensor(mode, silent_fail=True).execute(context)
@@ -296,15 +283,6 @@ def test_with_silent_fail_a_sensor_whose_connection_is_missing_does_not_wait(var
 # --- deferring
 
 
-@pytest.mark.parametrize("interval", [45, dt.timedelta(seconds=45)])
-def test_the_interval_of_the_probe_is_poke_interval(interval, connection, sandbox):
-    sandbox.set_fault("status", where="token")
-    deferred = deferred_by(lambda: sensor(poke_interval=interval, exponential_backoff=True).execute({}))
-    deferred.kwargs["deadline"] -= 1_000
-    again = deferred_by(lambda: resume(deferred, poke_interval=interval, exponential_backoff=True))
-    assert deferred.trigger.poke_interval == again.trigger.poke_interval == 45
-
-
 @pytest.mark.parametrize("event", [None, "ready", {}, {"status": "of another release"}])
 def test_an_unknown_event_fails_and_sends_nothing(event, connection, sandbox):
     with pytest.raises(LoanAuthError, match="install the same release on triggerer and workers"):
@@ -312,24 +290,21 @@ def test_an_unknown_event_fails_and_sends_nothing(event, connection, sandbox):
     assert sandbox.counters().connections_accepted == 0
 
 
-def test_what_a_later_release_adds_to_an_event_is_ignored(connection, sandbox):
-    event = {"status": "ready", "of_a_later_release": 1}
-    assert type(sensor().resume_execution("execute_complete", {"event": event}, {})) is AccessToken
-
-
 def test_airflow_stores_the_address_and_seconds(connection, sandbox):
     usual = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     connection(host="https://127.0.0.1:1/tenant1/", extra=usual["extra"] | {"proxy": "http://user:made-up@127.0.0.1:1"})
-    deferred = deferred_by(lambda: sensor(poke_interval=5).execute({}))
-    assert type(deferred.trigger) is LoanAuthSensorTrigger
-    assert deferred.trigger.serialize()[1] == {
-        "address": "https://127.0.0.1:1/tenant1",
-        "poke_interval": 5,
-        "deadline": deferred.kwargs["deadline"],
-        "proxy": "http://127.0.0.1:1",
-    }
-    assert set(deferred.kwargs) == {"deadline"}
-    assert deferred.method_name == "execute_complete"
+    parameters = {"poke_interval": dt.timedelta(seconds=5), "exponential_backoff": True}
+    first = deferred_by(lambda: sensor(**parameters).execute({}))
+    for deferred in (first, deferred_by(lambda: resume(first, **parameters))):
+        assert type(deferred.trigger) is LoanAuthSensorTrigger
+        assert deferred.trigger.serialize()[1] == {
+            "address": "https://127.0.0.1:1/tenant1",
+            "poke_interval": 5,
+            "deadline": first.kwargs["deadline"],
+            "proxy": "http://127.0.0.1:1",
+        }
+        assert set(deferred.kwargs) == {"deadline"}
+        assert deferred.method_name == "execute_complete"
 
 
 def test_the_configuration_decides_whether_it_defers_by_default():

@@ -36,16 +36,10 @@ def sensor(mode, **parameters):
 def wait(monkeypatch, world):
     """Run a sensor until it ends, as Airflow does. Each time that it waits, as long as the interval passes."""
     context = context_of_a_task(monkeypatch)
-    clock = {"passed": 0.0}
-    really = time.time
-    monkeypatch.setattr(time, "time", lambda: really() + clock["passed"])
-
-    def sleep(seconds):
-        clock["passed"] += seconds
 
     def run(mode, **parameters):
-        monkeypatch.setattr(time, "sleep", sleep)
-        action = lambda: sensor(mode, **parameters).execute(context)  # noqa: E731 - replaced below
+        monkeypatch.setattr(time, "sleep", world.clock.sleep)
+        action = partial(sensor(mode, **parameters).execute, context)
         while True:
             try:
                 return action()
@@ -56,7 +50,7 @@ def wait(monkeypatch, world):
                 resume = partial(sensor(mode, **parameters).resume_execution, deferred.method_name)
                 action = partial(resume, arguments, context)
             start_new_process()
-            sleep(WAITED)
+            world.clock.sleep(WAITED)
 
     return run
 
@@ -84,6 +78,33 @@ def test_a_rescheduled_sensor_is_not_measured(wait, world, statsd, spans):
 
 
 @pytest.mark.parametrize(
+    ("mode", "parameters", "kind", "counts", "attributes"),
+    [
+        ("poke", {"timeout": 0}, AirflowSensorTimeout, ["unavailable"], {}),
+        ("deferrable", {"timeout": 0}, AirflowSensorTimeout, ["unavailable"], {}),
+        ("poke", {"password": None}, SettingsError, [], {}),
+        ("deferrable", {"password": "wrong"}, RejectedError, ["rejected"], {"http.response.status_code": 400}),
+        # The error says which Connection was rejected, although Airflow raises another one.
+        ("poke", {"password": "wrong", "never_fail": True}, AirflowSkipException, ["rejected"], {}),
+    ],
+)
+def test_a_sensor_that_fails_has_only_a_span(
+    mode, parameters, kind, counts, attributes, wait, world, define, statsd, spans
+):
+    usual = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    define(CONN_ID, usual | {"password": parameters.pop("password", usual["password"])})
+    if "timeout" in parameters:
+        world.sandbox.set_fault("status", status=503, where="token")
+    with pytest.raises(kind):
+        wait(mode, **parameters)
+    assert [*statsd.counts] == counts
+    span = spans.named["loanauth.wait"]
+    assert 0 <= seconds_of(span) < WAITED
+    assert not span.status.is_ok
+    assert dict(span.attributes) == ATTRIBUTES | {"error.type": kind.__name__} | attributes
+
+
+@pytest.mark.parametrize(
     "parameters", [{"loanauth_conn_id": MISPLACED}, {"loanauth_conn_id": CONN_ID, "method": MISPLACED}]
 )
 def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, monkeypatch, spans):
@@ -92,34 +113,3 @@ def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, mo
         waits.execute(context_of_a_task(monkeypatch))
     assert "loanauth.wait" in spans.named
     assert "CANARY" not in spans.text
-
-
-REJECTED = {"password": "made-up-wrong"}
-BAD_REQUEST = {"http.response.status_code": 400}
-
-
-@pytest.mark.parametrize("mode", ["poke", "deferrable"])
-@pytest.mark.parametrize(
-    ("changes", "parameters", "kind", "counted", "attributes"),
-    [
-        ({}, {"timeout": 0}, AirflowSensorTimeout, {"unavailable"}, {}),
-        (REJECTED, {}, RejectedError, {"rejected"}, BAD_REQUEST),
-        ({"password": None}, {}, SettingsError, set(), {}),
-        # The span says which Connection was rejected, although Airflow raises another error.
-        (REJECTED, {"never_fail": True}, AirflowSkipException, {"rejected"}, {}),
-    ],
-    ids=["timeout", "rejected", "a field is missing", "skipped"],
-)
-def test_a_sensor_that_ends_with_an_error_has_only_a_span(
-    changes, parameters, kind, counted, attributes, mode, wait, world, define, statsd, spans
-):
-    if not changes:
-        world.sandbox.set_fault("status", status=503, where="token")
-    define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | changes)
-    with pytest.raises(kind):
-        wait(mode, **parameters)
-    assert {*statsd.counts} == counted
-    span = spans.named["loanauth.wait"]
-    assert 0 <= seconds_of(span) < WAITED
-    assert not span.status.is_ok
-    assert dict(span.attributes) == ATTRIBUTES | {"error.type": kind.__name__} | attributes

@@ -35,8 +35,8 @@ class Clock:
 
 
 def replace_clock(monkeypatch, clock):
-    """Let a clock decide when credentials expire, failures end, sensors time out, and how long things take."""
-    for module in (credential, memory, shared, variables, sensors, telemetry):
+    """Let a clock decide when credentials expire, and failures and waits end."""
+    for module in (credential, memory, sensors, shared, telemetry, variables):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

@@ -40,13 +40,11 @@ class TunnelProxy(InThread, socketserver.ThreadingTCPServer):
         self.requests.append(head)
         method, _, rest = head.decode("latin-1").partition(" ")
         target = rest.split(" ")[0]
-        if not self._is_authorized(head):
+        if not self._is_authorized(head) or method != "CONNECT":
             connection.sendall(
                 b"HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\n"
                 b"Content-Length: 0\r\nConnection: close\r\n\r\n"
             )
-        elif method != "CONNECT":
-            connection.sendall(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n")
         else:
             with socket.create_connection(("127.0.0.1", int(target.rpartition(":")[2])), TIMEOUT) as service:
                 self.tunnels.append(target)

@@ -49,14 +49,14 @@ class Sensor:
 
     joins: float = 0.0
     interval: float = 60.0
-    time_left: float | None = None
+    time_left: float = math.inf
     leaves: float | None = None
     address: str = ADDRESS
     proxy: str | None = None
 
     @property
     def deadline(self):
-        return math.inf if self.time_left is None else self.joins + self.time_left
+        return self.joins + self.time_left
 
 
 class Event(NamedTuple):
@@ -107,7 +107,7 @@ def wait_for(service, sensors, *, seed=0):
     async def run_trigger(sensor):
         loop = asyncio.get_running_loop()
         await asyncio.sleep(sensor.joins)
-        deadline = None if sensor.time_left is None else EPOCH + sensor.deadline
+        deadline = EPOCH + sensor.deadline
         trigger = LoanAuthSensorTrigger(
             sensor.address, poke_interval=sensor.interval, deadline=deadline, proxy=sensor.proxy
         )

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from airflow_provider_loanauth.triggers import loanauth
 from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 
 #: The modes of a sensor, by name: its parameters.
@@ -47,11 +46,6 @@ def fire(trigger, seconds):
         return asyncio.run(first())
     except asyncio.TimeoutError:
         return None
-
-
-def is_reachable(address, timeout, proxy=None):
-    """Send one request as a probe does; return whether the triggers that wait for it would end."""
-    return asyncio.run(loanauth.why_unavailable(address, timeout, proxy, timeout)) is None
 
 
 def stored(deferred, payload):
