@@ -194,30 +194,25 @@ def test_other_threads_use_a_valid_credential_while_one_refreshes_it(clock, serv
     assert service.logins == 2
 
 
-def test_a_valid_credential_is_used_while_it_cannot_be_refreshed(clock, service, auth):
-    service.status = 503
+@pytest.mark.parametrize(("failure", "logins"), [(UnavailableError, 2), (SettingsError, 1)])
+def test_a_valid_credential_is_used_while_it_cannot_be_refreshed(clock, service, auth, define, failure, logins):
+    """The service or a secrets backend is down."""
+    if failure is UnavailableError:
+        service.status = 503
+    else:
+        define("made_up", {"conn_type": "loanauth"})
     # One request, until the grace period is over; and none with an expired credential.
-    for passed, logins in ((91, 2), (0, 2), (GRACE_PERIOD - 2, 2)):
+    for passed in (91, 0, GRACE_PERIOD - 2):
         clock.pass_time(passed)
         assert (service.price(auth), service.logins) == ("made-up-1", logins)
-    clock.pass_time(2)
-    with pytest.raises(UnavailableError):
-        service.price(auth)
+    for passed, rejected in ((0, ["made-up-1"]), (2, [])):
+        clock.pass_time(passed)
+        service.rejected = rejected
+        with pytest.raises(failure):
+            service.price(auth)
     service.status = 200
+    define("made_up", secret_connections(service.pricing.url)["jwt"])
     assert service.price(auth).startswith("made-up-")
-
-
-def test_a_valid_credential_is_used_while_the_connection_cannot_be_read(clock, service, auth, define):
-    """A secrets backend may be down."""
-    define("made_up", {"conn_type": "loanauth"})
-    clock.pass_time(91)
-    assert service.price(auth) == "made-up-1"
-    service.rejected = ["made-up-1"]
-    with pytest.raises(SettingsError):
-        service.price(auth)
-    clock.pass_time(9)
-    with pytest.raises(SettingsError):
-        service.price(auth)
 
 
 def test_connections_are_read_one_at_a_time():
