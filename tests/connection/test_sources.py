@@ -42,15 +42,14 @@ QUERY = urlencode({name: json.dumps(value) if not isinstance(value, str) else va
 EXTRA_QUERY = urlencode({"__extra__": json.dumps(EXTRA)})
 
 
-def assert_settings(conn_id, auth_url):
-    found = LoanAuthHook(conn_id)._client.settings()
-    assert (found.login, found.auth_url) == (CREDENTIALS, auth_url)
-    assert (found.method, found.timeout, found.verify) == ("jwt", 7.0, False)
+OF_JSON = {"conn_type": "loanauth", "login": USER, "password": PASSWORD, "host": "auth.example", "port": 8443}
 
 
 @pytest.mark.parametrize(
-    ("uri", "auth_url"),
+    ("value", "auth_url"),
     [
+        (OF_JSON | {"schema": "tenant", "extra": EXTRA}, "https://auth.example:8443/tenant"),
+        (OF_JSON | {"schema": "tenant", "extra": json.dumps(EXTRA)}, "https://auth.example:8443/tenant"),
         (f"loanauth://{LOGIN}@auth.example/?{QUERY}", "https://auth.example"),
         (f"loanauth://{LOGIN}@auth.example:8443/tenant?{QUERY}", "https://auth.example:8443/tenant"),
         (f"loanauth://{LOGIN}@auth.example:8443/tenant?{EXTRA_QUERY}", "https://auth.example:8443/tenant"),
@@ -64,25 +63,11 @@ def assert_settings(conn_id, auth_url):
         (f"loanauth://http://{LOGIN}@127.0.0.1:8461?{QUERY}", "http://127.0.0.1:8461"),
     ],
 )
-def test_uri(uri, auth_url, define):
-    define("tenant_a", uri)
-    assert_settings("tenant_a", auth_url)
-
-
-@pytest.mark.parametrize("extra", [EXTRA, json.dumps(EXTRA)], ids=["extra as an object", "extra as text"])
-def test_json(extra, define):
-    place = {"host": "auth.example", "port": 8443, "schema": "tenant"}
-    define("tenant_a", {"conn_type": "loanauth", "login": USER, "password": PASSWORD, **place, "extra": extra})
-    assert_settings("tenant_a", "https://auth.example:8443/tenant")
-
-
-def test_json_as_the_form_saves_it(define):
-    """Empty fields are null or an empty string, booleans and numbers are strings, and the port is 0."""
-    form = dict.fromkeys(("los_client_id", "los_client_secret", "api_key", "user_id", "company_id"))
-    form |= EXTRA | {"timeout": "7", "verify": "false", "api_key_in_headers": ""}
-    value = {"conn_type": "loanauth", "host": "https://auth.example", "port": 0, "schema": "", "login": USER}
-    define("tenant_a", value | {"password": PASSWORD, "extra": form})
-    assert_settings("tenant_a", "https://auth.example")
+def test_json_and_uri(value, auth_url, define):
+    define("tenant_a", value)
+    found = LoanAuthHook("tenant_a")._client.settings()
+    assert (found.login, found.auth_url) == (CREDENTIALS, auth_url)
+    assert (found.method, found.timeout, found.verify) == ("jwt", 7.0, False)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -108,23 +93,34 @@ class UndecryptableConnection:
         raise InvalidToken
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [AirflowException("made-up CANARY-password"), ValueError("made-up CANARY-password"), UndecryptableConnection()],
-    ids=lambda failure: type(failure).__name__,
-)
-def test_the_error_of_an_unreadable_connection_has_no_text_of_it(failure):
-    def get(conn_id):
-        assert conn_id == "made-up"
-        if isinstance(failure, Exception):
-            raise failure
-        return failure
+CANARY = "made-up CANARY-password"
 
-    with pytest.raises(
-        SettingsError, match=r"cannot read the connection with this id \((AirflowE|ValueE|InvalidT)"
-    ) as caught:
-        read_connection(get, "made-up")
-    assert caught.value.conn_id == "made-up"
+
+@pytest.mark.parametrize(
+    ("found", "error", "message"),
+    [
+        (AirflowException(CANARY), SettingsError, r"cannot read the connection with this id \(AirflowException\)"),
+        (ValueError(CANARY), SettingsError, r"cannot read the connection with this id \(ValueError\)"),
+        (UndecryptableConnection(), SettingsError, r"cannot read the connection with this id \(InvalidToken\)"),
+        # A secrets backend or a driver of the database raises its own. `LoanAuth` goes on with a valid credential.
+        (PermissionError(CANARY), LoanAuthError, r"could not read .* \(PermissionError\): try again\."),
+        # Airflow raises the same error while its API server or a secrets backend is down. Nothing was sent yet.
+        (AirflowNotFoundException(CANARY), LoanAuthError, r"did not find .* with this id: .* try again\."),
+    ],
+)
+def test_the_error_of_a_connection_that_cannot_be_read_has_no_text_of_it(found, error, message):
+    def get(conn_id):
+        assert conn_id == "tenant_a"
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    with pytest.raises(error, match=message) as caught:
+        read_connection(get, "tenant_a")
+    assert type(caught.value) is error
+    # A task fails without a retry only if a person must correct something.
+    assert isinstance(caught.value, AirflowFailException) == (error is SettingsError)
+    assert caught.value.conn_id == ("tenant_a" if error is SettingsError else "te… (8 characters)")
     assert "CANARY" not in str(caught.value)
 
 
@@ -132,37 +128,21 @@ def test_the_error_of_an_unreadable_connection_has_no_text_of_it(failure):
     ("conn_id", "shown"),
     [
         ("abc", "… (3 characters)"),
-        ("tenant_a", "te… (8 characters)"),
         ("a" * 400, "aaaa… (400 characters)"),
         ("loanauth_default", "loanauth_default"),
         ({"token": "CANARY"}, "not text but dict"),
         (None, "not text but NoneType"),
     ],
 )
-def test_a_connection_that_was_not_found(conn_id, shown):
-    """At most a fourth of the id is shown, because a token may have been passed in its place. The task may be retried:
-    Airflow raises the same error while its API server or a secrets backend is down. Nothing was sent yet.
-    """
+def test_at_most_a_fourth_of_an_id_that_was_not_found_is_shown(conn_id, shown):
+    """A token may have been passed in its place."""
 
     def get(_):
-        raise AirflowNotFoundException("made-up CANARY-password")
+        raise AirflowNotFoundException("made up")
 
-    with pytest.raises(LoanAuthError, match=r"did not find a connection with this id: .* try again\.") as caught:
+    with pytest.raises(LoanAuthError) as caught:
         read_connection(get, conn_id)
     assert caught.value.conn_id == shown
-    assert not isinstance(caught.value, AirflowFailException)
-    assert "CANARY" not in str(caught.value)
-
-
-def test_any_other_error_of_airflow_may_be_retried():
-    """A secrets backend or a driver of the database raises its own. `LoanAuth` goes on with a valid credential."""
-
-    def get(_):
-        raise PermissionError("made-up CANARY-password")
-
-    with pytest.raises(LoanAuthError, match=r"could not read .* \(PermissionError\): try again\.") as caught:
-        read_connection(get, "tenant_a")
-    assert (type(caught.value), caught.value.conn_id) == (LoanAuthError, "te… (8 characters)")
 
 
 def test_an_id_that_cannot_be_a_token_is_shown(monkeypatch):
