@@ -78,14 +78,6 @@ def test_not_an_http_or_https_address(guard, address):
     assert not guard.is_bound_to(address, "//[broken")
 
 
-def test_the_error_names_both_origins(guard):
-    with pytest.raises(LoanAuthError) as caught:
-        guard.bind("https://other.example:8443/price?made-up-query")
-    assert "was first used for https://pricing.example, port 443," in str(caught.value)
-    assert "this request goes to https://other.example, port 8443:" in str(caught.value)
-    assert "made-up-query" not in str(caught.value)
-
-
 def test_a_secret_without_a_company_id_is_not_applied():
     headers = {}
     with pytest.raises(SettingsError, match="Company ID is missing") as caught:
