@@ -268,25 +268,20 @@ def test_a_retried_request_has_the_same_body(world, pricing, pulled, kind, body)
 # --- constructors, copies ---
 
 
-@pytest.fixture(params=[LoanAuth, HttpxLoanAuth], ids=["requests", "httpx"])
-def both(request):
-    return request.param
-
-
 @pytest.mark.parametrize(
     ("min_ttl", "error"),
     [(-1, ValueError), (float("nan"), ValueError), ("60", TypeError), (None, TypeError), (True, TypeError)],
 )
-def test_a_wrong_min_ttl(pulled, both, min_ttl, error):
-    for make in (lambda: both(pulled(), min_ttl=min_ttl), lambda: both.from_connection("made-up", min_ttl=min_ttl)):
+def test_a_wrong_min_ttl(pulled, call, min_ttl, error):
+    for make, given in ((call.LoanAuth, pulled()), (call.LoanAuth.from_connection, "made-up")):
         with pytest.raises(error, match="min_ttl must be a number of seconds, 0 or greater"):
-            make()
+            make(given, min_ttl=min_ttl)
 
 
 @pytest.mark.parametrize("given", [None, b"made-up-octets", ["made-up"]])
-def test_a_wrong_connection_id_is_an_error_that_names_its_type(both, given):
+def test_a_wrong_connection_id_is_an_error_that_names_its_type(call, given):
     with pytest.raises(TypeError, match=f"given {type(given).__name__} instead of a connection id") as caught:
-        both.from_connection(given)
+        call.LoanAuth.from_connection(given)
     assert "made-up" not in messages(caught.value) + locals_of(caught.value)
 
 

@@ -16,10 +16,6 @@ def proxy_of(url, **changes):
     return load(conn({"proxy": url}, **changes)).proxy
 
 
-def test_it_is_optional():
-    assert load(conn()).proxy is proxy_of("") is None
-
-
 @pytest.mark.parametrize(
     ("url", "expected"),
     [

@@ -72,7 +72,7 @@ def test_the_settings_of_each_method():
     )
     assert (settings.conn_id, settings.method, settings.auth_url) == ("tenant_a", "jwt", "https://auth.example")
     assert (settings.timeout, settings.verify, settings.pricing, settings.warnings) == (30.0, True, None, ())
-    assert settings.login.user == "pat"
+    assert settings.proxy is None
     assert set(settings.secrets) == {"CANARY-password", "CANARY-client-secret", "client:CANARY-client-secret"}
     client = {"client_id": "los-client", "client_secret": "CANARY-los-secret"}
     assert load(conn(), "los").login == dataclasses.replace(settings.login, **client)
