@@ -31,7 +31,7 @@ def test_it_cannot_be_deferred(auth_type):
         _ = auth_type.made_up
 
 
-def test_in_a_mapped_task_group_it_pulls_the_value_of_its_own_index(world, pulled, in_task):
+def test_it_pulls_the_value_of_its_task_and_of_its_own_index(world, pulled, in_task):
     tokens = {None: ["made-up", "list"], 0: pulled(), 3: pulled("loanauth_los")}
     pulls = in_task(tokens, map_index=0)
     assert LoanAuth.from_task("group.authenticate")()._credential is tokens[0]
@@ -47,13 +47,8 @@ def test_in_a_mapped_task_group_it_pulls_the_value_of_its_own_index(world, pulle
     auth = LoanAuth.from_task("authenticate")("made-up-login", "made-up-password")
     assert requests.post(world.url, json=loan(), auth=auth, timeout=5).status_code == 200
     assert pulls == [("authenticate", None)]
-
-
-def test_parameters_are_passed_on_when_it_is_called(pulled, in_task):
-    in_task({None: pulled("loanauth_ppe")})
-    auth_type = LoanAuth.from_task("authenticate", min_ttl=-1)
     with pytest.raises(ValueError, match="min_ttl must be"):
-        auth_type()
+        LoanAuth.from_task("authenticate", min_ttl=-1)()
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
