@@ -119,8 +119,7 @@ class Service:
 
     def price(self, auth):
         """Send a request, and return the token that it had."""
-        response = requests.get(self.pricing.url, auth=auth, timeout=60)
-        return token_of(response.request)
+        return token_of(requests.get(self.pricing.url, auth=auth, timeout=60).request)
 
     def wait_for_login(self, number):
         deadline = time.monotonic() + 60
