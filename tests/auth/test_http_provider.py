@@ -16,16 +16,6 @@ from tests.support.dag_runs import run
 from tests.support.pricing_fixtures import loan
 
 
-@pytest.mark.parametrize("arguments", [(), ("made-up-login", "made-up-password")])
-def test_it_is_called_as_the_http_hook_calls_it(world, pulled, in_task, arguments):
-    """Without arguments, or with the login and password of the HTTP Connection."""
-    pulls = in_task({None: pulled()})
-    auth = LoanAuth.from_task("authenticate")(*arguments)
-    assert isinstance(auth, LoanAuth)
-    assert pulls == [("authenticate", None)]
-    assert requests.post(world.url, json=loan(), auth=auth, timeout=5).status_code == 200
-
-
 def test_a_loanauth_of_a_connection_is_an_auth_type(world):
     """The HTTP hook calls it as a class."""
     auth = LoanAuth.from_connection("loanauth_jwt")
@@ -41,7 +31,7 @@ def test_it_cannot_be_deferred(auth_type):
         _ = auth_type.made_up
 
 
-def test_in_a_mapped_task_group_it_pulls_the_value_of_its_own_index(pulled, in_task):
+def test_it_pulls_the_value_of_its_task_and_of_its_own_index(world, pulled, in_task):
     tokens = {None: ["made-up", "list"], 0: pulled(), 3: pulled("loanauth_los")}
     pulls = in_task(tokens, map_index=0)
     assert LoanAuth.from_task("group.authenticate")()._credential is tokens[0]
@@ -52,13 +42,13 @@ def test_in_a_mapped_task_group_it_pulls_the_value_of_its_own_index(pulled, in_t
         LoanAuth.from_task("authenticate")()
     in_task({None: tokens[3]}, map_index=1)
     assert LoanAuth.from_task("authenticate")()._credential is tokens[3]
-
-
-def test_parameters_are_passed_on_when_it_is_called(pulled, in_task):
-    in_task({None: pulled("loanauth_ppe")})
-    auth_type = LoanAuth.from_task("authenticate", min_ttl=-1)
+    # In a task that is not mapped, called with the login and password of the HTTP Connection.
+    pulls = in_task({None: tokens[3]})
+    auth = LoanAuth.from_task("authenticate")("made-up-login", "made-up-password")
+    assert requests.post(world.url, json=loan(), auth=auth, timeout=5).status_code == 200
+    assert pulls == [("authenticate", None)]
     with pytest.raises(ValueError, match="min_ttl must be"):
-        auth_type()
+        LoanAuth.from_task("authenticate", min_ttl=-1)()
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])

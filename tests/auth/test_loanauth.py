@@ -2,6 +2,7 @@
 
 import copy
 import io
+import itertools
 import pickle
 
 import pytest
@@ -16,15 +17,10 @@ from tests.support.pricing_fixtures import in_threads, loan
 
 #: The 401 of a request that was retried.
 WARNING = "The service responded with 401 to a request to 127.0.0.1, although the credential is new"
-CROSS_ORIGIN = "A redirect leads to a different host or port"
 
 
 def respond_in_turn(server, *responses):
     server.respond = lambda request: responses[min(len(server.seen), len(responses)) - 1]
-
-
-def reject_first(server):
-    respond_in_turn(server, (401, {}, b"rejected"), (200, {}, b""))
 
 
 @pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_los", "loanauth_ppe"])
@@ -35,73 +31,53 @@ def test_it_prices(world, pulled, call, conn_id):
     assert (world.logins, world.prices.succeeded) == (1, 6)
 
 
-@pytest.fixture
-def name_headers(world, define):
-    """Give the headers of an API secret other names in the Connection."""
-
-    def name(**headers):
-        connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_PPE"]
-        define("loanauth_ppe", connection | {"extra": connection["extra"] | headers})
-
-    return name
-
-
-def test_the_headers(world, pricing, pulled, call, monkeypatch, name_headers):
+def test_the_headers(world, pricing, pulled, define, call, monkeypatch):
     token, secret = pulled(), pulled("loanauth_ppe")
-    company = world.sandbox.state.accounts[0].company_id
+    auth, company = call.LoanAuth(secret), world.sandbox.state.accounts[0].company_id
     # A fresh token needs no Connection. An API secret needs the Company ID.
     monkeypatch.delenv("AIRFLOW_CONN_LOANAUTH_JWT")
     call(pricing.url, call.LoanAuth(token), headers={"Authorization": "Basic bWFkZTp1cA=="})
-    call(pricing.url, call.LoanAuth(secret))
-    name_headers(secret_header="X-Made-Up", company_header="X-Company")
-    call(pricing.url, call.LoanAuth(secret))
-    assert pricing.credentials == [
-        {"authorization": f"Bearer {token.value}"},
-        {"secret": secret.value, "companyid": company},
-        {},
-    ]
-    named = pricing.seen[2].headers
-    assert (named["x-made-up"], named["x-company"]) == (secret.value, company)
-
-
-def test_headers_that_the_connection_no_longer_names_are_not_sent(world, pricing, pulled, call, name_headers):
-    auth = call.LoanAuth(pulled("loanauth_ppe"))
     call(pricing.url, auth)
-    name_headers(secret_header="X-Made-Up", company_header="X-Company")
+    # When the Connection names other headers, those of a rejected request are not sent again.
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_PPE"]
+    names = {"secret_header": "X-Made-Up", "company_header": "X-Company"}
+    define("loanauth_ppe", connection | {"extra": connection["extra"] | names})
     world.pass_time(90_000)
-    respond_in_turn(pricing, (200, {}, b""), (401, {}, b""), (200, {}, b""))
+    respond_in_turn(pricing, *[(200, {}, b"")] * 2, (401, {}, b""), (200, {}, b""))
     call(pricing.url, auth)
-    assert [bool(one) for one in pricing.credentials] == [True, True, False]
-    assert {"x-made-up", "x-company"} <= pricing.seen[2].headers.keys()
+    of_secret = {"secret": secret.value, "companyid": company}
+    assert pricing.credentials == [{"authorization": f"Bearer {token.value}"}, of_secret, of_secret, {}]
+    named = pricing.seen[-1].headers
+    assert named["x-made-up"] not in {"", secret.value}
+    assert named["x-company"] == company
 
 
 # --- refresh ---
 
 
-@pytest.mark.parametrize("reason", ["expired", "revoked"])
-def test_a_credential_is_refreshed_once(world, auth, call, logs, reason):
+def test_a_revoked_credential_is_refreshed_once(world, auth, call, logs):
     call(world.url, auth, json=loan())
-    if reason == "expired":
-        world.pass_time(90_000)
-    else:
-        world.sandbox.revoke()
+    world.sandbox.revoke()
     assert call(world.url, auth, json=loan(), times=3).status_code == 200
-    # Nobody knows when an API secret expires.
-    is_sent = reason == "revoked" or KINDS[call.kind] == "loanauth_ppe"
-    assert (world.logins, world.prices.rejected) == (1, int(is_sent))
+    assert (world.logins, world.prices.rejected) == (1, 1)
     assert WARNING not in logs.text
 
 
-def test_requests_that_are_rejected_among_others_cost_one_refresh(world, pricing, auth, call, logs):
-    """The 401 is about the loan: the service accepts the credential for the next one. One login per request would get
-    the user locked.
-    """
+def test_rejected_requests_cost_one_refresh(world, pricing, auth, call, logs):
+    """The service rejects every credential: one login per request would get the user locked."""
+    pricing.respond = lambda _: (401, {}, b"")
+    assert call(pricing.url, auth, times=20).status_code == 401
+    # One request was sent again.
+    assert (world.logins, len(pricing.seen)) == (1, 21)
+    assert logs.text.count(WARNING) == 20
+
+
+def test_requests_that_are_rejected_among_others_cost_one_refresh(world, pricing, auth, call):
+    """The 401 is about the loan: the service accepts the credential for the next one."""
     pricing.respond = lambda request: (401 if b"odd" in request.body else 200, {}, b"")
     statuses = [call(pricing.url, auth, content=body).status_code for body in (b"even", b"odd") * 5]
     assert statuses == [200, 401] * 5
-    # One request was sent again.
-    assert (world.logins, len(pricing.seen)) == (1, 11)
-    assert logs.text.count(WARNING) == 5
+    assert world.logins == 1
     world.pass_time(61)
     call(pricing.url, auth, content=b"odd")
     assert world.logins == 2
@@ -149,6 +125,8 @@ def test_threads_log_in_once(world, pulled, reason):
 
     assert in_threads(32, price) == [401 if reason == "rejected" else 200] * 32
     assert world.logins == 1
+    # What has expired is not sent.
+    assert reason == "revoked" or world.prices.rejected == 0
 
 
 # --- origins and redirects ---
@@ -160,58 +138,37 @@ def test_another_origin_is_an_error(pricing, elsewhere, auth, call):
     # An address that is an error does not bind. What the path and the query contain does not matter.
     assert call(f"{pricing.url}/p/https://made-up?callback=https://made-up.example", auth).status_code == 200
     for url in (elsewhere.url, f"http://localhost:{pricing.port}", f"https://127.0.0.1:{pricing.port}"):
-        with pytest.raises(LoanAuthError, match=f"port {pricing.port}, and is sent nowhere else"):
-            call(url, auth)
+        to = rf"this request goes to {url.rpartition(':')[0]}, port {url.rpartition(':')[2]}:"
+        first = rf"was first used for http://127\.0\.0\.1, port {pricing.port}, and is sent nowhere else; {to}"
+        with pytest.raises(LoanAuthError, match=first) as caught:
+            call(f"{url}/price?made-up-query", auth)
+        assert "made-up-query" not in str(caught.value)
     assert (len(pricing.seen), elsewhere.seen) == (1, [])
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_within_the_origin_carries_the_credential(pricing, auth, call, status):
-    """``test_origin.py`` has the forms of a location."""
-    respond_in_turn(pricing, (status, {"Location": "there"}, b""), (200, {}, b""))
+def respond_with(server, statuses, location):
+    """Respond with these statuses in turn; those of a redirect lead to this location."""
+    respond_in_turn(server, *((one, {"Location": location} if 300 <= one < 400 else {}, b"") for one in statuses))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "location"),
+    [
+        *(([status, 200], "/there") for status in (301, 302, 303, 307, 308)),
+        *(([302, 200], location) for location in ("{url}/there", "//127.0.0.1:{port}/there", "there?loan=1#part")),
+        # requests copies the first request, which carried the old credential.
+        ([401, 307, 200], "/there"),
+    ],
+)
+def test_a_redirect_within_the_origin_carries_the_credential(world, pricing, auth, call, statuses, location):
+    respond_with(pricing, statuses, location.format(url=pricing.url, port=pricing.port))
     assert call(pricing.url, auth, json=loan()).status_code == 200
-    assert [one.path for one in pricing.seen] == ["/", "/there"]
-    first, second = pricing.credentials
-    assert first == second != {}
-
-
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_to_another_origin_does_not_carry_it(world, pricing, elsewhere, auth, call, status):
-    """A 401 from there is no reason to refresh. ``httpx`` sends nothing there."""
-    pricing.respond = lambda request: (status, {"Location": f"{elsewhere.url}/there"}, b"")
-    elsewhere.respond = lambda request: (401, {"WWW-Authenticate": "Bearer"}, b"")
-    if call.kind == "requests":
-        assert call(pricing.url, auth, json=loan()).status_code == 401
-        assert elsewhere.credentials == [{}]
-    else:
-        with pytest.raises(LoanAuthError, match=CROSS_ORIGIN):
-            call(pricing.url, auth, json=loan())
-        assert elsewhere.seen == []
-    assert pricing.credentials[0]
-    assert world.logins == 0
-    # It does not change the origin either.
-    with pytest.raises(LoanAuthError, match="is sent nowhere else"):
-        call(elsewhere.url, auth)
-    assert call(pricing.url, auth, follow_redirects=False).status_code == status
-
-
-@pytest.mark.parametrize("target", ["same origin", "another origin"])
-def test_a_redirect_of_the_retried_request(world, pricing, elsewhere, auth, call, target):
-    """A 401, then a redirect: requests copies the first request, which carried the old credential."""
-    to = f"{(elsewhere if target == 'another origin' else pricing).url}/there"
-    respond_in_turn(pricing, (401, {}, b""), (307, {"Location": to}, b""), (200, {}, b""))
-    if target == "same origin":
-        assert call(pricing.url, auth, json=loan()).status_code == 200
-        old, new, after = pricing.credentials
-        assert old != new == after
-    elif call.kind == "requests":
-        assert call(pricing.url, auth, json=loan()).status_code == 200
-        assert elsewhere.credentials == [{}]
-    else:
-        with pytest.raises(LoanAuthError, match=CROSS_ORIGIN):
-            call(pricing.url, auth)
-        assert elsewhere.seen == []
-    assert world.logins == 1
+    assert pricing.seen[-1].path.split("?")[0] == "/there"
+    assert all(pricing.credentials)
+    # The credential changes after a 401 only.
+    pairs = itertools.pairwise(pricing.credentials)
+    assert [old != new for old, new in pairs] == [status == 401 for status in statuses[:-1]]
+    assert world.logins == statuses.count(401)
 
 
 def test_a_401_after_a_redirect_within_the_origin_is_retried(world, pricing, auth, call):
@@ -226,66 +183,42 @@ def test_a_401_after_a_redirect_within_the_origin_is_retried(world, pricing, aut
     assert world.logins == 1
 
 
+@pytest.mark.parametrize("statuses", [[301], [302], [303], [307], [308], [401, 307]])
+def test_a_redirect_to_another_origin_does_not_carry_it(world, pricing, elsewhere, auth, call, statuses):
+    """A 401 from there is no reason to refresh. ``httpx`` sends nothing there."""
+    respond_with(pricing, statuses, f"{elsewhere.url}/there")
+    elsewhere.respond = lambda request: (401, {"WWW-Authenticate": "Bearer"}, b"")
+    if call.kind == "requests":
+        assert call(pricing.url, auth, json=loan()).status_code == 401
+        assert elsewhere.credentials == [{}]
+    else:
+        with pytest.raises(LoanAuthError, match="A redirect leads to a different host or port"):
+            call(pricing.url, auth, json=loan())
+        assert elsewhere.seen == []
+    assert all(pricing.credentials)
+    assert world.logins == statuses.count(401)
+    # It does not change the origin either.
+    with pytest.raises(LoanAuthError, match="is sent nowhere else"):
+        call(elsewhere.url, auth)
+    assert call(pricing.url, auth, follow_redirects=False).status_code == statuses[-1]
+
+
 # --- bodies ---
 
-
-@pytest.mark.parametrize(
-    ("sent", "body"),
-    [
-        ({"json": loan()}, None),
-        ({"data": {"loan": "L-1"}}, b"loan=L-1"),
-        ({"content": b"loans in octets"}, b"loans in octets"),
-        ({"content": "loans in words: \u00e9"}, "loans in words: \u00e9".encode()),
-        ({}, b""),
-        ({"files": {"loans": b"loans in octets"}}, None),
-        ({"data": {"batch": "1"}, "files": {"loans": io.BytesIO(b"loans in memory")}}, None),
-    ],
-)
-def test_a_retried_request_has_the_same_body(world, pricing, auth, call, sent, body):
-    reject_first(pricing)
-    assert call(pricing.url, auth, **sent).status_code == 200
-    first, second = (one.body for one in pricing.seen)
-    assert first == second
-    assert bool(first) == bool(sent)
-    assert body is None or first == body
-    old, new = pricing.credentials
-    assert old != new
-    assert world.logins == 1
+CONTENT = b"made-up-loans"
+SYNC = ["requests", "httpx"]
 
 
-@pytest.mark.parametrize(("kind", "begin"), [("requests", 0), ("requests", 6), ("httpx", 0), ("httpx", 6)])
-def test_a_file_is_sent_again_from_where_it_began(world, pricing, pulled, tmp_path, kind, begin):
-    content, call = b"head, loans in a file", Caller(kind)
-    (tmp_path / "loans").write_bytes(content)
-    auth = call.LoanAuth(pulled())
-    # Otherwise httpx sends the length of the whole file.
-    options = {"headers": {"Transfer-Encoding": "chunked"}} if (kind, begin) == ("httpx", 6) else {}
-    with (tmp_path / "loans").open("rb") as file:
-        for body in (file, io.BytesIO(content)):
-            pricing.seen.clear()
-            reject_first(pricing)
-            body.seek(begin)
-            assert call(pricing.url, auth, content=body, **options).status_code == 200
-            assert [one.body for one in pricing.seen] == [content[begin:]] * 2
-            world.pass_time(100)
+def parts():
+    yield from (CONTENT[:8], CONTENT[8:])
 
 
-def parts(content):
-    yield from (content[:8], content[8:])
-
-
-async def async_parts(content):
-    for part in parts(content):
+async def async_parts():
+    for part in parts():
         yield part
 
 
-def text_parts(content):
-    yield from (part.decode() for part in parts(content))
-
-
-class StreamThatCannotSeek(io.BytesIO):
-    """As a pipe."""
-
+class Pipe(io.BytesIO):
     def seekable(self):
         return False
 
@@ -293,51 +226,62 @@ class StreamThatCannotSeek(io.BytesIO):
         raise io.UnsupportedOperation("made-up: not seekable")
 
 
-@pytest.mark.parametrize(
-    ("kind", "field", "body"),
-    [
-        *((kind, "content", body) for kind in ("requests", "httpx") for body in (parts, StreamThatCannotSeek)),
-        ("requests", "content", text_parts),
-        ("httpx", "files", StreamThatCannotSeek),
-        ("httpx async", "files", StreamThatCannotSeek),
-        ("httpx async", "content", async_parts),
-    ],
-)
-def test_a_stream_is_sent_again(world, pricing, pulled, kind, field, body):
-    reject_first(pricing)
-    call, content = Caller(kind), body(b"made-up loans")
-    sent = {field: {"loans": content} if field == "files" else content}
-    assert call(pricing.url, call.LoanAuth(pulled()), **sent).status_code == 200
+def in_the_middle(file):
+    file.read(6)
+    return {"content": file}
+
+
+#: What each kind of client can send, and the parameters of the request.
+BODIES = {
+    "json": (KINDS, lambda: {"json": {"loan": "made-up-loans"}}),
+    "form": (KINDS, lambda: {"data": {"loan": "made-up-loans"}}),
+    "octets": (KINDS, lambda: {"content": CONTENT}),
+    "text": (KINDS, lambda: {"content": "made-up-loans: \u00e9"}),
+    "nothing": (KINDS, dict),
+    "octets as a file": (KINDS, lambda: {"files": {"loans": CONTENT}}),
+    "file and form": (KINDS, lambda: {"data": {"batch": "1"}, "files": {"loans": io.BytesIO(CONTENT)}}),
+    "pipe as a file": (["httpx", "httpx async"], lambda: {"files": {"loans": Pipe(CONTENT)}}),
+    "pipe from its middle": (SYNC, lambda: in_the_middle(Pipe(b"head, " + CONTENT))),
+    "file from its middle": (["requests"], lambda: in_the_middle(io.BytesIO(b"head, " + CONTENT))),
+    "file": (SYNC, lambda: {"content": io.BytesIO(CONTENT)}),
+    "parts": (SYNC, lambda: {"content": parts()}),
+    "parts of a text": (["requests"], lambda: {"content": (part.decode() for part in parts())}),
+    "asynchronous parts": (["httpx async"], lambda: {"content": async_parts()}),
+}
+
+
+@pytest.mark.parametrize(("kind", "body"), [(kind, body) for body, (kinds, _) in BODIES.items() for kind in kinds])
+def test_a_retried_request_has_the_same_body(world, pricing, pulled, kind, body):
+    respond_in_turn(pricing, (401, {}, b"rejected"), (200, {}, b""))
+    call, parameters = Caller(kind), BODIES[body][1]()
+    assert call(pricing.url, call.LoanAuth(pulled()), **parameters).status_code == 200
     first, second = pricing.seen
     assert first.body == second.body
-    assert b"made-up loans" in first.body
+    assert (CONTENT in first.body, b"head" in first.body) == (body != "nothing", False)
     # RFC 9112 §6.2
-    assert not {"content-length", "transfer-encoding"} <= {name.lower() for name in second.headers}
+    assert not {"content-length", "transfer-encoding"} <= second.headers.keys()
+    old, new = pricing.credentials
+    assert old != new
     assert world.logins == 1
 
 
 # --- constructors, copies ---
 
 
-@pytest.fixture(params=[LoanAuth, HttpxLoanAuth], ids=["requests", "httpx"])
-def both(request):
-    return request.param
-
-
 @pytest.mark.parametrize(
     ("min_ttl", "error"),
     [(-1, ValueError), (float("nan"), ValueError), ("60", TypeError), (None, TypeError), (True, TypeError)],
 )
-def test_a_wrong_min_ttl(pulled, both, min_ttl, error):
-    for make in (lambda: both(pulled(), min_ttl=min_ttl), lambda: both.from_connection("made-up", min_ttl=min_ttl)):
+def test_a_wrong_min_ttl(pulled, call, min_ttl, error):
+    for make, given in ((call.LoanAuth, pulled()), (call.LoanAuth.from_connection, "made-up")):
         with pytest.raises(error, match="min_ttl must be a number of seconds, 0 or greater"):
-            make()
+            make(given, min_ttl=min_ttl)
 
 
 @pytest.mark.parametrize("given", [None, b"made-up-octets", ["made-up"]])
-def test_a_wrong_connection_id_is_an_error_that_names_its_type(both, given):
+def test_a_wrong_connection_id_is_an_error_that_names_its_type(call, given):
     with pytest.raises(TypeError, match=f"given {type(given).__name__} instead of a connection id") as caught:
-        both.from_connection(given)
+        call.LoanAuth.from_connection(given)
     assert "made-up" not in messages(caught.value) + locals_of(caught.value)
 
 

@@ -6,7 +6,6 @@ from airflow_provider_loanauth.connection.address import AddressError, base_addr
 @pytest.mark.parametrize(
     ("host", "schema", "port", "expected"),
     [
-        ("https://auth.example", None, None, "https://auth.example"),
         ("auth.example", None, None, "https://auth.example"),
         ("auth.example", None, 1, "https://auth.example:1"),
         ("auth.example:8443", None, 8443, "https://auth.example:8443"),
@@ -21,7 +20,6 @@ from airflow_provider_loanauth.connection.address import AddressError, base_addr
         ("HTTPS://Auth.Example", None, None, "https://auth.example"),
         ("https://grünwald.example", None, None, "https://grünwald.example"),
         ("https://my_host.example", None, None, "https://my_host.example"),
-        ("http://localhost:8461", None, None, "http://localhost:8461"),
         ("localhost:8461", "http", None, "http://localhost:8461"),
         ("http://[::1]:8461/x", None, None, "http://[::1]:8461/x"),
         ("auth.example", None, 65535, "https://auth.example:65535"),

@@ -16,7 +16,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from tests.support.airflow_names import AirflowException, AirflowNotFoundException
+from tests.support.airflow_names import AirflowException, AirflowFailException, AirflowNotFoundException
 from tests.support.wire_cases import CASES
 
 EXTRA = {
@@ -42,38 +42,29 @@ QUERY = urlencode({name: json.dumps(value) if not isinstance(value, str) else va
 EXTRA_QUERY = urlencode({"__extra__": json.dumps(EXTRA)})
 
 
-def assert_settings(conn_id, auth_url):
-    found = LoanAuthHook(conn_id)._client.settings()
-    assert (found.login, found.auth_url) == (CREDENTIALS, auth_url)
-    assert (found.method, found.timeout, found.verify) == ("jwt", 7.0, False)
+OF_JSON = {"conn_type": "loanauth", "login": USER, "password": PASSWORD, "host": "auth.example", "port": 8443}
 
 
 @pytest.mark.parametrize(
-    ("uri", "auth_url"),
+    ("value", "auth_url"),
     [
+        (OF_JSON | {"schema": "tenant", "extra": EXTRA}, "https://auth.example:8443/tenant"),
+        (OF_JSON | {"schema": "tenant", "extra": json.dumps(EXTRA)}, "https://auth.example:8443/tenant"),
         (f"loanauth://{LOGIN}@auth.example/?{QUERY}", "https://auth.example"),
         (f"loanauth://{LOGIN}@auth.example:8443/tenant?{QUERY}", "https://auth.example:8443/tenant"),
         (f"loanauth://{LOGIN}@auth.example:8443/tenant?{EXTRA_QUERY}", "https://auth.example:8443/tenant"),
         (f"loanauth://{LOGIN}@auth.example/https?{EXTRA_QUERY}", "https://auth.example"),
         (f"loanauth://{LOGIN}@localhost:8461/http?{QUERY}", "http://localhost:8461"),
-        # The host with a protocol, percent-encoded, as Airflow's own `get_uri` writes it.
-        (f"loanauth://{LOGIN}@{quote('https://auth.example:8443', safe='')}/?{QUERY}", "https://auth.example:8443"),
-        (f"loanauth://{LOGIN}@{quote('https://auth.example/tenant', safe='')}?{QUERY}", "https://auth.example/tenant"),
         # A second scheme, which Airflow reads too.
         (f"loanauth://https://{LOGIN}@auth.example:8443/tenant?{QUERY}", "https://auth.example:8443/tenant"),
         (f"loanauth://http://{LOGIN}@127.0.0.1:8461?{QUERY}", "http://127.0.0.1:8461"),
     ],
 )
-def test_uri(uri, auth_url, define):
-    define("tenant_a", uri)
-    assert_settings("tenant_a", auth_url)
-
-
-@pytest.mark.parametrize("extra", [EXTRA, json.dumps(EXTRA)], ids=["extra as an object", "extra as text"])
-def test_json(extra, define):
-    place = {"host": "auth.example", "port": 8443, "schema": "tenant"}
-    define("tenant_a", {"conn_type": "loanauth", "login": USER, "password": PASSWORD, **place, "extra": extra})
-    assert_settings("tenant_a", "https://auth.example:8443/tenant")
+def test_json_and_uri(value, auth_url, define):
+    define("tenant_a", value)
+    found = LoanAuthHook("tenant_a")._client.settings()
+    assert (found.login, found.auth_url) == (CREDENTIALS, auth_url)
+    assert (found.method, found.timeout, found.verify) == ("jwt", 7.0, False)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -99,43 +90,56 @@ class UndecryptableConnection:
         raise InvalidToken
 
 
-NOT_READABLE = "cannot read the connection with this id"
-NOT_FOUND = r"did not find a connection with this id: .* try again\."
-NOT_READ = r"could not read .* \(PermissionError\): try again\."
 CANARY = "made-up CANARY-password"
 
 
 @pytest.mark.parametrize(
-    ("found", "kind", "message", "conn_id", "shown"),
+    ("found", "error", "message"),
     [
-        (AirflowException(CANARY), SettingsError, rf"{NOT_READABLE} \(AirflowE", "made-up", "made-up"),
-        (ValueError(CANARY), SettingsError, rf"{NOT_READABLE} \(ValueE", "made-up", "made-up"),
-        (UndecryptableConnection(), SettingsError, rf"{NOT_READABLE} \(InvalidT", "made-up", "made-up"),
-        # At most a fourth of the id is shown, because a token may have been passed in its place. The task may be
-        # retried: Airflow raises the same error while its API server or a secrets backend is down.
-        (AirflowNotFoundException(CANARY), LoanAuthError, NOT_FOUND, "abc", "… (3 characters)"),
-        (AirflowNotFoundException(CANARY), LoanAuthError, NOT_FOUND, "tenant_a", "te… (8 characters)"),
-        (AirflowNotFoundException(CANARY), LoanAuthError, NOT_FOUND, "a" * 400, "aaaa… (400 characters)"),
-        (AirflowNotFoundException(CANARY), LoanAuthError, NOT_FOUND, "loanauth_default", "loanauth_default"),
-        (AirflowNotFoundException(CANARY), LoanAuthError, NOT_FOUND, {"token": CANARY}, "not text but dict"),
-        (AirflowNotFoundException(CANARY), LoanAuthError, NOT_FOUND, None, "not text but NoneType"),
+        (AirflowException(CANARY), SettingsError, r"cannot read the connection with this id \(AirflowException\)"),
+        (ValueError(CANARY), SettingsError, r"cannot read the connection with this id \(ValueError\)"),
+        (UndecryptableConnection(), SettingsError, r"cannot read the connection with this id \(InvalidToken\)"),
         # A secrets backend or a driver of the database raises its own. `LoanAuth` goes on with a valid credential.
-        (PermissionError(CANARY), LoanAuthError, NOT_READ, "tenant_a", "te… (8 characters)"),
+        (PermissionError(CANARY), LoanAuthError, r"could not read .* \(PermissionError\): try again\."),
+        # Airflow raises the same error while its API server or a secrets backend is down. Nothing was sent yet.
+        (AirflowNotFoundException(CANARY), LoanAuthError, r"did not find .* with this id: .* try again\."),
     ],
 )
-def test_a_connection_that_was_not_read(found, kind, message, conn_id, shown):
-    """The error has no text of it."""
-
-    def get(given):
-        assert given == conn_id
+def test_the_error_of_a_connection_that_cannot_be_read_has_no_text_of_it(found, error, message):
+    def get(conn_id):
+        assert conn_id == "tenant_a"
         if isinstance(found, Exception):
             raise found
         return found
 
-    with pytest.raises(kind, match=message) as caught:
-        read_connection(get, conn_id)
-    assert (type(caught.value), caught.value.conn_id) == (kind, shown)
+    with pytest.raises(error, match=message) as caught:
+        read_connection(get, "tenant_a")
+    assert type(caught.value) is error
+    # A task fails without a retry only if a person must correct something.
+    assert isinstance(caught.value, AirflowFailException) == (error is SettingsError)
+    assert caught.value.conn_id == ("tenant_a" if error is SettingsError else "te… (8 characters)")
     assert "CANARY" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("conn_id", "shown"),
+    [
+        ("abc", "… (3 characters)"),
+        ("a" * 400, "aaaa… (400 characters)"),
+        ("loanauth_default", "loanauth_default"),
+        ({"token": "CANARY"}, "not text but dict"),
+        (None, "not text but NoneType"),
+    ],
+)
+def test_at_most_a_fourth_of_an_id_that_was_not_found_is_shown(conn_id, shown):
+    """A token may have been passed in its place."""
+
+    def get(_):
+        raise AirflowNotFoundException("made up")
+
+    with pytest.raises(LoanAuthError) as caught:
+        read_connection(get, conn_id)
+    assert caught.value.conn_id == shown
 
 
 def test_an_id_that_cannot_be_a_token_is_shown(monkeypatch):
@@ -160,8 +164,7 @@ def test_a_variable_that_airflow_cannot_read(value, define):
     assert caught.value.conn_id == "tenant_a"
 
 
-@pytest.mark.parametrize("task", [None, "a task"])
-def test_outside_of_a_task_the_database_is_read_too(task, monkeypatch):
+def test_outside_of_a_task_the_database_is_read_too(monkeypatch):
     """That of a task finds only ``known``, and the database also ``stored``."""
 
     def of_a_task(conn_id):
@@ -172,10 +175,9 @@ def test_outside_of_a_task_the_database_is_read_too(task, monkeypatch):
     database = SimpleNamespace(get_connection_from_secrets={"stored": "of the database"}.__getitem__)
     monkeypatch.setattr(lookup, "BaseHook", SimpleNamespace(get_connection=of_a_task))
     monkeypatch.setattr(lookup, "import_module", lambda name: SimpleNamespace(Connection=database))
-    monkeypatch.setattr(lookup, "current_task", lambda: task)
     assert get_from_task_or_database("known") == "of the task"
-    if task is None:
-        assert get_from_task_or_database("stored") == "of the database"
-    else:
-        with pytest.raises(AirflowNotFoundException):
-            get_from_task_or_database("stored")
+    monkeypatch.setattr(lookup, "current_task", lambda: None)
+    assert get_from_task_or_database("stored") == "of the database"
+    monkeypatch.setattr(lookup, "current_task", lambda: "a task")
+    with pytest.raises(AirflowNotFoundException):
+        get_from_task_or_database("stored")

@@ -1,0 +1,283 @@
+"""``hook.get_conn()`` and ``hook.get_async_conn()``: the clients for pricing requests, against the sandbox. What their
+``LoanAuth`` promises is in test_loanauth.py, test_requests.py and test_httpx.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import threading
+import traceback
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+import requests
+
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from tests.support.leaks import leaks, locals_of, messages
+from tests.support.pricing_fixtures import in_threads, loan, ticks_during
+
+each_client = pytest.mark.parametrize("name", ["get_conn", "get_async_conn"])
+
+
+def make(name, *arguments, conn_id="loanauth_jwt", **options):
+    """Return the client that this method of a hook makes."""
+    return getattr(LoanAuthHook(conn_id), name)(*arguments, **options)
+
+
+def run(client, work):
+    """Run a coroutine with a client, which ends after it."""
+
+    async def main():
+        async with client:
+            return await work(client)
+
+    return asyncio.run(main())
+
+
+def price(client, url):
+    """Price a loan with either client, which ends after it; return the status."""
+    if isinstance(client, requests.Session):
+        with client:
+            return client.post(url, json=loan()).status_code
+    return run(client, lambda client: client.post(url, json=loan())).status_code
+
+
+@pytest.mark.parametrize("auth_of", ["get_conn", "LoanAuth"])
+def test_a_pulled_credential_is_refreshed_with_its_own_method(world, pulled, define, auth_of):
+    """One Connection may serve several methods."""
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    los = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_LOS"]
+    define("loanauth_both", connection | {"extra": los["extra"] | connection["extra"]})
+    token = LoanAuthHook("loanauth_both", method="los").get_credential()
+    world.pass_time(4000)
+    auth = LoanAuth(token) if auth_of == "LoanAuth" else make("get_conn", token, conn_id="loanauth_both").auth
+    assert requests.post(world.url, json=loan(), auth=auth, timeout=60).status_code == 200
+    assert world.sandbox.counters().by_method["los"].succeeded == 2
+
+
+@each_client
+def test_a_credential_of_another_connection_is_a_value_error(world, pulled, name):
+    token = pulled()
+    message = f"^{name} was given a credential of connection 'loanauth_jwt': use its hook"
+    with pytest.raises(ValueError, match=message) as caught:
+        make(name, token, conn_id="loanauth_los")
+    assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
+    assert world.logins == 0
+
+
+@each_client
+def test_the_connection_is_checked_at_once(world, define, name):
+    define("loanauth_jwt", {"conn_type": "loanauth", "host": world.sandbox.url})
+    with pytest.raises(SettingsError, match="Username"):
+        make(name)
+
+
+@each_client
+def test_min_ttl(world, pulled, name):
+    for seconds, logins in ((10, 0), (300, 1)):
+        client = make(name, pulled(), min_ttl=seconds)
+        world.pass_time(3500)
+        assert price(client, world.url) == 200
+        assert world.logins == logins
+
+
+def test_the_timeout_is_that_of_the_connection(world, define, pricing, sent):
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    define("loanauth_jwt", connection | {"extra": connection["extra"] | {"timeout": "7"}})
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        session.get(pricing.url)
+        session.get(pricing.url, timeout=3)
+        session.request("GET", pricing.url, None, None, None, None, None, None, 4)
+        session.send(session.prepare_request(requests.Request("GET", pricing.url)))
+        pricing.respond = lambda request: (302, {"Location": "/there"}, b"") if request.path == "/" else (200, {}, b"")
+        session.get(pricing.url)
+    assert [call["timeout"] for call in sent[-6:]] == [7, 3, 4, 7, 7, 7]
+    assert LoanAuthHook("loanauth_jwt").get_async_conn().timeout == httpx.Timeout(7)
+
+
+@each_client
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+def test_the_ca_bundle_is_that_of_the_logins(define, tls_sandbox, monkeypatch, tmp_path, name):
+    usual = tls_sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+
+    def status(**extra):
+        define("loanauth_jwt", usual | {"extra": usual["extra"] | extra})
+        return price(make(name, token), f"{tls_sandbox.url}/sandbox/price")
+
+    define("loanauth_jwt", usual)
+    token = LoanAuthHook("loanauth_jwt").get_credential()
+    # A variable that no login uses.
+    monkeypatch.setenv("SSL_CERT_FILE", tls_sandbox.ca_path)
+    with pytest.raises((httpx.ConnectError, requests.exceptions.SSLError)):
+        status(verify=True)
+    for variable in ("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, tls_sandbox.ca_path)
+            assert status(verify=True) == 200
+    # That of the Connection has precedence.
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "missing.pem"))
+    assert status() == status(verify=False) == 200
+
+
+def test_a_ca_bundle_that_cannot_be_read(world, define, tls_sandbox, monkeypatch, tmp_path):
+    def client(verify):
+        usual = tls_sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+        define("loanauth_jwt", usual | {"extra": usual["extra"] | {"verify": verify}})
+        return LoanAuthHook("loanauth_jwt").get_async_conn()
+
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "missing.pem"))
+    (tmp_path / "no-bundle.pem").write_text("made up")
+    for unreadable in (True, str(tmp_path / "missing.pem"), str(tmp_path / "no-bundle.pem")):
+        with pytest.raises(SettingsError, match="The CA bundle cannot be read: check the path in Verify TLS") as caught:
+            client(unreadable)
+        assert caught.value.conn_id == "loanauth_jwt"
+    # The hash of the subject, as OpenSSL names the files of a folder, is not needed for an error.
+    assert isinstance(client(str(Path(tls_sandbox.ca_path).parent)), httpx.AsyncClient)
+
+
+# --- get_conn ---
+
+
+@pytest.fixture
+def session(world):
+    """The session of a hook, without a credential."""
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        yield session
+
+
+def test_threads_share_a_session(world, session):
+    together = threading.Barrier(32)
+
+    def batch(index):
+        statuses = set()
+        for number in range(3):
+            statuses.add(session.post(world.url, json=loan(number)).status_code)
+            # All connections are idle at the same time, and all are kept alive.
+            together.wait(120)
+        return statuses
+
+    assert in_threads(32, batch) == [{200}] * 32
+    counters = world.sandbox.counters()
+    # At most one connection per thread, and one for the login.
+    assert counters.connections_accepted <= 33
+    assert counters.authentications.succeeded == 1
+
+
+def test_a_session_cannot_be_pickled(session):
+    with pytest.raises(TypeError, match="cannot be pickled or copied"):
+        pickle.dumps(session)
+
+
+def test_request_is_called_as_that_of_requests(session):
+    assert inspect.signature(session.request) == inspect.signature(requests.Session().request)
+
+
+def test_a_netrc_entry_does_not_replace_the_credential_on_a_redirect(session, pricing, tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login made-up password made-up-netrc-password\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    pricing.respond = lambda request: (302, {"Location": "/there"}, b"") if request.path == "/" else (200, {}, b"")
+    session.get(pricing.url)
+    first, second = pricing.credentials
+    assert first == second
+    assert first["authorization"].startswith("Bearer ")
+
+
+@pytest.mark.parametrize("auth", [("made-up", "made-up-password"), lambda request: request], ids=["Basic", "none"])
+def test_other_credentials_of_a_request_are_not_sent_to_another_origin(session, pricing, elsewhere, auth):
+    pricing.respond = lambda request: (302, {"Location": elsewhere.url}, b"")
+    assert session.get(pricing.url, auth=auth).url.startswith(elsewhere.url)
+    assert pricing.credentials[0].get("authorization", "").startswith("Basic ") == isinstance(auth, tuple)
+    assert elsewhere.credentials == [{}]
+
+
+# --- get_async_conn ---
+
+
+def test_concurrent_requests_share_a_client_its_connections_and_one_refresh_which_does_not_block_the_loop(
+    world, pulled
+):
+    client = LoanAuthHook("loanauth_jwt").get_async_conn(pulled())
+    before = world.sandbox.counters().connections_accepted
+    world.pass_time(4000)
+    world.sandbox.set_fault("latency", where="token", seconds=0.5)
+
+    async def twice(client):
+        for least_ticks in (10, 0):
+            calls = asyncio.gather(*(client.post(world.url, json=loan(index)) for index in range(50)))
+            # About 50 where the loop is free, once or twice where it is blocked.
+            assert await ticks_during(calls) >= least_ticks
+            assert {response.status_code for response in calls.result()} == {200}
+
+    run(client, twice)
+    assert (world.logins, world.prices.succeeded, world.prices.rejected) == (1, 100, 0)
+    # At most one connection per request, and one for the login.
+    assert world.sandbox.counters().connections_accepted - before <= 51
+
+
+def test_responses_that_are_not_read_do_not_hold_other_requests(world, pulled):
+    async def many(client):
+        async with AsyncExitStack() as stack:
+            for index in range(MAX_CONNECTIONS):
+                await stack.enter_async_context(client.stream("POST", world.url, json=loan(index)))
+            response = await asyncio.wait_for(client.post(world.url, json=loan(0)), 60)
+            assert response.status_code == 200
+
+    run(LoanAuthHook("loanauth_jwt").get_async_conn(pulled()), many)
+
+
+def test_plain_http_uses_no_proxy_of_the_environment(pricing, elsewhere, pulled, monkeypatch):
+    """It is for loopback addresses only, and httpx reads a range of addresses in NO_PROXY as one address."""
+    monkeypatch.setenv("HTTP_PROXY", elsewhere.url)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert price(LoanAuthHook("loanauth_jwt").get_async_conn(pulled()), pricing.url) == 200
+    assert elsewhere.seen == []
+
+
+@pytest.mark.parametrize(
+    "url", ["http://user:made-up-canary/rest@proxy.example:1", "socks9://made-up-canary@proxy.example"]
+)
+def test_a_wrong_proxy_of_the_environment_is_an_error_without_its_url(world, pulled, monkeypatch, url):
+    token = pulled()
+    monkeypatch.setenv("HTTPS_PROXY", url)
+    with pytest.raises(SettingsError, match="The proxy address in this machine's environment is invalid") as caught:
+        LoanAuthHook("loanauth_jwt").get_async_conn(token)
+    assert caught.value.conn_id == "loanauth_jwt"
+    assert "canary" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_ppe"])
+@pytest.mark.parametrize("transport", ["built-in", "another"])
+def test_a_redirect_to_another_origin_is_an_error_with_every_transport(pricing, elsewhere, pulled, conn_id, transport):
+    """Nothing is sent there. A transport of another library ignores the extension ``trace``."""
+    client, seen = LoanAuthHook(conn_id).get_async_conn(pulled(conn_id)), []
+    pricing.respond = lambda request: (302, {"Location": "/there" if request.path == "/" else elsewhere.url}, b"")
+    if transport == "another":
+
+        async def send(request):
+            seen.append(request.url.host)
+            async with httpx.AsyncHTTPTransport(verify=False) as real:
+                request.extensions.pop("trace", None)
+                response = await real.handle_async_request(request)
+                return httpx.Response(response.status_code, headers=response.headers, content=await response.aread())
+
+        client._transport = httpx.MockTransport(send)
+
+    async def follow(client):
+        with pytest.raises(LoanAuthError, match="A redirect leads to a different host or port"):
+            await client.get(pricing.url, follow_redirects=True)
+        # A request with another auth has no credential.
+        assert (await client.get(elsewhere.url, auth=("made-up", "made-up"))).status_code == 200
+
+    run(client, follow)
+    # Within the origin, it carries the credential.
+    first, second = pricing.credentials
+    assert first == second != {}
+    assert [request.path for request in elsewhere.seen] == ["/"]
+    assert len(seen) == (3 if transport == "another" else 0)
