@@ -169,13 +169,6 @@ def test_a_response_that_is_broken_counts_as_unavailable(data, loopback):
     assert reason(loopback.url, SHORT_TIMEOUT if callable(data) else TIMEOUT) is not None
 
 
-def test_no_response_is_unavailable():
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        assert reason(f"http://127.0.0.1:{bound.getsockname()[1]}").startswith(NOT_REACHED)
-    assert reason(SERVICE).startswith(NOT_REACHED)
-
-
 @pytest.mark.parametrize(
     ("address", "environment"),
     [(f"https://{'x' * 80}.invalid", ""), (f"{SERVICE}:99999", ""), (f"{SERVICE}:99999", "socks5://127.0.0.1:1")],
