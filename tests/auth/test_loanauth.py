@@ -226,6 +226,13 @@ class Pipe(io.BytesIO):
         raise io.UnsupportedOperation("made-up: not seekable")
 
 
+class Encoder:
+    """A body that can only be read, such as that of requests-toolbelt."""
+
+    def __init__(self):
+        self.read = io.BytesIO(CONTENT).read
+
+
 def in_the_middle(file):
     file.read(6)
     return {"content": file}
@@ -244,6 +251,7 @@ BODIES = {
     "pipe from its middle": (SYNC, lambda: in_the_middle(Pipe(b"head, " + CONTENT))),
     "file from its middle": (["requests"], lambda: in_the_middle(io.BytesIO(b"head, " + CONTENT))),
     "file": (SYNC, lambda: {"content": io.BytesIO(CONTENT)}),
+    "encoder": (["requests"], lambda: {"content": Encoder()}),
     "parts": (SYNC, lambda: {"content": parts()}),
     "parts of a text": (["requests"], lambda: {"content": (part.decode() for part in parts())}),
     "asynchronous parts": (["httpx async"], lambda: {"content": async_parts()}),

@@ -129,7 +129,8 @@ def test_everything_is_right(check, sandbox, shared_sandbox, monkeypatch):
     assert (details["version"], details["trusted"]) == ("TLSv1.3", True)
     assert re.fullmatch(r"O=trustme v\S+, OU=Testing CA #\S+", details["issuer"])
     assert datetime.fromisoformat(details["not_before"]) < NOW < datetime.fromisoformat(details["not_after"])
-    assert all(details[name] in step(report, "tls").message for name in ("version", "issuer", "not_after"))
+    assert all(details[name] in step(report, "tls").message for name in ("version", "issuer"))
+    assert step(report, "tls").message.endswith(f" to {details['not_after']}.")
     # Plain http on a loopback address.
     report = check(connection_of(sandbox, url=shared_sandbox.url))
     assert results(report) == WITHOUT_LOGIN
@@ -451,7 +452,20 @@ def test_a_shared_login_is_shown(check, sandbox):
     assert "Off" in step(check(connection_of(sandbox, share_logins=False)), "shared_login").message
     check(connection_of(sandbox, "ppe"), "ppe")
     LoanAuthHook(CONN_ID, method="ppe").get_credential()
-    assert re.fullmatch(r".+ logged in at [^;]+\.", step(check(None, "ppe"), "shared_login").message)
+    assert re.fullmatch(r".+ logged in at [-+:.\dTZ]+", step(check(None, "ppe"), "shared_login").message)
+
+
+def test_the_failure_that_holds_is_shown_and_not_a_later_one(check, sandbox, variables, monkeypatch):
+    check(connection_of(sandbox))
+    sandbox.set_fault("html-200", where="token", times=1)
+    sandbox.add_fault("status", status=503, where="token", times=1)
+    for host in (socket.gethostname(), "another-machine"):
+        start_new_process()
+        with monkeypatch.context() as context:
+            context.setattr("socket.gethostname", lambda host=host: host)
+            with pytest.raises(LoanAuthError):
+                LoanAuthHook(CONN_ID, max_attempts=1).get_credential()
+    assert step(check(None), "shared_login").details["error"] == "ResponseError"
 
 
 @pytest.mark.parametrize(

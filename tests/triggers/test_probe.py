@@ -237,6 +237,7 @@ def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
             thread.join(TIMEOUT)
     # It continues when they have ended.
     assert reason(SERVICE).startswith(NOT_REACHED)
+    assert reason(SERVICE).endswith(f"(GET {SERVICE})")
 
 
 #: Nothing listens there.
