@@ -140,7 +140,7 @@ def test_nothing_is_left_after_200_requests_that_ran_out_of_time(loopback):
         assert isinstance(outcome(secret_request(loopback.url), timeout=0.01), (UnavailableError, ResponseError))
         # What the first request opens for the process does not count.
         files = descriptors() if files is None else files
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
     # The server may not have closed its side yet.
     wait_for(lambda: descriptors() <= files)
 
