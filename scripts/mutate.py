@@ -40,7 +40,7 @@ ACCEPTED = Path(__file__).with_name("accepted_mutants.json")
 PACKAGE = "airflow_provider_loanauth"
 MAX_SURVIVORS = 0.007
 # Seconds of tests of other parts that run if those of the same part do not fail.
-OTHER_SECONDS = 15.0
+OTHER_SECONDS = 30.0
 _PROSE = re.compile(r"\w[.,:;]? \(?'?\w")
 
 

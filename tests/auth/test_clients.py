@@ -102,6 +102,11 @@ def test_the_timeout_is_that_of_the_connection(world, define, pricing, sent):
     assert LoanAuthHook("loanauth_jwt").get_async_conn().timeout == httpx.Timeout(7)
 
 
+def test_other_parameters_of_a_request_are_those_of_requests(session, pricing, sent):
+    session.get(pricing.url, stream=True, cert=__file__).close()
+    assert (sent[-1]["stream"], sent[-1]["cert"]) == (True, __file__)
+
+
 @each_client
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 def test_the_ca_bundle_is_that_of_the_logins(define, tls_sandbox, monkeypatch, tmp_path, name):
