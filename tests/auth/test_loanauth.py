@@ -92,7 +92,7 @@ def test_a_credential_that_another_object_requested_gets_a_second_retry(world, p
     assert (world.logins, world.prices.rejected) == (2, 2)
 
 
-def test_a_credential_that_may_not_be_replaced_yet_is_not_sent_again(pricing, pulled, call, variables):
+def test_a_credential_that_may_not_be_replaced_yet_is_not_sent_again(pricing, pulled, call, variables, logs):
     """Another task has just got it after a 401."""
     pricing.respond = lambda _: (401, {}, b"")
     call(pricing.url, call.LoanAuth(pulled()))
@@ -100,6 +100,8 @@ def test_a_credential_that_may_not_be_replaced_yet_is_not_sent_again(pricing, pu
     pricing.seen.clear()
     assert call(pricing.url, auth).status_code == 401
     assert len(pricing.seen) == 1
+    # Both requests got a 401 in the end.
+    assert logs.text.count(WARNING) == 2
 
 
 @pytest.mark.parametrize("reason", ["expired", "revoked", "rejected", "connection"])
