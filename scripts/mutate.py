@@ -76,16 +76,8 @@ def extend_mutmut() -> None:
     # They run while the package is imported, before a mutant is chosen. For the names that moved in Airflow, the tests
     # run on each version.
     file_mutation.NEVER_MUTATE_FUNCTION_NAMES.update(
-        {
-            "wire_field",
-            "_extra_fields",
-            "_newest",
-            "_schema",
-            "allow_in_xcom",
-            "get_stats",
-            "sanitize_exceptions",
-            "task_logger",
-        }
+        {"wire_field", "_extra_fields", "_newest", "_schema", "allow_in_xcom", "get_stats", "sanitize_exceptions"}
+        | {"task_logger"}
     )
     isolation.PytestRunner = MirroredTests
     # Airflow's logging would write these lines to a closed file.
