@@ -47,6 +47,7 @@ def test_an_expired_credential_is_refreshed_once_and_other_processes_take_it_ove
     login, refresh = spans.finished
     assert (login.name, refresh.name) == ("loanauth.login", "loanauth.refresh")
     assert login.parent.span_id == refresh.context.span_id
+    assert dict(refresh.attributes) == {"loanauth.conn_id": CONN_ID, "loanauth.method": "jwt"}
     for _ in range(2):
         start_new_process()
         statsd.datagrams.clear()
