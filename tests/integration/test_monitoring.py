@@ -29,7 +29,7 @@ def test_a_login_of_the_test_button(world, statsd, spans):
     """Airflow tests with a random connection id."""
     LoanAuthHook(CONN_ID).test_connection()
     assert statsd.counts == LOGIN
-    assert {metric.tags["conn_id"] for metric in statsd.metrics} == {"test_connection"}
+    assert [metric.tags for metric in statsd.metrics] == [{"conn_id": "test_connection", "method": "jwt"}] * len(LOGIN)
     assert [span.name for span in spans.finished] == ["loanauth.login"]
 
 

@@ -277,6 +277,13 @@ def test_without_reuse_only_a_new_login_will_do(reuse):
     assert values == [TOKEN, *[TOKEN if reuse else TOKEN_2] * 6]
 
 
+def test_the_wait_before_an_attempt_doubles(logs):
+    simulation = Simulation([Process()], outcomes=["unavailable"])
+    simulation.random.uniform = lambda _, high: high
+    simulation.run()
+    assert re.findall(r"Retrying in (\S+) s\.", logs.text) == ["1.0", "2.0"]
+
+
 # --- claims ---
 
 
