@@ -59,7 +59,7 @@ def test_a_cause(status, sentence):
 
 def test_only_a_login_with_an_origin_names_it():
     assert "Origin is not the domain in the company settings; " in str(error_of(403))
-    assert "Origin" not in str(error_of(403, fields=("API key", "User ID")))
+    assert "forbids it; this host is not on the allow-list." in str(error_of(403, fields=("API key", "User ID")))
 
 
 @pytest.mark.parametrize(
