@@ -455,10 +455,10 @@ def test_a_shared_login_is_shown(check, sandbox):
     assert re.fullmatch(r".+ logged in at [-+:.\dTZ]+", step(check(None, "ppe"), "shared_login").message)
 
 
-def test_the_failure_that_holds_is_shown_and_not_a_later_one(check, sandbox, variables, monkeypatch):
+def test_the_failure_that_holds_here_is_shown_and_not_that_of_another_machine(check, sandbox, variables, monkeypatch):
     check(connection_of(sandbox))
     sandbox.set_fault("html-200", where="token", times=1)
-    sandbox.add_fault("status", status=503, where="token", times=1)
+    sandbox.add_fault("status", status=429, retry_after=600, where="token", times=1)
     for host in (socket.gethostname(), "another-machine"):
         start_new_process()
         with monkeypatch.context() as context:

@@ -67,12 +67,15 @@ def connection(tls_sandbox, define, bundle):
     return define_connection
 
 
-@pytest.fixture
-def _environment(monkeypatch):
-    """Settings of the machine that the field has precedence over: another proxy, and none for the service."""
-    for name in ("HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+@pytest.fixture(params=["another proxy", "no proxy for the service"])
+def _environment(request, monkeypatch):
+    """Settings of the machine that the field has precedence over."""
+    if request.param == "another proxy":
+        for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, "http://127.0.0.1:1")
+    else:
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.setenv(name, "127.0.0.1,localhost")
 
 
 @pytest.mark.usefixtures("_environment")
@@ -99,14 +102,15 @@ def test_pricing_requests_go_through_it(proxy, connection, target, logs, pricing
         assert session.send(session.prepare_request(requests.Request("GET", pricing.url))).status_code == 200
     with LoanAuthHook().get_conn() as session, TunnelProxy() as other:
         assert session.post(url, json=loan()).status_code == 200
-        prepared = session.prepare_request(requests.Request("POST", url, json=loan()))
-        assert session.send(prepared, verify=session.verify).status_code == 200
         # A parameter of a request has precedence. That proxy does not receive the credentials of the other one.
         session.post(url, json=loan(), proxies={"https": other.url()})
         assert other.tunnels == [target]
         assert b"Proxy-Authorization" not in other.requests[0]
-    # One tunnel for the login, one for the loans.
-    assert proxy.tunnels == [target] * 2
+    with LoanAuthHook().get_conn() as session:
+        prepared = session.prepare_request(requests.Request("POST", url, json=loan()))
+        assert session.send(prepared, verify=session.verify).status_code == 200
+    # One tunnel for the login, and one for the loans of each session.
+    assert proxy.tunnels == [target] * 3
     assert leaks(logs.text, [*SECRETS, WRITTEN]) == []
 
 
