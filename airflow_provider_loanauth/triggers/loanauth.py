@@ -115,7 +115,8 @@ class Probe:
             self.reason = reason
             started = max(started + interval, now())
             await asyncio.sleep(started - now())
-            reason = await why_unavailable(address, min(REQUEST_TIMEOUT, interval), proxy, interval) or ""
+            # Its thread must have ended when the next request is due.
+            reason = await why_unavailable(address, min(REQUEST_TIMEOUT, 0.9 * interval), proxy, interval) or ""
         return self.waiters
 
 
