@@ -77,9 +77,9 @@ HOW_RECOVERY = f"""
 {TRIGGERS:,} triggers of this provider in one event loop wait with an interval of {RECOVERY_INTERVAL:.0f} s for a
 service that responds with 503 for {RECOVERY_DOWN_SECONDS:.0f} s. It recovers one second after a probe, so the next
 probe comes almost one interval later. After each event, a thread of the same process logs in with
-`LoanAuthHook.authenticate`, which sends a request each time, as if each sensor had a Connection of its own. Otherwise,
-the first login serves all sensors of a Connection (`docs/using-credentials.md`). A login begins with the event of its
-trigger, without the time that a scheduler needs to start the task. The service counts the logins.
+`get_credential(reuse=False)`, which sends a request each time, as if each sensor had a Connection of its own.
+Otherwise, the first login serves all sensors of a Connection (`docs/using-credentials.md`). A login begins with the
+event of its trigger, without the time that a scheduler needs to start the task. The service counts the logins.
 """
 PEER = """
 The peer makes three attempts, one second apart. After any error other than 404 it starts again immediately, so it
@@ -277,8 +277,7 @@ async def measure_recovery(url: str, control: str) -> Recovery:
     from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger  # noqa: PLC0415 - as above
 
     async def log_in() -> None:
-        # It always sends a request. The others would take the credential of an earlier one over.
-        await asyncio.to_thread(LoanAuthHook("loanauth_jwt").authenticate)
+        await asyncio.to_thread(LoanAuthHook("loanauth_jwt").get_credential, reuse=False)
 
     async def wait_and_log_in() -> float:
         fired = await first_event(LoanAuthSensorTrigger(url, poke_interval=RECOVERY_INTERVAL))
