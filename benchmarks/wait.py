@@ -77,9 +77,9 @@ HOW_RECOVERY = f"""
 {TRIGGERS:,} triggers of this provider in one event loop wait with an interval of {RECOVERY_INTERVAL:.0f} s for a
 service that responds with 503 for {RECOVERY_DOWN_SECONDS:.0f} s. It recovers one second after a probe, so the next
 probe comes almost one interval later. After each event, a thread of the same process logs in with
-`get_credential(reuse=False)`, which sends a request each time, as if each sensor had a Connection of its own.
-Otherwise, the first login serves all sensors of a Connection (`docs/using-credentials.md`). A login begins with the
-event of its trigger, without the time that a scheduler needs to start the task. The service counts the logins.
+`LoanAuthHook.get_credential`. Each sensor has a Connection of its own; otherwise, the first login serves all sensors
+of a Connection (`docs/using-credentials.md`). A login begins with the event of its trigger, without the time that a
+scheduler needs to start the task. The service counts the logins.
 """
 PEER = """
 The peer makes three attempts, one second apart. After any error other than 404 it starts again immediately, so it
@@ -276,19 +276,20 @@ async def measure_recovery(url: str, control: str) -> Recovery:
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook  # noqa: PLC0415 - not in the other scenarios
     from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger  # noqa: PLC0415 - as above
 
-    async def log_in() -> None:
-        await asyncio.to_thread(LoanAuthHook("loanauth_jwt").get_credential, reuse=False)
+    async def log_in(conn_id: str) -> None:
+        os.environ[f"AIRFLOW_CONN_{conn_id.upper()}"] = os.environ["AIRFLOW_CONN_LOANAUTH_JWT"]
+        await asyncio.to_thread(LoanAuthHook(conn_id).get_credential)
 
-    async def wait_and_log_in() -> float:
+    async def wait_and_log_in(conn_id: str) -> float:
         fired = await first_event(LoanAuthSensorTrigger(url, poke_interval=RECOVERY_INTERVAL))
-        await log_in()
+        await log_in(conn_id)
         return fired
 
     # Log in once first, so that modules are loaded.
-    await log_in()
+    await log_in("loanauth_jwt")
     call(f"{control}/fault", "PUT", {"kind": "status", "status": 503})
     call(f"{control}/reset", "POST")
-    sensors = [asyncio.create_task(wait_and_log_in()) for _ in range(TRIGGERS)]
+    sensors = [asyncio.create_task(wait_and_log_in(f"sensor_{number}")) for number in range(TRIGGERS)]
     await asyncio.sleep(RECOVERY_DOWN_SECONDS)
     await in_a_thread(lambda: call(f"{control}/fault", "DELETE"))
     recovered = time.perf_counter()
@@ -349,8 +350,6 @@ def run(subject: str, scenario: str) -> dict[str, Any] | None:
     """Measure in a new process; return the fields of the result, or None if it fails or takes too long."""
     with sandbox() as service, tempfile.TemporaryDirectory() as home:
         connection = service["connections"]["AIRFLOW_CONN_LOANAUTH_JWT"]
-        # In the scenario "recovery", each login must reach the service.
-        connection["extra"]["share_logins"] = False
         command = [sys.executable, "-m", "benchmarks.wait", "--measure", subject, scenario]
         environment = os.environ | {
             "AIRFLOW_HOME": home,
