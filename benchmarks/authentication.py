@@ -67,7 +67,10 @@ def row_authentication(options):
             functions = {
                 "bare requests, secrets in the code": bare,
                 "bare requests, secrets from the Connection": bare_with_connection,
-                "LoanAuthHook.get_credential (checked, sealed)": lambda: LoanAuthHook("loanauth_jwt").get_credential(),
+                "get_credential(reuse=False) of LoanAuthHook": lambda: LoanAuthHook("loanauth_jwt").get_credential(
+                    reuse=False
+                ),
+                "get_credential(), from an earlier login": lambda: LoanAuthHook("loanauth_jwt").get_credential(),
                 "HttpHook.run": with_http_hook,
             }
             medians = interleaved(options.rounds * 15, functions)
@@ -80,8 +83,9 @@ def row_authentication(options):
         "which the sandbox rejects, because the interface requires a multipart form with Origin."
     )
     how = (
-        "LoanAuthHook also checks the Connection and the response, reads the token's claims, masks and seals. With "
-        "TLS, each new session reads a CA bundle of the public authorities and the sandbox's own."
+        "LoanAuthHook also checks the Connection and the response, reads the token's claims, masks and seals. It takes "
+        "over the credential of an earlier login of its process, if it need not authenticate. With TLS, each new "
+        "session reads a CA bundle of the public authorities and the sandbox's own."
     )
     return "One authentication on loopback, in a warm process", "\n\n".join([*texts, how, note])
 

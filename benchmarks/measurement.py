@@ -61,7 +61,7 @@ class Sandbox:
 
     def __enter__(self):
         for name, value in self.ready["connections"].items():
-            # Each authentication is a login, and this process does not open the database.
+            # This process does not open the database. It shares a login only with itself.
             value["extra"]["share_logins"] = False
             if self.ca:
                 value["extra"]["verify"] = self.ca

@@ -26,7 +26,7 @@ from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.telemetry import Labels
 
 def authenticate():
-    return LoanAuthHook("loanauth_jwt").get_credential()
+    return LoanAuthHook("loanauth_jwt").get_credential(reuse=False)
 
 token = authenticate()
 

@@ -133,7 +133,7 @@ def row_growth(_):
     with Sandbox() as sandbox:
         for number in (10, 100, 1000, 10_000):
             sandbox.control("POST", "/reset")
-            token = LoanAuthHook("loanauth_jwt").get_credential()
+            token = LoanAuthHook("loanauth_jwt").get_credential(reuse=False)
             gc.collect()
             before = peak = resident()
             wall, cpu = time.perf_counter(), time.process_time()

@@ -65,19 +65,17 @@ def in_threads(number, function):
 
 
 def row_threads(_):
+    import pendulum
     import requests
 
     from airflow_provider_loanauth.auth import LoanAuth
     from airflow_provider_loanauth.credentials import AccessToken
-    from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
     rows = []
     with Sandbox() as sandbox:
-        token = LoanAuthHook("loanauth_jwt").get_credential()
-        common = {"method": token.method, "conn_id": token.conn_id}
-        lifetime = token.expires_at - token.issued_at
-        expired = {"issued_at": token.issued_at - 2 * lifetime, "expires_at": token.issued_at - lifetime}
-        auth = LoanAuth(AccessToken.seal(token.value, **common, **expired))
+        expires_at = pendulum.now("UTC").subtract(hours=1)
+        expired = {"issued_at": expires_at.subtract(hours=1), "expires_at": expires_at, "lifetime": 3600.0}
+        auth = LoanAuth(AccessToken.seal("made-up-expired-token", method="jwt", conn_id="loanauth_jwt", **expired))
         sandbox.control("PUT", "/fault", {"kind": "latency", "where": "token", "seconds": 0.05})
         before = sandbox.logins()
         wall = in_threads(32, lambda: requests.post(sandbox.price, json=LOAN, auth=auth, timeout=30).raise_for_status())
