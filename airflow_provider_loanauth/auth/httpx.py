@@ -167,7 +167,6 @@ class PricingClient(httpx.AsyncClient):
                 proxy=proxy,
                 # Plain http is for loopback addresses only, and uses no proxy.
                 mounts={"http://": None},
-                trust_env=proxy is None,
                 event_hooks={"request": [_check_origin]},
             )
         except (ImportError, ValueError, httpx.InvalidURL):
