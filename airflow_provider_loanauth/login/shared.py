@@ -87,7 +87,7 @@ def get_or_refresh(
 
     def is_usable(credential: ActiveCredential) -> bool:
         # Two objects may have opened the same credential.
-        is_old = credential is old or (is_rejected and old is not None and credential.value == old.value)
+        is_old = is_rejected and old is not None and credential.value == old.value
         return credential.is_fresh(min_ttl) and not is_old
 
     try:

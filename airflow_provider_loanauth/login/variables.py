@@ -185,7 +185,7 @@ def _sealed(key: str, content: dict[str, Any], public: Mapping[str, str]) -> str
 
 
 def _open(key: str, text: str | None) -> dict[str, Any]:
-    with suppress(*_OTHER_SHAPE, SealError):
+    with suppress(*_OTHER_SHAPE):
         *bound_to, content = json.loads(decrypt(json.loads(text or "")["sealed"], VARIABLES) or "")
         if bound_to == [FORMAT, key] and isinstance(content, dict):
             return content

@@ -3,7 +3,7 @@
 import pytest
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
-from airflow_provider_loanauth.login.rules import DAY, Row
+from airflow_provider_loanauth.login.rules import DAY, Row, shortened
 
 ERRORS = {
     "rejected": RejectedError("made-up rejection."),
@@ -109,4 +109,10 @@ def test_whose_attempts_count():
     assert row_after(four).attempts(HOSTS[8]) == set()
     assert row_after([*four, ("unavailable", HOSTS[4], 0)]).attempts(HOSTS[8]) == {"0", "1", "2", "3", "4"}
     assert row_after(four).attempts(None) == {"0", "1", "2", "3"}
+    assert row_after(four).failures["unavailable"].until == 0
     assert row_after([*four, ("unclear", HOSTS[0], 1)]).attempts(HOSTS[0]) == set()
+
+
+@pytest.mark.parametrize(("text", "short"), [("made", "made"), ("made-up", "mad…"), ("ma de", "ma…")])
+def test_a_long_message_is_cut(text, short):
+    assert shortened(text, 4) == short

@@ -223,6 +223,7 @@ def publish(settings, value="made-up-token", error=None, *, expires=True):
 def test_the_readable_variable_says_who_logged_in_and_what_failed(store, clock):
     publish(OLD, expires=False)
     assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "rows"}
+    assert {*json.loads(store[LoginVariables(OLD).keys["claim"]])} == {"by", "at", "sealed"}
     publish(OLD)
     assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "expires_at", "rows"}
     publish(OLD, error=RejectedError("made-up rejection.", status=400))
