@@ -150,6 +150,7 @@ def test_a_failure_holds_for_a_while(outcome, error, holds):
     assert getattr(second, "code", None) == getattr(first, "code", None)
     assert 8 < getattr(second, "retry_after", 9) < 10
     message = str(second)
+    assert str(first)[:14] in message
     assert "a at 2026-11-21T00:00:0" in message
     if error is RejectedError:
         assert message.startswith("Correct the Connection; if the cause was corrected at the service, clear this task")
@@ -441,6 +442,13 @@ def test_a_rejection_is_shared_although_the_last_result_cannot_be_read():
 def test_a_process_that_cannot_claim_does_not_end_the_claim_of_another_one():
     processes, slow = [Process(), Process(), Process(start=7)], {("host 1", "write", "claim"): 5.0}
     assert run(*processes, writes={1: "error"}, slow=slow, login_seconds=[20])[1] == 2
+
+
+def test_a_failure_does_not_replace_a_rejection_that_came_meanwhile():
+    """The first request takes longer than its claim holds."""
+    processes = [Process(), Process(start=5), Process(start=300)]
+    simulation = Simulation(processes, outcomes=["unavailable", "rejected", "ok"], login_seconds=[100, 1]).run()
+    assert (simulation.values, posts(simulation)) == ([RejectedError] * 3, 2)
 
 
 def test_a_process_that_cannot_claim_obeys_a_rejection_that_it_can_read():

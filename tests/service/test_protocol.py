@@ -19,6 +19,10 @@ def response(body, status=200):
     return WireResponse(status=status, headers={}, body=octets)
 
 
+def test_the_url_in_messages_has_no_api_key():
+    assert secret_request("https://auth.example").target == "GET https://auth.example/encodeAES128/***/***"
+
+
 @pytest.mark.parametrize("credential", ["", "a b", "a\r\nX-Header: 1", "a\n", "\x7f", "tok\u00e9n", "\ud800"])
 def test_a_credential_that_does_not_fit_into_a_header(credential):
     for request, name in ((TOKEN_REQUEST, "access_token"), (SECRET_REQUEST, "secret")):
