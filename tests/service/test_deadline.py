@@ -1,6 +1,8 @@
 """Every request ends within its deadline, whatever a service or a proxy sends. Nothing is left, and little is kept."""
 
+import contextlib
 import gzip
+import socket
 import threading
 import time
 import tracemalloc
@@ -65,6 +67,19 @@ ENDLESS = {
     "100 Continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n", True),
     "no HTTP": (b"", b"x", True),
 }
+
+
+def test_a_host_that_accepts_no_connection():
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        # These fill its queue.
+        for _ in range(2):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(server.getsockname())
+        error = outcome(token_request(f"http://127.0.0.1:{server.getsockname()[1]}"))
+    assert type(error) is UnavailableError
+    assert "did not accept a connection within the time set in Timeout" in str(error)
 
 
 @pytest.mark.parametrize("pace", [SLOW, FAST], ids=["slow", "fast"])
