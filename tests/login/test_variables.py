@@ -233,6 +233,7 @@ def test_the_readable_variable_says_who_logged_in_and_what_failed(store, clock):
         readable = json.loads(text)
         assert readable["error"] == "RejectedError"
         assert readable["until"] > readable["at"]
+        assert readable["at"] == "2001-09-09T01:46:40+00:00"
 
 
 def test_no_secret_is_in_plaintext(store):
