@@ -1,6 +1,8 @@
 """The login that hooks share with other processes, over Variables in memory (``docs/refresh.md``)."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -65,6 +67,21 @@ def test_what_needs_a_new_login_always_sends_one_request_for_all(way, world, var
     assert world.logins == 2
 
 
+def test_threads_that_need_a_new_login_at_the_same_moment_share_it(world, variables):
+    """Also if there was one before."""
+    hook().get_credential()
+    barrier = threading.Barrier(4)
+
+    def log_in(_):
+        barrier.wait(60)
+        return hook().get_credential(reuse=False)
+
+    world.sandbox.set_fault("latency", where="token", seconds=1)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(log_in, range(4)))
+    assert world.logins == 2
+
+
 @pytest.mark.parametrize("way", [*WAYS, *ALONE])
 def test_each_way_tells_of_its_rejection_and_obeys_that_of_another(way, world, variables):
     world.sandbox.set_fault("status", where="token", status=401)
@@ -123,11 +140,12 @@ def test_a_connection_can_switch_sharing_off(world, variables, define):
     assert (world.logins, dict(variables)) == (2, {})
 
 
-def test_without_a_fernet_key_a_process_logs_in_on_its_own(world, variables, fernet):
+def test_without_a_fernet_key_a_process_logs_in_on_its_own(world, variables, fernet, logs):
     fernet("")
     for _ in range(2):
         assert in_new_process(WAYS["LoanAuth"], world.url) == 200
     assert (world.logins, dict(variables)) == (2, {})
+    assert "Logins cannot be shared with other tasks (Airflow has no Fernet key)" in logs.text
 
 
 @pytest.mark.parametrize(("task", "level"), [(None, "info"), (object(), "warning")])
