@@ -291,6 +291,24 @@ def test_without_reuse_only_a_new_login_will_do(reuse):
     assert values == [TOKEN, *[TOKEN if reuse else TOKEN_2] * 6]
 
 
+def test_a_request_that_began_before_a_task_is_no_attempt_of_it():
+    processes = [Process(host="a"), Process(start=5, host="a")]
+    values = run(*processes, outcomes=["unavailable", "ok"], login_seconds=[10], max_attempts=1)
+    assert values == ([UnavailableError, TOKEN], 2)
+
+
+def test_many_processes_of_a_host_send_few_requests_while_the_service_is_down():
+    processes = [Process(start=number / 100, host="a") for number in range(30)]
+    values, sent = run(*processes, outcomes=["unavailable"], login_seconds=[5])
+    assert ({*values}, sent) == ({UnavailableError}, 4)
+
+
+def test_who_needs_a_response_does_not_wait_for_the_others_once_one_has_succeeded():
+    simulation = Simulation([Process() for _ in range(30)], login_seconds=[1])
+    simulation.run(work=simulation.authenticate)
+    assert (posts(simulation), simulation.time.now < 9) == (30, True)
+
+
 def test_the_wait_before_an_attempt_doubles(logs):
     simulation = Simulation([Process()], outcomes=["unavailable"])
     simulation.random.uniform = lambda _, high: high
