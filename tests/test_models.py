@@ -84,8 +84,7 @@ def test_the_credential_is_a_string(other):
 
 
 @pytest.mark.parametrize(
-    ("outer", "inner", "other"),
-    [(*nested, other) for nested in NESTED for other in (str, bool, list, type(None))],
+    ("outer", "inner", "other"), [(*nested, other) for nested in NESTED for other in (str, bool, list, type(None))]
 )
 def test_nested_fields(outer, inner, other):
     kind = bool if outer == "loanAppSessionPolicy" else str
@@ -105,15 +104,7 @@ def test_nested_fields(outer, inner, other):
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [
-        ("3599", 3599),
-        ("", None),
-        ("-1", None),
-        ("soon", None),
-        ("9" * 18, 10**18 - 1),
-        ("9" * 19, None),
-        ("٣", None),
-    ],
+    [("3599", 3599), ("", None), ("-1", None), ("soon", None), ("9" * 18, 10**18 - 1), ("9" * 19, None), ("٣", None)],
 )
 def test_expires_in_as_a_numeric_string_counts(value, expected):
     response = from_json(TokenResponse, {"access_token": "t", "expires_in": value})

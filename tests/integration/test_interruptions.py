@@ -84,11 +84,7 @@ def actions(pricing, define):
         with LoanAuthHook("marked_jwt").get_conn(AccessToken.deserialize(sealed, 1)) as session:
             session.post(f"{pricing.url}/price", json={})
 
-    yield {
-        "hook": lambda: LoanAuthHook("marked_ppe").get_credential(),
-        "rejected": rejected,
-        "pricing": price,
-    }
+    yield {"hook": lambda: LoanAuthHook("marked_ppe").get_credential(), "rejected": rejected, "pricing": price}
     # Sockets that a time-out has left are closed here. Their warning would make a later test fail.
     gc.collect()
 

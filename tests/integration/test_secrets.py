@@ -38,13 +38,7 @@ from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.clock import replace_waits
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks, locals_of, messages
-from tests.support.secret_accounts import (
-    COMPANY,
-    SECRETS,
-    secret_connections,
-    with_wrong_password,
-    without,
-)
+from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password, without
 
 #: What goes wrong: a fault of the sandbox or a change of the Connection, and the error of the hook.
 OUTCOMES = {

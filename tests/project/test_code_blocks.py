@@ -105,8 +105,7 @@ CONTEXTS = {
         "assert rate_is_low.function(token, loan) in (True, False)",
     ),
     ("docs/using-credentials.md", "from airflow_provider_loanauth.hooks.loa"): Context(
-        f"from airflow.sdk import task{NAMES}",
-        "assert all(2 < price_one.function(each) < 12 for each in loans)",
+        f"from airflow.sdk import task{NAMES}", "assert all(2 < price_one.function(each) < 12 for each in loans)"
     ),
     ("docs/using-credentials.md", "def tell_someone(context):"): Context(
         "from airflow_provider_loanauth.exceptions import RejectedError\n"

@@ -154,10 +154,7 @@ UNTRUSTED = UNKNOWN_ISSUER.format("service", "check Auth URL")
     [
         (rq.SSLError(u3.MaxRetryError(None, "/", untrusted())), UNTRUSTED),
         (linked(rq.SSLError("x"), untrusted(), "__context__"), UNTRUSTED),
-        (
-            linked(rq.SSLError(u3.MaxRetryError(None, "/", untrusted())), OSError("another"), "__context__"),
-            UNTRUSTED,
-        ),
+        (linked(rq.SSLError(u3.MaxRetryError(None, "/", untrusted())), OSError("another"), "__context__"), UNTRUSTED),
         (of_code(9), f"is not yet valid{SEE_WHEN}: {RENEW} replace it, and check the clock of this machine"),
         (of_code(10), f"has expired{SEE_WHEN}: {RENEW} renew it, and check the clock of this machine"),
         (of_code(62, "Hostname mismatch."), f"(Hostname mismatch): check Auth URL; {RENEW} replace it"),

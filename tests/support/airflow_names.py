@@ -23,9 +23,4 @@ AirflowSkipException = airflow_errors.AirflowSkipException
 AirflowTaskTimeout = airflow_errors.AirflowTaskTimeout
 TaskDeferred = airflow_errors.TaskDeferred
 
-__all__ = [
-    "DAG",
-    "get_current_context",
-    "serde",
-    "task",
-]
+__all__ = ["DAG", "get_current_context", "serde", "task"]
