@@ -346,6 +346,10 @@ def test_the_others_wait_no_longer_for_a_dead_process(dies_at, logins, skew):
     assert max(waits(simulation)) < DEAD + 3 + MAX_POLL
 
 
+def test_a_claim_holds_for_as_long_as_a_request_may_take():
+    assert run(Process(), Process(start=1), login_seconds=[2 * OLD.timeout]) == ([TOKEN] * 2, 1)
+
+
 def test_a_claim_of_long_ago_is_not_waited_for():
     """Its process was killed, and the next one comes hours later."""
     simulation = Simulation([Process(dies_at=8), Process(start=3 * 3600)]).run()
@@ -370,9 +374,11 @@ def test_a_claim_that_is_written_late_counts_and_one_that_is_read_late_does_not(
 
 
 def test_a_claim_does_not_count_if_another_process_has_logged_in_meanwhile():
-    """Also if there was a credential before."""
-    processes = [Process(), *(Process(start=100, needs="new") for _ in range(2))]
-    assert run(*processes, slow={("host 1", "read", "claim"): 10.0}) == ([TOKEN, TOKEN_2, TOKEN_2], 2)
+    """Also if there was a credential before. Nobody waits for the claim."""
+    processes = [Process(), *(Process(start=start, needs="new") for start in (100, 100, 160))]
+    simulation = Simulation(processes, slow={("host 1", "read", "claim"): 10.0}).run()
+    assert simulation.values == [TOKEN, TOKEN_2, TOKEN_2, "made-up-token-3"]
+    assert waits(simulation)[3] < 3
 
 
 def test_a_claim_that_is_written_too_late_is_ended():
@@ -404,6 +410,13 @@ def test_a_store_that_cannot_be_used_for_a_claim_fails_nobody(loses):
     simulation.run()
     assert {str(value)[:13] for value in simulation.values} == {"made-up-token"}
     assert max(waits(simulation)) < 10
+
+
+def test_a_store_that_loses_writes_after_a_login_fails_nobody():
+    processes = [Process(), Process(start=100, needs="new")]
+    simulation = Simulation(processes, writes=dict.fromkeys(range(4, 99), "lost")).run()
+    assert simulation.values == [TOKEN, TOKEN_2]
+    assert waits(simulation)[1] < 3
 
 
 def test_processes_that_wait_read_rarely():
