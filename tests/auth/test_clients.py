@@ -81,7 +81,7 @@ def test_the_connection_is_checked_at_once(world, define, name):
 
 @each_client
 def test_min_ttl(world, pulled, name):
-    for seconds, logins in ((10, 0), (300, 1)):
+    for seconds, logins in ((0, 0), (300, 1)):
         client = make(name, pulled(), min_ttl=seconds)
         world.pass_time(3500)
         assert price(client, world.url) == 200

@@ -412,11 +412,12 @@ def test_a_store_that_cannot_be_used_for_a_claim_fails_nobody(loses):
     assert max(waits(simulation)) < 10
 
 
-def test_a_store_that_loses_writes_after_a_login_fails_nobody():
+def test_a_store_that_loses_writes_after_a_login_fails_nobody(logs):
     processes = [Process(), Process(start=100, needs="new")]
     simulation = Simulation(processes, writes=dict.fromkeys(range(4, 99), "lost")).run()
     assert simulation.values == [TOKEN, TOKEN_2]
     assert waits(simulation)[1] < 3
+    assert "(a Variable that was written cannot be read): each process logs in on its own" in logs.text
 
 
 def test_processes_that_wait_read_rarely():
@@ -433,6 +434,7 @@ def test_a_write_that_fails_is_no_error_of_the_login(number, logs):
     simulation = Simulation([Process()], writes={number: "error"}, outcomes=["unavailable", "ok"]).run()
     assert simulation.values == [TOKEN]
     assert posts(simulation) == 2
+    assert ("The result of this login could not be shared" in logs.text) == (number == 1)
     assert "made-up-secret" not in logs.text
 
 
