@@ -60,6 +60,8 @@ def unclear(hosts, *, start=0.0, gap=1.0):
         ([*unclear("abcd"), ("unavailable", "x", 5), *unclear("e", start=6)], "f", None),
         ([("unclear", "a", 0), ("unavailable", "a", 1)], "a", 30),
         ([("rejected", "a", 0), ("unclear", "b", 1)], "c", DAY),
+        # The one that holds for longest.
+        ([("unclear", "a", 0), ("rejected", "a", 1)], "a", 1 + DAY),
         # Ten minutes after a pause, a class begins anew.
         ([("unclear", "a", 0), ("unclear", "a", 629)], "a", 629 + 60),
         ([("unclear", "a", 0), ("unclear", "a", 631)], "a", 631 + 30),

@@ -297,6 +297,12 @@ def test_a_request_that_began_before_a_task_is_no_attempt_of_it():
     assert values == ([UnavailableError, TOKEN], 2)
 
 
+def test_attempts_count_although_another_failure_came_between():
+    processes = [Process(host="a"), Process(start=1, host="a", max_attempts=1)]
+    outcomes = ["unavailable", "response", *["unavailable"] * 9]
+    assert run(*processes, outcomes=outcomes) == ([UnavailableError, ResponseError], 4)
+
+
 def test_many_processes_of_a_host_send_few_requests_while_the_service_is_down():
     processes = [Process(start=number / 100, host="a") for number in range(30)]
     values, sent = run(*processes, outcomes=["unavailable"], login_seconds=[5])

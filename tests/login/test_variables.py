@@ -226,6 +226,7 @@ def test_the_readable_variable_says_who_logged_in_and_what_failed(store, clock):
     assert {*json.loads(store[LoginVariables(OLD).keys["claim"]])} == {"by", "at", "sealed"}
     publish(OLD)
     assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "expires_at", "rows"}
+    assert json.loads(store["loanauth.jwt.made-up"])["expires_at"] == "2001-09-09T01:46:40+00:00"
     publish(OLD, error=RejectedError("made-up rejection.", status=400))
     assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "error", "until", "rows"}
     for text in (store["loanauth.jwt.made-up"], store[LoginVariables(OLD).keys["login"]]):
