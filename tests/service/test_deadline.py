@@ -1,6 +1,5 @@
 """Every request ends within its deadline, whatever a service or a proxy sends. Nothing is left, and little is kept."""
 
-import contextlib
 import gzip
 import socket
 import threading
@@ -70,13 +69,8 @@ ENDLESS = {
 
 
 def test_a_host_that_accepts_no_connection():
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        # These fill its queue.
-        for _ in range(2):
-            client = stack.enter_context(socket.socket())
-            client.setblocking(False)
-            client.connect_ex(server.getsockname())
+    # The one connection fills the queue of the server.
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, socket.create_connection(server.getsockname()):
         error = outcome(token_request(f"http://127.0.0.1:{server.getsockname()[1]}"))
     assert type(error) is UnavailableError
     assert "did not accept a connection within the time set in Timeout" in str(error)
