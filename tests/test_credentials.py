@@ -248,9 +248,13 @@ def test_encryption(fernet):
     assert decrypt(sealed, XCOM) is None
 
 
-@pytest.mark.parametrize("key", ["", "too-short", "*" * 44])
-def test_no_usable_key(fernet, key):
-    fernet(key)
+@pytest.mark.parametrize("key", ["", "too-short", "*" * 44, None])
+def test_no_usable_key(fernet, key, monkeypatch):
+    """None: the command that prints it fails."""
+    fernet(key or "")
+    if key is None:
+        monkeypatch.delenv("AIRFLOW__CORE__FERNET_KEY")
+        monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY_CMD", "false")
     uses = [lambda: derived_keys(XCOM), lambda: encrypt(CONTENT, XCOM), lambda: decrypt("gAAAA", XCOM)]
     for use in (*uses, lambda: api_secret(CONTENT)):
         with pytest.raises(SealError, match=r"AIRFLOW__CORE__FERNET_KEY.* seal=False") as caught:
