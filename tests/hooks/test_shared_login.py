@@ -76,7 +76,7 @@ def test_threads_that_need_a_new_login_at_the_same_moment_share_it(world, variab
         barrier.wait(60)
         return hook().get_credential(reuse=False)
 
-    world.sandbox.set_fault("latency", where="token", seconds=1)
+    world.sandbox.set_fault("latency", where="token", seconds=0.5)
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(log_in, range(4)))
     assert world.logins == 2
