@@ -32,7 +32,8 @@ XCOM, VARIABLES, DIGEST = "xcom", "variables", "digest"
 
 def derived_keys(purpose: str) -> list[bytes]:
     """Return a key for each of Airflow's Fernet keys (RFC 5869); without a usable one, raise :class:`SealError`."""
-    with suppress(Exception):  # of the configuration: its class differs between the versions of Airflow
+    # The class of an error of the configuration differs between the versions of Airflow.
+    with suppress(Exception):
         if keys := _derive(conf.get("core", "fernet_key") or "", purpose):
             return keys
     raise SealError(

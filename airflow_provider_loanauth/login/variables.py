@@ -65,10 +65,9 @@ class LoginVariables:
     def read(self, kind: str) -> dict[str, Any]:
         """Return the content of the ``login`` or the ``claim``; empty if there is none that this reader can use."""
         try:
-            text = read_variable(self.keys[kind])
+            return _open(self.keys[kind], read_variable(self.keys[kind]))
         except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
             raise _not_shared(error) from None
-        return _open(self.keys[kind], text)
 
     def write(self, kind: str, content: dict[str, Any], public: Mapping[str, str]) -> bool:
         """Write the ``login`` or the ``claim``, and what people read of it; return False after a conflict."""

@@ -162,6 +162,10 @@ def test_a_value_of_another_fernet_key_or_with_a_changed_envelope_counts_as_none
     store[variables.keys["login"]] = text
     fernet(OTHER_FERNET_KEY)
     assert variables.read("login") == {}
+    # Such as for a moment in which the command that prints the key fails.
+    fernet("")
+    with pytest.raises(NotSharedError):
+        variables.read("login")
 
 
 class SdkError(Exception):
