@@ -87,8 +87,8 @@ def get_or_refresh(
 
     def is_usable(credential: ActiveCredential) -> bool:
         # Two objects may have opened the same credential.
-        is_old = is_rejected and old is not None and credential.value == old.value
-        return credential.is_fresh(min_ttl) and not is_old
+        got_401 = is_rejected and old is not None and credential.value == old.value
+        return credential.is_fresh(min_ttl) and not got_401
 
     try:
         settings = client.settings()
