@@ -70,7 +70,7 @@ def row_authentication(options):
                 "get_credential(reuse=False) of LoanAuthHook": lambda: LoanAuthHook("loanauth_jwt").get_credential(
                     reuse=False
                 ),
-                "get_credential(), from an earlier login": lambda: LoanAuthHook("loanauth_jwt").get_credential(),
+                "get_credential() after an earlier login": lambda: LoanAuthHook("loanauth_jwt").get_credential(),
                 "HttpHook.run": with_http_hook,
             }
             medians = interleaved(options.rounds * 15, functions)
@@ -83,9 +83,8 @@ def row_authentication(options):
         "which the sandbox rejects, because the interface requires a multipart form with Origin."
     )
     how = (
-        "LoanAuthHook also checks the Connection and the response, reads the token's claims, masks and seals. It takes "
-        "over the credential of an earlier login of its process, if it need not authenticate. With TLS, each new "
-        "session reads a CA bundle of the public authorities and the sandbox's own."
+        "LoanAuthHook also checks the Connection and the response, reads the token's claims, masks and seals. With "
+        "TLS, each new session reads a CA bundle of the public authorities and the sandbox's own."
     )
     return "One authentication on loopback, in a warm process", "\n\n".join([*texts, how, note])
 

@@ -61,7 +61,7 @@ class Sandbox:
 
     def __enter__(self):
         for name, value in self.ready["connections"].items():
-            # This process does not open the database. It shares a login only with itself.
+            # Logins are shared only within this process, which does not open the database.
             value["extra"]["share_logins"] = False
             if self.ca:
                 value["extra"]["verify"] = self.ca

@@ -18,10 +18,6 @@ def with_fixed_boundary(raw):
     return raw.replace(boundary, BOUNDARY) if boundary else raw
 
 
-def head_of(raw):
-    return raw.partition(b"\r\n\r\n")[0].split(b"\r\n")
-
-
 @pytest.fixture
 def rerouted(monkeypatch, loopback):
     """Connect to the loopback server instead of the address in the table; return the requested addresses."""
@@ -60,7 +56,8 @@ def test_the_octets_of_the_request(case, define, loopback, rerouted):
     _, table_headers, table_body = split_message(case.request)
     assert rerouted == [dict(table_headers)[b"host"].decode()] * 2
     # Names of headers too are as the interface writes them.
-    assert {*head_of(case.request)} <= {*head_of(raw)}
+    expected, sent = ({*one.partition(b"\r\n\r\n")[0].split(b"\r\n")} for one in (case.request, raw))
+    assert expected <= sent
     # All of them, because any other header could carry a credential.
     assert [pair for pair in headers if pair[0] not in VARYING_HEADERS] == table_headers
     assert dict(headers)[b"user-agent"] == f"airflow-provider-loanauth/{__version__}".encode()
