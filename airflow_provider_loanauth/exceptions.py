@@ -7,23 +7,27 @@ Which response has which class is an assumption: the interface shows no error re
     AirflowException
     └── LoanAuthError            base class
         ├── SettingsError        the Connection is incomplete or wrong             never retried
-        ├── RejectedError        the service rejected these credentials            never retried
+        ├── RejectedError        the service rejected the password by name         never retried
         ├── UnavailableError     the service is unreachable, overloaded or broken  retrying can help
         ├── ResponseError        the service responded without a usable credential
         └── SealError            the Fernet key is missing or a different one, or the value is damaged
 
 ``SettingsError`` and ``RejectedError`` are also ``AirflowFailException``: they fail a task at once, whatever its
-``retries`` say, because sending a rejected password again can lock the account.
+``retries`` say, because sending a rejected password again can lock the account. A ``ResponseError`` is retried by
+Airflow; until its pause is over, a retry sends nothing.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import copy
+from typing import Any, ClassVar, TypeVar
 
-from airflow_provider_loanauth._compat import airflow_errors
+from airflow_provider_loanauth._compat import airflow_errors, is_triggerer_loop
 from airflow_provider_loanauth.metadata import Method
 
 __all__ = ["LoanAuthError", "RejectedError", "ResponseError", "SealError", "SettingsError", "UnavailableError"]
+
+E = TypeVar("E", bound="LoanAuthError")
 
 
 class LoanAuthError(airflow_errors.AirflowException):
@@ -31,6 +35,8 @@ class LoanAuthError(airflow_errors.AirflowException):
 
     :param message: sentences that say what is wrong, where, and what to do; never contains a secret
     :param status: HTTP status of the response, or None if there was none or it is not known
+    :param code: error code of the response, if RFC 6749 §5.2 defines it, such as ``invalid_client``; else None
+    :param retry_after: seconds until the same values may be sent again, or None if that is not known
     :param conn_id: the connection id, or None if it is not known
     :param method: a :data:`Method`, or None if it is not known
     :param sent: whether this process sent the request that failed; False if this is the error of another one's login
@@ -44,6 +50,8 @@ class LoanAuthError(airflow_errors.AirflowException):
         message: str,
         *,
         status: int | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
         conn_id: str | None = None,
         method: Method | None = None,
         sent: bool = False,
@@ -51,6 +59,8 @@ class LoanAuthError(airflow_errors.AirflowException):
         # Only the message is an argument of the base class: pickle keeps the other attributes in __dict__.
         super().__init__(message)
         self.status = status
+        self.code = code
+        self.retry_after = retry_after
         self.conn_id = conn_id
         self.method = method
         self.sent = sent
@@ -58,7 +68,9 @@ class LoanAuthError(airflow_errors.AirflowException):
     def __str__(self) -> str:
         named = (("connection id", self.conn_id), ("method", self.method))
         where = ", ".join(f"{name} {value!r}" for name, value in named if value is not None)
-        return f"{self.args[0]} ({where})" if where else str(self.args[0])
+        if not where:
+            return str(self.args[0])
+        return f"{self.args[0]} ({where})"
 
 
 class SettingsError(LoanAuthError, airflow_errors.AirflowFailException):
@@ -66,35 +78,50 @@ class SettingsError(LoanAuthError, airflow_errors.AirflowFailException):
 
 
 class RejectedError(LoanAuthError, airflow_errors.AirflowFailException):
-    """The service rejected these credentials (401, 423, 400 without an HTML page, or any status with an error code).
+    """The service rejected the user by name: the code is ``invalid_grant`` (RFC 6749 §5.2), under any status.
 
-    :param code: error code of the response, if RFC 6749 §5.2 defines it, such as ``invalid_grant``; else None
+    It is the only code that names the password of the user, and so the only response that may count towards a lock.
     """
-
-    def __init__(self, message: str, *, code: str | None = None, **attributes: Any) -> None:
-        super().__init__(message, **attributes)
-        self.code = code
 
 
 class UnavailableError(LoanAuthError):
-    """The service could not be reached, or is temporarily unable to respond (408, 429, 5xx): try again later.
+    """The service could not be reached, or responded that it is temporarily unable to respond: try again later.
 
-    :param retry_after: seconds to wait, at most 3,600, from ``Retry-After`` (RFC 9110 §10.2.3); None if there was none
+    That is a 408, 429 or 5xx, a code such as ``temporarily_unavailable``, or a response with ``Retry-After`` (RFC 9110
+    §10.2.3), whose seconds are ``retry_after``, at most 3,600.
     """
 
     retryable = True
 
-    def __init__(self, message: str, *, retry_after: float | None = None, **attributes: Any) -> None:
-        super().__init__(message, **attributes)
-        self.retry_after = retry_after
-
 
 class ResponseError(LoanAuthError):
-    """The service, or something in front of it, responded without a usable credential (403, 404, a redirect, a page …).
+    """The service, or something in front of it, responded without a usable credential (401, 403, a redirect, a page …).
 
     ``status`` is 407 if a proxy requires authentication. The message may name a wrong field, never its value.
+
+    :param is_about_values: whether every host that sends the same values can expect this response: a 400, 401 or 423
+        that is no HTML page, or an error code
     """
+
+    def __init__(self, message: str, *, is_about_values: bool = False, **attributes: Any) -> None:
+        super().__init__(message, **attributes)
+        self.is_about_values = is_about_values
 
 
 class SealError(LoanAuthError):
     """A credential cannot be sealed or opened: no Fernet key, a different Fernet key, or a damaged or altered value."""
+
+
+def changed(error: E, message: str | None = None, **attributes: Any) -> E:
+    """Return a copy of an error with another message or other attributes. The error itself stays as it is."""
+    copied = copy.copy(error)
+    if message is not None:
+        copied.args = (message,)
+    vars(copied).update(attributes)
+    return copied
+
+
+def forbid_on_triggerer_loop(name: str, instead: str) -> None:
+    """Raise an error before something blocks the triggers of all DAGs."""
+    if is_triggerer_loop():
+        raise LoanAuthError(f"{name} would block the event loop of the triggerer, and all of its triggers: {instead}.")

@@ -15,8 +15,6 @@ HOOK_NAME = "Loan Pricing Authentication"
 
 #: Name of an authentication method. Where it may be None, that means the Connection's own, else ``jwt``.
 Method: TypeAlias = Literal["jwt", "los", "ppe"]
-#: The same as the parameter of an operator, which may be a template.
-TemplatedMethod: TypeAlias = Method | str | None
 #: What the interface calls the methods (``service-interface.md`` §1).
 METHOD_NAMES: dict[Method, str] = {"jwt": "Authen JWT", "los": "Authen LOS", "ppe": "PPE API secret"}
 

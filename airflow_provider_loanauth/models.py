@@ -17,9 +17,10 @@ _SECRET_NAMES = ("token", "secret", "key", "password")
 # then. Shorter values are words such as "true" and "none", which must not be masked.
 _MAX_UNKNOWN_SECRETS, _SECRET_LENGTH = 8, range(6, 4097)
 
-#: Values that may concern the user or the sessions, by wire name. They are logged.
-_NOTABLE = {("enabled", False), ("registrationIncomplete", True), ("resetPasswordRequired", True)}
-_NOTABLE |= {("loanAppSessionPolicy.limitOneLoanAppPerSession", True)}
+#: Values that may concern the user, by wire name: the next login may be rejected.
+_USER_WARNINGS = {("enabled", False), ("registrationIncomplete", True), ("resetPasswordRequired", True)}
+#: Values that may concern the user or the sessions. They are logged.
+_NOTABLE = _USER_WARNINGS | {("loanAppSessionPolicy.limitOneLoanAppPerSession", True)}
 _NOTABLE |= {("loanAppSessionPolicy.limitOneSessionPerLoanApp", True)}
 
 M = TypeVar("M")
@@ -57,7 +58,7 @@ class Person:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenResponse(NotForXCom):
-    """Response of Authen JWT and Authen LOS (§2.1, which describes the fields).
+    """Response of Authen JWT and Authen LOS (§2.1, which describes the fields). Attributes are in snake case.
 
     Only ``access_token`` is always present. Any other field is None if it is missing, null or of a different type.
     ``expires_in`` is the lifetime of the access token; the interface states no unit. ``extra_fields``, here and in the
@@ -172,12 +173,14 @@ def from_json(cls: type[M], document: Mapping[str, Any]) -> M:
 
 def _convert(kind: type[Any], raw: Any) -> Any:
     """Return the value of a field; None where it is missing, null or of another type."""
-    if is_dataclass(kind):
-        return from_json(kind, raw) if isinstance(raw, dict) else None
+    if is_dataclass(kind) and isinstance(raw, dict):
+        return from_json(kind, raw)
     if kind is int and isinstance(raw, str) and re.fullmatch("[0-9]{1,18}", raw):
         return int(raw)
     # bool is an int in Python; on the wire true is not a number.
-    return raw if type(raw) is kind else None
+    if type(raw) is kind:
+        return raw
+    return None
 
 
 def differences(response: Any) -> list[str]:
@@ -188,6 +191,11 @@ def differences(response: Any) -> list[str]:
 def notable_fields(response: Any) -> list[str]:
     """Return the fields with a value that is logged, each as ``"name": value``."""
     return [f'"{path}": {str(value).lower()}' for path, value in _fields_of(response) if (path, value) in _NOTABLE]
+
+
+def user_warnings(response: Any) -> list[str]:
+    """Return the wire names of the fields that say that a person should look at the user."""
+    return [path for path, value in _fields_of(response) if (path, value) in _USER_WARNINGS]
 
 
 def _fields_of(response: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -20,9 +20,11 @@ HIERARCHY = [
     (SettingsError, False, True, {}),
     (RejectedError, False, True, {"status": 400, "code": "invalid_grant"}),
     (UnavailableError, True, False, {"status": 503, "retry_after": 2.5}),
-    (ResponseError, False, False, {"status": 200}),
+    (ResponseError, False, False, {"status": 401, "code": "invalid_client", "is_about_values": True}),
     (SealError, False, False, {}),
 ]
+#: The attributes that each of them has.
+DEFAULTS = {"status": None, "code": None, "retry_after": None, "conn_id": None, "method": None, "sent": False}
 each = pytest.mark.parametrize(("kind", "retryable", "fails_at_once", "attributes"), HIERARCHY, ids=str)
 
 
@@ -31,7 +33,7 @@ def test_base_classes(kind, retryable, fails_at_once, attributes):
     assert issubclass(kind, LoanAuthError)
     assert issubclass(kind, AirflowException)
     assert kind.retryable is retryable
-    assert vars(kind("Wrong.")) == dict.fromkeys(["status", "conn_id", "method", *attributes]) | {"sent": False}
+    assert vars(kind("Wrong.")) == DEFAULTS | ({"is_about_values": False} if kind is ResponseError else {})
     assert issubclass(kind, AirflowFailException) is fails_at_once
 
 
@@ -48,7 +50,7 @@ def test_copies_keep_the_attributes(kind, retryable, fails_at_once, attributes, 
     restored = pickle.loads(pickle.dumps(error)) if make_copy == "pickle" else make_copy(error)
     assert type(restored) is kind
     assert restored.args == ("What is wrong.",)
-    expected = {"status": None, "conn_id": "tenant_a", "method": "jwt", "sent": True} | attributes
+    expected = DEFAULTS | {"conn_id": "tenant_a", "method": "jwt", "sent": True} | attributes
     assert vars(restored) == vars(error) == expected
     assert str(restored) == str(error)
 

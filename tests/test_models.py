@@ -15,6 +15,7 @@ from airflow_provider_loanauth.models import (
     differences,
     from_json,
     notable_fields,
+    user_warnings,
 )
 from tests.support.wire_cases import FULL_TOKEN, FULL_TOKEN_BODY
 
@@ -113,24 +114,26 @@ def test_expires_in_as_a_numeric_string_counts(value, expected):
 
 
 @pytest.mark.parametrize(
-    ("document", "notable"),
+    ("document", "notable", "about_user"),
     [
-        ({"resetPasswordRequired": True}, ['"resetPasswordRequired": true']),
-        ({"registrationIncomplete": True}, ['"registrationIncomplete": true']),
-        ({"enabled": False, "temporary": False, "fromLP": True}, ['"enabled": false']),
+        ({"resetPasswordRequired": True}, ['"resetPasswordRequired": true'], ["resetPasswordRequired"]),
+        ({"registrationIncomplete": True}, ['"registrationIncomplete": true'], ["registrationIncomplete"]),
+        ({"enabled": False, "temporary": False, "fromLP": True}, ['"enabled": false'], ["enabled"]),
         (
             {"loanAppSessionPolicy": {"limitOneLoanAppPerSession": True, "limitOneSessionPerLoanApp": True}},
             [
                 '"loanAppSessionPolicy.limitOneLoanAppPerSession": true',
                 '"loanAppSessionPolicy.limitOneSessionPerLoanApp": true',
             ],
+            [],
         ),
-        ({"enabled": "false", "resetPasswordRequired": 1, "loanAppSessionPolicy": {}}, []),
-        ({"enabled": True, "resetPasswordRequired": False, "registrationIncomplete": False}, []),
+        ({"enabled": "false", "resetPasswordRequired": 1, "loanAppSessionPolicy": {}}, [], []),
+        ({"enabled": True, "resetPasswordRequired": False, "registrationIncomplete": False}, [], []),
     ],
 )
-def test_what_people_are_told_of_a_response(document, notable):
-    assert notable_fields(from_json(TokenResponse, {"access_token": "t"} | document)) == notable
+def test_what_people_are_told_of_a_response(document, notable, about_user):
+    response = from_json(TokenResponse, {"access_token": "t"} | document)
+    assert (notable_fields(response), user_warnings(response)) == (notable, about_user)
 
 
 def test_missing_fields_are_differences():

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow_provider_loanauth._compat import BaseHook, task_logger
 from airflow_provider_loanauth.connection.lookup import read_connection
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.connection.settings import Settings, load
-from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.exceptions import LoanAuthError, changed
 from airflow_provider_loanauth.metadata import METHOD_NAMES, Method
-from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, differences, notable_fields
+from airflow_provider_loanauth.models import (
+    ApiSecretResponse,
+    TokenResponse,
+    differences,
+    notable_fields,
+    user_warnings,
+)
 from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service import protocol, telemetry
 from airflow_provider_loanauth.service.telemetry import Labels
+from airflow_provider_loanauth.system import system
 
 #: Default maximum of requests per authentication while the service is unavailable.
 MAX_ATTEMPTS = 3
@@ -38,7 +45,7 @@ class AuthenticationResult(NotForXCom):
     def summary(self) -> str:
         """Return a sentence for the log: who was authenticated, with which method, and when the credential expires."""
         method = self.settings.method
-        authenticated = f"Authenticated {self.settings.login.user!r} with {METHOD_NAMES[method]}"
+        authenticated = f"Authenticated {self.settings.grant.user!r} with {METHOD_NAMES[method]}"
         label = METHODS[method].credential_type.label
         if self.expires_at is None:
             return f"{authenticated}; the service does not state when the {label} expires."
@@ -81,34 +88,32 @@ class Client:
             try:
                 result = self._send(settings)
             except LoanAuthError as error:
-                error.conn_id, error.method, error.sent = settings.conn_id, settings.method, True
+                complete = changed(error, conn_id=settings.conn_id, method=settings.method, sent=True)
                 # Before a metric is sent: the time-out of a task may interrupt that.
-                on_failure(error)
-                raise
+                on_failure(complete)
+                raise complete from error
         telemetry.set_expiry(labels, result.lifetime)
+        telemetry.count_user_warnings(labels, user_warnings(result.response))
         _log.info("%s", result.summary())
-        self._log_differences(result.response)
+        # Names of fields, and never their values.
+        if names := ", ".join(differences(result.response)):
+            self._warn_once(f"The response differs from the interface (missing, null or of another type: {names}).")
+        for field_and_value in notable_fields(result.response):
+            self._warn_once(f"The response contains {field_and_value}.")
         return result
 
     def _send(self, settings: Settings) -> AuthenticationResult:
         from airflow_provider_loanauth.service import transport
 
         request = protocol.build_request(settings)
-        requested_at = datetime.now(timezone.utc)
+        requested_at = system.now()
         received = transport.send(request, timeout=settings.timeout, verify=settings.verify, proxy=settings.proxy)
-        response = protocol.parse_response(settings, received, now=datetime.now(timezone.utc))
+        response = protocol.parse_response(settings, received, now=system.now())
         # Once, because parsing a long token takes time.
         expires_at, lifetime = read_expiry(response, requested_at=requested_at)
         return AuthenticationResult(
             settings=settings, response=response, requested_at=requested_at, expires_at=expires_at, lifetime=lifetime
         )
-
-    def _log_differences(self, response: TokenResponse | ApiSecretResponse) -> None:
-        """Log in which fields the response differs from the interface: their names, never a value."""
-        if names := ", ".join(differences(response)):
-            self._warn_once(f"The response differs from the interface (missing, null or of another type: {names}).")
-        for field_and_value in notable_fields(response):
-            self._warn_once(f"The response contains {field_and_value}.")
 
     def _warn_once(self, warning: str) -> None:
         if warning not in self.logged_warnings:
@@ -141,8 +146,10 @@ def read_expiry(
     if given is not None and given > requested_at:
         # Less than the claims say, if the service has returned a token that it issued earlier.
         lifetime = min(lifetime, given - requested_at)
-    # Expired when it was received: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
-    return expires_at, max(0.0, lifetime.total_seconds()) or None
+    if lifetime <= timedelta(0):
+        # Expired when it was received: a clock is wrong. Treat the lifetime as unknown and rely on a 401.
+        return expires_at, None
+    return expires_at, lifetime.total_seconds()
 
 
 def _instant(seconds: Any, *, since: float = 0.0) -> datetime | None:

@@ -28,26 +28,35 @@ _CAUSES = {
     ),
     4: "The service did not accept the request: check Auth URL in the Connection.",
     400: "The request was not accepted. Check in the Connection: {all}.",
-    401: "The credentials were rejected: check {client} in the Connection.",
+    401: "The credentials were not accepted: check {client} in the Connection.",
     403: "Access denied. Likely causes: the Group of the user forbids it; {origin}this host is not on the allow-list.",
     404: "Nothing exists at this address: check Auth URL in the Connection (host and path prefix).",
     407: "A proxy requires authentication: check Proxy in the Connection, or HTTPS_PROXY on this machine.",
     408: "The service timed out while waiting for the request.",
-    423: (
-        "{user} is wrong, or the user is locked: correct the Connection, or have the user unlocked, then clear the "
-        "task. The same values are not sent again, because that could lock the account."
-    ),
+    423: "{user} is wrong, or the user is locked: correct the Connection, or have the user unlocked at the service.",
     429: "The service is rate-limiting requests.",
     5: "The service, or a gateway in front of it, is failing or overloaded.",
 }
 _INVALID = "It is not a valid final status: check Auth URL in the Connection."
-#: Statuses that mean a rejection. Like the codes, they are assumed (``service-notes.md``).
-_REJECTIONS = (400, 401, 423)
-#: Error codes of RFC 6749 §5.2, each with the status that has the same cause.
+#: Of a status that would otherwise be about the values that were sent; the service itself would respond with JSON.
+PAGE_MESSAGE = (
+    "The service responded with {} and an HTML page instead of JSON, probably a login page or the page of a proxy: "
+    "check Auth URL in the Connection, and the proxies between this machine and the service."
+)
+#: What a person should know who tests a Connection with a password that is rejected.
+SENT_BY_EACH_TEST = "Each test sends the password once, and how many wrong ones lock a user is not known."
+#: The one error code of RFC 6749 §5.2 that names the user and the password.
+REJECTED_CODE = "invalid_grant"
+#: Error codes that say that the fault is temporary (RFC 6749 §4.1.2.1, RFC 8628 §3.5).
+_TEMPORARY_CODES = ("server_error", "slow_down", "temporarily_unavailable")
+#: Statuses that are about the values that were sent. Like the codes, they are assumed (``service-notes.md``).
+_ABOUT_VALUES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.LOCKED)
+#: The known error codes, each with the status that has the same cause.
 CODES = {
     **dict.fromkeys(["invalid_client", "unauthorized_client"], 401),
     **dict.fromkeys(["invalid_request", "invalid_scope", "unsupported_grant_type"], 400),
-    "invalid_grant": 423,
+    REJECTED_CODE: 423,
+    **dict.fromkeys(_TEMPORARY_CODES, 503),
 }
 
 
@@ -56,15 +65,51 @@ def is_unavailable(status: int) -> bool:
     return status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or 500 <= status < 600  # noqa: PLR2004
 
 
+def opens_tunnels_later(status: int) -> bool:
+    """Return whether a proxy that has responded with this status to CONNECT may open a tunnel later."""
+    # 501 (Not Implemented, RFC 9110 §15.6.2) is what a web server says that is no proxy.
+    return is_unavailable(status) and status != HTTPStatus.NOT_IMPLEMENTED
+
+
+def error_of(
+    message: str, *, status: int, code: str | None, is_page: bool, retry_after: float | None
+) -> RejectedError | UnavailableError | ResponseError:
+    """Return the exception for an error response. This is the one place that says which response is which error.
+
+    ========================================================  ====================  =============================
+    response                                                  exception             whom it concerns
+    ========================================================  ====================  =============================
+    the code ``invalid_grant``, under any status              ``RejectedError``     who sends the same values
+    a temporary code; 408, 429, 5xx; ``Retry-After``          ``UnavailableError``  this host
+    any other code; 400, 401, 423, not as an HTML page        ``ResponseError``     who sends the same values
+    everything else, such as 403, 404, 3xx or an HTML page    ``ResponseError``     this host
+    ========================================================  ====================  =============================
+    """
+    if code == REJECTED_CODE:
+        return RejectedError(message, code=code)
+    if code in _TEMPORARY_CODES or is_unavailable(status) or retry_after is not None:
+        return UnavailableError(message, code=code, retry_after=retry_after)
+    is_about_values = code is not None or (status in _ABOUT_VALUES and not is_page)
+    return ResponseError(message, code=code, is_about_values=is_about_values)
+
+
 def raise_for_status(
-    status: int, document: Any, headers: Mapping[str, str], *, now: datetime, fields: list[str], secrets: Iterable[str]
+    status: int,
+    document: Any,
+    headers: Mapping[str, str],
+    *,
+    now: datetime,
+    fields: list[str],
+    secrets: Iterable[str],
+    is_page: bool = False,
 ) -> None:
     """Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code."""
     code = _code_of(document)
     if 200 <= status < 300 and code is None:  # noqa: PLR2004 - RFC 9110 §15.3
         return
     details = error_details(document, secrets)
-    cause = _CAUSES.get(CODES[code] if code else status) or _CAUSES.get(status // 100, _INVALID)
+    meaning = CODES[code] if code else status
+    cause = _CAUSES.get(meaning) or _CAUSES.get(meaning // 100, _INVALID)
     cause = cause.format(
         all=", ".join(fields),
         user=" or ".join(fields[:2]),
@@ -73,18 +118,20 @@ def raise_for_status(
         target=f" to {_host_of(headers['location'], secrets)}" if headers.get("location") else "",
     )
     message = f"The service responded with {status}{details and f' ({details})'}. {cause}"
-    if code is not None or status in _REJECTIONS:
-        raise RejectedError(message, code=code)
-    if is_unavailable(status):
-        raise UnavailableError(message, retry_after=parse_retry_after(headers.get("retry-after"), now=now))
-    raise ResponseError(message)
+    if is_page and status in _ABOUT_VALUES:
+        message = PAGE_MESSAGE.format(status)
+    retry_after = parse_retry_after(headers, now=now)
+    raise error_of(message, status=status, code=code, is_page=is_page, retry_after=retry_after)
 
 
 def _code_of(document: Any) -> str | None:
-    """Return the code of RFC 6749 §5.2 in an error response. It means a rejection under any status."""
-    # A gateway may replace the status of the service, and a rejected password must not be sent again.
-    error = document.get("error") if isinstance(document, dict) else None
-    return error if isinstance(error, str) and error in CODES else None
+    """Return the known code in an error response. It counts under any status, which a gateway may replace."""
+    if not isinstance(document, dict):
+        return None
+    error = document.get("error")
+    if isinstance(error, str) and error in CODES:
+        return error
+    return None
 
 
 def error_details(document: Any, secrets: Iterable[str]) -> str:
@@ -115,17 +162,24 @@ def _host_of(location: str, secrets: Iterable[str]) -> str:
         host = urlsplit(location).netloc.rpartition("@")[2]
     except ValueError:
         return "an unreadable address"
-    return (safe_text(host, secrets) or "an unreadable address") if host else "another path on the same host"
+    if not host:
+        return "another path on the same host"
+    return safe_text(host, secrets) or "an unreadable address"
 
 
-def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
-    """Return the seconds to wait (RFC 9110 §10.2.3), 0 to 3,600; None if the header is missing or invalid."""
-    text = (value or "").strip()
+def parse_retry_after(headers: Mapping[str, str], *, now: datetime, at_most: float = MAX_RETRY_AFTER) -> float | None:
+    """Return the seconds to wait (RFC 9110 §10.2.3), 0 to a maximum; None if the header is missing or invalid."""
+    text = (headers.get("retry-after") or "").strip()
     if text.isascii() and text.isdigit():
         # float() of hundreds of digits is infinite, which is too long as well.
-        return min(float(text), MAX_RETRY_AFTER)
+        return min(float(text), at_most)
     moment = parse_http_date(text)
-    return None if moment is None else min(max(0.0, (moment - now).total_seconds()), MAX_RETRY_AFTER)
+    if moment is None:
+        return None
+    if "age" not in headers:
+        # By the clock of the service, if it says what that shows: the clock of this machine may be wrong.
+        now = parse_http_date(headers.get("date", "")) or now
+    return min(max(0.0, (moment - now).total_seconds()), at_most)
 
 
 def parse_http_date(text: str) -> datetime | None:
@@ -134,4 +188,6 @@ def parse_http_date(text: str) -> datetime | None:
         moment = parsedate_to_datetime(text)
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=timezone.utc)
+    return moment

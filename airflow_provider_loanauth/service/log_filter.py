@@ -1,4 +1,4 @@
-"""How a login stays out of urllib3's log, Sentry and OpenTelemetry, which record URLs: one of them has the API key."""
+"""Keeps logins out of urllib3's log, Sentry and OpenTelemetry: they record URLs, and one URL has the API key."""
 
 from __future__ import annotations
 

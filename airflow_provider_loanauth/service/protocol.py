@@ -8,27 +8,30 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from email.message import Message
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyLogin
+from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyGrant
 from airflow_provider_loanauth.connection.settings import Settings
-from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
+from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, changed
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
-from airflow_provider_loanauth.service.error_responses import CODES, raise_for_status
+from airflow_provider_loanauth.service.error_responses import CODES, PAGE_MESSAGE, raise_for_status
 
 # RFC 9110 §5.5: characters that every server accepts in a header. Both credentials are later sent in one.
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
 #: Octets. Common servers accept fewer in one header, and parsing a much longer token takes seconds.
 MAX_CREDENTIAL_BYTES = 16 * 1024
 
-# An error code in a body that cannot be parsed: cut off, in Latin-1, or nested too deeply. It still means that the
-# password must not be sent again.
+# An error code in a body that cannot be parsed: cut off, in Latin-1, or nested too deeply. A rejected password must not
+# be sent again then either.
 _ERROR_CODE = re.compile(rf'"error"\s*:\s*"({"|".join(CODES)})"'.encode())
 
+# Decoding from other charsets, such as punycode, may take minutes.
+_CHARSET = re.compile(r"us-ascii|utf-(8|16|32)|(iso-8859|windows)-\d+")
 _PAGE = re.compile(rb"(?i)<html|<!doctype")
 # What a server that expects TLS says to a request without.
 _EXPECTS_TLS = re.compile(rb"(?i)\b(https|ssl|tls)\b")
@@ -62,11 +65,11 @@ class WireResponse(NotForXCom):
 
 def build_request(settings: Settings) -> WireRequest:
     """Build the request of a login."""
-    auth_url, login = settings.auth_url, settings.login
-    if isinstance(login, ApiKeyLogin):
+    auth_url, grant = settings.auth_url, settings.grant
+    if isinstance(grant, ApiKeyGrant):
         # The interface also lists both as headers, but its sample request has none.
-        headers = {"apiKey": login.api_key, "userId": login.user} if login.in_headers else {}
-        path = f"{quote(login.api_key, safe='')}/{quote(login.user, safe='')}"
+        headers = {"apiKey": grant.api_key, "userId": grant.user} if grant.in_headers else {}
+        path = f"{quote(grant.api_key, safe='')}/{quote(grant.user, safe='')}"
         return WireRequest(
             url=SecretStr(f"{auth_url}/encodeAES128/{path}"),
             target=f"GET {auth_url}/encodeAES128/***/***",
@@ -76,47 +79,63 @@ def build_request(settings: Settings) -> WireRequest:
     return WireRequest(
         url=f"{auth_url}/oauth/token",
         target=f"POST {auth_url}/oauth/token",
-        headers={"Origin": login.origin},
+        headers={"Origin": grant.origin},
         form=(
-            ("username", login.user),
-            ("password", login.password),
+            ("username", grant.user),
+            ("password", grant.password),
             ("grant_type", "password"),
-            ("client_id", login.client_id),
+            ("client_id", grant.client_id),
         ),
-        basic=(login.client_id, login.client_secret),
+        basic=(grant.client_id, grant.client_secret),
     )
 
 
 def parse_response(settings: Settings, response: WireResponse, *, now: datetime) -> TokenResponse | ApiSecretResponse:
     """Parse a response (§2.1, §2.2), or raise its error with the status; ``now`` (UTC): for a ``Retry-After`` date."""
-    document: Any = None
-    # RecursionError: the JSON is nested too deeply.
-    with suppress(ValueError, RecursionError):
-        document = json.loads(response.body)
-    if document is None and (match := _ERROR_CODE.search(response.body)):
+    document = _parse_body(response)
+    # Not in a page, which may mention any code.
+    is_object = response.body.lstrip().startswith(b"{")
+    if document is None and is_object and (match := _ERROR_CODE.search(response.body)):
         document = {"error": match[1].decode()}
     try:
-        if response.status == HTTPStatus.BAD_REQUEST and document is None:
-            if settings.auth_url.startswith("http:") and _EXPECTS_TLS.search(response.body):
-                raise ResponseError("The port expects https (it responded with 400): begin Auth URL with https.")
-            if _PAGE.search(response.body[:1024]):
-                # A gateway or a login page; the service itself would respond with JSON.
-                raise ResponseError(_describe_non_object(response, document))
+        may_expect_tls = response.status == HTTPStatus.BAD_REQUEST and settings.auth_url.startswith("http:")
+        if may_expect_tls and document is None and _EXPECTS_TLS.search(response.body):
+            raise ResponseError("The port expects https (it responded with 400): begin Auth URL with https.")
         fields = [LABELS[name] for name in METHODS[settings.method].fields.values()]
         # A proxy may repeat its own password, which is one of these secrets.
         secrets = settings.secrets
-        raise_for_status(response.status, document, response.headers, now=now, fields=fields, secrets=secrets)
+        raise_for_status(
+            response.status,
+            document,
+            response.headers,
+            now=now,
+            fields=fields,
+            secrets=secrets,
+            is_page=document is None and _PAGE.search(response.body[:1024]) is not None,
+        )
         if response.failure is not None:
             raise response.failure
         if not isinstance(document, dict):
             raise ResponseError(_describe_non_object(response, document))
-        model: Any = ApiSecretResponse if isinstance(settings.login, ApiKeyLogin) else TokenResponse
+        model: Any = ApiSecretResponse if isinstance(settings.grant, ApiKeyGrant) else TokenResponse
         parsed: TokenResponse | ApiSecretResponse = from_json(model, document)
         _check_credential(parsed)
     except LoanAuthError as error:
-        error.status = response.status
-        raise
+        raise changed(error, status=response.status) from error
     return parsed
+
+
+def _parse_body(response: WireResponse) -> Any:
+    """Return the JSON of a body, in the declared charset, in UTF-8 or in one that extends ASCII; None if it is none."""
+    # A token is ASCII, so it is usable where the charset of a name is not known.
+    content_type = Message()
+    content_type["Content-Type"] = response.headers.get("content-type", "")
+    charset = str(content_type.get_content_charset())
+    for encoding in (charset if _CHARSET.fullmatch(charset) else None, None, "latin-1"):
+        # RecursionError: the JSON is nested too deeply.
+        with suppress(ValueError, LookupError, RecursionError):
+            return json.loads(response.body.decode(encoding) if encoding else response.body)
+    return None
 
 
 def _check_credential(response: TokenResponse | ApiSecretResponse) -> None:
@@ -139,8 +158,5 @@ def _describe_non_object(response: WireResponse, document: Any) -> str:
     if document is not None or response.body.strip() == b"null":
         return f"{responded} JSON that is not an object."
     if _PAGE.search(response.body[:1024]):
-        return (
-            f"{responded} an HTML page instead of JSON, probably a login page or the page of a proxy: check Auth URL "
-            "in the Connection, and the proxies between this machine and the service."
-        )
+        return PAGE_MESSAGE.format(response.status)
     return f"{responded} a body that is not JSON ({len(response.body)} bytes)."

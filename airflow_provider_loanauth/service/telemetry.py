@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from airflow_provider_loanauth._compat import get_stats, task_logger
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, UnavailableError
 from airflow_provider_loanauth.metadata import Method
+from airflow_provider_loanauth.system import system
 
 #: Maximum length of a tag. Airflow drops a StatsD metric that has more than 250 characters with its tags.
 MAX_TAG_LENGTH = 100
@@ -53,18 +53,21 @@ def _errors_logged() -> Iterator[None]:
 @contextmanager
 def login(labels: Labels, url: str) -> Iterator[None]:
     """Record the login that the block sends to this URL: a span, and whether and how it failed."""
-    started, parts = time.monotonic(), urlsplit(url)
+    started, parts = system.monotonic(), urlsplit(url)
     server = {"server.address": parts.hostname or "", "server.port": parts.port or DEFAULT_PORTS[parts.scheme]}
     with span("loanauth.login", labels.attributes | server, kind="CLIENT"):
         try:
             yield
-        except (RejectedError, UnavailableError) as error:
-            _send("incr", "rejected" if isinstance(error, RejectedError) else "unavailable", labels)
+        except RejectedError:
+            _send("incr", "rejected", labels)
+            raise
+        except UnavailableError:
+            _send("incr", "unavailable", labels)
             raise
         except LoanAuthError as error:
             _send("incr", "failed", labels, error_type=type(error).__name__)
             raise
-        ended = time.monotonic()
+        ended = system.monotonic()
     _send("incr", "logins", labels)
     _send("timing", "login_duration", labels, (ended - started) * 1000)
 
@@ -72,6 +75,17 @@ def login(labels: Labels, url: str) -> Iterator[None]:
 def count_refresh(labels: Labels, *, shared: bool) -> None:
     """Count a refresh that succeeded; ``shared``: this process took over a credential that another one requested."""
     _send("incr", "shared_refreshes" if shared else "refreshes", labels)
+
+
+def count_user_warnings(labels: Labels, fields: list[str]) -> None:
+    """Count the fields of a response that say that a person should look at the user."""
+    for field in fields:
+        _send("incr", "user_warnings", labels, field=field)
+
+
+def count_not_sent(labels: Labels, error: LoanAuthError) -> None:
+    """Count a task that fails with the error of an earlier login, and sends nothing."""
+    _send("incr", "not_sent", labels, error_type=type(error).__name__)
 
 
 def set_expiry(labels: Labels, seconds: float | None) -> None:
@@ -83,7 +97,7 @@ def set_expiry(labels: Labels, seconds: float | None) -> None:
 @_errors_logged()
 def record_wait(labels: Labels, started: float, error: Exception | None = None) -> None:
     """Record that a sensor no longer waits: a span, and unless an error is why, the time since its start (UTC)."""
-    ended = time.time()
+    ended = system.time()
     if error is None:
         _send("timing", "wait_duration", labels, max(0.0, ended - started) * 1000)
     if tracer := _tracer():

@@ -19,6 +19,8 @@ from tests.support.secret_accounts import SECRETS
 from tests.support.wire_cases import FULL_TOKEN_BODY
 from tests.support.wire_requests import settings_of
 
+pytestmark = pytest.mark.once
+
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 PROXY_PASSWORD = "Egress-7Zq"
 PROXY = f"https://made-up:{PROXY_PASSWORD}@proxy.example"

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service.client import Client, read_expiry
-from tests.support.clock import Clock, replace_all_clocks
+from tests.support.clock import Clock, replace_clock
 from tests.support.loopback import json_response
 from tests.support.wire_cases import FULL_TOKEN_BODY
 from tests.support.wire_requests import connection_of
@@ -28,7 +28,7 @@ def authenticate(method, url):
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    return replace_all_clocks(monkeypatch, Clock(standing=NOW))
+    return replace_clock(monkeypatch, Clock(standing=NOW))
 
 
 def test_the_time_of_a_request_is_from_before_it_is_sent(loopback, clock):
@@ -54,7 +54,7 @@ def test_a_result(method, body, lifetime, summary, loopback):
     result = authenticate(method, loopback.url)
     assert (result.requested_at, result.lifetime) == (REQUESTED_AT, lifetime)
     assert result.expires_at == (lifetime and datetime(2026, 11, 21, 10, tzinfo=timezone.utc))
-    assert result.summary().startswith(f"Authenticated {result.settings.login.user!r} with {summary}")
+    assert result.summary().startswith(f"Authenticated {result.settings.grant.user!r} with {summary}")
     assert not lifetime or result.summary().endswith(" 2026-11-21 10:00:00 UTC.")
     assert "CANARY" not in repr(result) + result.summary()
 
@@ -105,15 +105,18 @@ def test_text_that_is_not_a_json_web_token(text):
     assert expiry_of(text, 60) == (REQUESTED_AT + timedelta(seconds=60), 60)
 
 
-def test_differences_are_logged_once_by_name(loopback, logs):
+def test_differences_are_logged_once_by_name(loopback, logs, statsd):
     document = json.loads(FULL_TOKEN_BODY) | {"access_token": "made-up", "email": None, "person": {"lastname": 7}}
     del document["jti"]
-    document |= {"expires_in": ["CANARY"], "token_type": ["CANARY"]}
+    document |= {"expires_in": ["CANARY"], "token_type": ["CANARY"], "enabled": False}
     loopback.responses = [json_response(json.dumps(document).encode())] * 3
     client = client_of("jwt", loopback.url)
     for _ in range(3):
         assert client.authenticate(client.settings()).response.access_token == "made-up"
-    [warning, about_sessions] = logs.at("warning")
+    [warning, about_sessions, about_user] = logs.at("warning")
+    assert about_user == "The response contains \"enabled\": false. (connection id 'made-up')"
+    # Each login is counted, so that an alert lasts until somebody has looked at the user.
+    assert statsd.counts["user_warnings"] == 3
     assert warning == (
         "The response differs from the interface (missing, null or of another type: token_type, expires_in, "
         "person.firstname, person.lastname, email, jti). (connection id 'made-up')"

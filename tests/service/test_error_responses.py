@@ -23,24 +23,58 @@ PASSWORD = "CANARY <pass>/ü"
 OAUTH = {"error": "invalid_grant", "error_description": "Bad credentials"}
 
 
-def error_of(status, document=None, headers=None, *, fields=FIELDS, secrets=()):
+def error_of(status, document=None, headers=None, *, fields=FIELDS, secrets=(), is_page=False):
     with pytest.raises((RejectedError, UnavailableError, ResponseError)) as caught:
-        raise_for_status(status, document, headers or {}, now=NOW, fields=fields, secrets=secrets)
+        raise_for_status(status, document, headers or {}, now=NOW, fields=fields, secrets=secrets, is_page=is_page)
     return caught.value
 
 
 @pytest.mark.parametrize(
     ("kind", "statuses"),
     [
-        (RejectedError, (400, 401, 423)),
         (UnavailableError, (408, 429, 500, 501, 503, 599)),
         (ResponseError, (-1, 0, 100, 103, 199, 300, 302, 307, 399, 402, 403, 404, 407, 422, 424, 428, 430, 499, 600)),
+        (ResponseError, (400, 401, 423)),
     ],
 )
 def test_the_class_of_a_status(kind, statuses):
     for status in statuses:
-        assert type(error_of(status)) is kind, status
+        error = error_of(status)
+        assert type(error) is kind, status
         assert is_unavailable(status) == (kind is UnavailableError)
+        assert getattr(error, "is_about_values", None) in {None, status in (400, 401, 423)}
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "headers", "is_page", "kind", "is_about_values"),
+    [
+        # Only this code names the password, under whatever status.
+        (200, {"error": "invalid_grant"}, {}, False, RejectedError, None),
+        (429, {"error": "invalid_grant"}, {"retry-after": "9"}, False, RejectedError, None),
+        (503, {"error": "invalid_grant"}, {}, False, RejectedError, None),
+        # What says that it is temporary is temporary.
+        (400, {"error": "temporarily_unavailable"}, {}, False, UnavailableError, None),
+        (200, {"error": "server_error"}, {}, False, UnavailableError, None),
+        (401, {"error": "slow_down"}, {}, False, UnavailableError, None),
+        (503, {"error": "invalid_client"}, {}, False, UnavailableError, None),
+        (429, {"error": "invalid_request"}, {}, False, UnavailableError, None),
+        (401, None, {"retry-after": "30"}, False, UnavailableError, None),
+        (403, None, {"retry-after": "0"}, False, UnavailableError, None),
+        # A code is about what was sent; a page is about from where.
+        (403, {"error": "invalid_client"}, {}, False, ResponseError, True),
+        (200, {"error": "invalid_scope"}, {}, False, ResponseError, True),
+        (401, None, {}, True, ResponseError, False),
+        (400, None, {}, True, ResponseError, False),
+        (403, None, {}, True, ResponseError, False),
+    ],
+)
+def test_which_response_is_which_error(status, document, headers, is_page, kind, is_about_values):
+    error = error_of(status, document, headers, is_page=is_page)
+    assert type(error) is kind
+    assert getattr(error, "is_about_values", None) is is_about_values
+    assert error.code == (document and document["error"])
+    assert error.retry_after == (float(headers["retry-after"]) if headers and kind is UnavailableError else None)
+    assert ("an HTML page instead of JSON" in str(error)) == (is_page and status != 403)
 
 
 @pytest.mark.parametrize(
@@ -73,10 +107,10 @@ def test_only_a_login_with_an_origin_names_it():
         ("unsupported_grant_type", ALL_FIELDS),
     ],
 )
-def test_an_error_code_is_a_rejection_under_any_status(code, cause):
+def test_the_cause_of_an_error_code(code, cause):
     for status in (100, 200, 302, 400, 401, 408, 429, 500, 599):
         error = error_of(status, {"error": code})
-        assert (type(error), error.code) == (RejectedError, code)
+        assert error.code == code
         assert f"({code})" in str(error)
         assert cause in str(error)
 
@@ -177,4 +211,12 @@ def test_only_the_host_of_a_redirect_is_shown(location, target):
     ],
 )
 def test_retry_after(value, seconds):
-    assert parse_retry_after(value, now=NOW) == seconds
+    headers = {} if value is None else {"retry-after": value}
+    assert parse_retry_after(headers, now=NOW) == seconds
+
+
+@pytest.mark.parametrize(("age", "seconds"), [({}, 20.0), ({"age": "3"}, 110.0)])
+def test_a_date_is_compared_with_the_clock_of_the_service(age, seconds):
+    """Unless its response is from a cache."""
+    headers = {"date": "Sat, 21 Nov 2026 09:01:30 GMT", "retry-after": "Sat, 21 Nov 2026 09:01:50 GMT"}
+    assert parse_retry_after(headers | age, now=NOW) == seconds

@@ -13,6 +13,7 @@ from airflow_provider_loanauth.exceptions import UnavailableError
 from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.log_filter import unrecorded
 from tests.support.loopback import json_response
+from tests.support.sentry import start_transaction
 from tests.support.wire_requests import secret_request, token_request
 
 LOGGER = logging.getLogger("urllib3.connectionpool")
@@ -61,19 +62,22 @@ def test_each_request_uses_the_same_filter(loopback):
     assert LOGGER.filters == before
 
 
+#: Sentry 3 records the lines of the test too, so they do not have this text.
+WITHIN = "a breadcrumb of the block"
+
+
 def test_sentry_records_nothing_of_the_block(sentry):
-    with sentry_sdk.start_transaction(name="task") as task:
+    with start_transaction(name="task") as task:
         sentry_sdk.add_breadcrumb(message="before")
         with unrecorded():
-            sentry_sdk.add_breadcrumb(message="CANARY breadcrumb")
+            sentry_sdk.add_breadcrumb(message=WITHIN)
+            # Its integrations for HTTP libraries start a span only within another one.
             assert sentry_sdk.get_current_span() is None
-            with sentry_sdk.start_span(name="CANARY span"):
-                pass
         assert sentry_sdk.get_current_span() is task
         sentry_sdk.capture_message("made up")
     assert "before" in sentry.text
     assert "made up" in sentry.text
-    assert "CANARY" not in sentry.text
+    assert WITHIN not in sentry.text
 
 
 def test_opentelemetry_traces_no_request_of_the_block():

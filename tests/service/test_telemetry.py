@@ -30,7 +30,9 @@ def record_everything(labels=LABELS):
         pass
     telemetry.count_refresh(labels, shared=False)
     telemetry.count_refresh(labels, shared=True)
+    telemetry.count_not_sent(labels, RejectedError("made up"))
     telemetry.set_expiry(labels, 3600.0)
+    telemetry.count_user_warnings(labels, ["resetPasswordRequired"])
     telemetry.record_wait(labels, time.time())
     # The time-out of a task is counted by Airflow.
     for kind in (RejectedError, UnavailableError, SettingsError, AirflowTaskTimeout):
@@ -46,6 +48,8 @@ NAMES = {
     "rejected": "c",
     "unavailable": "c",
     "failed": "c",
+    "user_warnings": "c",
+    "not_sent": "c",
     "login_duration": "ms",
     "wait_duration": "ms",
     "seconds_to_expiry": "g",
@@ -68,7 +72,11 @@ def test_every_metric_has_tags_that_are_valid_for_every_backend(conn_id, tag, st
     record_everything(Labels(conn_id, "jwt"))
     assert {metric.name: metric.kind for metric in statsd.metrics} == NAMES
     assert statsd.counts == dict.fromkeys(NAMES, 1)
-    more = {"failed": {"error_type": "SettingsError"}}
+    more = {
+        "failed": {"error_type": "SettingsError"},
+        "not_sent": {"error_type": "RejectedError"},
+        "user_warnings": {"field": "resetPasswordRequired"},
+    }
     assert [metric.tags for metric in statsd.metrics] == [tags | more.get(metric.name, {}) for metric in statsd.metrics]
     try:  # 3.2
         from airflow.sdk._shared.observability.metrics import otel_logger

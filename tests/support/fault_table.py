@@ -58,7 +58,7 @@ cut_off = partial(
 )
 #: Only a person can correct it.
 rejected = partial(_row, exception="RejectedError", task=FAILS_AT_ONCE, sensor=FAILS_AT_ONCE)
-#: The response does not follow the interface.
+#: The response has no credential. Airflow retries the task.
 unexpected = partial(_row, exception="ResponseError", task=FAILS, sensor=FAILS)
 
 _TIMED_OUT = "The service did not respond within the time set in Timeout"
@@ -72,7 +72,7 @@ _TOO_LONG = "The credential in the response is longer than 16 KiB"
 _ASKED = "Gave up after 3 attempts. The service asked to wait "
 _WRONG_PASSWORD = "Username or Password is wrong, or the user is locked"
 _BAD_CREDENTIALS = f"{_STATUS} 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}"
-_WRONG_CLIENT = "The credentials were rejected: check Client ID and Client secret in the Connection."
+_WRONG_CLIENT = "The credentials were not accepted: check Client ID and Client secret in the Connection."
 _TOKEN_METHODS = ("jwt", "los")
 SLOW = 0.01  # seconds between two octets
 
@@ -151,10 +151,7 @@ ROWS = (
         f"{_STATUS} 302. It is a redirect to another path on the same host.",
         location="/login?error",
     ),
-    # --- rejections ---
-    rejected(
-        "400, not `invalid_grant`", "status", "The request was not accepted. Check in the Connection:", status=400
-    ),
+    # --- the service rejects the password by name ---
     rejected("400 `invalid_grant`", "status", _BAD_CREDENTIALS, status=400, shape="oauth"),
     rejected(
         "A wrong password, where the service locks a user after three",
@@ -172,21 +169,29 @@ ROWS = (
         methods=_TOKEN_METHODS,
         locked=True,
     ),
-    rejected("401", "status", _WRONG_CLIENT, status=401),
-    rejected("423", "status", _WRONG_PASSWORD, status=423),
+    # --- another refusal: the same values rest ---
+    unexpected(
+        "400, not `invalid_grant`", "status", "The request was not accepted. Check in the Connection:", status=400
+    ),
+    unexpected("401", "status", _WRONG_CLIENT, status=401),
+    unexpected("401 `invalid_client`", "status", _WRONG_CLIENT, status=401, shape="oauth", error="invalid_client"),
+    unexpected("423", "status", _WRONG_PASSWORD, status=423),
     # --- something in front of the service may have responded ---
     unexpected(
         "400, an HTML page", "status", f"{_STATUS} 400 and an HTML page instead of JSON", status=400, shape="html"
     ),
+    unexpected(
+        "401, an HTML page", "status", f"{_STATUS} 401 and an HTML page instead of JSON", status=401, shape="html"
+    ),
     unexpected("403", "status", "Access denied. Likely causes: the Group of the user", status=403),
     unexpected("404", "status", "Nothing exists at this address: check Auth URL", status=404),
     # --- an error response whose body is broken: the status decides ---
-    rejected("401, and the body is cut off", "status", _WRONG_CLIENT, status=401, body="cut"),
-    rejected(
+    unexpected("401, and the body is cut off", "status", _WRONG_CLIENT, status=401, body="cut"),
+    unexpected(
         "401, and the body arrives octet by octet", "endless", _WRONG_CLIENT, status=401, part="body", interval=SLOW
     ),
     unavailable("503, and the body is cut off", "status", _OVERLOADED, status=503, body="cut"),
-    # --- an error code says that the request was rejected, whatever the status is ---
+    # --- this error code names the password, whatever the status is ---
     rejected("200 with the error code `invalid_grant`", "status", _WRONG_PASSWORD, status=200, shape="oauth"),
     rejected("503 with the error code `invalid_grant`", "status", _WRONG_PASSWORD, status=503, shape="oauth"),
     # --- temporarily unavailable ---
@@ -202,9 +207,26 @@ ROWS = (
         status=429,
         retry_after=120,
     ),
+    unavailable("403, `Retry-After: 2`", "status", f"{_ASKED}2 s.", status=403, retry_after=2),
+    unavailable(
+        "400 `temporarily_unavailable`",
+        "status",
+        _OVERLOADED,
+        status=400,
+        shape="oauth",
+        error="temporarily_unavailable",
+    ),
     unavailable("500", "status", f"{_STATUS} 500 (Internal Server Error: No message available).", status=500),
     unavailable("502, an HTML page of a gateway", "status", f"{_STATUS} 502. {_OVERLOADED}", status=502, shape="html"),
     unavailable("503", "status", _OVERLOADED, status=503),
+    unavailable(
+        "503 with the error code `invalid_client`",
+        "status",
+        _WRONG_CLIENT,
+        status=503,
+        shape="oauth",
+        error="invalid_client",
+    ),
     # --- an unusual token ---
     used("A token that expires after 5 s", "short-lived-token"),
     used("A token without `exp`", "no-exp", methods=_TOKEN_METHODS),
