@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,17 +22,25 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
     """Return scheme, host, port and path prefix, without a slash at its end."""
     # The schema of a Connection is "http" or "https", or the path of a Connection given as a URI.
     schema = str(schema or "").strip("/ ")
-    is_scheme = schema.lower() in ("http", "https")
-    if "://" not in host:
-        host = f"{schema if is_scheme else 'https'}://{host}"
+    default_scheme, more_path = "https", schema
+    if schema.lower() in ("http", "https"):
+        default_scheme, more_path = schema, ""
+    # Airflow stores the IPv6 address of a URI without brackets.
+    scheme, separator, name = host.rpartition("://")
+    with suppress(ValueError):
+        ipaddress.IPv6Address(name)
+        host = f"{scheme}{separator}[{name}]"
+    if not separator:
+        host = f"{default_scheme}://{host}"
     try:
         parts = urlsplit(host)
         own_port = parts.port
     except ValueError:
         raise AddressError("is not a valid address: check host and port.") from None
     name = parts.hostname or ""
-    port = own_port if port is None else port
-    path = "/".join(filter(None, (parts.path.strip("/"), "" if is_scheme else schema)))
+    if port is None:
+        port = own_port
+    path = "/".join(filter(None, (parts.path.strip("/"), more_path)))
     for wrong, sentence in (
         (parts.scheme not in ("http", "https"), "has a scheme other than https or http: use https."),
         ("@" in parts.netloc, "contains user information before '@': enter it in Username and Password instead."),
@@ -52,9 +61,20 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
     ):
         if wrong:
             raise AddressError(sentence)
-    authority = f"[{name}]" if ":" in name else name
-    # HTTP libraries percent-encode the path.
-    return f"{parts.scheme}://{authority}" + ("" if port is None else f":{port}") + (f"/{path}" if path else "")
+    address = f"{parts.scheme}://{bracketed(name)}"
+    if port is not None:
+        address += f":{port}"
+    if path:
+        # HTTP libraries percent-encode it.
+        address += f"/{path}"
+    return address
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it is in a URL: an IPv6 address in brackets (RFC 3986 §3.2.2)."""
+    if ":" in host:
+        return f"[{host}]"
+    return host
 
 
 def is_loopback(host: str) -> bool:

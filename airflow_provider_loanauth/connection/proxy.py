@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, AddressError
+from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, AddressError, bracketed
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 # A name with labels of 63 characters at most (RFC 1035 §2.3.4), or an IPv6 address, which urlsplit has checked.
@@ -46,11 +46,12 @@ class Proxy(NotForXCom):
         ):
             if wrong:
                 raise AddressError(sentence)
-        authority = f"[{name}]" if ":" in name else name
-        address = f"{parts.scheme}://{authority}:{port}"
+        address = f"{parts.scheme}://{bracketed(name)}:{port}"
         if not user_information:
             return cls(address)
-        return cls(address, SecretStr(user_information + ("" if ":" in user_information else ":")))
+        if ":" not in user_information:
+            user_information += ":"
+        return cls(address, SecretStr(user_information))
 
     @property
     def headers(self) -> dict[str, str]:

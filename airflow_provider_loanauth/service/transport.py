@@ -5,22 +5,27 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import ssl
 import struct
 import threading
 import time
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
 from requests.auth import HTTPBasicAuth
 from requests.exceptions import InvalidProxyURL
 from requests.utils import select_proxy
+from urllib3.util import parse_url
 
+from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import Settings
-from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError
+from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError
 from airflow_provider_loanauth.metadata import LABELS, USER_AGENT
-from airflow_provider_loanauth.redaction import SecretStr
+from airflow_provider_loanauth.service.environment import WRONG_PROXY, ca_bundle, proxy_for, tls_context
 from airflow_provider_loanauth.service.log_filter import unrecorded
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
 from airflow_provider_loanauth.service.transport_errors import (
@@ -35,40 +40,79 @@ _READ_BYTES = 8192
 _RECEIVE_BUFFER_BYTES = 64 * 1024
 # The structure linger of the socket API: on, 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
+#: A peer that has just responded to plain http needs less, if it expects TLS.
+_HANDSHAKE_SECONDS = 2.0
 #: Octets of a decoded body. Both responses of the interface are a few KiB.
 MAX_BODY_BYTES = 1024 * 1024
 
 
-def proxies_of(proxy: Proxy | None) -> dict[str, str]:
-    """Return the ``proxies`` parameter of a request; empty without a proxy, so that the environment applies."""
-    # The attribute Session.proxies would not have precedence over the environment. Plain http is for loopback addresses
-    # only, and uses no proxy. A new dict, because ``requests`` adds the proxies of the environment to it.
-    return {} if proxy is None else {"https": proxy.url, "http": ""}
-
-
 class ProxyAdapter(HTTPAdapter):
-    """Sends the credentials of the proxy, and only to the proxy."""
+    """Sends each request through its proxy, with the TLS context of its CA bundle.
 
-    # requests would read them from the URL of the proxy, encode them as Latin-1, and show them in exceptions.
+    :param proxy: the proxy of a Connection. A ``proxies`` parameter of a request has precedence
+    """
 
+    # requests would read the user and the password of a proxy from its URL, encode them as Latin-1, and show them in
+    # exceptions.
     def __init__(self, proxy: Proxy | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._proxy = proxy
+        #: Proxies by URL.
+        self._used: dict[str, Proxy] = {}
+
+    def get_connection_with_tls_context(
+        self, request: requests.PreparedRequest, verify: Any, proxies: Any = None, cert: Any = None
+    ) -> Any:
+        """Return a pool of connections. If the URL of a proxy is wrong, the error does not show it."""
+        url, proxy = str(request.url), None
+        if not proxies and (proxy := proxy_for(url, self._proxy)):
+            self._used[proxy.url] = proxy
+            proxies = {"all": proxy.url}
+        address = select_proxy(url, proxies)
+        try:
+            if address and address.lower().startswith("https:"):
+                self._use_context(parse_url(address).url, tls_context(verify))
+            return super().get_connection_with_tls_context(request, verify, proxies, cert)
+        except ValueError:
+            if not address:
+                raise
+        if proxy is None:
+            raise InvalidProxyURL("The address of the proxy is not valid.")
+        raise SettingsError(WRONG_PROXY)
+
+    def _use_context(self, proxy: str, context: ssl.SSLContext) -> None:
+        """Use a TLS context for connections to an https proxy."""
+        manager = self.proxy_manager.get(proxy)
+        if manager is not None and manager.proxy_ssl_context is not context:
+            self.proxy_manager.pop(proxy, None)
+        self.proxy_manager_for(proxy, proxy_ssl_context=context)
 
     def proxy_headers(self, proxy: str) -> dict[str, str]:
         """Return the headers for a proxy, given its URL."""
-        if self._proxy is not None and proxy == self._proxy.url:
-            return self._proxy.headers
+        if proxy in self._used:
+            return self._used[proxy].headers
         return super().proxy_headers(proxy)
 
-    def get_connection_with_tls_context(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> Any:
-        """Return a pool of connections. If the URL of a proxy is wrong, the error does not show it."""
-        try:
-            return super().get_connection_with_tls_context(request, *args, **kwargs)
-        except ValueError:
-            if not select_proxy(str(request.url), kwargs.get("proxies")):
-                raise
-        raise InvalidProxyURL("The address of the proxy is not valid.")
+    def build_connection_pool_key_attributes(
+        self, request: requests.PreparedRequest, verify: Any, cert: Any = None
+    ) -> tuple[Any, Any]:
+        """Return the address and the TLS settings that connections in a pool have in common."""
+        if not _shares_context(str(request.url), cert):
+            return super().build_connection_pool_key_attributes(request, ca_bundle(verify) or False, cert)
+        address, settings = super().build_connection_pool_key_attributes(request, verify is not False)
+        return address, settings | {"ssl_context": tls_context(verify)}
+
+    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
+        """Set the TLS settings of a pool of connections."""
+        super().cert_verify(conn, url, ca_bundle(verify) or False, cert)  # type: ignore[no-untyped-call]
+        if _shares_context(url, cert):
+            # urllib3 would read the CA bundle again for each connection.
+            conn.ca_certs = conn.ca_cert_dir = None
+
+
+def _shares_context(url: str, cert: Any) -> bool:
+    # urllib3 adds a client certificate to the context, with which every connection would then present it.
+    return url.startswith("https:") and cert is None
 
 
 class Deadline(contextlib.AbstractContextManager["Deadline"]):
@@ -133,7 +177,7 @@ def _watched(base: Any, deadline: Deadline) -> Any:
 
         def connect(self) -> None:
             super().connect()
-            # Then urllib3 does not warn of a certificate that is not checked: the settings do, and a probe needs none.
+            # So urllib3 does not warn of a certificate that is not checked. The settings do; a probe needs no warning.
             self.is_verified = True
 
         def _tunnel(self) -> None:
@@ -158,6 +202,10 @@ class _Response(http.client.HTTPResponse):
         has_responded = bool(self.fp.peek(1))
         try:
             super().begin()
+            # Interim responses (RFC 9110 §15.2), of which http.client knows only 100.
+            while self.status // 100 == 1 and self.status != HTTPStatus.SWITCHING_PROTOCOLS:
+                self.headers: Any = None
+                super().begin()
         except (OSError, http.client.HTTPException) as error:
             if has_responded:
                 raise BrokenHeadError from error
@@ -169,31 +217,20 @@ class _Response(http.client.HTTPResponse):
 class _Session(requests.Session):
     """A session for one request."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
+        self.trust_env = False
         self.headers.update({"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "gzip"})
-        # Plain http is for loopback only. A proxy of the environment would receive the password unencrypted.
-        self.trust_env = not url.startswith("http:")
 
     def get_redirect_target(self, resp: requests.Response) -> None:
         """Ignore redirects: even with ``allow_redirects=False``, requests reads the whole body of one."""
-
-
-def proxy_url(url: str, proxy: Proxy | None = None) -> str | None:
-    """Return the URL of the proxy that a request to this URL uses, which may contain a password; or None."""
-    merged = _Session(url).merge_environment_settings(url, proxies_of(proxy), None, None, None)
-    found = select_proxy(url, merged["proxies"])
-    if not found:
-        return None
-    # requests adds this scheme to a proxy of the environment that has none.
-    return SecretStr(found if "://" in found else f"http://{found}")
 
 
 def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> WireResponse:
     """Send a request once, and return the response if its head could be read, also for an error status."""
     # The connection may take the timeout, and so may each wait for data; everything together may take twice as long.
     # Only the lookup of a host name is not limited, and each address of a host may take the timeout.
-    with unrecorded(), Deadline(2 * timeout) as deadline, _Session(request.url) as session:
+    with unrecorded(), Deadline(2 * timeout) as deadline, _Session() as session:
         for scheme in ("https://", "http://"):
             session.mount(scheme, _Adapter(proxy, deadline))
         # Pass octets: requests would encode strings as Latin-1, but RFC 7617 §2.1 specifies UTF-8.
@@ -205,11 +242,9 @@ def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Pro
                 headers=dict(request.headers),
                 # None means no file name, because these are text parts of a multipart form.
                 files=[(name, (None, value)) for name, value in request.form] if request.form else None,
-                # A callable that does nothing keeps requests from adding the credentials of a .netrc entry.
-                auth=basic or (lambda prepared: prepared),
+                auth=basic,
                 timeout=timeout,
                 verify=verify,
-                proxies=proxies_of(proxy),
                 # A 307 would send the password to the target of the redirect.
                 allow_redirects=False,
                 stream=True,
@@ -219,11 +254,42 @@ def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Pro
                 response.close()
                 raise BrokenHeadError
         except TRANSPORT_EXCEPTIONS as error:
-            failure = map_exception(error, request, expired=deadline.expired, has_proxy=proxy is not None)
+            failure = map_exception(
+                error,
+                request,
+                expired=deadline.expired,
+                has_proxy=proxy is not None,
+                expects_tls=lambda: _expects_tls(_next_hop(request.url, proxy)),
+            )
         else:
             return _received(response, request, deadline)
     # Not in the block above: that exception, which has the URL, would be the context of this one.
     raise failure
+
+
+def _next_hop(url: str, proxy: Proxy | None) -> str:
+    """Return the address that this machine connects to for a request to this URL."""
+    used = proxy_for(url, proxy)
+    if used is None:
+        return url
+    return used.url
+
+
+def _expects_tls(url: str) -> bool:
+    """Return whether the port of a plain http address completes a TLS handshake. No certificate is checked."""
+    address, context = urlsplit(url), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if address.scheme.lower() != "http":
+        return False
+    with (
+        contextlib.suppress(OSError, ValueError),
+        Deadline(_HANDSHAKE_SECONDS) as deadline,
+        socket.create_connection((address.hostname, address.port or DEFAULT_PORTS["http"]), _HANDSHAKE_SECONDS) as sock,
+    ):
+        deadline.watch(sock)
+        with context.wrap_socket(sock, server_hostname=address.hostname):
+            return True
+    return False
 
 
 def probe(settings: Settings, *, timeout: float) -> WireResponse:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import re
 import ssl
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import requests.exceptions as rq
@@ -13,6 +15,7 @@ import urllib3.exceptions as u3
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.redaction import exception_chain
+from airflow_provider_loanauth.service.error_responses import opens_tunnels_later
 from airflow_provider_loanauth.service.protocol import WireRequest
 
 #: Exceptions that may be raised while a request is sent. ``requests`` does not wrap all exceptions of its libraries.
@@ -27,120 +30,149 @@ _IF_SLOW = "check the service and the network, or set a longer Timeout in the Co
 _PROXIES = "the proxies between this machine and the service"
 _ADDRESS = "Auth URL is not a valid address: correct it"
 _BROKEN = f"The response of the service was cut off or cannot be decoded: if this persists, check {_PROXIES}"
-NO_BUNDLE = "The CA bundle cannot be read: check the path in Verify TLS, REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE"
 _LATE_BODY = f"The body of the response did not arrive within the time set in Timeout: {_IF_SLOW}"
-_NO_HTTP = "The port does not respond to http: if it expects https, begin Auth URL with https"
+_EXPECTS_TLS = "The port expects https: begin Auth URL with https"
 _PLAIN = "The service responded without TLS, so the port probably expects http: check the port in Auth URL"
+_OLD_TLS = "The service and this machine have no version of TLS in common: check Auth URL, and ask who runs the service"
 _NO_TLS = "The TLS handshake failed before a certificate was checked: check that Auth URL has a TLS port"
 _NOT_ACCEPTED = f"The service did not accept a connection within the time set in Timeout: {_IF_SLOW}"
 _TIMED_OUT = f"The service did not respond within the time set in Timeout: {_IF_SLOW}"
 _UNREACHABLE = "The service could not be reached: it is down, its host name does not resolve, or a firewall blocks it"
-WRONG_PROXY = (
-    "The proxy address in this machine's environment is invalid, or uses SOCKS, which requires pip install "
-    "'requests[socks]' 'httpx[socks]': check HTTPS_PROXY, HTTP_PROXY and NO_PROXY"
-)
 
 #: Exceptions of libraries, exception of this package, sentence; most specific first.
 _MEANINGS: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
-    # The scheme of the service is known to be http or https.
-    ((rq.InvalidProxyURL, rq.InvalidSchema, u3.ProxySchemeUnknown), SettingsError, WRONG_PROXY),
     ((rq.SSLError, ssl.SSLError), UnavailableError, _NO_TLS),
     ((rq.ConnectTimeout,), UnavailableError, _NOT_ACCEPTED),
     ((rq.Timeout,), UnavailableError, _TIMED_OUT),
     ((rq.ConnectionError,), UnavailableError, _UNREACHABLE),
     ((ValueError,), SettingsError, _ADDRESS),
-    ((rq.RequestException,), UnavailableError, _BROKEN),
-    # requests raises a plain OSError if the CA bundle is missing.
-    ((OSError,), SettingsError, NO_BUNDLE),
-    ((Exception,), UnavailableError, _BROKEN),
 )
-# Reasons of OpenSSL for a file that is not a CA bundle, and (the last one from 3.2 on) for a response without TLS.
+# Reasons of OpenSSL for a response without TLS (the second one from 3.2 on), and for a
+# version of TLS that one side does not support. Each of them needs a person.
+_WITHOUT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 _REASONS = {
-    **dict.fromkeys(("NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "BAD_BASE64_DECODE"), (SettingsError, NO_BUNDLE)),
-    **dict.fromkeys(("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"), (UnavailableError, _PLAIN)),
+    **dict.fromkeys(_WITHOUT_TLS, _PLAIN),
+    **dict.fromkeys(("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"), _OLD_TLS),
 }
-#: What the message for a certificate that is not valid now has in the place of the dates, which no exception has.
-SEE_WHEN = " (`python -m airflow_provider_loanauth check` shows when)"
 # Codes of OpenSSL for a certificate (X509_V_ERR_…): it has expired, it is not yet valid, its issuer is not known.
 _EXPIRED, _NOT_YET_VALID, _UNKNOWN_ISSUER = 10, 9, (2, 18, 19, 20, 21)
 
 
 def map_exception(
-    error: Exception, request: WireRequest, *, expired: bool = False, has_proxy: bool = False
+    error: Exception,
+    request: WireRequest,
+    *,
+    expired: bool,
+    has_proxy: bool,
+    expects_tls: Callable[[], bool],
 ) -> LoanAuthError:
-    """Map an exception that was raised before the head of the response was read; ``expired``: at the deadline."""
-    make, sentence = _meaning(error, expired=expired, has_proxy=has_proxy)
-    if sentence == _BROKEN and request.url.startswith("http:"):
-        sentence = _NO_HTTP
+    """Map an exception that was raised before the head of the response was read.
+
+    :param expired: it was raised at the deadline
+    :param expects_tls: returns whether the service, or the proxy, expects TLS from who has sent plain http
+    """
+    if isinstance(error, rq.ProxyError):
+        check = "check HTTPS_PROXY and NO_PROXY on this machine"
+        if has_proxy:
+            check = "check Proxy in the Connection"
+        make, sentence = _meaning_of_proxy_error(error, check, expects_tls)
+    elif meaning := _meaning(error, expired=expired):
+        make, sentence = meaning
+    # A server that expects TLS may end the connection, as one does that is failing.
+    elif request.url.startswith("http:") and expects_tls():
+        make, sentence = SettingsError, _EXPECTS_TLS
+    else:
+        make, sentence = UnavailableError, _BROKEN
     # Not the text of the exception, because it contains the URL.
     return make(f"{sentence} ({request.target})")
 
 
 def map_body_error(error: Exception, request: WireRequest, *, expired: bool) -> LoanAuthError:
     """Map an exception that was raised while the body of a response was read; ``expired``: at the deadline."""
-    is_late = expired or _cause_of(error, TimeoutError, u3.ReadTimeoutError)
-    return UnavailableError(f"{_LATE_BODY if is_late else _BROKEN} ({request.target})")
+    sentence = _LATE_BODY if expired or _cause_of(error, TimeoutError, u3.ReadTimeoutError) else _BROKEN
+    return UnavailableError(f"{sentence} ({request.target})")
 
 
 def _meaning(  # noqa: PLR0911 - one return for each kind of exception
-    error: Exception, *, expired: bool, has_proxy: bool
-) -> tuple[Callable[[str], LoanAuthError], str]:
+    error: Exception, *, expired: bool
+) -> tuple[type[LoanAuthError], str] | None:
+    """Return what an exception means; None if the connection ended, or the response is broken."""
     # urllib3 raises InvalidHeader for two different lengths.
     if _cause_of(error, BrokenHeadError, u3.InvalidHeader):
-        # An alert of TLS, which begins like this, means that the request was not read.
-        if str(_cause_of(error, http.client.BadStatusLine)).startswith("\x15\x03"):
-            return UnavailableError, _NO_HTTP
+        if _is_alert(error):
+            return SettingsError, _EXPECTS_TLS
         # Not an UnavailableError: the service may have counted a failed login, and the hook would send it again.
-        is_late = expired or _cause_of(error, TimeoutError)
-        cause = "did not arrive within the time set in Timeout" if is_late else "cannot be read"
+        cause = "cannot be read"
+        if expired or _cause_of(error, TimeoutError):
+            cause = "did not arrive within the time set in Timeout"
         return ResponseError, f"The head of the response {cause}: check Auth URL, Timeout and {_PROXIES}"
-    certificate = _cause_of(error, ssl.SSLCertVerificationError)
-    reason = getattr(_cause_of(error, ssl.SSLError), "reason", None)
-    if isinstance(error, rq.ProxyError):
-        check = f"check {'Proxy in the Connection' if has_proxy else 'HTTPS_PROXY and NO_PROXY on this machine'}"
-        return _meaning_of_proxy_error(error, certificate, reason, check)
     if expired:
         return UnavailableError, _TIMED_OUT
-    if certificate:
+    if certificate := _cause_of(error, ssl.SSLCertVerificationError):
         return SettingsError, _about_certificate(certificate, "service", "check Auth URL")
-    if reason in _REASONS:
-        return _REASONS[reason]
+    if sentence := _REASONS.get(_reason(error)):
+        return SettingsError, sentence
     # requests raises ConnectionError also if the server closed the connection; the server was reached then.
     if type(error) is rq.ConnectionError and (ended := _cause_of(error, u3.ProtocolError)):
         # Sending may end at the timeout of the socket.
-        return UnavailableError, _TIMED_OUT if _cause_of(ended, TimeoutError) else _BROKEN
-    return next((make, sentence) for types, make, sentence in _MEANINGS if isinstance(error, types))
+        return (UnavailableError, _TIMED_OUT) if _cause_of(ended, TimeoutError) else None
+    return next(((make, sentence) for types, make, sentence in _MEANINGS if isinstance(error, types)), None)
 
 
 def _meaning_of_proxy_error(
-    error: Exception, certificate: Any, reason: str | None, check: str
+    error: Exception, check: str, expects_tls: Callable[[], bool]
 ) -> tuple[Callable[[str], LoanAuthError], str]:
     # The text of http.client.
-    if "Tunnel connection failed: 407" in str(error):
+    status = None
+    if match := re.search("Tunnel connection failed: ([0-9]+)", str(error)):
+        status = int(match[1])
+    if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
         # Do not try again, because the proxy may lock the user.
         return partial(ResponseError, status=407), f"The proxy requires authentication (407): {check}"
-    if certificate:
+    if certificate := _cause_of(error, ssl.SSLCertVerificationError):
         return SettingsError, _about_certificate(certificate, "proxy", check)
-    problem = "could not be reached, or it blocked the request"
-    if _REASONS.get(reason or "") == (UnavailableError, _PLAIN):
+    if _reason(error) in _WITHOUT_TLS:
         problem = "responded without TLS, so its URL has to begin with http"
-    elif "failed: 400" in str(error) or _cause_of(error, http.client.BadStatusLine, ConnectionResetError):
-        problem = "did not accept the request. If it expects https, its URL has to begin with https"
-    return UnavailableError, f"The proxy {problem}: {check}"
+    elif _is_alert(error) or (_cause_of(error, http.client.HTTPException, ConnectionError) and expects_tls()):
+        problem = "expects https, so its URL has to begin with https"
+    elif _cause_of(error, http.client.BadStatusLine) and not _cause_of(error, http.client.RemoteDisconnected):
+        problem = "did not respond in HTTP, so it is no http proxy"
+    elif status and not opens_tunnels_later(status):
+        problem = f"responded with {status} to CONNECT: its rules block the service, or it is no proxy"
+    else:
+        return UnavailableError, f"The proxy could not be reached, or it blocked the request: {check}"
+    return SettingsError, f"The proxy {problem}: {check}"
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason of OpenSSL, if there is one."""
+    return getattr(_cause_of(error, ssl.SSLError), "reason", None) or ""
+
+
+def _is_alert(error: Exception) -> bool:
+    """Return whether the response is an alert of TLS, which begins like this: then the request was not read."""
+    return str(_cause_of(error, http.client.BadStatusLine)).startswith("\x15\x03")
 
 
 def _about_certificate(error: ssl.SSLCertVerificationError, whose: str, check: str) -> str:
     """Return what is wrong with the certificate of the service or the proxy; ``check``: where its address is set."""
-    # verify_message is a text of the TLS library, for example "Hostname mismatch".
-    code, problem = error.verify_code, f"is not trusted ({error.verify_message.removesuffix('.')}): {check}; "
-    renew = "renew" if code == _EXPIRED else "replace"
-    advice = f"ask who runs the {whose}{', or its proxy,' if whose == 'service' else ''} to {renew} it"
-    if code in (_EXPIRED, _NOT_YET_VALID):
-        problem = f"{'has expired' if code == _EXPIRED else 'is not yet valid'}{SEE_WHEN}: "
-        advice += ", and check the clock of this machine"
-    elif code in _UNKNOWN_ISSUER:
-        advice = "if a private authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
-    return f"The certificate of the {whose} {problem}{advice}"
+    owner, dates = "who runs the proxy", ""
+    if whose == "service":
+        owner = "who runs the service, or its proxy,"
+        # No exception has the dates.
+        dates = "; `python -m airflow_provider_loanauth check` shows the dates"
+    clock = f", and check the clock of this machine{dates}"
+    if error.verify_code == _EXPIRED:
+        problem = f"has expired: ask {owner} to renew it{clock}"
+    elif error.verify_code == _NOT_YET_VALID:
+        problem = f"is not yet valid: ask {owner} to replace it{clock}"
+    else:
+        advice = f"ask {owner} to replace it"
+        if error.verify_code in _UNKNOWN_ISSUER:
+            advice = "if a private authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
+        # A text of the TLS library, for example "Hostname mismatch".
+        problem = f"is not trusted ({error.verify_message.removesuffix('.')}): {check}; {advice}"
+    return f"The certificate of the {whose} {problem}"
 
 
 def _cause_of(error: BaseException, *kinds: type[BaseException]) -> Any:

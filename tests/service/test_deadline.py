@@ -1,5 +1,6 @@
 """Every request ends within its deadline, whatever a service or a proxy sends. Nothing is left, and little is kept."""
 
+import functools
 import gzip
 import socket
 import threading
@@ -11,10 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.exceptions import (
+    LoanAuthError,
+    ResponseError,
+    SettingsError,
+    UnavailableError,
+)
 from airflow_provider_loanauth.service.transport import send
 from tests.support.loopback import Loopback, endless, json_response
 from tests.support.wire_requests import parse, secret_request, token_request
+
+pytestmark = pytest.mark.once
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 TIMEOUT = 0.3  # seconds: the setting
@@ -91,7 +99,7 @@ def test_endless_responses(response, pace):
     else:
         # Too large, too late, or over the library's limit for a line.
         assert type(accepted) in ((UnavailableError,) if pace else (UnavailableError, ResponseError))
-        assert (type(rejection), rejection.status) == (RejectedError, 401)
+        assert (type(rejection), rejection.status) == (ResponseError, 401)
     if pace:
         part = "head" if is_head else "body"
         assert f"{part} of the response did not arrive within the time set in Timeout" in str(accepted)
@@ -103,7 +111,7 @@ def test_with_tls(tls):
         other.responses = [endless(b"HTTP/1.1 200 X\r\nX: ", b"y", SLOW)]
         addresses = [one.url.replace("http:", "https:") for one in (service, other)]
         rejection, late = outcomes([token_request(address) for address in addresses])
-    assert type(rejection) is RejectedError
+    assert (type(rejection), rejection.status) == (ResponseError, 401)
     assert type(late) is ResponseError
 
 
@@ -117,15 +125,21 @@ def test_a_service_that_does_not_read():
 
 @pytest.mark.parametrize("pace", [SLOW, FAST], ids=["slow", "fast"])
 @pytest.mark.parametrize(
-    ("start", "repeated"),
-    [(b"HTTP/1.1 200 ", b"O"), (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"), (b"HTTP/1.1 401 X\r\nX: ", b"y")],
+    ("start", "repeated", "kind"),
+    [
+        (b"HTTP/1.1 200 ", b"O", UnavailableError),
+        (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", UnavailableError),
+        (b"HTTP/1.1 401 X\r\nX: ", b"y", SettingsError),
+    ],
 )
-def test_a_proxy_that_sends_without_end(start, repeated, pace, loopback, monkeypatch):
+def test_a_proxy_that_sends_without_end(start, repeated, kind, pace, loopback, monkeypatch):
     """Nothing that a proxy says before it has made the connection is a response of the service."""
     monkeypatch.setenv("HTTPS_PROXY", loopback.url)
     loopback.responses = [endless(start, repeated, pace)]
-    error = outcome(token_request("https://auth.example"))
-    assert (type(error), error.status) == (UnavailableError, None)
+    # A status is enough to end the request. On a busy machine, it needs more time.
+    timeout = TIMEOUT if kind is UnavailableError else 3.0
+    error = outcome(token_request("https://auth.example"), timeout=timeout)
+    assert (type(error), error.status) == (kind, None)
     assert loopback.requests[0].startswith(b"CONNECT auth.example:443")
 
 
@@ -169,11 +183,18 @@ def test_each_request_has_its_own_connection(loopback):
 
 
 IN_GZIP, IN_CHUNKS = b"Content-Encoding: gzip\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"
-#: What is sent after the status line.
+
+
+@functools.cache
+def compressed():
+    return gzip.compress(bytes(128 * MIB))
+
+
+#: What is sent after the status line. Compressing takes half a second, and each process of the tests reads this file.
 BOMBS = {
     "identity": [b"\r\n", *[b" " * 65536] * 1024],
-    "gzip": [IN_GZIP, gzip.compress(bytes(128 * MIB))],
-    "gzip twice": [b"Content-Encoding: gzip\r\n" + IN_GZIP, gzip.compress(gzip.compress(bytes(128 * MIB)))],
+    "gzip": lambda: [IN_GZIP, compressed()],
+    "gzip twice": lambda: [b"Content-Encoding: gzip\r\n" + IN_GZIP, gzip.compress(compressed())],
     "many members": [IN_GZIP, gzip.compress(bytes(65536)) * 2048],
     "digits of a chunk size": [IN_CHUNKS, *[b"f" * 65536] * 1024],
     "a huge chunk": [IN_CHUNKS, b"7fffffffffffffff\r\n", *[b" " * 65536] * 1024],
@@ -187,8 +208,10 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_memory(bomb, loopback):
+    parts = BOMBS[bomb]() if callable(BOMBS[bomb]) else BOMBS[bomb]
+
     def respond(connection, stopped):
-        for part in (b"HTTP/1.1 200 OK\r\n", *BOMBS[bomb]):
+        for part in (b"HTTP/1.1 200 OK\r\n", *parts):
             connection.sendall(part)
 
     loopback.responses = [b"", respond]

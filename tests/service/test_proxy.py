@@ -1,6 +1,7 @@
 """The field Proxy over real sockets: login, pricing requests and probe use it, and nothing shows its password."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ import trustme
 from airflow_provider_loanauth.exceptions import ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login.rules import MIN_PAUSE
+from airflow_provider_loanauth.redaction import exception_chain
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from loanauth_sandbox.server import running_sandbox
 from tests.support import masking
@@ -114,6 +116,18 @@ def test_pricing_requests_go_through_it(proxy, connection, target, logs, pricing
     assert leaks(logs.text, [*SECRETS, WRITTEN]) == []
 
 
+def test_the_ca_bundle_of_a_request_is_for_its_proxy_too(proxy, connection, tls_sandbox):
+    url = connection(proxy.url(WRITTEN))
+    with LoanAuthHook().get_conn() as session:
+        # That of the service does not contain the authority of the https proxy.
+        for verify, is_trusted in ((None, True), (tls_sandbox.ca_path, proxy.url().startswith("http:")), (None, True)):
+            if is_trusted:
+                assert session.get(url, verify=verify).status_code < 500
+            else:
+                with pytest.raises(requests.exceptions.ProxyError):
+                    session.get(url, verify=verify)
+
+
 @pytest.mark.usefixtures("_environment")
 @pytest.mark.parametrize("user_information", [WRITTEN, WRONG])
 def test_concurrent_pricing_requests_go_through_it(proxy, connection, target, logs, pricing, user_information):
@@ -199,20 +213,25 @@ def test_a_wrong_password_of_the_proxy_is_sent_once_in_a_pause(proxy, connection
     assert len(proxy.requests) == 2
 
 
-@pytest.mark.parametrize("password", ["CANARY/x", "CANARY#x", "CANARY€", "CANARY@127.0.0.1:99999/"])
+@pytest.mark.parametrize("password", ["CANARY/x", "CANARY#x", "CANARY@127.0.0.1:99999/"])
 def test_a_wrong_address_in_the_environment_is_named_and_not_shown(password, connection, tls_sandbox, monkeypatch):
     connection("")
-    monkeypatch.setenv("HTTPS_PROXY", f"http://user:{password}@127.0.0.1:1")
-    error = failure_of(LoanAuthHook().get_credential, SettingsError)
-    assert "The proxy address in this machine's environment is invalid" in str(error)
-    error = failure_of(lambda: price_without_credential(tls_sandbox), requests.exceptions.InvalidProxyURL)
+    url = f"http://user:{password}@127.0.0.1:1"
+    monkeypatch.setenv("HTTPS_PROXY", url)
+    for call in (LoanAuthHook().get_credential, lambda: price_without_credential(tls_sandbox)):
+        error = failure_of(call, SettingsError)
+        assert "The proxy address in this machine's environment is invalid" in str(error)
+    # A parameter of a request.
+    monkeypatch.delenv("HTTPS_PROXY")
+    call = partial(price_without_credential, tls_sandbox, proxies={"https": url})
+    error = failure_of(call, requests.exceptions.InvalidProxyURL)
     assert (str(error), error.request) == ("The address of the proxy is not valid.", None)
 
 
-def price_without_credential(tls_sandbox):
+def price_without_credential(tls_sandbox, **options):
     with LoanAuthHook().get_conn() as session:
         session.auth = None
-        session.get(tls_sandbox.url)
+        session.get(tls_sandbox.url, **options)
 
 
 @pytest.mark.parametrize("where", ["Connection", "environment"])
@@ -229,3 +248,11 @@ def test_an_error_shows_no_password(case, where, proxy, connection, tls_sandbox,
     session = LoanAuthHook().get_conn()
     assert leaks("\n".join([repr(session), repr(vars(session)), logs.text]), [WRONG, *WRONG.split(":")]) == []
     assert tls_sandbox.counters().connections_accepted == 0
+
+
+def test_a_proxy_that_is_no_address_shows_no_password(connection, tls_sandbox, monkeypatch):
+    """Not even to a tool that follows what an exception suppresses."""
+    connection("")
+    monkeypatch.setenv("HTTPS_PROXY", "http://made-up:Egress-7Zq/x@127.0.0.1:8080")
+    error = failure_of(lambda: price_without_credential(tls_sandbox), SettingsError)
+    assert leaks(repr(exception_chain(error)), ["Egress-7Zq"]) == []

@@ -82,7 +82,7 @@ def test_a_coding_that_was_not_asked_for(coding, body, loopback):
     header = f"Content-Encoding: {coding}\r\n".encode()
     loopback.responses = [json_response(body, "200 OK", header), json_response(body, "401 X", header)]
     assert "only gzip is accepted" in str(fails(secret_request(loopback.url), ResponseError))
-    fails(secret_request(loopback.url), RejectedError)
+    fails(secret_request(loopback.url), ResponseError)
 
 
 CODE = b'{"error": "invalid_grant"'
@@ -107,6 +107,13 @@ def test_an_error_code_in_a_body_that_cannot_be_read(rest, loopback):
         assert "invalid_grant" in str(fails(token_request(loopback.url), RejectedError, timeout=timeout))
 
 
+@pytest.mark.parametrize(("status", "kind"), [(200, ResponseError), (401, ResponseError), (503, UnavailableError)])
+def test_an_error_code_in_a_page_is_not_the_answer_of_the_service(status, kind, loopback):
+    page = b"HTTP/1.1 %d X\r\n\r\n<!doctype html><script>texts = [%b}]</script>" % (status, CODE)
+    loopback.responses = [page]
+    assert fails(token_request(loopback.url), kind).code is None
+
+
 def reset(octets):
     """Respond with octets, and then reset the connection."""
 
@@ -126,6 +133,7 @@ HEADS = {
     "two lengths": b"HTTP/1.1 401 X\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
     "cut off in the status line": b"HTTP/1.1 ",
     "an interim response only": b"HTTP/1.1 100 Continue\r\n\r\n",
+    "another one": b"HTTP/1.1 103 Early Hints\r\n\r\n",
     "reset in the status line": reset(b"HTTP/1.1 401"),
     "reset in the headers": reset(b"HTTP/1.1 401 X\r\nX: y"),
 }
@@ -141,21 +149,24 @@ def test_a_broken_head(head, loopback):
 
 
 BAD_REQUEST = b"HTTP/1.1 400 X\r\nConnection: close\r\n\r\n"
-NO_HTTP = "The port does not respond to http: if it expects https, begin Auth URL with https"
+BROKEN = "The response of the service was cut off or cannot be decoded"
+ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
+EXPECTS_TLS = "The port expects https: begin Auth URL with https"
 EXPECTS_HTTPS = "The port expects https (it responded with 400): begin Auth URL with https."
 
 
 @pytest.mark.parametrize(
     ("response", "kind", "sentence"),
     [
-        (None, UnavailableError, NO_HTTP),
-        (reset(b""), UnavailableError, NO_HTTP),
-        (b"\x15\x03\x01\x00\x02\x02\x46", UnavailableError, NO_HTTP),
+        # A service that is failing ends the connection too. This one does not know TLS.
+        (None, UnavailableError, BROKEN),
+        (reset(b""), UnavailableError, BROKEN),
+        (ALERT, SettingsError, EXPECTS_TLS),
         (BAD_REQUEST + b"<html><title>The plain HTTP request was sent to HTTPS port", ResponseError, EXPECTS_HTTPS),
         (BAD_REQUEST + b"Client sent an HTTP request to an HTTPS server.", ResponseError, EXPECTS_HTTPS),
         (BAD_REQUEST + b"This combination of host and port requires TLS.", ResponseError, EXPECTS_HTTPS),
         (BAD_REQUEST + b"<html>made up", ResponseError, "400 and an HTML page instead of JSON"),
-        (BAD_REQUEST + b'{"message": "only https"}', RejectedError, "The request was not accepted."),
+        (BAD_REQUEST + b'{"message": "only https"}', ResponseError, "The request was not accepted."),
     ],
 )
 def test_what_a_server_that_expects_https_sends(response, kind, sentence, loopback):
@@ -170,34 +181,39 @@ def without_tls(connection, stopped):
     return connection
 
 
+def test_http_to_a_server_with_tls(tls):
+    """It ends the connection. That it expects TLS is known when it has completed a handshake."""
+    with Loopback(tls) as service:
+        assert EXPECTS_TLS in str(fails(token_request(service.url), SettingsError))
+
+
 def test_https_to_a_server_without_tls():
     with Loopback(without_tls) as service:
-        error = fails(token_request(service.url.replace("http:", "https:")), UnavailableError)
+        error = fails(token_request(service.url.replace("http:", "https:")), SettingsError)
     assert "The service responded without TLS, so the port probably expects http: check the port in Auth" in str(error)
 
 
-@pytest.mark.parametrize("where", ["Proxy in the Connection", "HTTPS_PROXY and NO_PROXY on this machine"])
 @pytest.mark.parametrize(
     ("scheme", "sentence"),
     [
         ("https", "The proxy responded without TLS, so its URL has to begin with http: check "),
-        ("http", "The proxy did not accept the request. If it expects https, its URL has to begin with https: check "),
+        ("http", "The proxy expects https, so its URL has to begin with https: check "),
     ],
 )
-def test_a_proxy_with_the_wrong_scheme(where, scheme, sentence, tls, monkeypatch):
+def test_a_proxy_with_the_wrong_scheme(scheme, sentence, tls):
     with Loopback(without_tls if scheme == "https" else tls) as server:
-        url, proxy = f"{scheme}://127.0.0.1:{server.port}", None
-        if where.startswith("Proxy"):
-            proxy = Proxy.from_url(url)
-        else:
-            monkeypatch.setenv("HTTPS_PROXY", url)
-        error = fails(token_request("https://auth.example"), UnavailableError, proxy=proxy)
-    assert f"{sentence}{where} (POST " in str(error)
+        proxy = Proxy.from_url(f"{scheme}://127.0.0.1:{server.port}")
+        error = fails(token_request("https://auth.example"), SettingsError, proxy=proxy)
+    assert f"{sentence}Proxy in the Connection (POST " in str(error)
 
 
-def test_an_interim_response_before_the_response(loopback):
-    loopback.responses = [b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\n" + json_response(BODY)]
+def test_interim_responses_before_the_response(loopback):
+    interim = b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: y\r\nContent-Length: 5\r\n\r\n"
+    loopback.responses = [interim * 2 + json_response(BODY)]
     assert parsed(secret_request(loopback.url)).secret == "made-up"
+    # After 101, the connection has another protocol.
+    loopback.responses = [b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + json_response(BODY)]
+    assert "101. It is not a valid final status" in str(fails(secret_request(loopback.url), ResponseError))
 
 
 @pytest.mark.parametrize("content", [None, "made-up text"], ids=["missing", "no certificates"])
@@ -210,17 +226,33 @@ def test_a_ca_bundle_that_cannot_be_used(content, tmp_path, loopback):
     address = loopback.url.replace("http:", "https:")
     error = fails(secret_request(address), SettingsError, verify=str(bundle))
     assert "The CA bundle cannot be read: check the path in Verify TLS" in str(error)
+    assert str(bundle) in str(error)
 
 
-@pytest.mark.parametrize("response", [b"HTTP/1.1 403 X\r\n\r\n", b"HTTP/1.1 401 X\r\n\r\n", b"garbage\r\n\r\n", None])
-def test_a_proxy_that_makes_no_connection(response, loopback, monkeypatch):
-    """What it says is no response of the service."""
+def test_what_may_be_a_secret_in_place_of_a_ca_bundle_is_not_shown(loopback):
+    address = loopback.url.replace("http:", "https:")
+    assert "made-up-api-key" not in str(fails(secret_request(address), SettingsError, verify="made-up-api-key"))
+
+
+@pytest.mark.parametrize(
+    ("response", "kind", "problem"),
+    [
+        *[(status, SettingsError, f"responded with {status} to") for status in (302, 400, 401, 403, 405, 501)],
+        *[(status, UnavailableError, "could not be reached, or it blocked") for status in (429, 500, 503)],
+        (407, ResponseError, "requires authentication (407): check HTTPS_PROXY"),
+        (ALERT, SettingsError, "expects https, so its URL has to begin with https"),
+        (b"garbage\r\n\r\n", SettingsError, "did not respond in HTTP, so it is no http proxy"),
+        (None, UnavailableError, "could not be reached, or it blocked the request"),
+    ],
+)
+def test_a_proxy_that_makes_no_connection(response, kind, problem, loopback, monkeypatch):
+    """What it says is no response of the service. Nobody waits for what only a person can correct."""
     monkeypatch.setenv("HTTPS_PROXY", loopback.url)
-    loopback.responses = [response]
-    error = fails(token_request("https://auth.example"), UnavailableError)
-    assert error.status is None
-    blocked = "The proxy could not be reached, or it blocked the request: check HTTPS_PROXY"
-    assert (blocked if b" X" in (response or b"") else "The proxy did not accept the request.") in str(error)
+    is_status = isinstance(response, int)
+    loopback.responses = [f"HTTP/1.1 {response} X\r\n\r\n".encode() if is_status else response]
+    error = fails(token_request("https://auth.example"), kind)
+    assert error.status == (407 if response == 407 else None)
+    assert f"The proxy {problem}" in str(error)
 
 
 def test_through_a_socks_proxy(tls, monkeypatch):
