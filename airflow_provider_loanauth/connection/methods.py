@@ -14,7 +14,7 @@ NOT_A_HEADER_VALUE = "has a leading or trailing space or a non-ASCII character, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class PasswordLogin(NotForXCom):
+class PasswordGrant(NotForXCom):
     """What Authen JWT and Authen LOS send (§4.1, §4.2)."""
 
     #: The username. Like the user of each method, it is shown in logs.
@@ -38,7 +38,7 @@ class PasswordLogin(NotForXCom):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApiKeyLogin(NotForXCom):
+class ApiKeyGrant(NotForXCom):
     """What PPE API secret sends (§4.3): in the path, and with ``in_headers`` also in headers."""
 
     api_key: SecretStr
@@ -58,16 +58,17 @@ class ApiKeyLogin(NotForXCom):
         return (self.api_key,)
 
 
-#: What a method sends; the class decides the kind of request (``service/protocol.py``).
-Login: TypeAlias = PasswordLogin | ApiKeyLogin
+#: What a method sends for a credential (RFC 6749 §1.3). The class decides the request (``service/protocol.py``).
+Grant: TypeAlias = PasswordGrant | ApiKeyGrant
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuthMethod:
     """One authentication method: what it sends, from which fields of the Connection, and what it returns."""
 
-    login: type[Login]
-    #: The required fields of the Connection, by attribute of ``login``; and its boolean fields, off by default.
+    grant: type[Grant]
+    #: The required fields of the Connection, by attribute of ``grant``: first the two of the user, last the two of the
+    #: client, as ``service/error_responses.py`` expects. And its boolean fields, off by default.
     fields: Mapping[str, str]
     switches: Mapping[str, str] = field(default_factory=dict)
     credential_type: type[AccessToken | ApiSecret]
@@ -78,17 +79,17 @@ _USER = {"user": "login", "password": "password", "origin": "origin"}
 #: Every method, by name.
 METHODS: dict[Method, AuthMethod] = {
     "jwt": AuthMethod(
-        login=PasswordLogin,
+        grant=PasswordGrant,
         fields=_USER | {"client_id": "client_id", "client_secret": "client_secret"},
         credential_type=AccessToken,
     ),
     "los": AuthMethod(
-        login=PasswordLogin,
+        grant=PasswordGrant,
         fields=_USER | {"client_id": "los_client_id", "client_secret": "los_client_secret"},
         credential_type=AccessToken,
     ),
     "ppe": AuthMethod(
-        login=ApiKeyLogin,
+        grant=ApiKeyGrant,
         fields={"api_key": "api_key", "user": "user_id"},
         switches={"in_headers": "api_key_in_headers"},
         credential_type=ApiSecret,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.connection.address import AddressError, base_address
-from airflow_provider_loanauth.connection.methods import METHODS, NOT_A_HEADER_VALUE, Login, fits_in_header
+from airflow_provider_loanauth.connection.methods import METHODS, NOT_A_HEADER_VALUE, Grant, fits_in_header
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import SettingsError
@@ -61,7 +61,8 @@ class Settings(NotForXCom):
     method: Method
     #: Without a slash at its end.
     auth_url: str
-    login: Login
+    #: What a login sends.
+    grant: Grant
     #: None: the method returns an access token.
     pricing: PricingHeaders | None
     #: Seconds.
@@ -76,7 +77,9 @@ class Settings(NotForXCom):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every value to mask in logs."""
-        return (*self.login.secrets, *(self.proxy.secrets if self.proxy else ()))
+        if self.proxy is None:
+            return self.grant.secrets
+        return (*self.grant.secrets, *self.proxy.secrets)
 
 
 def load(conn: Any, method: Method | None = None) -> Settings:
@@ -91,7 +94,7 @@ def load(conn: Any, method: Method | None = None) -> Settings:
         "verify": reader.verify(),
         "proxy": reader.proxy(auth_url),
         "share_logins": reader.boolean("share_logins", default=True),
-        "login": chosen and reader.login(chosen),
+        "grant": chosen and reader.grant(chosen),
         "pricing": chosen and reader.pricing(chosen),
     }
     if chosen is None or reader.problems:
@@ -127,8 +130,14 @@ class _FieldReader:
 
     def _raw(self, name: str) -> Any:
         """Return the value of a field, or None if it is unset: missing, null or blank."""
-        value = self._extra.get(name) if name in CONN_FIELDS else getattr(self._conn, name)
-        return None if isinstance(value, str) and not value.strip() else value
+        value: Any = None
+        if name not in CONN_FIELDS:
+            value = getattr(self._conn, name)
+        elif name in self._extra:
+            value = self._extra[name]
+        if isinstance(value, str) and not value.strip():
+            return None
+        return value
 
     def _text(self, name: str, *, required_by: str | None = None) -> str | None:
         """Return a field as text, a :class:`SecretStr` if it is secret; None if it is unset or cannot be used."""
@@ -155,7 +164,9 @@ class _FieldReader:
     def boolean(self, name: str, *, default: bool) -> bool:
         # Forms and URIs may store it as a string.
         value = self._raw(name)
-        word = str(default if value is None else value).strip().lower()
+        if value is None:
+            return default
+        word = str(value).strip().lower()
         if word not in _TRUE | _FALSE:
             self.problems.append(f"{LABELS[name]} must be true or false.")
         return word in _TRUE
@@ -169,16 +180,16 @@ class _FieldReader:
         self.problems.append(f"{where} must be one of {', '.join(METHODS)}.")
         return None
 
-    def login(self, name: Method) -> Login:
+    def grant(self, name: Method) -> Grant:
         """Return what a method sends, with an empty text for each field that has a problem."""
         method, required_by = METHODS[name], f"method {name}"
         values: dict[str, Any] = {
             **{attribute: self._text(name, required_by=required_by) or "" for attribute, name in method.fields.items()},
             **{attribute: self.boolean(name, default=False) for attribute, name in method.switches.items()},
         }
-        login = method.login(**values)
-        self.problems += [f"{LABELS[method.fields[attribute]]} {problem}" for attribute, problem in login.problems()]
-        return login
+        grant = method.grant(**values)
+        self.problems += [f"{LABELS[method.fields[attribute]]} {problem}" for attribute, problem in grant.problems()]
+        return grant
 
     def pricing(self, method: Method) -> PricingHeaders | None:
         if METHODS[method].credential_type is not ApiSecret:
@@ -202,16 +213,20 @@ class _FieldReader:
 
     def timeout(self) -> float:
         value = self._raw("timeout")
+        if value is None:
+            return DEFAULT_TIMEOUT
         seconds = math.nan
         with suppress(TypeError, ValueError, OverflowError):
-            seconds = DEFAULT_TIMEOUT if value is None else float(value)
+            seconds = float(value)
         if isinstance(value, bool) or not 0 < seconds <= MAX_TIMEOUT:
             self.problems.append(f"{LABELS['timeout']} must be a number of seconds above 0, at most {MAX_TIMEOUT}.")
         return seconds
 
     def verify(self) -> bool | str:
         value = self._raw("verify")
-        word = "true" if value is None else str(value).strip()
+        if value is None:
+            return True
+        word = str(value).strip()
         if word.lower() in _FALSE:
             self.warnings.append(f"{LABELS['verify']} is false: whoever intercepts the connection can read passwords.")
             return False
@@ -220,9 +235,11 @@ class _FieldReader:
     def auth_url(self) -> str:
         """Return the base address of the service; an empty string if it cannot be used."""
         host = self._text("host", required_by="every method")
+        if host is None:
+            return ""
         try:
             # Airflow's forms send 0 for an empty port.
-            return base_address(host.strip(), schema=self._conn.schema, port=self._conn.port or None) if host else ""
+            return base_address(host.strip(), schema=self._conn.schema, port=self._conn.port or None)
         except AddressError as error:
             self.problems.append(f"{LABELS['host']} {error}")
             return ""

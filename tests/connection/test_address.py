@@ -24,6 +24,8 @@ from airflow_provider_loanauth.connection.address import AddressError, base_addr
         ("http://[::1]:8461/x", None, None, "http://[::1]:8461/x"),
         ("auth.example", None, 65535, "https://auth.example:65535"),
         ("https://[2001:db8::1]", None, 443, "https://[2001:db8::1]:443"),
+        ("2001:db8::1", None, None, "https://[2001:db8::1]"),
+        ("::1", "http", 8461, "http://[::1]:8461"),
     ],
 )
 def test_addresses(host, schema, port, expected):
@@ -40,6 +42,8 @@ def test_addresses(host, schema, port, expected):
         ("auth.example", "tenant?CANARY=1", None, "query or a fragment"),
         ("https://", None, None, "no valid host name"),
         ("https://exa$mple", None, None, "no valid host name"),
+        ("2001:db8::1::2", None, None, "not a valid address"),
+        ("[2001:db8::1", None, None, "not a valid address"),
         ("http://auth.example", None, None, "begins with http"),
         ("auth.example", "http", None, "begins with http"),
         ("https://auth.example:8443", None, 9443, "a different port"),

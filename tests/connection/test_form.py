@@ -129,6 +129,7 @@ def trip(shared_sandbox, metadata_template, tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1]) | {"url": shared_sandbox.url}
 
 
+@pytest.mark.processes
 def test_the_page_shows_every_field(trip):
     if isinstance(trip["form"], str):  # HTML of Airflow 2.11
         shown = html.unescape(trip["form"])
@@ -152,6 +153,7 @@ def test_the_page_shows_every_field(trip):
     assert [standard[name]["title"] for name in RELABELING] == [*RELABELING.values()]
 
 
+@pytest.mark.processes
 def test_the_hook_reads_what_the_form_has_saved_also_after_an_edit_without_the_secrets(trip):
     assert (trip["added"]["description"], trip["added"]["password"]) == (FIELDS["description"], FIELDS["password"])
     for name in ("client_secret", "proxy", "share_logins"):
@@ -161,6 +163,7 @@ def test_the_hook_reads_what_the_form_has_saved_also_after_an_edit_without_the_s
     assert trip["edited_read"] == trip["added_read"] | {"timeout": 25.0}
 
 
+@pytest.mark.processes
 def test_no_page_shows_a_secret(trip):
     for page in (trip["add_response"], trip["shown"], json.dumps(trip["form"])):
         assert FIELDS["password"] not in html.unescape(page)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.connection.methods import ApiKeyLogin, PasswordLogin
+from airflow_provider_loanauth.connection.methods import ApiKeyGrant, PasswordGrant
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.metadata import CONN_FIELDS, LABELS
@@ -63,7 +63,7 @@ def warnings(connection, method=None):
 
 def test_the_settings_of_each_method():
     settings = load(conn())
-    assert settings.login == PasswordLogin(
+    assert settings.grant == PasswordGrant(
         user="pat",
         password="CANARY-password",
         origin="https://lender.example",
@@ -75,9 +75,9 @@ def test_the_settings_of_each_method():
     assert settings.proxy is None
     assert set(settings.secrets) == {"CANARY-password", "CANARY-client-secret", "client:CANARY-client-secret"}
     client = {"client_id": "los-client", "client_secret": "CANARY-los-secret"}
-    assert load(conn(), "los").login == dataclasses.replace(settings.login, **client)
+    assert load(conn(), "los").grant == dataclasses.replace(settings.grant, **client)
     settings = load(conn({"company_id": "company-1"}), "ppe")
-    assert settings.login == ApiKeyLogin(api_key="CANARY-api-key", user="user-1001", in_headers=False)
+    assert settings.grant == ApiKeyGrant(api_key="CANARY-api-key", user="user-1001", in_headers=False)
     assert settings.pricing == ("secret", "companyid", "company-1")
     assert settings.secrets == ("CANARY-api-key",)
 
@@ -192,11 +192,11 @@ def test_a_wrong_text(name, value, method, problem):
 
 def test_text_that_is_valid():
     for value in ("\u00a0x", "ü✓🔑ab", "a b c", 'a"b\\c', "%00ab", "'abcd"):
-        assert load(conn(password=value)).login.password == value
+        assert load(conn(password=value)).grant.password == value
     # A number in raw JSON is taken as written.
-    assert load(conn({"client_id": 1001})).login.client_id == "1001"
-    assert load(conn({"user_id": 0}), "ppe").login.user == "0"
-    assert load(conn({"client_secret": "a:b:c"})).login.client_secret == "a:b:c"
+    assert load(conn({"client_id": 1001})).grant.client_id == "1001"
+    assert load(conn({"user_id": 0}), "ppe").grant.user == "0"
+    assert load(conn({"client_secret": "a:b:c"})).grant.client_secret == "a:b:c"
 
 
 @pytest.mark.parametrize("name", ["api_key", "user_id"])
@@ -228,7 +228,7 @@ TRUE = [True, "true", "True", " TRUE ", "1", 1, "yes", "y", "on"]
 FALSE = [False, "false", "False", "0", 0, "no", "n", "off"]
 #: What is read of each boolean field, and its value if it is unset.
 BOOLEANS = {
-    "api_key_in_headers": (lambda settings: settings.login.in_headers, False),
+    "api_key_in_headers": (lambda settings: settings.grant.in_headers, False),
     "share_logins": (lambda settings: settings.share_logins, True),
     "verify": (lambda settings: settings.verify, True),
 }

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
+from functools import partial
 from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
 import pytest
 from cryptography.fernet import InvalidToken
 
+from airflow_provider_loanauth import _compat
+from airflow_provider_loanauth._compat import BaseHook
 from airflow_provider_loanauth.connection import lookup
 from airflow_provider_loanauth.connection.lookup import get_from_task_or_database, read_connection
-from airflow_provider_loanauth.connection.methods import PasswordLogin
+from airflow_provider_loanauth.connection.methods import PasswordGrant
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
@@ -29,7 +33,7 @@ EXTRA = {
     "api_key_in_headers": False,
 }
 USER, PASSWORD = "zoë+o'hara@lender.example", " p%61ss & wörd=✓;/?#@: 🔑 "
-CREDENTIALS = PasswordLogin(
+CREDENTIALS = PasswordGrant(
     user=USER,
     password=PASSWORD,
     origin=EXTRA["origin"],
@@ -58,12 +62,15 @@ OF_JSON = {"conn_type": "loanauth", "login": USER, "password": PASSWORD, "host":
         # A second scheme, which Airflow reads too.
         (f"loanauth://https://{LOGIN}@auth.example:8443/tenant?{QUERY}", "https://auth.example:8443/tenant"),
         (f"loanauth://http://{LOGIN}@127.0.0.1:8461?{QUERY}", "http://127.0.0.1:8461"),
+        # Airflow stores the address without brackets.
+        (f"loanauth://{LOGIN}@[2001:db8::5]:8443/tenant?{QUERY}", "https://[2001:db8::5]:8443/tenant"),
+        (f"loanauth://https://{LOGIN}@[2001:db8::5]:8443/tenant?{QUERY}", "https://[2001:db8::5]:8443/tenant"),
     ],
 )
 def test_json_and_uri(value, auth_url, define):
     define("tenant_a", value)
-    found = LoanAuthHook("tenant_a")._client.settings()
-    assert (found.login, found.auth_url) == (CREDENTIALS, auth_url)
+    found = LoanAuthHook("tenant_a").read_settings()
+    assert (found.grant, found.auth_url) == (CREDENTIALS, auth_url)
     assert (found.method, found.timeout, found.verify) == ("jwt", 7.0, False)
 
 
@@ -75,8 +82,8 @@ def test_json_and_the_exported_uri_have_the_same_meaning(case, define):
     define("from_json", case.connection)
     connection = Connection(conn_id="x", **case.connection | {"extra": json.dumps(case.connection["extra"])})
     define("from_uri", connection.get_uri())
-    first, second = LoanAuthHook("from_json")._client.settings(), LoanAuthHook("from_uri")._client.settings()
-    assert first.login == second.login
+    first, second = LoanAuthHook("from_json").read_settings(), LoanAuthHook("from_uri").read_settings()
+    assert first.grant == second.grant
     assert (first.auth_url, first.pricing) == (second.auth_url, second.pricing)
 
 
@@ -148,10 +155,10 @@ def test_an_id_that_cannot_be_a_token_is_shown(monkeypatch):
         task = kind(task_id="authenticate", loanauth_conn_id="tenannt_a")
         monkeypatch.setattr(lookup, "current_task", lambda task=task: SimpleNamespace(task=task))
         with pytest.raises(LoanAuthError, match="connection id 'tenannt_a'"):
-            task.hook._client.settings()
+            task.hook.read_settings()
         # One that the code of a task passes is not that of the task.
         with pytest.raises(LoanAuthError, match="connection id 'tok… "):
-            LoanAuthHook("token-made-up")._client.settings()
+            LoanAuthHook("token-made-up").read_settings()
 
 
 @pytest.mark.parametrize("value", ['{"password": "CANARY" "CANARY"}', '{"CANARY": 1}', "loanauth://pat:CANARY/@a:port"])
@@ -159,9 +166,65 @@ def test_a_variable_that_airflow_cannot_read(value, define):
     """Airflow reports it as missing. The message shows no part of its content."""
     define("tenant_a", value)
     with pytest.raises(SettingsError, match="AIRFLOW_CONN_TENANT_A is set, but Airflow cannot read it") as caught:
-        LoanAuthHook("tenant_a")._client.settings()
+        LoanAuthHook("tenant_a").read_settings()
     assert "CANARY" not in str(caught.value)
+    assert "Correct its JSON" in str(caught.value)
     assert caught.value.conn_id == "tenant_a"
+
+
+def test_fields_beside_extra_are_named(define):
+    define("tenant_a", {"conn_type": "loanauth", "origin": "CANARY", "client_id": 1, "CANARY": 1, "extra": {}})
+    with pytest.raises(SettingsError) as caught:
+        LoanAuthHook("tenant_a").read_settings()
+    assert 'but Airflow cannot read it. In its JSON, move "origin", "client_id" into "extra".' in str(caught.value)
+    assert "CANARY" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("version", "context", "channel", "is_said"),
+    [
+        ("2.11", None, None, False),
+        ("3.1", None, None, True),
+        ("3.1", "client", None, True),
+        # The API server, the scheduler; and a task.
+        ("3.1", "server", None, False),
+        ("3.1", None, object(), False),
+    ],
+)
+def test_a_message_says_where_airflow_did_not_look(version, context, channel, is_said, monkeypatch):
+    module = "airflow.sdk.bases.hook" if version == "3.1" else "airflow.hooks.base"
+    monkeypatch.setattr(BaseHook, "__module__", module)
+    monkeypatch.setattr(_compat, "_channel", lambda: channel)
+    monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT", raising=False)
+    if context:
+        monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", context)
+
+    def get_connection(conn_id):
+        raise AirflowNotFoundException("made up")
+
+    with pytest.raises(LoanAuthError, match="encrypted with another Fernet key") as caught:
+        read_connection(get_connection, "tenant_a")
+    assert ("This process is no task, so Airflow did not look in its database" in str(caught.value)) is is_said
+
+
+def test_a_process_forked_from_a_task_has_what_the_task_has_read(monkeypatch):
+    """It does not use the channel of the task."""
+    runner = SimpleNamespace(SUPERVISOR_COMMS="made-up channel")
+    monkeypatch.setitem(sys.modules, "airflow.sdk.execution_time.task_runner", runner)
+    monkeypatch.setattr(_compat, "_inherited_channel", None)
+    monkeypatch.setattr(lookup, "_read", {})
+
+    def get(conn_id):
+        if runner.SUPERVISOR_COMMS is None:
+            raise AirflowNotFoundException
+        return SimpleNamespace(password="", extra="")
+
+    read = read_connection(get, "read")
+    _compat._after_fork()
+    assert read_connection(get, "read") is read
+    for other, conn_id in ((get, "not_read"), (partial(get), "read")):
+        with pytest.raises(LoanAuthError, match="This process was forked from a task, so it cannot ask Airflow"):
+            read_connection(other, conn_id)
 
 
 def test_outside_of_a_task_the_database_is_read_too(monkeypatch):
