@@ -13,8 +13,9 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import datetime, timezone
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,11 +36,21 @@ except ImportError:
     except ImportError:
         from airflow.utils.log.secrets_masker import mask_secret
 try:  # 3.0
-    from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue, get_current_context
+    from airflow.sdk import BaseNotifier, BaseOperator, BaseSensorOperator, PokeReturnValue, get_current_context
 except ImportError:
     from airflow.models import BaseOperator
+    from airflow.notifications.basenotifier import BaseNotifier
     from airflow.operators.python import get_current_context
     from airflow.sensors.base import BaseSensorOperator, PokeReturnValue
+
+try:  # 3.3
+    from airflow.sdk import RetryDecision, RetryPolicy
+except ImportError:
+    RetryDecision: Any = None
+
+    class RetryPolicy:
+        """The base class of a policy that nothing calls."""
+
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -55,6 +66,8 @@ def _newest(name: str, *modules: str) -> Any:
     raise ImportError(name)
 
 
+#: States of a task that has ended.
+_ENDED = {"success", "failed", "skipped", "upstream_failed", "removed"}
 #: What Airflow stores for a task whose trigger failed, and one of these errors if it did not fire in time: on 3.0 and
 #: later, and on 2.11. A task that timed out on 2.11 may be resumed after an upgrade.
 TRIGGER_FAIL_REPR = "__fail__"
@@ -75,47 +88,116 @@ def allow_in_xcom(cls: type[Any]) -> None:
         allowed.add(f"{cls.__module__}.{cls.__qualname__}")
 
 
+#: What each forked child renews before it does anything else, and how.
+_RENEWED: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
+
+
+def renew_in_child(thing: Any, renew: Callable[[Any], object]) -> None:
+    """Call ``renew(thing)`` in each process that is forked from this one as long as the object exists."""
+    _RENEWED[thing] = renew
+
+
 class ForkSafeLock:
     """A reentrant lock that a forked child does not share with its parent: ``with lock.current: …``."""
 
     # If another thread of the parent holds a lock at the fork, no thread of the child would ever release it.
     def __init__(self) -> None:
         self.recreate()
-        _LOCKS.add(self)
+        renew_in_child(self, ForkSafeLock.recreate)
 
     def recreate(self) -> None:
         """Replace the lock. A ``with`` statement in which the process was forked releases the lock that it acquired."""
         self.current = threading.RLock()
 
 
-_LOCKS: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
-
-
 class SupervisorError(RuntimeError):
     """The supervisor of a task cannot be asked, or responds with an error. The text has no secret."""
 
 
-#: Held during a call to the supervisor: on 3.0 and 3.1, each of two threads may get the other's response.
-SUPERVISOR_LOCK = ForkSafeLock()
+_SUPERVISOR_LOCK = ForkSafeLock()
+#: ``has_loop``: a call to the supervisor in this thread runs on the event loop that has started it.
+_THREAD = threading.local()
 #: The channel to the supervisor that a process shares with the task that it was forked from; None: there is none.
 _inherited_channel: Any = None
 
 
+def _task_runner() -> Any:
+    return sys.modules.get("airflow.sdk.execution_time.task_runner")
+
+
+def supervisor_turn() -> AbstractContextManager[Any]:
+    """Return what is held during a call to the supervisor: on 3.0 and 3.1, a thread may get another one's response."""
+    # Not on later versions, whose channel has a lock: a thread that calls may need the event loop, which must not wait.
+    if not _has_channel_without_lock():
+        return nullcontext()
+    if _is_of_triggerer(_channel()) and not getattr(_THREAD, "has_loop", False):
+        # It would end the triggerer, or wait for the event loop of which it holds the thread.
+        raise SupervisorError("On Airflow 3.0 and 3.1, a trigger can only use aget_credential()")
+    return _SUPERVISOR_LOCK.current
+
+
+def _has_channel_without_lock() -> bool:
+    return str(import_module("airflow").__version__).startswith(("3.0.", "3.1."))
+
+
+def _is_of_triggerer(channel: Any) -> bool:
+    return type(channel).__name__ == "TriggerCommsDecoder"
+
+
+def _channel() -> Any:
+    return getattr(_task_runner(), "SUPERVISOR_COMMS", None)
+
+
+def is_triggerer_loop() -> bool:
+    """Return whether this thread runs the event loop of a triggerer, which the triggers of all DAGs share."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    thread = threading.current_thread()
+    # On 2.11, the loop has a thread of its own; on later versions, a process.
+    is_process = thread is threading.main_thread() and _is_of_triggerer(_channel())
+    return is_process or type(thread).__name__ == "TriggerRunner"
+
+
 def get_supervisor_channel() -> Any:
     """Return the channel of this task to its supervisor; None before Airflow 3, and outside of a task."""
-    channel = getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
+    channel = _channel()
     if channel is not None and channel is _inherited_channel:
         # Each of the two processes may get the response to the other one.
         raise SupervisorError("this process was forked from a task")
     return channel
 
 
+def may_leave_calls() -> bool:
+    """Return whether a call to Airflow may go on in a thread while its caller continues and calls Airflow too."""
+    # On 3.0 and 3.1, each of two threads may get the response of the supervisor to the other one.
+    channel = _channel()
+    return channel is None or hasattr(channel, "_thread_lock")
+
+
+@contextmanager
+def hidden_inherited_channel() -> Iterator[bool]:
+    """Hide the channel of the task that this process was forked from, from Airflow; yield whether there is one."""
+    runner = _task_runner()
+    channel = getattr(runner, "SUPERVISOR_COMMS", None)
+    if channel is None or channel is not _inherited_channel:
+        yield False
+        return
+    runner.SUPERVISOR_COMMS = None
+    try:
+        yield True
+    finally:
+        runner.SUPERVISOR_COMMS = channel
+
+
 def _after_fork() -> None:
     global _inherited_channel  # noqa: PLW0603 - one fact of this process
-    _inherited_channel = None  # in a child of a child
-    _inherited_channel = get_supervisor_channel()
-    for lock in [*_LOCKS]:
-        lock.recreate()
+    _inherited_channel = _channel()
+    for thing, renew in [*_RENEWED.items()]:
+        # One that cannot be renewed must not keep the others from it.
+        with suppress(Exception):
+            renew(thing)
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -136,8 +218,24 @@ async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") ->
         except BaseException as error:  # noqa: BLE001 - raised in the coroutine that waits
             result.set_exception(error)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    if _has_channel_without_lock() and is_triggerer_loop():
+        await asyncio.shield(_run_with_loop(run))
+    else:
+        threading.Thread(target=run, name=name, daemon=True).start()
     return await asyncio.wrap_future(result)
+
+
+async def _run_with_loop(function: Callable[[], None]) -> None:
+    """Run a function in a thread in which a call to the supervisor runs on this event loop (3.0 and 3.1)."""
+    # In any other thread, asgiref would use a loop of its own for it, and the triggerer would end.
+    sync_to_async = import_module("asgiref.sync").sync_to_async
+
+    def run() -> None:
+        _THREAD.has_loop = True
+        function()
+
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+    await sync_to_async(run, thread_sensitive=False, executor=executor)()
 
 
 def current_task() -> Any:
@@ -146,6 +244,12 @@ def current_task() -> Any:
         return get_current_context()["ti"]
     except (airflow_errors.AirflowException, RuntimeError, LookupError, AttributeError):
         return None
+
+
+def is_outside_of_airflow() -> bool:
+    """Return whether Airflow does not look for Connections in its database here: from 3.1 on, in a script."""
+    is_server = os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "server"
+    return BaseHook.__module__.startswith("airflow.sdk") and _channel() is None and not is_server
 
 
 def cleared_try() -> tuple[Any, ...] | None:
@@ -160,6 +264,50 @@ def cleared_try() -> tuple[Any, ...] | None:
     return None
 
 
+def first_start(context: Context) -> float | None:
+    """Return when the try of a rescheduled sensor first started, in seconds since the epoch (UTC); None: it is now."""
+    ti: Any = context["ti"]
+    if hasattr(ti, "get_first_reschedule_date"):  # 3.0
+        found = ti.get_first_reschedule_date(context)
+        if isinstance(found, str):  # ``airflow dags test`` of 3.0
+            found = datetime.fromisoformat(found.replace("Z", "+00:00"))
+    else:
+        names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
+        find = _newest("_orig_start_date", "airflow.sensors.base")
+        found = find(**{name: getattr(ti, name) for name in names})
+    return found.timestamp() if found else None
+
+
+def resume_after_its_time(task: Any, ti: Any) -> None:
+    """Let a task resume whose ``execution_timeout`` passed while it was deferred, with all of it, as Airflow 3 does."""
+    # 2.11 subtracts the time since the first start. If none is left, it raises an error that does not say anything.
+    if getattr(ti, "next_method", None) and ti.start_date:
+        task.execution_timeout += datetime.now(timezone.utc) - ti.start_date
+
+
+def set_default_retry_policy(task: Any, policy: RetryPolicy) -> None:
+    """Let a policy decide when a task is tried again (3.3), unless its author has chosen one."""
+    # Not a default in the signature: on earlier versions, the base class rejects the parameter.
+    if getattr(task, "retry_policy", policy) is None:
+        task.retry_policy = policy
+
+
+def pending_tasks(context: Context, task_ids: set[str], map_index: int | None) -> list[str]:
+    """Return which of these tasks of this run have not ended, or their instances of one map index; [] if not known."""
+    instance: Any = context["ti"]
+    states: dict[str, Any] = {}
+    with suppress(Exception):  # only for a warning
+        if hasattr(instance, "get_task_states"):  # 3.0
+            names = {"dag_id": instance.dag_id, "task_ids": sorted(task_ids), "run_ids": [instance.run_id]}
+            states = instance.get_task_states(**names, map_index=map_index)[instance.run_id]
+        else:
+            for one in context["dag_run"].get_task_instances():
+                if one.task_id in task_ids and map_index in (None, one.map_index):
+                    suffix = f"_{one.map_index}" if one.map_index >= 0 else ""
+                    states[f"{one.task_id}{suffix}"] = one.state
+    return sorted(name for name, state in states.items() if state not in _ENDED)
+
+
 def current_team() -> str | None:
     """Return what tells the teams of ``[core] multi_team`` (3.2) apart: the DAG bundle. None: there is one team."""
     # An error if the bundle is not known, because keys of Variables are unique over all teams.
@@ -171,11 +319,10 @@ def current_team() -> str | None:
     return str(bundle.name)
 
 
-def api_status(error: Exception) -> int | None:
-    """Return the HTTP status of Airflow's API server in an error of its SDK; None if the error has none."""
-    detail = getattr(getattr(error, "error", None), "detail", None)
-    status = detail.get("status_code") if isinstance(detail, dict) else None
-    return status if isinstance(status, int) else None
+def get_masker() -> Any:
+    """Return the masker of this process, to which ``mask_secret`` adds values."""
+    places = "airflow.sdk._shared.secrets_masker", "airflow.sdk.execution_time.secrets_masker"
+    return _newest("_secrets_masker", *places, "airflow.utils.log.secrets_masker")()
 
 
 @functools.cache

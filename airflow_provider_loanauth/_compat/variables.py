@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, SupervisorError, get_supervisor_channel
+from airflow_provider_loanauth._compat import SupervisorError, get_supervisor_channel, supervisor_turn
 
 
 def read_variable(key: str) -> str | None:
@@ -64,7 +64,7 @@ def list_variables(prefix: str) -> list[str]:
 
 def _send(message: str, **fields: Any) -> Any:
     comms = import_module("airflow.sdk.execution_time.comms")
-    with SUPERVISOR_LOCK.current:
+    with supervisor_turn():
         return get_supervisor_channel().send(getattr(comms, message)(**fields))
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import sqlalchemy.orm
 
+from airflow_provider_loanauth import _compat, redaction
 from airflow_provider_loanauth._compat import SupervisorError, variables
 
 RUNNER = "airflow.sdk.execution_time.task_runner"
@@ -140,6 +141,22 @@ def test_two_writers_of_one_variable_conflict_in_the_database(error, stored, is_
         assert not variables.write_variable("made.up", "text", "")
 
 
+def test_a_forked_child_masks_a_secret_without_the_channel_of_its_parent(supervised, monkeypatch):
+    """Airflow sends each secret to the supervisor, and reads a response."""
+    seen, first = [], supervised(Supervisor())
+    monkeypatch.setattr(_compat, "_inherited_channel", None)
+    monkeypatch.setattr(redaction, "mask_secret", lambda _: seen.append(sys.modules[RUNNER].SUPERVISOR_COMMS))
+    redaction.mask(["made-up-secret"])
+    _compat._after_fork()
+    redaction.mask(["made-up-secret"])
+    assert sys.modules[RUNNER].SUPERVISOR_COMMS is first
+    new = supervised(Supervisor())
+    redaction.mask(["made-up-secret"])
+    assert seen == [first, None, new]
+
+
+@pytest.mark.no_cover
+@pytest.mark.processes
 @pytest.mark.parametrize("new_channel", [False, True])
 def test_a_forked_child_does_not_use_the_channel_of_its_parent(new_channel, supervised):
     """It would get the responses to its parent. Airflow itself forks each task, and then opens a new channel."""

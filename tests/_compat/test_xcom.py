@@ -47,18 +47,31 @@ def modules_of(monkeypatch, **modules):
 
 
 @pytest.mark.parametrize(
-    ("values", "loses_index", "left"),
+    ("values", "index", "loses_index", "left"),
     [
-        ({}, False, []),
-        ({-1: "sealed"}, False, []),
-        ({-1: "sealed"}, True, []),
-        ({0: "sealed", 3: "sealed"}, False, []),
-        ({0: "sealed", 3: "sealed"}, True, []),
-        ({0: "sealed", 4: "beyond max_map_length"}, False, ["beyond max_map_length"]),
+        ({}, None, False, []),
+        ({-1: "sealed"}, None, False, []),
+        ({-1: "sealed"}, None, True, []),
+        ({0: "sealed", 3: "sealed"}, None, False, []),
+        ({0: "sealed", 3: "sealed"}, None, True, []),
+        ({0: "sealed", 4: "beyond max_map_length"}, None, False, ["beyond max_map_length"]),
+        ({0: "of the sibling", 3: "sealed"}, 3, False, ["of the sibling"]),
+        ({0: "of the sibling", 3: "sealed"}, 3, True, ["of the sibling"]),
+        ({0: "of the sibling"}, 3, False, ["of the sibling"]),
     ],
-    ids=["nothing", "one", "one on 3.0", "mapped with gaps", "mapped on 3.0", "more than max_map_length"],
+    ids=[
+        "nothing",
+        "one",
+        "one on 3.0",
+        "mapped with gaps",
+        "mapped on 3.0",
+        "more than max_map_length",
+        "one index",
+        "one index on 3.0",
+        "nothing of one index",
+    ],
 )
-def test_delete_xcom_returns_how_many_values_are_left(values, loses_index, left, monkeypatch):
+def test_delete_xcom_returns_how_many_values_are_left(values, index, loses_index, left, monkeypatch):
     stored = StoredXComs(values, loses_index=loses_index)
     modules_of(
         monkeypatch,
@@ -66,7 +79,7 @@ def test_delete_xcom_returns_how_many_values_are_left(values, loses_index, left,
         airflow_sdk_execution_time_xcom=SimpleNamespace(XCom=stored),
     )
     monkeypatch.setattr(xcom.conf, "getint", lambda *option, **_: {("core", "max_map_length"): 4}[option])
-    assert xcom.delete_xcom(**TASK) == len(left)
+    assert xcom.delete_xcom(**TASK, map_index=index) == (len(left) if index is None else 0)
     # On 3.0, an empty value replaces what cannot be deleted.
     assert [value for value in stored.values.values() if value or not loses_index] == left
 
@@ -75,5 +88,5 @@ def test_airflow_2_deletes_in_the_database(monkeypatch):
     deleted = []
     stored = SimpleNamespace(clear=lambda **names: deleted.append(names))
     modules_of(monkeypatch, airflow_models_xcom=SimpleNamespace(XCom=stored))
-    assert xcom.delete_xcom(**TASK) == 0
-    assert deleted == [TASK]
+    assert [xcom.delete_xcom(**TASK), xcom.delete_xcom(**TASK, map_index=3)] == [0, 0]
+    assert deleted == [TASK | {"map_index": None}, TASK | {"map_index": 3}]

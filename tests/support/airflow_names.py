@@ -8,10 +8,10 @@ except ImportError:  # 2.11 to 3.1
     from airflow.serialization import serde
 
 try:  # 3.0
-    from airflow.sdk import DAG, get_current_context, task
+    from airflow.sdk import DAG, get_current_context, task, task_group
 except ImportError:  # 2.11
     from airflow import DAG
-    from airflow.decorators import task
+    from airflow.decorators import task, task_group
     from airflow.operators.python import get_current_context
 
 AirflowException = airflow_errors.AirflowException
@@ -23,4 +23,4 @@ AirflowSkipException = airflow_errors.AirflowSkipException
 AirflowTaskTimeout = airflow_errors.AirflowTaskTimeout
 TaskDeferred = airflow_errors.TaskDeferred
 
-__all__ = ["DAG", "get_current_context", "serde", "task"]
+__all__ = ["DAG", "get_current_context", "serde", "task", "task_group"]

@@ -1,0 +1,87 @@
+"""The clocks, the random numbers, the threads and the name of this machine, in one object that a test can replace."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import random
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import TypeVar
+
+R = TypeVar("R")
+
+#: Two hosts may have processes with the same number.
+_KEY = secrets.token_hex(8)
+
+
+class System:
+    """What this process gets from its machine."""
+
+    def time(self) -> float:
+        """Return the seconds since the epoch (UTC)."""
+        return time.time()
+
+    def now(self) -> datetime:
+        """Return the time (UTC)."""
+        return datetime.now(timezone.utc)
+
+    def monotonic(self) -> float:
+        """Return the seconds of a clock that never jumps."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def uniform(self, low: float, high: float) -> float:
+        """Return a random number, which is not for cryptography."""
+        return random.uniform(low, high)  # noqa: S311 - not for cryptography
+
+    def new_id(self) -> str:
+        """Return an id that no other process has."""
+        return secrets.token_hex(8)
+
+    def hostname(self) -> str:
+        """Return the name of this machine."""
+        return socket.gethostname()
+
+    def process_key(self) -> str:
+        """Return a text that no other process has, not even a forked child."""
+        return f"{_KEY} {os.getpid()}"
+
+    def event(self) -> threading.Event:
+        """Return an event for which a thread can wait."""
+        return threading.Event()
+
+    def start(self, function: Callable[[], object], *, name: str) -> None:
+        """Run a function in a daemon thread, which ends with the process."""
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=[function], name=name, daemon=True).start()
+
+    def run_within(self, seconds: float, function: Callable[[], R], *, name: str) -> R:
+        """Return the result of a function, or raise its error; after so many seconds a TimeoutError, and it goes on."""
+        ended, results, errors = self.event(), [], []
+
+        def run() -> None:
+            try:
+                results.append(function())
+            except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+                errors.append(error)
+            finally:
+                ended.set()
+
+        self.start(run, name=name)
+        if not ended.wait(seconds):
+            raise TimeoutError
+        for error in errors:
+            raise error
+        return results[0]
+
+
+#: The one that is used everywhere.
+system = System()
