@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import functools
+import hashlib
 import math
-import random
-import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
-from os import getpid
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.metadata import Method
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
+from airflow_provider_loanauth.system import system
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth.connection.settings import PricingHeaders, Settings
@@ -32,20 +29,18 @@ MAX_REFRESH_FRACTION = 0.1
 GRACE_PERIOD = 10.0
 #: How often one request is retried after a 401. The first retry may have a credential that was requested long ago.
 MAX_RETRIES = 2
-#: Seconds for which this process does not replace a credential that it requested and the service never accepted.
-UNTESTED_SECONDS = 60.0
-#: Seconds before a credential that replaced a rejected one (401) is replaced after a 401 too: the first time, and at
-#: most. The time doubles with each replacement, until a credential lives for ``LIVED_SECONDS``.
-MIN_401_SECONDS, MAX_401_SECONDS, LIVED_SECONDS = 10.0, 300.0, 600.0
+#: Seconds for which a credential that has replaced a rejected one (401) is not replaced after a 401 itself.
+MIN_401_AGE = 60.0
 #: An authenticating task takes a shared credential over, if this fraction of its lifetime is left, or, without a known
 #: lifetime, if it is younger than this many seconds.
 MIN_TAKEOVER_FRACTION, MAX_TAKEOVER_AGE = 0.5, 600.0
 
 
-@functools.lru_cache(maxsize=64)
-def _spread(value: str, process: int) -> float:  # noqa: ARG001 - the parameters decide for what the number is the same
-    """Return a factor of a credential and a process, so that not all processes refresh it at the same moment."""
-    return random.uniform(1, 2)  # noqa: S311 - not for cryptography
+def _spread(value: str) -> float:
+    """Return a factor from 1 to 2 of a credential and a process, so that not all refresh it at the same moment."""
+    # A digest, so that nothing is kept for each credential.
+    digest = hashlib.sha256(f"{system.process_key()} {value}".encode()).digest()
+    return 1 + int.from_bytes(digest[:4], "big") / 2**32
 
 
 def _metadata_of(credential: Any) -> dict[str, Any]:
@@ -69,18 +64,19 @@ class ActiveCredential(NotForXCom):
     lifetime: float | None = None
     #: Whether this process requested it from the service.
     issued_here: bool = False
-    #: Age, in seconds, from which it may be replaced after a 401.
-    min_401_age: float = 0.0
+    #: Whether it has replaced one that got a 401.
+    after_401: bool = False
     #: An id, which is no secret; and which task requested it.
-    number: str = field(default_factory=lambda: secrets.token_hex(8))
+    id: str = field(default_factory=system.new_id)
     by: str = ""
+    #: Whether the log says that it got a 401 although it is new.
+    has_logged_401: bool = field(default=False, init=False)
     _requested_at: float = field(init=False)
-    _accepted: bool = field(default=False, init=False)
     _grace_until: float = field(default=-math.inf, init=False)
 
     def __post_init__(self) -> None:
         # Only here the wall clock counts: another machine may have requested the credential.
-        self._requested_at = time.monotonic() - max(0.0, time.time() - self.issued_at.timestamp())
+        self._requested_at = system.monotonic() - max(0.0, system.time() - self.issued_at.timestamp())
 
     @classmethod
     def from_xcom(cls, credential: AccessToken | ApiSecret) -> ActiveCredential:
@@ -92,7 +88,7 @@ class ActiveCredential(NotForXCom):
         return self.credential_type.seal(self.value, **_metadata_of(self))
 
     @classmethod
-    def from_result(cls, result: AuthenticationResult, *, min_401_age: float, by: str) -> ActiveCredential:
+    def from_result(cls, result: AuthenticationResult, *, after_401: bool, by: str) -> ActiveCredential:
         """Return the credential of a login of this process."""
         return cls(
             value=SecretStr(result.response.credential),
@@ -103,7 +99,7 @@ class ActiveCredential(NotForXCom):
             expires_at=result.expires_at,
             lifetime=result.lifetime,
             issued_here=True,
-            min_401_age=min_401_age,
+            after_401=after_401,
             by=by,
         )
 
@@ -119,8 +115,8 @@ class ActiveCredential(NotForXCom):
                 issued_at=datetime.fromisoformat(stored["issued_at"]),
                 expires_at=datetime.fromisoformat(stored["expires_at"]) if stored["expires_at"] else None,
                 lifetime=stored["lifetime"] and float(stored["lifetime"]),
-                min_401_age=float(stored["min_401_age"]),
-                number=stored["number"],
+                after_401=bool(stored["after_401"]),
+                id=stored["id"],
                 by=stored["by"],
             )
         except (KeyError, TypeError, ValueError):
@@ -133,8 +129,8 @@ class ActiveCredential(NotForXCom):
             "issued_at": self.issued_at.isoformat(),
             "expires_at": self.expires_at and self.expires_at.isoformat(),
             "lifetime": self.lifetime,
-            "min_401_age": self.min_401_age,
-            "number": self.number,
+            "after_401": self.after_401,
+            "id": self.id,
             "by": self.by,
         }
 
@@ -146,12 +142,14 @@ class ActiveCredential(NotForXCom):
     @property
     def current_age(self) -> float:
         """Seconds since it was requested."""
-        return time.monotonic() - self._requested_at
+        return system.monotonic() - self._requested_at
 
     @property
     def seconds_left(self) -> float | None:
         """Seconds until it expires, negative if it has expired; None if its lifetime is not known."""
-        return None if self.lifetime is None else self.lifetime - self.current_age
+        if self.lifetime is None:
+            return None
+        return self.lifetime - self.current_age
 
     def is_valid(self) -> bool:
         """Return whether the credential has not expired. Without a known lifetime, only a 401 shows that it has."""
@@ -163,9 +161,9 @@ class ActiveCredential(NotForXCom):
         left = self.seconds_left
         if left is None or self.lifetime is None:
             return True
-        if left > 0 and time.monotonic() < self._grace_until:
+        if left > 0 and system.monotonic() < self._grace_until:
             return True
-        return left > min(min_ttl, self.lifetime * MAX_REFRESH_FRACTION) * _spread(self.value, getpid())
+        return left > min(min_ttl, self.lifetime * MAX_REFRESH_FRACTION) * _spread(self.value)
 
     def can_be_taken_over(self) -> bool:
         """Return whether enough of its life is left for an authenticating task to hand it on."""
@@ -177,26 +175,14 @@ class ActiveCredential(NotForXCom):
         """Treat it as fresh for some seconds, if it has a known lifetime and has not expired; return whether it has."""
         if self.lifetime is None or not self.is_valid():
             return False
-        self._grace_until = time.monotonic() + GRACE_PERIOD
+        self._grace_until = system.monotonic() + GRACE_PERIOD
         return True
 
     def should_refresh_on(self, status: int) -> bool:
-        """Record the status of a response to a request with this credential; return whether to refresh and to retry."""
-        if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110 §15.3; only a 2xx shows that the service accepted it
-            self._accepted = True
-        if status != HTTPStatus.UNAUTHORIZED:
-            return False
-        # If it is new and was never accepted, a newer one would be rejected too.
-        untested = self.issued_here and not self._accepted and self.current_age < UNTESTED_SECONDS
-        return not untested and self.may_be_replaced()
+        """Return whether a response to a request with this credential is a reason to replace it, and to try again."""
+        return status == HTTPStatus.UNAUTHORIZED and self.may_be_replaced()
 
     def may_be_replaced(self) -> bool:
-        """Return whether it is old enough to be replaced after a 401."""
+        """Return whether a 401 is a reason to log in."""
         # If it has just replaced a rejected one, the 401 is about the request, or the service is broken.
-        return self.current_age >= self.min_401_age
-
-    def next_min_401_age(self) -> float:
-        """Return :attr:`min_401_age` for the credential that replaces this one after a 401."""
-        if self.current_age >= LIVED_SECONDS:
-            return MIN_401_SECONDS
-        return min(max(2 * self.min_401_age, MIN_401_SECONDS), MAX_401_SECONDS)
+        return not self.after_401 or self.current_age >= MIN_401_AGE

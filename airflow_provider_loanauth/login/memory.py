@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +12,7 @@ from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.login.rules import Row
 from airflow_provider_loanauth.redaction import NotForXCom
+from airflow_provider_loanauth.system import system
 
 #: Seconds for which a row that was read need not be read again, if nothing may be sent because of it.
 ROW_SECONDS = 10.0
@@ -31,8 +31,8 @@ class Memory(NotForXCom):
     read_at: float = -math.inf
     #: Ids of the last requests of this process that found the service unavailable, and of the last credentials it got.
     sent: deque[str] = field(default_factory=lambda: deque(maxlen=100))
-    #: The claim of another process, and when this one first saw it.
-    claim_seen: tuple[Any, float] = ("", -math.inf)
+    #: The last claim of another process, and when this one first saw it, or its last renewal.
+    claim_seen: tuple[Any, float] = (None, -math.inf)
     #: Until when Variables are not used, because they could not be.
     not_shared_until: float = -math.inf
     #: The try of a cleared task whose request failed: a clear is good for one.
@@ -40,12 +40,16 @@ class Memory(NotForXCom):
 
     def remember(self, row: Row) -> Row:
         """Remember a row that was read or written now, and return it."""
-        self.row, self.read_at = row, time.monotonic()
+        self.row, self.read_at = row, system.monotonic()
         return row
+
+    def keep_row(self) -> None:
+        """Do not read the row again as long as a failure in it holds: others may not have it."""
+        self.read_at = math.inf
 
     def is_recent(self) -> bool:
         """Return whether the row was read or written a moment ago."""
-        return time.monotonic() < self.read_at + ROW_SECONDS
+        return system.monotonic() < self.read_at + ROW_SECONDS
 
 
 _MEMORIES: dict[Settings, Memory] = {}

@@ -6,31 +6,62 @@ what is known of its last ones. A process that shares nothing has a row of its o
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth import exceptions
+from airflow_provider_loanauth.connection.settings import Settings
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError, changed
+from airflow_provider_loanauth.redaction import NotForXCom
 
-#: Classes of failures: the service has rejected the values; its response does not say whether it has; it asked to wait;
-#: it is unavailable. An error of any other class concerns this process alone.
-FINAL, UNCLEAR, WAIT, UNAVAILABLE = "final", "unclear", "wait", "unavailable"
-#: Seconds for which rejected values are not sent again.
+#: Classes of failures: the service has rejected the password by name; its response is about the values that were sent;
+#: it may be about the host that sent them; the service asked to wait; it is unavailable. An error of any other class
+#: concerns this process alone.
+FINAL, ABOUT_VALUES, ABOUT_HOST, WAIT, UNAVAILABLE = "final", "values", "host", "wait", "unavailable"
+#: Seconds for which a rejected password is not sent again.
 DAY = 86_400.0
-#: Seconds of the pause after an unclear response. They double each time, up to a maximum, and last longest after so
-#: many failures in a row.
-MIN_PAUSE, MAX_PAUSE, LONG_PAUSE, MAX_FAILURES = 30.0, 600.0, 3600.0, 10
+#: Seconds of the pause after another response without a credential. Each one in a row is longer by this factor. So a
+#: fault of the service stops nobody for more than about four times its own length.
+MIN_PAUSE, PAUSE_FACTOR = 30.0, 4.0
+#: Seconds for which a cleared task obeys a rejection that another cleared task has met.
+CLEARED_FINAL_SECONDS = 300.0
 #: What so many hosts in a row have met holds for all. Fewer may have no network, or may not be on an allow-list.
-MAX_HOSTS = 5
-#: Seconds after the end of a pause when failures of its class begin to count again.
-FORGET_SECONDS = 600.0
-#: A pause that begins so many seconds in the future is of a host whose clock is wrong.
-MAX_SKEW = 60.0
-#: Seconds for which a cleared task obeys a failure that another cleared task has met.
-CLEARED_SECONDS = 300.0
-#: Characters that are kept of the message of an error.
-MAX_MESSAGE = 200
+MIN_HOSTS_FOR_ALL = 5
+#: Failed requests of a class that are remembered.
+MAX_FAILURES = 12
+#: Seconds after a request during which an unavailable service is considered to be unavailable still.
+OUTAGE_SECONDS = 60.0
+
+
+class _Rule(NamedTuple):
+    """How long the failures of a class hold, and for whom. All times are in seconds."""
+
+    #: The first pause, and the longest one; None: as long as the service asked.
+    pauses: tuple[float, float] | None
+    #: After the end of a pause: when failures of the class begin to count again.
+    forget: float = 600.0
+    #: A pause that begins so far in the future is of a host whose clock is wrong.
+    max_skew: float = 60.0
+    #: How long a cleared task obeys a failure that another cleared task has met; None: it obeys every failure.
+    cleared: float | None = 10.0
+    #: Whether it holds for all hosts, or only for those that have met it.
+    is_for_all: bool = False
+    #: Whether the count goes on after failures of other classes.
+    keeps_count: bool = False
+
+
+_RULES = {
+    FINAL: _Rule((DAY, DAY), max_skew=7200.0, cleared=CLEARED_FINAL_SECONDS, is_for_all=True),
+    # That a host cannot reach the service says nothing about the values that another one has sent. They are remembered
+    # for six hours: otherwise each run of a DAG that runs every hour would send them with each of its retries.
+    ABOUT_VALUES: _Rule((MIN_PAUSE, DAY), forget=21_600.0, is_for_all=True, keeps_count=True),
+    ABOUT_HOST: _Rule((MIN_PAUSE, 3600.0)),
+    WAIT: _Rule(None, cleared=None),
+    UNAVAILABLE: _Rule(None),
+}
 
 
 def class_of(error: LoanAuthError) -> str | None:
@@ -38,14 +69,18 @@ def class_of(error: LoanAuthError) -> str | None:
     if isinstance(error, RejectedError):
         return FINAL
     if isinstance(error, ResponseError):
-        return UNCLEAR
+        if error.is_about_values:
+            return ABOUT_VALUES
+        return ABOUT_HOST
     if isinstance(error, UnavailableError):
-        return WAIT if error.retry_after else UNAVAILABLE
+        if error.retry_after:
+            return WAIT
+        return UNAVAILABLE
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class Failure(NotForXCom):
     """The last failure of a class. Times are seconds since the epoch (UTC)."""
 
     #: Class name, message, status and error code of the exception.
@@ -54,10 +89,17 @@ class Failure:
     at: float
     #: The end of the pause.
     until: float
-    #: Id and host of each failed request of this class, as long as no other class came between; the last one last.
+    #: How many pauses have followed one another.
+    pauses: int
+    #: Id and host of the last failed requests of this class, if no other class came between; the last one last.
     attempts: tuple[tuple[str, str], ...]
     #: Whether the task had been cleared by a person.
     is_cleared: bool
+
+    @property
+    def kind(self) -> type[LoanAuthError]:
+        """The class of the exception."""
+        return getattr(exceptions, str(self.error["type"]), ResponseError)
 
     @property
     def public(self) -> dict[str, str]:
@@ -69,13 +111,9 @@ class Failure:
         """The hosts that have met it one after another."""
         return {host for _, host in self.attempts}
 
-    def concerns(self, host: str) -> bool:
-        """Return whether it says anything about a host."""
-        return host in self.hosts or len(self.hosts) >= MAX_HOSTS
-
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(NotForXCom):
     """The last credential, in its stored form, and what failed since; by class."""
 
     id: str = ""
@@ -88,99 +126,181 @@ class Row:
         """Return the row of a stored value; an empty one if there is none, or if it has another shape."""
         try:
             failures = {
-                name: Failure(**one | {"attempts": tuple((number, host) for number, host in one["attempts"])})
+                name: Failure(**one | {"attempts": tuple((id_, host) for id_, host in one["attempts"])})
                 for name, one in content["failures"].items()
+                if name in _RULES
             }
             return cls(id=content["id"], credential=content["credential"], failures=failures)
         except (AttributeError, KeyError, TypeError, ValueError):
             return cls()
 
     @property
+    def credential_id(self) -> str | None:
+        """The id of the credential; None if there is none."""
+        if not self.credential:
+            return None
+        return self.credential.get("id")
+
+    @property
     def public(self) -> Mapping[str, str]:
         """What people read of it: who failed last and until when it holds, or who logged in last; without secrets."""
         if self.failures:
             return max(self.failures.values(), key=lambda failure: failure.until).public
-        if (has := self.credential) is None:
+        credential = self.credential
+        if credential is None:
             return {}
-        times = {"at": has["issued_at"], "expires_at": has["expires_at"]}
-        return {"by": has["by"]} | {name: f"{text[:19]}+00:00" for name, text in times.items() if text}
+        times = {"at": credential["issued_at"], "expires_at": credential["expires_at"]}
+        # Without microseconds.
+        return {"by": credential["by"]} | {name: f"{text[:19]}+00:00" for name, text in times.items() if text}
 
     def holding(self, host: str, now: float, *, is_cleared: bool) -> Failure | None:
         """Return the failure because of which a host sends nothing now; None if it may send."""
         found = [
             failure
             for name, failure in self.failures.items()
-            if name != UNAVAILABLE and _holds(name, failure, host, now, is_cleared=is_cleared)
+            # A failure in the future is one of a host whose clock is wrong.
+            if now < failure.until and failure.at <= now + _RULES[name].max_skew
+            if _concerns(name, failure, host)
+            if not (is_cleared and _may_clear(name, failure, now))
         ]
         return max(found, key=lambda failure: failure.until, default=None)
 
-    def attempts(self, host: str | None) -> set[str]:
-        """Return the ids of failed requests that are as good as requests of a host; all, if it is None."""
-        # An unavailable service is not remembered: who comes later tries. Who waited for a request need not repeat it.
-        found = [self.failures[name] for name in (UNAVAILABLE, WAIT) if name in self.failures]
+    def attempts(self, host: str | None = None) -> set[str]:
+        """Return the ids of the requests of a host that found the service unavailable; None: of all hosts."""
         return {
-            number
-            for failure in found
-            for number, of_host in failure.attempts
-            if host in {None, of_host} or len(failure.hosts) >= MAX_HOSTS
+            id_
+            for name in (UNAVAILABLE, WAIT)
+            if name in self.failures
+            for id_, of_host in self.failures[name].attempts
+            if host in {None, of_host}
         }
 
-    def after(self, error: LoanAuthError, *, number: str, host: str, by: str, now: float, is_cleared: bool) -> Row:
+    def unavailable_for(self, now: float) -> set[str]:
+        """Return the hosts for which the service was unavailable a moment ago, one after another."""
+        failure = self.failures.get(UNAVAILABLE)
+        if failure is None or abs(now - failure.at) > OUTAGE_SECONDS:
+            return set()
+        return failure.hosts
+
+    def after(self, error: LoanAuthError, *, id_: str, host: str, by: str, now: float, is_cleared: bool) -> Row:
         """Return the row after a failed request with an id; the same one if the error concerns this process alone."""
         name = class_of(error)
         if name is None:
             return self
         earlier = self.failures.get(name)
-        goes_on = earlier is not None and [*self.failures][-1] == name and now < earlier.until + FORGET_SECONDS
-        attempts = (*(earlier.attempts if earlier and goes_on else ()), (number, host))[-MAX_FAILURES:]
+        rule = _RULES[name]
+        is_interrupted = not rule.keeps_count and next(reversed([*self.failures]), None) != name
+        if earlier and (is_interrupted or now >= earlier.until + rule.forget):
+            earlier = None
+        pauses, attempts = 1, [(id_, host)]
+        if earlier:
+            # A request that was under way when the pause began does not make the next one longer.
+            pauses = earlier.pauses + (now >= earlier.until)
+            attempts = [*earlier.attempts, *attempts]
         failure = Failure(
             error={
                 "type": type(error).__name__,
-                "message": shortened(str(error.args[0]), MAX_MESSAGE),
+                "message": str(error.args[0]),
                 "status": error.status,
-                "code": getattr(error, "code", None),
+                "code": error.code,
             },
             by=by,
             at=now,
-            until=now,
-            attempts=attempts,
+            until=now + _pause(rule, pauses, error),
+            pauses=pauses,
+            attempts=tuple(attempts[-MAX_FAILURES:]),
             is_cleared=is_cleared,
         )
-        failure = replace(failure, until=now + _pause(name, failure, error))
-        # No class ends the pause of another one.
-        others = {other: one for other, one in self.failures.items() if other != name and now < one.until}
+        # No class ends the pause of another one, or the count of refused values.
+        others = {
+            other: one
+            for other, one in self.failures.items()
+            if other != name and now < one.until + (_RULES[other].forget if _RULES[other].keeps_count else 0.0)
+        }
         return replace(self, failures=others | {name: failure})
 
 
-def _holds(name: str, failure: Failure, host: str, now: float, *, is_cleared: bool) -> bool:
-    # A person clears a task after a correction at the service. One of all tasks that were cleared tries for the others.
-    was_tried = failure.is_cleared and abs(now - failure.at) < CLEARED_SECONDS
-    if is_cleared and name != WAIT and not was_tried:
+def _concerns(name: str, failure: Failure, host: str) -> bool:
+    """Return whether a failure says anything about a host."""
+    return _RULES[name].is_for_all or host in failure.hosts or len(failure.hosts) >= MIN_HOSTS_FOR_ALL
+
+
+def _may_clear(name: str, failure: Failure, now: float) -> bool:
+    """Return whether a task that a person has cleared may try in spite of a failure."""
+    # A person clears a task after a correction at the service. One of all cleared tasks tries for the others.
+    seconds = _RULES[name].cleared
+    if seconds is None:
         return False
-    if name == FINAL:
-        # Also if the clock of its writer is ahead.
-        return now < failure.until
-    return failure.at - MAX_SKEW <= now < failure.until and failure.concerns(host)
+    return not failure.is_cleared or abs(now - failure.at) >= seconds
 
 
-def _pause(name: str, failure: Failure, error: LoanAuthError) -> float:
+def _pause(rule: _Rule, pauses: int, error: LoanAuthError) -> float:
     """Return for how many seconds a failure holds."""
-    if name == FINAL:
-        return DAY
-    if name == UNCLEAR:
-        if len(failure.attempts) >= MAX_FAILURES:
-            return LONG_PAUSE
-        # The first failure of each host, up to the number that stands for all, says nothing new.
-        repeated = len(failure.attempts) - min(MAX_HOSTS, len(failure.hosts))
-        return float(min(MAX_PAUSE, MIN_PAUSE * 2**repeated))
-    return getattr(error, "retry_after", None) or 0.0
+    if rule.pauses is None:
+        return error.retry_after or 0.0
+    first, longest = rule.pauses
+    return min(longest, first * PAUSE_FACTOR ** min(pauses - 1, 10))
+
+
+def error_in_pause(
+    failure: Failure, key: str | None, settings: Settings, now: float, *, is_temporary: bool
+) -> LoanAuthError:
+    """Return the error of a login that sends nothing because of a failure.
+
+    ``key``: of the Variable that has the row. ``is_temporary``: as an error for which a sensor waits.
+    """
+    kind = UnavailableError if is_temporary else failure.kind
+    advice = f"Nothing was sent, because {_advice(failure, key, settings)}"
+    return _error_of(kind, failure, advice, settings, retry_after=failure.until - now)
+
+
+def with_advice(error: LoanAuthError, failure: Failure, key: str | None, settings: Settings) -> LoanAuthError:
+    """Return the error of a request that begins a pause, with what to do until its end."""
+    advice = _advice(failure, key, settings)
+    message = f"{str(error.args[0]).removesuffix('.')}. {advice[0].upper()}{advice[1:]}"
+    return changed(error, message, retry_after=failure.until - failure.at)
+
+
+def _advice(failure: Failure, key: str | None, settings: Settings) -> str:
+    until = as_utc(failure.until)
+    if failure.kind is UnavailableError:
+        return f"the service asked to wait until {until}."
+    remedy = "correct the Connection, or if the cause was corrected at the service, clear the authenticating task"
+    if key:
+        command = f"python -m airflow_provider_loanauth forget {shlex.quote(settings.conn_id)}"
+        remedy += f", run `{command}`, or delete the Variable {key!r}"
+    return f"the same values rest until {until}. Before that, {remedy}."
+
+
+def error_after_waiting(failure: Failure, attempts: int, settings: Settings) -> LoanAuthError:
+    """Return the error of a login that has waited for so many requests of its host, which have failed."""
+    advice = f"This task gave up after {number_of(attempts, 'failed request')} of this host."
+    return _error_of(UnavailableError, failure, advice, settings, retry_after=None)
+
+
+def _error_of(
+    kind: type[LoanAuthError], failure: Failure, advice: str, settings: Settings, *, retry_after: float | None
+) -> LoanAuthError:
+    stored = failure.error
+    # The cause comes first, so that whoever cuts a message keeps it.
+    cause = str(stored["message"]).removesuffix(".")
+    return kind(
+        f"{cause}. This was the result of {failure.by} at {as_utc(failure.at)}. {advice}",
+        status=stored["status"],
+        code=stored["code"],
+        retry_after=retry_after,
+        conn_id=settings.conn_id,
+        method=settings.method,
+    )
+
+
+def number_of(count: int, name: str) -> str:
+    """Return a number of things for people."""
+    if count == 1:
+        return f"1 {name}"
+    return f"{count} {name}s"
 
 
 def as_utc(seconds: float) -> str:
     """Return seconds since the epoch as a time for people."""
     return datetime.fromtimestamp(seconds, tz=timezone.utc).isoformat(timespec="seconds")
-
-
-def shortened(text: str, length: int) -> str:
-    """Return the beginning of a text, with at most so many characters."""
-    return text if len(text) <= length else text[: length - 1].rstrip() + "…"

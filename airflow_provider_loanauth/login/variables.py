@@ -9,24 +9,28 @@ value, or write an earlier one again. That may cause a login, or make tasks wait
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import hmac
 import json
+import math
 import re
-import socket
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from airflow_provider_loanauth._compat import SupervisorError, api_status, current_task, current_team
+from airflow_provider_loanauth._compat import SupervisorError, current_team, may_leave_calls
 from airflow_provider_loanauth._compat.variables import delete_variable, list_variables, read_variable, write_variable
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import DIGEST, VARIABLES, decrypt, derived_keys, encrypt
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.login.rules import DAY, Row
 from airflow_provider_loanauth.metadata import METHOD_NAMES, Method
+from airflow_provider_loanauth.system import system
+
+R = TypeVar("R")
 
 #: Increased when the content of the two sealed values changes, also by a field. Another format counts as none.
 FORMAT = 1
@@ -34,8 +38,12 @@ FORMAT = 1
 #: Rows of earlier values, unused for a day, that one login deletes.
 MAX_DELETIONS = 10
 
+#: Seconds for which a login waits for Variables in all: usually, and while a valid credential is at hand.
+MAX_SECONDS, MAX_SECONDS_IF_VALID = 10.0, 1.0
+
+# No other key of this package ends like that of a connection id.
 _PLAIN_ID = re.compile(r"(?!id--)[A-Za-z0-9_.-]{1,100}(?<!\.login)(?<!\.claim)")
-_VALUES = re.compile("[0-9a-f]{16}")
+_DIGEST_TEXT = re.compile("[0-9a-f]{16}")
 _DESCRIPTIONS = {
     "login": "The last login with a loanauth Connection, sealed. Deleting it is safe and allows a new login.",
     "claim": "Which process may log in with a loanauth Connection, if any. Deleting it is safe.",
@@ -49,49 +57,83 @@ class NotSharedError(Exception):
 
 
 class LoginVariables:
-    """The Variables of one Connection and method, with the values that this process would send."""
+    """The Variables of one Connection and method, with the values that this process would send.
 
-    def __init__(self, settings: Settings) -> None:
+    ``seconds``: for which its caller waits for them in all. A request that takes longer goes on in a thread,
+    except in a task on Airflow 3.0 and 3.1, which waits for it.
+    """
+
+    def __init__(self, settings: Settings, seconds: float = MAX_SECONDS) -> None:
         try:
-            self.values = _digest(settings)
+            self.digest = _digest(settings)
         except SealError:
             raise NotSharedError("Airflow has no Fernet key") from None
         except SupervisorError as error:
             raise NotSharedError(str(error)) from None
         self._conn_id = settings.conn_id
         self._summary = summary_key(settings.method, settings.conn_id)
-        self.keys = _keys(self._summary, self.values)
+        self.keys = _keys(self._summary, self.digest)
+        self._seconds_left = seconds
+
+    def without_limit(self) -> LoginVariables:
+        """Return the same Variables, for a caller that waits for as long as they take."""
+        unlimited = copy.copy(self)
+        unlimited._seconds_left = math.inf  # noqa: SLF001 - of a copy of this object
+        return unlimited
+
+    def require(self, seconds: float) -> None:
+        """Raise NotSharedError if less time than this is left, because Variables were slow so far."""
+        if self._seconds_left < seconds:
+            raise NotSharedError("Variables are slow")
 
     def read(self, kind: str) -> dict[str, Any]:
         """Return the content of the ``login`` or the ``claim``; empty if there is none that this reader can use."""
-        try:
-            return _open(self.keys[kind], read_variable(self.keys[kind]))
-        except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
-            raise _not_shared(error) from None
+        key = self.keys[kind]
+        return self._call(lambda: _open(key, read_variable(key)))
 
     def write(self, kind: str, content: dict[str, Any], public: Mapping[str, str]) -> bool:
         """Write the ``login`` or the ``claim``, and what people read of it; return False after a conflict."""
         key, content = self.keys[kind], {**content, "conn_id": self._conn_id}
+        is_written = self._call(lambda: write_variable(key, _sealed(key, content, public), _DESCRIPTIONS[kind]))
+        if is_written and kind == "login":
+            with suppress(NotSharedError):
+                self._call(partial(self._summarize, public))
+        return is_written
+
+    def write_later(self, kind: str, content: dict[str, Any], public: Mapping[str, str]) -> None:
+        """Write without waiting for it, where that is possible, whether it succeeds or not."""
+        if may_leave_calls():
+            write = partial(self.without_limit().write, kind, content, public)
+            # Without a thread, the login has succeeded nevertheless.
+            with suppress(RuntimeError):
+                system.start(partial(_ignoring_errors, write), name="loanauth result")
+
+    def _call(self, function: Callable[[], R]) -> R:
+        if self._seconds_left <= 0:
+            raise NotSharedError("Variables are slow")
+        began = system.monotonic()
         try:
-            if not write_variable(key, _sealed(key, content, public), _DESCRIPTIONS[kind]):
-                return False
+            if may_leave_calls() and self._seconds_left < math.inf:
+                return system.run_within(self._seconds_left, function, name="loanauth Variable")
+            return function()
+        except TimeoutError:
+            raise NotSharedError("Variables are slow") from None
         except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
             raise _not_shared(error) from None
-        if kind == "login":
-            self._summarize(public)
-        return True
+        finally:
+            self._seconds_left -= system.monotonic() - began
 
     def _summarize(self, public: Mapping[str, str]) -> None:
         """Write the readable Variable, and delete what was written for earlier values more than a day ago."""
         # The login has succeeded, whatever happens here.
         with suppress(Exception):
-            now = time.time()
-            rows = _rows(self._summary) | {self.values: now}
-            old = [values for values, written_at in rows.items() if now - written_at > DAY]
-            for values in old[:MAX_DELETIONS]:
-                for key in _keys(self._summary, values).values():
+            now = system.time()
+            rows = _rows(self._summary) | {self.digest: now}
+            old = [digest for digest, written_at in rows.items() if now - written_at > DAY]
+            for digest in old[:MAX_DELETIONS]:
+                for key in _keys(self._summary, digest).values():
                     delete_variable(key)
-                del rows[values]
+                del rows[digest]
             write_variable(self._summary, json.dumps({**public, "rows": rows}, indent=2), _SUMMARY)
 
 
@@ -99,81 +141,94 @@ def forget(method: Method, conn_id: str, settings: Settings | None = None) -> No
     """Delete all Variables of a Connection and method, and those of these settings. Raises any error of Airflow."""
     summary = summary_key(method, conn_id)
     found = {*_rows(summary)}
-    with suppress(SealError):
-        found |= {_digest(settings)} if settings else set()
-    for key in [key for values in found for key in _keys(summary, values).values()]:
+    if settings is not None:
+        with suppress(SealError):
+            found.add(_digest(settings))
+    for key in [key for digest in found for key in _keys(summary, digest).values()]:
         delete_variable(key)
     delete_variable(summary)
 
 
 def forget_all(conn_id: str | None = None, method: Method | None = None) -> list[str]:
     """Delete from the database the Variables of a Connection and method, by default of all; return their keys."""
-    name = f"({_PLAIN_ID.pattern}|id--{_VALUES.pattern})"
+    # The last one is that of notifications, which belong to no Connection.
+    methods = [*METHOD_NAMES, "notified"]
+    name = f"({_PLAIN_ID.pattern}|id--{_DIGEST_TEXT.pattern})"
     if conn_id is not None:
+        methods = [*METHOD_NAMES]
         name = re.escape(summary_key("", conn_id).removeprefix("loanauth.."))
-    methods = "|".join([method] if method else METHOD_NAMES)
-    keys = re.compile(rf"loanauth\.({methods})\.{name}(\.{_VALUES.pattern}\.({'|'.join(_DESCRIPTIONS)}))?")
+    if method is not None:
+        methods = [method]
+    keys = re.compile(
+        rf"loanauth\.({'|'.join(methods)})\.{name}(\.{_DIGEST_TEXT.pattern}\.({'|'.join(_DESCRIPTIONS)}))?"
+    )
     deleted = sorted(filter(keys.fullmatch, list_variables("loanauth.")))
     for key in deleted:
         delete_variable(key)
     return deleted
 
 
-def end_rejection(settings: Settings) -> None:
+def forget_shared_failures(settings: Settings) -> None:
     """Let these values be sent again, under whatever connection id: the Test button has a random one."""
-    # Where this process has no access to Airflow's database, nothing happens.
-    with suppress(Exception):
-        for key in list_variables(f"loanauth.{settings.method}."):
-            content = _open(key, read_variable(key))
+    for key, text in _texts_of_rows(settings.method).items():
+        # Without a Fernet key, no row can be opened.
+        with suppress(NotSharedError, SealError):
+            content = _open(key, text)
             row = Row.parse(content)
-            if not row.failures:
-                continue
-            of_row = dataclasses.replace(settings, conn_id=content["conn_id"])
-            if key != _keys(summary_key(settings.method, of_row.conn_id), _digest(of_row))["login"]:
-                continue
-            row = dataclasses.replace(row, failures={})
-            if row.credential is None:
-                delete_variable(key)
-            else:
-                write_variable(key, _sealed(key, content | dataclasses.asdict(row), row.public), _DESCRIPTIONS["login"])
+            of_row = dataclasses.replace(settings, conn_id=content.get("conn_id", ""))
+            if row.failures and key == LoginVariables(of_row).keys["login"]:
+                _write_without_failures(key, content, row)
+
+
+def _texts_of_rows(method: Method) -> dict[str, str | None]:
+    """Return the texts of the rows of a method by key; empty if this process has no access to Airflow's database."""
+    with suppress(Exception):
+        return {key: read_variable(key) for key in list_variables(f"loanauth.{method}.") if key.endswith(".login")}
+    return {}
+
+
+def _write_without_failures(key: str, content: dict[str, Any], row: Row) -> None:
+    """Write a row that has its credential alone, or delete one that has none."""
+    left = dataclasses.replace(row, failures={})
+    # The test has succeeded, whatever Airflow's database does, or an earlier release has written.
+    with suppress(Exception):
+        text = _sealed(key, content | dataclasses.asdict(left), left.public)
+        if left.credential is None:
+            delete_variable(key)
+        else:
+            write_variable(key, text, _DESCRIPTIONS["login"])
 
 
 def summary_key(method: str, conn_id: str) -> str:
     """Return the key of the readable Variable of a Connection and method."""
-    digest = hashlib.sha256(conn_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    name = str.__str__(conn_id) if _PLAIN_ID.fullmatch(conn_id) else f"id--{digest}"
+    name = str.__str__(conn_id)
+    if not _PLAIN_ID.fullmatch(conn_id):
+        name = f"id--{hashlib.sha256(conn_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
     return f"loanauth.{str.__str__(method)}.{name}"
-
-
-def this_process() -> str:
-    """Return the current task and this host, as text for people."""
-    task, host = current_task(), socket.gethostname()
-    if task is None:
-        return host
-    index = f"[{task.map_index}]" if task.map_index is not None and task.map_index >= 0 else ""
-    return f"{task.dag_id}.{task.task_id}{index} on {host}"
 
 
 def _digest(settings: Settings) -> str:
     """Return a digest of everything that is sent. Processes with other values, as an old password, share nothing."""
-    proxy = None if settings.proxy is None else dataclasses.astuple(settings.proxy)
+    proxy = None
+    if settings.proxy is not None:
+        proxy = dataclasses.astuple(settings.proxy)
     # The id too, because a database may compare keys without case.
     to = [current_team(), settings.conn_id, settings.auth_url, settings.verify is not False, proxy]
-    sent = [*to, settings.pricing and settings.pricing.company_id, *dataclasses.astuple(settings.login)]
+    sent = [*to, settings.pricing and settings.pricing.company_id, *dataclasses.astuple(settings.grant)]
     # Keyed, so that nobody can guess a weak password from it. During a rotation, the first Fernet key is the new one.
     return hmac.new(derived_keys(DIGEST)[0], json.dumps(sent).encode(), "sha256").hexdigest()[:16]
 
 
-def _keys(summary: str, values: str) -> dict[str, str]:
-    return {kind: f"{summary}.{values}.{kind}" for kind in _DESCRIPTIONS}
+def _keys(summary: str, digest: str) -> dict[str, str]:
+    return {kind: f"{summary}.{digest}.{kind}" for kind in _DESCRIPTIONS}
 
 
 def _rows(summary: str) -> dict[str, float]:
-    """Return for which values there are rows, and when each was last written. The list is plaintext."""
+    """Return the digests for which there are rows, and when each was last written. The list is plaintext."""
     text = read_variable(summary)
     with suppress(*_OTHER_SHAPE):
         listed = json.loads(text or "{}")["rows"].items()
-        return {values: float(at) for values, at in listed if _VALUES.fullmatch(values)}
+        return {digest: float(at) for digest, at in listed if _DIGEST_TEXT.fullmatch(digest)}
     return {}
 
 
@@ -191,9 +246,16 @@ def _open(key: str, text: str | None) -> dict[str, Any]:
     return {}
 
 
+def _ignoring_errors(write: Callable[[], object]) -> None:
+    with suppress(NotSharedError):
+        write()
+
+
 def _not_shared(error: Exception) -> NotSharedError:
     if isinstance(error, SupervisorError):
         return NotSharedError(str(error))
-    # Not the text of another error, which may contain a URL.
-    status = api_status(error)
-    return NotSharedError(type(error).__name__ + ("" if status is None else f", status {status}"))
+    # Not the text of another error, which may contain a URL. One of Airflow's SDK has the status of its API server.
+    reason, detail = type(error).__name__, getattr(getattr(error, "error", None), "detail", None)
+    if isinstance(detail, dict) and isinstance(detail.get("status_code"), int):
+        reason += f", status {detail['status_code']}"
+    return NotSharedError(reason)

@@ -1,18 +1,28 @@
-"""Sharing a login fails no task that would have succeeded on its own.
+"""Sharing a login fails no task that would have succeeded on its own, and what fails holds no longer than is plausible.
 
-The exceptions are a password that the service has rejected, and the pause after an unclear response or when the service
-asked to wait. In virtual time; ``outcomes`` are those of a host at a time. Which failure holds for whom is in
-test_rules.py.
+The exceptions are a password that the service has rejected by name, and the pause after any other response without a
+credential. In virtual time; ``outcomes`` are those of a host at a time. Which failure holds for whom: test_rules.py.
 """
 
+import logging
 from random import Random
 
 import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from tests.support.simulation import LIFETIME, MIN_TTL, OLD, Process, Simulation
+from tests.support.simulation import LIFETIME, MIN_TTL, OLD, Process, Simulation, settings_of
 
+# They run the same lines thousands of times, which takes twice as long while coverage is measured.
+pytestmark = [pytest.mark.once, pytest.mark.no_cover]
 ENOUGH = 10**7
+
+
+@pytest.fixture(autouse=True)
+def _no_log_lines():
+    """Thousands of log lines take longer than the processes."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 def batch(number, seconds, **options):
@@ -46,18 +56,56 @@ def until(seconds, outcome):
     return lambda _, now: outcome if now < seconds else "ok"
 
 
-@pytest.mark.parametrize("outcome", ["unavailable", "forbidden", "settings"])
-def test_one_host_of_two_cannot_reach_the_service(outcome):
-    """A refused connection, a login page, a certificate. Two tasks at a time need a new login, and try once."""
-    tasks = [(one // 2 * 40.0, f"host {one % 2}") for one in range(2400)]
-    processes = [Process(start=start, host=host, needs="new", max_attempts=1) for start, host in tasks]
-    simulation = run(processes, on("host 1", outcome))
-    assert failed(simulation, lambda process: process.host == "host 0") == 0
+def is_good(process):
+    return process.host != "host 1"
+
+
+#: Responses that are about what was sent.
+ABOUT_VALUES = ["401", "400", "423", "client", "request"]
+
+
+@pytest.mark.parametrize("seconds", [10, 30, 120, 600])
+@pytest.mark.parametrize("outcome", ["401", "client", "forbidden"])
+def test_a_fault_harms_for_at_most_six_times_its_own_length(outcome, seconds):
+    """And a minute. A task each 30 seconds, on four hosts."""
+    number = (7 * seconds + 600) // 30
+    processes = batch(number, 30 * number, host=lambda one: f"host {one % 4}")
+    simulation = run(processes, until(seconds, outcome))
     assert failed(simulation) > 0
-    assert posts(simulation) > 1200
+    assert failed(simulation, lambda process: process.start > 60 + 6 * seconds) == 0
 
 
-@pytest.mark.parametrize("outcome", ["unavailable", "forbidden", "overloaded"])
+@pytest.mark.parametrize(
+    ("outcome", "most", "hosts"),
+    [
+        *((name, 8, 4) for name in ABOUT_VALUES),
+        *(
+            (name, most, hosts)
+            for name, most in (("401", 8), ("forbidden", 60), ("rejected", 1))
+            for hosts in (1, 1000)
+        ),
+    ],
+)
+def test_how_often_values_that_are_wrong_for_good_are_sent(outcome, most, hosts):
+    """In a day, with a task each five minutes, and in the first ten minutes, with a task each 10 seconds."""
+    processes = batch(280, 84_000, host=lambda one: f"host {one % hosts}")
+    processes += batch(60, 600, host=lambda one: f"host {one % hosts}")
+    simulation = run(processes, [outcome])
+    assert 1 <= posts(simulation) <= most
+    assert failed(simulation) == 340
+
+
+@pytest.mark.parametrize("outcome", ["unavailable", "forbidden", "settings", "401", "client"])
+def test_one_host_of_two_cannot_log_in(outcome):
+    """A refused connection, a login page, a certificate, a gateway. Two tasks at a time need a new login."""
+    tasks = [(one // 2 * 40.0, f"host {one % 2}") for one in range(600)]
+    simulation = run([Process(start=start, host=host, needs="new") for start, host in tasks], on("host 1", outcome))
+    assert failed(simulation, is_good) <= (20 if outcome in ABOUT_VALUES else 0)
+    assert failed(simulation) > 0
+    assert posts(simulation) > 300
+
+
+@pytest.mark.parametrize("outcome", ["unavailable", "forbidden", "overloaded", "401"])
 @pytest.mark.parametrize("skew", [-3600, 3600])
 def test_one_host_has_a_wrong_clock_during_a_short_outage(skew, outcome):
     wrong = [Process(start=one / 4, host="wrong", skew=skew) for one in range(20)]
@@ -66,29 +114,99 @@ def test_one_host_has_a_wrong_clock_during_a_short_outage(skew, outcome):
     assert simulation.service.errors
 
 
+#: Seconds that a login takes alone, with three attempts that each take so long; at most.
+def alone(takes):
+    return 3 * takes + 7
+
+
 @pytest.mark.parametrize("takes", [0.05, 30.0])
-def test_an_outage_costs_few_requests(takes):
+def test_an_outage_holds_nobody_for_much_longer_than_it_would_alone(takes):
+    """300 pods start within a minute; each sends what it would send alone, at most."""
     simulation = run(batch(300, 60, host=lambda one: f"pod {one}"), ["unavailable"], login_seconds=[takes])
-    assert posts(simulation) <= 60
+    assert posts(simulation) <= 900
     assert failed(simulation) == 300
-    # A claim is that of one request, and some others come between the attempts that count.
-    assert max(process.waited for process in simulation.processes) < 6 * (takes + 3)
+    assert max(process.waited for process in simulation.processes) < alone(takes) + 20
 
 
-@pytest.mark.parametrize("outcome", ["forbidden", "unavailable"])
-@pytest.mark.parametrize(("seconds", "cohorts", "most"), [(1, 30, 60), (200, 1, 0)])
+def test_pauses_that_hosts_begin_one_after_another_hold_nobody_for_long():
+    """The service asks to wait for 30 s, each time: alone, a login waits for it once, and gives up."""
+    simulation = run(batch(20, 5, host=lambda one: f"pod {one}"), ["busy"])
+    assert failed(simulation) == 20
+    assert max(process.waited for process in simulation.processes) < 110
+
+
+def test_a_host_without_a_network_does_not_end_the_count_of_refused_values():
+    """Two hosts in turn, a task each 30 seconds, for six hours."""
+    outcomes = lambda host, _: "unavailable" if host == "host 1" else "401"  # noqa: E731 - one expression
+    simulation = run(batch(720, 21_600, host=lambda one: f"host {one % 2}", max_attempts=lambda _: 1), outcomes)
+    sent = [
+        error for process in simulation.processes for error in process.results if error.status == 401 and error.sent
+    ]
+    assert 1 <= len(sent) <= 8
+
+
+@pytest.mark.parametrize(("bad", "good"), [(12, 4), (10, 30)])
+def test_pods_whose_requests_hang_hold_the_good_ones_for_a_short_time(bad, good):
+    """The good ones start a second later."""
+    processes = batch(bad, 1, host=lambda one: f"bad {one}")
+    processes += [Process(start=1 + one / good, host=f"good {one}") for one in range(good)]
+    simulation = Simulation(processes, outcomes=lambda host, _: "unavailable" if host.startswith("bad") else "ok")
+    simulation.service.seconds_of = lambda host: 30.0 if host.startswith("bad") else 0.3
+    simulation.run()
+    assert failed(simulation, lambda process: process.host.startswith("good")) == 0
+    assert max(process.waited for process in processes if process.host.startswith("good")) < 45
+
+
+@pytest.mark.parametrize(
+    ("outcome", "timeout", "kills", "takes", "longest"),
+    [
+        ("ok", 30.0, 1, 0.3, 20),
+        ("ok", 300.0, 2, 0.3, 40),
+        ("ok", 30.0, 2, 8.0, 40),
+        ("rejected", 300.0, 2, 8.0, 40),
+        ("rejected", 30.0, 3, 3.0, 45),
+    ],
+)
+def test_processes_that_are_killed_during_their_request(kills, takes, longest, outcome, timeout):
+    """Whatever Timeout says. The password is sent once more for each of them."""
+    settings = settings_of(timeout=timeout)
+    processes = batch(60 + kills, 3, host=lambda one: f"host {one % 2}", settings=lambda _: settings)
+    simulation = Simulation(processes, outcomes=[outcome], login_seconds=[takes], max_steps=ENOUGH)
+    simulation.service.kills = kills
+    simulation.run()
+    assert failed(simulation) == (60 if outcome == "rejected" else 0)
+    assert max(process.waited for process in simulation.alive) < longest
+    assert simulation.service.posts[settings] == 1 + kills
+
+
+@pytest.mark.parametrize("slow", [None, {("host 7", "write", "claim"): 1.5}])
+def test_a_slow_write_of_a_claim_sends_no_rejected_password_twice(slow):
+    """Of the requests for Variables, 15 % take a second more; or one write does."""
+    for seed in range(6):
+        source = Random(seed)
+        stalls = [not slow and source.random() < 0.15 for _ in range(2000)]
+        # Before each effect, and after it.
+        delays = [delay for stall in stalls for delay in (0.01 + stall * source.uniform(0.5, 1.5), 0.01)]
+        processes = [Process(start=source.uniform(0, 1), host=f"host {number}") for number in range(20)]
+        simulation = run(processes, ["rejected"], login_seconds=[9.0], delays=delays, seed=seed, slow=slow)
+        assert posts(simulation) == 1, seed
+
+
+@pytest.mark.parametrize(
+    ("outcome", "seconds", "cohorts", "most"),
+    [("forbidden", 1, 10, 20), ("forbidden", 200, 1, 0), ("unavailable", 1, 10, 0), ("unavailable", 200, 1, 0)],
+)
 def test_good_and_bad_pods(outcome, seconds, cohorts, most):
     """In a burst, or one after another. The first one is bad."""
-    good = bad = 0
+    good = 0
     for seed in range(cohorts):
         order = Random(seed)
         processes = [Process(start=order.uniform(0.1, seconds), host=f"pod {one}") for one in range(39)]
         processes += [Process(host="pod 99")]
         simulation = run(processes, lambda host, _: outcome if int(host[4:]) % 2 else "ok", seed=seed)
         good += failed(simulation, lambda process: int(process.host[4:]) % 2 == 0)
-        bad += failed(simulation)
+        assert simulation.service.errors
     assert good <= most
-    assert bad > 0
 
 
 @pytest.mark.parametrize("number", [10, 1000])
@@ -99,8 +217,8 @@ def test_an_expiry_without_a_herd(number):
 
     def work(process):
         has = simulation.active(200.0)
-        for _ in range(200):
-            simulation.time.sleep(1)
+        for _ in range(100):
+            simulation.time.sleep(2)
             if not has.is_fresh(MIN_TTL):
                 has = simulation.log_in(process, "valid", has)
         process.results.append(has)

@@ -1,12 +1,15 @@
 """What holds after failures, for whom and for how long: ``Row.after``, ``Row.holding`` and ``Row.attempts``."""
 
+from dataclasses import asdict
+
 import pytest
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
-from airflow_provider_loanauth.login.rules import DAY, Row, shortened
+from airflow_provider_loanauth.login.rules import DAY, Row
 
 ERRORS = {
-    "rejected": RejectedError("made-up rejection."),
+    "rejected": RejectedError("made-up rejection.", code="invalid_grant"),
+    "refused": ResponseError("made-up refusal.", is_about_values=True),
     "unclear": ResponseError("made-up page."),
     "asked to wait": UnavailableError("made-up outage.", retry_after=50.0),
     "unavailable": UnavailableError("made-up outage."),
@@ -19,7 +22,7 @@ def row_after(failures):
     """Return the row after failures, each a class, a host and a time in seconds."""
     row = Row()
     for number, (name, host, now) in enumerate(failures):
-        row = row.after(ERRORS[name], number=str(number), host=host, by="made-up", now=now, is_cleared=False)
+        row = row.after(ERRORS[name], id_=str(number), host=host, by="made-up", now=now, is_cleared=False)
     return row
 
 
@@ -29,8 +32,16 @@ def held_until(row, host, now):
     return failure and failure.until
 
 
-def unclear(hosts, *, start=0.0, gap=1.0):
-    return [("unclear", host, start + gap * number) for number, host in enumerate(hosts)]
+def in_turn(name, hosts, *, start=0.0, gap=1.0):
+    return [(name, host, start + gap * number) for number, host in enumerate(hosts)]
+
+
+def at_the_end_of_each_pause(name, number, *, longest):
+    """Return so many failures of one host, each at the end of the pause of the one before."""
+    moments = [0.0]
+    for index in range(number - 1):
+        moments.append(moments[-1] + min(longest, 30 * 4**index))
+    return [(name, "a", moment) for moment in moments]
 
 
 @pytest.mark.parametrize(
@@ -38,34 +49,45 @@ def unclear(hosts, *, start=0.0, gap=1.0):
     [
         # The class decides for how long, and for whom.
         ([("rejected", "a", 0)], "b", DAY),
+        ([("refused", "a", 0)], "b", 30),
         ([("unclear", "a", 0)], "a", 30),
         ([("unclear", "a", 0)], "b", None),
         ([("asked to wait", "a", 0)], "a", 50),
         ([("asked to wait", "a", 0)], "b", None),
         ([("unavailable", "a", 0)], "a", None),
         ([("here only", "a", 0)], "a", None),
-        # The pause doubles, up to ten minutes, and is an hour after ten in a row.
-        (unclear("aa"), "a", 1 + 60),
-        (unclear("aaaa"), "a", 3 + 240),
-        (unclear("aaaaaa"), "a", 5 + 600),
-        (unclear("a" * 9), "a", 8 + 600),
-        (unclear("a" * 10), "a", 9 + 3600),
-        # What five hosts in a row have met holds for all; the first failure of each says nothing new.
-        (unclear("abcd"), "e", None),
-        (unclear("abcd"), "d", 3 + 30),
-        (unclear("abcda"), "e", None),
-        (unclear("abcde"), "f", 4 + 30),
+        # Each pause in a row is four times as long, up to a day or an hour.
+        (at_the_end_of_each_pause("refused", 2, longest=DAY), "b", 30 + 120),
+        (at_the_end_of_each_pause("refused", 6, longest=DAY), "b", 10230 + 30720),
+        (at_the_end_of_each_pause("refused", 8, longest=DAY), "b", 40950 + 2 * DAY),
+        (at_the_end_of_each_pause("unclear", 9, longest=3600), "a", 2550 + 5 * 3600),
+        # What was under way when a pause began makes the next one no longer.
+        (in_turn("refused", "abcabc"), "a", 5 + 30),
+        (in_turn("unclear", "aaaa"), "a", 3 + 30),
+        # What five hosts in a row have met holds for all.
+        (in_turn("unclear", "abcd"), "e", None),
+        (in_turn("unclear", "abcd"), "d", 3 + 30),
+        (in_turn("unclear", "abcda"), "e", None),
+        (in_turn("unclear", "abcde"), "f", 4 + 30),
         ([("asked to wait", host, 0) for host in "abcde"], "f", 50),
         # Another class ends the count of one, and not its pause.
-        ([*unclear("abcd"), ("unavailable", "x", 5), *unclear("e", start=6)], "f", None),
+        ([*in_turn("unclear", "abcd"), ("unavailable", "x", 5), *in_turn("unclear", "e", start=6)], "f", None),
         ([("unclear", "a", 0), ("unavailable", "a", 1)], "a", 30),
         ([("rejected", "a", 0), ("unclear", "b", 1)], "c", DAY),
         # The one that holds for longest.
         ([("unclear", "a", 0), ("rejected", "a", 1)], "a", 1 + DAY),
         # Ten minutes after a pause, a class begins anew.
-        ([("unclear", "a", 0), ("unclear", "a", 629)], "a", 629 + 60),
+        ([("unclear", "a", 0), ("unclear", "a", 629)], "a", 629 + 120),
         ([("unclear", "a", 0), ("unclear", "a", 631)], "a", 631 + 30),
-        (unclear("abcde", gap=1000), "f", None),
+        (in_turn("unclear", "abcde", gap=1000), "f", None),
+        # What a host without a network meets does not end the count of refused values.
+        ([("refused", "a", 0), ("unavailable", "b", 31), ("refused", "a", 32)], "c", 32 + 120),
+        ([("refused", "a", 0), ("unclear", "b", 31), ("refused", "a", 32)], "c", 32 + 120),
+        # However often it is met.
+        (at_the_end_of_each_pause("unclear", 600, longest=3600), "a", 2550 + 596 * 3600),
+        # After a refusal that may be about a password, only six hours later.
+        (in_turn("refused", "aa", gap=21_629), "b", 21_629 + 120),
+        (in_turn("refused", "aa", gap=21_631), "b", 21_631 + 30),
     ],
 )
 def test_how_long_a_failure_holds_for_a_host(failures, host, seconds):
@@ -79,7 +101,14 @@ def test_how_long_a_failure_holds_for_a_host(failures, host, seconds):
 
 @pytest.mark.parametrize(
     ("name", "ahead", "holds"),
-    [("unclear", 59, True), ("unclear", 61, False), ("asked to wait", 61, False), ("rejected", 3600, True)],
+    [
+        ("unclear", 59, True),
+        ("unclear", 61, False),
+        ("refused", 61, False),
+        ("asked to wait", 61, False),
+        ("rejected", 3600, True),
+        ("rejected", 10 * 365 * DAY, False),
+    ],
 )
 def test_a_failure_of_a_host_whose_clock_is_ahead(name, ahead, holds):
     assert (held_until(row_after([(name, "a", ahead)]), "a", 0) is not None) == holds
@@ -96,25 +125,33 @@ def test_a_failure_of_a_host_whose_clock_is_ahead(name, ahead, holds):
         ("rejected", -299, True),
         ("rejected", 301, False),
         ("rejected", -301, False),
+        ("refused", 9, True),
+        ("refused", 11, False),
     ],
 )
 def test_what_holds_for_a_cleared_task(name, earlier_clear, holds):
     at, is_cleared = (0, False) if earlier_clear is None else (-earlier_clear, True)
-    row = Row().after(ERRORS[name], number="1", host="a", by="made-up", now=at, is_cleared=is_cleared)
+    row = Row().after(ERRORS[name], id_="1", host="a", by="made-up", now=at, is_cleared=is_cleared)
     assert (row.holding("a", 0, is_cleared=True) is not None) == holds
 
 
 def test_whose_attempts_count():
-    """Those on the same host; those of all, after five hosts in a row; none after a failure of another class."""
-    four = [("unavailable", host, 0) for host in HOSTS[:4]]
-    assert row_after(four).attempts(HOSTS[0]) == {"0"}
-    assert row_after(four).attempts(HOSTS[8]) == set()
-    assert row_after([*four, ("unavailable", HOSTS[4], 0)]).attempts(HOSTS[8]) == {"0", "1", "2", "3", "4"}
-    assert row_after(four).attempts(None) == {"0", "1", "2", "3"}
-    assert row_after(four).failures["unavailable"].until == 0
-    assert row_after([*four, ("unclear", HOSTS[0], 1)]).attempts(HOSTS[0]) == set()
+    """Those of the same host, and none after a failure of another class."""
+    row = row_after([("unavailable", host, 0) for host in HOSTS])
+    assert row.attempts(HOSTS[0]) == {"0"}
+    assert row.attempts("another") == set()
+    assert len(row.attempts()) == len(HOSTS)
+    assert row.after(ERRORS["unclear"], id_="x", host="a", by="", now=1, is_cleared=False).attempts() == set()
 
 
-@pytest.mark.parametrize(("text", "short"), [("made", "made"), ("made-up", "mad…"), ("ma de", "ma…")])
-def test_a_long_message_is_cut(text, short):
-    assert shortened(text, 4) == short
+def test_an_outage_is_over_a_minute_after_its_last_request():
+    row = row_after([("unavailable", host, number) for number, host in enumerate(HOSTS)])
+    assert row.unavailable_for(68) == {*HOSTS}
+    assert row.unavailable_for(69) == set()
+    assert row_after([("unclear", "a", 0)]).unavailable_for(0) == set()
+
+
+def test_a_class_that_this_release_does_not_know_counts_as_none():
+    stored = asdict(row_after([("rejected", "a", 0)]))
+    stored["failures"] = {"of another release": stored["failures"]["final"]}
+    assert Row.parse(stored) == Row(id=stored["id"])

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 import sqlite3
 import time
 from collections import Counter
@@ -17,13 +16,15 @@ import pytest
 import urllib3.util.connection
 
 from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.login import claims
 from airflow_provider_loanauth.login import shared as shared_login
 from airflow_provider_loanauth.login import variables as login_variables
 from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.client import Client
+from airflow_provider_loanauth.system import system
 from loanauth_sandbox.server import running_sandbox
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.once]
 
 #: Seconds until a test gives up. No test needs nearly as much.
 LIMIT = 300
@@ -68,13 +69,15 @@ class SlowVariables:
 
 def log_in(path, connection, kind, start, results):
     """Log in, at the same moment as the others; put the class of the result."""
-    shared_login.MIN_CLAIM_DELAY = shared_login.RETRY_CLAIM_DELAY = CLAIM_DELAY
+    for module in (claims, shared_login):
+        module.MIN_CLAIM_DELAY = CLAIM_DELAY
+    shared_login.RETRY_CLAIM_DELAY = CLAIM_DELAY
     # Of claims that are written at the same moment, the last one counts: that of a host without a network.
     store, send = SlowVariables(path, longer=1.0 if kind == "no network" else 0.0), transport.send
     login_variables.read_variable, login_variables.write_variable = store.read, store.write
     os.environ["AIRFLOW_CONN_MADE_UP"] = connection
     # All of a kind are on one host.
-    socket.gethostname = lambda: kind
+    system.hostname = lambda: kind
 
     def send_and_die(*arguments, **options):
         response = send(*arguments, **options)

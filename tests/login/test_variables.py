@@ -11,18 +11,19 @@ import pytest
 from cryptography.fernet import Fernet
 
 from airflow_provider_loanauth._compat import SupervisorError
-from airflow_provider_loanauth.connection.methods import ApiKeyLogin
+from airflow_provider_loanauth.connection.methods import ApiKeyGrant
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.credentials import VARIABLES, XCOM, encrypt
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
-from airflow_provider_loanauth.login import shared
+from airflow_provider_loanauth.login import host, shared
 from airflow_provider_loanauth.login import variables as login_variables
 from airflow_provider_loanauth.login.rules import DAY
 from airflow_provider_loanauth.login.variables import FORMAT, LoginVariables, NotSharedError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.client import AuthenticationResult
+from airflow_provider_loanauth.system import system
 from tests.support.clock import Clock, replace_clock
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
@@ -31,7 +32,7 @@ from tests.support.simulation import NEW, OLD, settings_of
 
 PPE = settings_of(
     method="ppe",
-    login=ApiKeyLogin(api_key=SecretStr("made-up-key"), user="made-up-user", in_headers=False),
+    grant=ApiKeyGrant(api_key=SecretStr("made-up-key"), user="made-up-user", in_headers=False),
     pricing=PricingHeaders("secret", "companyid", "made-up-company"),
 )
 CONTENT = {"made": "up", "id": "1", "seconds": 0.0, "written_at": 0.0}
@@ -48,7 +49,7 @@ def clock(monkeypatch):
 
 
 def values_of(settings):
-    return LoginVariables(settings).values
+    return LoginVariables(settings).digest
 
 
 @pytest.mark.parametrize(
@@ -87,8 +88,8 @@ def test_the_keys_name_the_connection_and_the_method(conn_id, part, store):
         (OLD, settings_of(verify=False)),
         (OLD, settings_of(proxy=Proxy(url="http://proxy.example:3128"))),
         (PPE, replace(PPE, pricing=PPE.pricing._replace(company_id="another"))),
-        (PPE, replace(PPE, login=replace(PPE.login, in_headers=True))),
-        (PPE, replace(PPE, login=replace(PPE.login, api_key=SecretStr("another")))),
+        (PPE, replace(PPE, grant=replace(PPE.grant, in_headers=True))),
+        (PPE, replace(PPE, grant=replace(PPE.grant, api_key=SecretStr("another")))),
     ],
 )
 def test_the_key_depends_on_everything_that_is_sent(one, other):
@@ -179,7 +180,7 @@ class SdkError(Exception):
     [
         (SdkError(403), "SdkError, status 403"),
         (SdkError(None), "SdkError"),
-        (TimeoutError("made-up-secret"), "TimeoutError"),
+        (OSError("made-up-secret"), "OSError"),
         (SupervisorError("this process was forked from a task"), "this process was forked from a task"),
     ],
 )
@@ -201,9 +202,21 @@ def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
     ],
 )
 def test_the_metadata_say_who(task, who, monkeypatch):
-    monkeypatch.setattr(login_variables, "current_task", lambda: task)
-    monkeypatch.setattr(login_variables.socket, "gethostname", lambda: "made-up-host")
-    assert login_variables.this_process() == who
+    monkeypatch.setattr(host, "current_task", lambda: task)
+    monkeypatch.setattr(system, "hostname", lambda: "made-up-host")
+    assert host.this_process() == who
+
+
+def test_two_networks_of_one_machine_are_two_hosts(monkeypatch):
+    monkeypatch.delenv("https_proxy", raising=False)
+    usual = host.this_host()
+    assert host.this_host() == usual
+    monkeypatch.setenv("https_proxy", "http://user:made-up-password@proxy.example:3128")
+    with_proxy = host.this_host()
+    assert with_proxy != usual
+    assert leaks(with_proxy, ["made-up-password"]) == []
+    monkeypatch.setattr(system, "hostname", lambda: "another")
+    assert host.this_host() not in {usual, with_proxy}
 
 
 def publish(settings, value="made-up-token", error=None, *, expires=True):
@@ -267,7 +280,7 @@ def test_rows_of_earlier_values_are_deleted_after_a_day(store, clock):
     assert len(store) == 3
 
 
-def test_a_successful_test_ends_a_rejection_of_the_same_values_only(store):
+def test_a_successful_test_ends_a_rejection_of_the_same_values_only(store, fernet):
     """The Test button has a random connection id."""
     rejection = RejectedError("made-up rejection.", status=400)
     another = settings_of(conn_id="another")
@@ -275,16 +288,17 @@ def test_a_successful_test_ends_a_rejection_of_the_same_values_only(store):
         publish(settings, error=None if settings is another else rejection)
     publish(another, error=rejection)
     before = {*store}
-    login_variables.end_rejection(settings_of(conn_id="random"))
+    login_variables.forget_shared_failures(settings_of(conn_id="random"))
     assert before - {*store} == {LoginVariables(OLD).keys["login"]}
     assert LoginVariables(NEW).read("login")["failures"]
     # A credential stays.
     content = LoginVariables(another).read("login")
     assert (content["credential"]["value"], content["failures"]) == ("made-up-token", {})
     assert "Deleting it is safe" in store.descriptions[LoginVariables(another).keys["login"]]
-    store.error = SdkError(403)
-    # Without access to the database, nothing happens.
-    login_variables.end_rejection(NEW)
+    # Without access to the database, or without a Fernet key, nothing happens.
+    for store.error, key in ((SdkError(403), FERNET_KEY), (None, "")):
+        fernet(key)
+        login_variables.forget_shared_failures(NEW)
 
 
 def test_what_a_readable_variable_lists_is_deleted_without_a_fernet_key(store, fernet):

@@ -2,12 +2,9 @@
 
 import time
 from datetime import datetime, timezone
-from types import SimpleNamespace
 
-from airflow_provider_loanauth.check import network
-from airflow_provider_loanauth.login import credential, memory, shared, variables
 from airflow_provider_loanauth.sensors import loanauth as sensors
-from airflow_provider_loanauth.service import client, telemetry
+from airflow_provider_loanauth.system import system
 
 
 class Clock:
@@ -35,21 +32,14 @@ class Clock:
 
 
 def replace_clock(monkeypatch, clock):
-    """Let a clock decide when credentials expire, and failures and waits end."""
-    for module in (credential, memory, sensors, shared, telemetry, variables):
-        monkeypatch.setattr(module, "time", clock)
+    """Let a clock decide when credentials expire, when a login was requested, and when failures and waits end."""
+    for name in ("monotonic", "time", "now", "sleep"):
+        # Looked up with each call, because a test may replace a method of the clock.
+        monkeypatch.setattr(system, name, lambda *seconds, name=name: getattr(clock, name)(*seconds))
+    monkeypatch.setattr(sensors, "time", clock)
     return clock
-
-
-def replace_all_clocks(monkeypatch, clock):
-    """Let it also decide when a login was requested, and what ``check`` compares with the clock of the service."""
-    now = SimpleNamespace(now=lambda _: clock.now(), fromtimestamp=datetime.fromtimestamp)
-    for module in (client, network):
-        monkeypatch.setattr(module, "datetime", now)
-    return replace_clock(monkeypatch, clock)
 
 
 def replace_waits(monkeypatch, wait):
     """Call ``wait(seconds)`` instead of waiting before a retry of an authentication."""
-    now = shared.time
-    monkeypatch.setattr(shared, "time", SimpleNamespace(time=now.time, monotonic=now.monotonic, sleep=wait))
+    monkeypatch.setattr(system, "sleep", wait)

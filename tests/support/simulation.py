@@ -6,11 +6,11 @@ A run therefore depends on its plan only, and waiting takes no real time.
 
 from __future__ import annotations
 
-import functools
 import heapq
+import math
 import threading
 from collections import Counter, defaultdict
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.connection.methods import PasswordLogin
+from airflow_provider_loanauth.connection.methods import PasswordGrant
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
@@ -29,12 +29,12 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
-from airflow_provider_loanauth.login import credential as credential_module
 from airflow_provider_loanauth.login import memory, shared, variables
 from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.client import AuthenticationResult
+from airflow_provider_loanauth.system import system
 
 EPOCH = datetime(2026, 11, 21, tzinfo=timezone.utc)
 #: Seconds that a credential is valid; that must be left; and that are left of one that is refreshed before it expires.
@@ -50,7 +50,7 @@ MAX_STEPS = 50_000
 
 
 def settings_of(**changes):
-    """Return made-up settings; a keyword of ``PasswordLogin`` or ``Settings`` changes one value."""
+    """Return made-up settings; a keyword of ``PasswordGrant`` or ``Settings`` changes one value."""
     sent = {
         "user": "made-up-user",
         "password": SecretStr("made-up-password"),
@@ -62,7 +62,7 @@ def settings_of(**changes):
         "conn_id": "made-up",
         "method": "jwt",
         "auth_url": "https://auth.example",
-        "login": PasswordLogin(**(sent | {name: changes.pop(name) for name in [*changes] if name in sent})),
+        "grant": PasswordGrant(**(sent | {name: changes.pop(name) for name in [*changes] if name in sent})),
         "pricing": None,
         "timeout": 30.0,
         "verify": True,
@@ -116,7 +116,7 @@ class Process:
     memories: dict = field(default_factory=lambda: defaultdict(memory.Memory))
     #: Attempts of one login; None: those of the simulation.
     max_attempts: int | None = None
-    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    stopped_until: float = 0.0
 
     @property
     def died(self):
@@ -132,14 +132,39 @@ class Process:
         return self.ended_at[0] - self.start
 
 
+def no_turn():
+    """Return a lock that a thread acquires when another one releases it."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+@dataclass(eq=False)
+class Thread:
+    """A thread of a process. Only one thread of all processes runs at a time."""
+
+    process: Process
+    #: Python interrupts only the main thread of a process.
+    is_main: bool = False
+    turn: threading.Lock = field(default_factory=no_turn)
+    #: The number of the entry that wakes it up; until when a call may take.
+    entry: int = 0
+    deadline: float = math.inf
+
+
 class Scheduler:
-    """Runs processes one at a time, in virtual time. It replaces the module ``time`` for the one that is running."""
+    """Runs processes one at a time, in virtual time. It replaces the clocks and threads of the one that is running."""
 
     def __init__(self, max_steps):
         self.now, self.steps = 0.0, 0
-        self.current = None
+        self.thread = None
         self._max_steps = max_steps
-        self._waiting, self._numbers, self._ended = [], count(), threading.Semaphore(0)
+        self._waiting, self._numbers, self._ended = [], count(), no_turn()
+
+    @property
+    def current(self):
+        """The process that is running."""
+        return self.thread.process
 
     def monotonic(self):
         # The clocks of two hosts have nothing in common.
@@ -149,55 +174,112 @@ class Scheduler:
         return EPOCH.timestamp() + self.now + self.current.skew
 
     def sleep(self, seconds):
-        """Let the process that is running wait, and others run."""
-        process = self.current
+        """Let the thread that is running wait, and others run."""
+        thread, process = self.thread, self.current
         if process.died:
             raise DiedError
         if process.steps + 1 == process.stopped_at:
-            seconds, process.is_late = seconds + process.stops_for, True
+            process.stopped_until, process.is_late = self.now + process.stops_for, True
             process.was_late = process.claims or process.unreported > 0
-        self._wake_at(self.now + max(0.0, seconds), process)
-        following = self._next()
-        if following is not process:
-            following.turn.release()
-            process.turn.acquire()
+        self._wake_at(self.now + max(0.0, seconds), thread)
+        self.switch()
+        while self.now < process.stopped_until:
+            self._wake_at(process.stopped_until, thread)
+            self.switch()
         process.steps += 1
         self.steps += 1
         if self.steps > self._max_steps:
             raise EndlessError
         if process.died:
             raise DiedError
-        if process.steps == process.interrupted_at:
+        if process.steps == process.interrupted_at and thread.is_main:
             raise KeyboardInterrupt
+
+    def switch(self):
+        """Let others run until this thread is woken up."""
+        thread = self.thread
+        following = self._next()
+        if following is not thread:
+            following.turn.release()
+            thread.turn.acquire()
+
+    def start(self, function, *, name):
+        """Run a function in another thread of the process that is running."""
+        thread = Thread(self.current)
+        threading.Thread(target=self._run, args=(thread, lambda _: function()), name=name, daemon=True).start()
+        self._wake_at(self.now, thread)
+
+    def event(self):
+        return Event(self)
+
+    def run_within(self, seconds, function, *, name):
+        """Call a function, whose call to the store ends with an error after so many seconds."""
+        thread = self.thread
+        thread.deadline = self.now + seconds
+        try:
+            return function()
+        finally:
+            thread.deadline = math.inf
 
     def run(self, processes, work):
         """Run ``work(process)`` for each process until all have ended."""
-        threads = [threading.Thread(target=self._run, args=(process, work), daemon=True) for process in processes]
-        for process, thread in zip(processes, threads, strict=True):
-            self._wake_at(max(self.now, process.start), process)
-            thread.start()
+        started = [Thread(process, is_main=True) for process in processes]
+        threads = [threading.Thread(target=self._run, args=(thread, work), daemon=True) for thread in started]
+        for thread, real in zip(started, threads, strict=True):
+            self._wake_at(max(self.now, thread.process.start), thread)
+            real.start()
         self._next().turn.release()
         assert self._ended.acquire(timeout=3600)
-        for thread in threads:
-            thread.join(60)
+        for real in threads:
+            real.join(60)
 
-    def _run(self, process, work):
-        process.turn.acquire()
+    def _run(self, thread, work):
+        thread.turn.acquire()
         try:
-            work(process)
+            with suppress(DiedError):
+                work(thread.process)
         finally:
             following = self._next()
             (following.turn if following else self._ended).release()
 
-    def _wake_at(self, moment, process):
-        heapq.heappush(self._waiting, (moment, next(self._numbers), process))
+    def _wake_at(self, moment, thread):
+        thread.entry = next(self._numbers)
+        heapq.heappush(self._waiting, (moment, thread.entry, thread))
 
     def _next(self):
-        """Go to the time at which the next process wakes up, and return it; None if all have ended."""
-        if not self._waiting:
-            return None
-        self.now, _, self.current = heapq.heappop(self._waiting)
-        return self.current
+        """Go to the time at which the next thread wakes up, and return it; None if all have ended."""
+        while self._waiting:
+            moment, entry, thread = heapq.heappop(self._waiting)
+            if entry == thread.entry:
+                self.now, self.thread = moment, thread
+                return thread
+        return None
+
+
+class Event:
+    """An event for which threads of the simulation wait."""
+
+    def __init__(self, time):
+        self._time, self._waiting, self._is_set = time, [], False
+
+    def set(self):
+        self._is_set = True
+        for thread in self._waiting:
+            self._time._wake_at(self._time.now, thread)
+
+    def wait(self, seconds):
+        thread = self._time.thread
+        if not self._is_set:
+            self._waiting.append(thread)
+            self._time._wake_at(self._time.now + (1e9 if seconds is None else seconds), thread)
+            self._time.switch()
+            self._waiting.remove(thread)
+            while self._time.now < thread.process.stopped_until:
+                self._time._wake_at(thread.process.stopped_until, thread)
+                self._time.switch()
+        if thread.process.died:
+            raise DiedError
+        return self._is_set
 
 
 class StoreError(Exception):
@@ -218,6 +300,8 @@ class SimulatedStore:
         self, time, delays=(0.01,), *, capacity=None, writes=None, tampering=(), conflicts=False, slow=None, down=()
     ):
         self.time = time
+        #: Writes whose process no longer waits for them: when each has its effect, its key and its text.
+        self._late = []
         #: All texts that each key had, the last one last; None: there is none.
         self.texts = defaultdict(lambda: [None])
         self.counts = Counter()
@@ -238,7 +322,7 @@ class SimulatedStore:
     def write(self, key, text, description):
         fault = self._writes.get(self.counts["write"])
         versions = len(self.texts[key])
-        with self._request("write", key):
+        with self._request("write", key, text):
             if self._conflicts and len(self.texts[key]) > versions:
                 fault = "conflict"
             if fault is None:
@@ -255,7 +339,7 @@ class SimulatedStore:
             self.texts[key].append(None)
 
     @contextmanager
-    def _request(self, what, key):
+    def _request(self, what, key, text=None):
         process, kind = self.time.current, key.rpartition(".")[2]
         self.counts[what] += 1
         process.requests += 1
@@ -266,7 +350,9 @@ class SimulatedStore:
             delay = starts + 0.01 - self.time.now
         else:
             delay, after = self._slow.pop((process.host, what, kind), delay), next(self._delays)
-        self.time.sleep(delay)
+        if self.time.now + delay > self.time.thread.deadline and what == "write":
+            self._late.append((self.time.now + delay, key, text))
+        self._wait(delay)
         if any(begin <= self.time.now < end for begin, end in self.down):
             raise StoreError("https://made-up-secret@api.example")
         while self._tampering and self._tampering[0][0] <= self.time.now:
@@ -274,8 +360,17 @@ class SimulatedStore:
             for changed, texts in self.texts.items():
                 if changed.endswith(f".{kind}"):
                     texts.append(change(texts))
+        for late in sorted(one for one in self._late if one[0] <= self.time.now):
+            self._late.remove(late)
+            self.texts[late[1]].append(late[2])
         yield
-        self.time.sleep(after)
+        self._wait(after)
+
+    def _wait(self, seconds):
+        left = self.time.thread.deadline - self.time.now
+        self.time.sleep(min(seconds, left))
+        if seconds > left:
+            raise TimeoutError
 
 
 class SimulatedService:
@@ -294,14 +389,16 @@ class SimulatedService:
         self.errors = set()
         #: So many processes are killed during the first requests.
         self.kills = 0
-        self._seconds = cycle(seconds)
+        #: Seconds of a request of a host.
+        in_turn = cycle(seconds)
+        self.seconds_of = lambda _: next(in_turn)
 
     def authenticate(self, settings, *, on_failure):
         """Send one request as ``Client.authenticate`` does."""
         try:
             return self._respond(settings)
         except LoanAuthError as error:
-            error.sent = True
+            error.sent, error.conn_id, error.method = True, settings.conn_id, settings.method
             on_failure(error)
             raise
 
@@ -318,7 +415,7 @@ class SimulatedService:
         if self.kills:
             self.kills -= 1
             self.time.current.dies_at = self.time.current.steps
-        self.time.sleep(next(self._seconds))
+        self.time.sleep(self.seconds_of(self.time.current.host))
         if outcome != "ok":
             error = ERRORS[outcome]()
             self.errors.add(type(error))
@@ -335,14 +432,23 @@ class SimulatedService:
         )
 
 
+def about_values(status, code=None):
+    return partial(ResponseError, "made-up refusal.", status=status, code=code, is_about_values=True)
+
+
 ERRORS = {
-    "coded": partial(RejectedError, "made-up rejection.", status=403, code="invalid_grant"),
-    "rejected": partial(RejectedError, "made-up rejection, with a long explanation" * 9, status=400),
-    "unauthorized": partial(RejectedError, "made-up rejection.", status=401),
+    "rejected": partial(RejectedError, "made-up rejection.", status=400, code="invalid_grant"),
+    "401": about_values(401),
+    "400": about_values(400),
+    "423": about_values(423),
+    "client": about_values(401, "invalid_client"),
+    "request": about_values(400, "invalid_request"),
     "forbidden": partial(ResponseError, "made-up response.", status=403),
+    "missing": partial(ResponseError, "made-up response.", status=404),
     "response": partial(ResponseError, "made-up response.", status=200),
     "unavailable": partial(UnavailableError, "made-up outage.", status=503),
     "overloaded": partial(UnavailableError, "made-up outage.", status=429, retry_after=50.0),
+    "busy": partial(UnavailableError, "made-up outage.", status=503, retry_after=30.0),
     "closed": partial(UnavailableError, "made-up outage.", status=503, retry_after=3600.0),
     "settings": partial(SettingsError, "made-up certificate."),
     "interrupted": KeyboardInterrupt,
@@ -350,7 +456,10 @@ ERRORS = {
 
 
 NO_TELEMETRY = SimpleNamespace(
-    span=lambda *_: nullcontext(), count_refresh=lambda *_, **__: None, set_expiry=lambda *_: None
+    span=lambda *_: nullcontext(),
+    count_refresh=lambda *_, **__: None,
+    count_not_sent=lambda *_: None,
+    set_expiry=lambda *_: None,
 )
 
 
@@ -381,17 +490,20 @@ class Simulation:
     @contextmanager
     def patched(self):
         """Replace the clocks, the store, what a process knows, random numbers and the name of the host."""
-        host = SimpleNamespace(gethostname=lambda: self.time.current.host)
+        replaced = {
+            "monotonic": self.time.monotonic,
+            "time": self.time.time,
+            "sleep": self.time.sleep,
+            "start": self.time.start,
+            "event": self.time.event,
+            "run_within": self.time.run_within,
+            "uniform": lambda *limits: self.random.uniform(*limits),  # noqa: PLW0108 - a test may replace it
+            "hostname": lambda: self.time.current.host,
+            "process_key": lambda: str(id(self.time.current)),
+        }
         with pytest.MonkeyPatch.context() as patch:
-            for module in (credential_module, memory, shared, variables):
-                patch.setattr(module, "time", self.time)
-            for module in (shared, variables):
-                patch.setattr(module, "socket", host)
-            for module in (credential_module, shared):
-                patch.setattr(module, "random", self.random)
-            patch.setattr(credential_module, "getpid", lambda: id(self.time.current))
-            # One for all simulated processes.
-            patch.setattr(credential_module, "_spread", functools.cache(credential_module._spread.__wrapped__))
+            for name, function in replaced.items():
+                patch.setattr(system, name, function)
             patch.setattr(shared, "memory_of", lambda settings: self.time.current.memories[settings])
             patch.setattr(shared, "cleared_try", lambda: id(self.time.current) if self.time.current.cleared else None)
             patch.setattr(shared, "telemetry", NO_TELEMETRY)
@@ -435,7 +547,7 @@ class Simulation:
         client = self.client(process)
         if needs in NO_OTHER:
             return shared.get_credential(client, process.settings, reuse=needs == "first")
-        return shared.get_or_refresh(client, has, MIN_TTL, is_rejected=needs == "rejected")
+        return shared.get_or_refresh(client, has, MIN_TTL, got_401=needs == "rejected")
 
     def authenticate(self, process):
         """Send a login of its own, as the hook's ``authenticate()`` does."""

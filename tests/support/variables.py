@@ -1,6 +1,7 @@
 """Airflow Variables in memory, for the tests of one process."""
 
 from airflow_provider_loanauth.login import variables as login_variables
+from airflow_provider_loanauth.notifications import once
 
 
 class Variables(dict):
@@ -47,5 +48,7 @@ def use(variables, monkeypatch):
         ("delete_variable", variables.delete),
         ("list_variables", variables.keys_with),
     ):
-        monkeypatch.setattr(login_variables, name, function)
+        for module in (login_variables, once):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, function)
     return variables

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from importlib.metadata import version
 
 import pytest
 
@@ -16,17 +17,18 @@ each_mode = pytest.mark.parametrize("mode", MODES)
 class TaskInstance:
     """The part of a task instance that a rescheduled sensor reads, on any Airflow."""
 
-    dag_id, task_id, run_id, map_index, max_tries = "nightly", "wait", "manual", -1, 0
+    dag_id, task_id, run_id, map_index, max_tries, try_number = "nightly", "wait", "manual", -1, 0, 1
 
-    def get_first_reschedule_date(self, _):
-        return None
+    def __init__(self, first):
+        if not version("apache-airflow").startswith("2."):
+            self.get_first_reschedule_date = lambda _: first
 
 
-def context_of_a_task(monkeypatch):
-    """Return the context of a task that was not rescheduled before."""
+def context_of_a_task(monkeypatch, first=None):
+    """Return the context of a task that was first started at this time; None: it was not rescheduled before."""
     with contextlib.suppress(ImportError, AttributeError):  # 2.11 reads its database
-        monkeypatch.setattr("airflow.sensors.base._orig_start_date", lambda **_: None)
-    return {"ti": TaskInstance()}
+        monkeypatch.setattr("airflow.sensors.base._orig_start_date", lambda **_: first)
+    return {"ti": TaskInstance(first)}
 
 
 def restored(trigger):

@@ -1,0 +1,97 @@
+"""Where the row is kept, and whose turn it is: of this process alone, or of all processes together."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+
+from airflow_provider_loanauth._compat import task_logger
+from airflow_provider_loanauth.login.claims import MAX_WAIT, Claims
+from airflow_provider_loanauth.login.memory import Memory
+from airflow_provider_loanauth.login.rules import MIN_HOSTS_FOR_ALL, Row
+from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError
+from airflow_provider_loanauth.redaction import NotForXCom
+from airflow_provider_loanauth.system import system
+
+_log = task_logger(__name__)
+
+
+class Alone(NotForXCom):
+    """What this process knows by itself. Its results are still written, if there are Variables that may take them."""
+
+    def __init__(self, memory: Memory, variables: LoginVariables | None = None) -> None:
+        self.memory, self.variables = memory, variables
+
+    @property
+    def key(self) -> str | None:
+        """The key of the Variable that has the row; None if there is none."""
+        if self.variables is None:
+            return None
+        return self.variables.keys["login"]
+
+    def read(self) -> Row:
+        """Return the row."""
+        return self.memory.row
+
+    def turn(self, _row: Row, _delay: float, *, is_patient: bool) -> AbstractContextManager[str | None]:  # noqa: ARG002 - alone, nobody waits
+        """Yield an id for a request; None if it is the turn of another process."""
+        return nullcontext(system.new_id())
+
+    def wait(self, row: Row) -> None:
+        """Wait for another process."""
+
+    def request_under_way(self) -> str | None:
+        """Return the id of the request of another process for which this one has to wait; None if there is none."""
+        return None
+
+    def write(self, row: Row) -> None:
+        """Remember and write a row."""
+        row = self.memory.remember(replace(row, id=system.new_id()))
+        self.memory.keep_row()
+        if self.variables:
+            self.variables.write_later("login", asdict(row), row.public)
+
+
+class Together(Alone):
+    """What all processes know. Reading and taking turns raise a NotSharedError if Variables cannot be used."""
+
+    def __init__(self, memory: Memory, variables: LoginVariables, host: str) -> None:
+        super().__init__(memory, variables)
+        self._variables = variables
+        self._claims = Claims(variables, memory, host)
+
+    def read(self) -> Row:
+        """Read the row."""
+        return self.memory.remember(Row.parse(self._variables.read("login")))
+
+    def turn(self, row: Row, delay: float, *, is_patient: bool) -> AbstractContextManager[str | None]:
+        """Take a turn, unless there is no use in waiting for others."""
+        bad_hosts = row.unavailable_for(system.time())
+        # Sharing does not help then, so nobody is held.
+        if len(bad_hosts) >= MIN_HOSTS_FOR_ALL or self._claims.waited >= MAX_WAIT:
+            return super().turn(row, delay, is_patient=is_patient)
+
+        def still() -> bool:
+            return Row.parse(self._variables.read("login")).id == row.id
+
+        return self._claims.turn(delay=delay, is_patient=is_patient, bad_hosts=bad_hosts, still=still)
+
+    def wait(self, row: Row) -> None:
+        """Wait for the end of the turn of another process."""
+        self._claims.wait(row.unavailable_for(system.time()))
+
+    def request_under_way(self) -> str | None:
+        """Return the id of the claim of another process that was read last."""
+        return self._claims.other.id
+
+    def write(self, row: Row) -> None:
+        """Write a row for all."""
+        row = self.memory.remember(replace(row, id=system.new_id()))
+        try:
+            # After a conflict, the result that another process has written at the same moment stands: it is as new.
+            self._variables.write("login", asdict(row), row.public)
+        except NotSharedError as reason:
+            _log.warning("The result of this login could not be shared (%s), so other tasks log in too.", reason)
+            # It may still arrive, such as a rejection, which nobody else needs to meet.
+            self._variables.write_later("login", asdict(row), row.public)
+            self.memory.keep_row()
