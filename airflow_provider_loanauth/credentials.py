@@ -53,6 +53,11 @@ def _derive(setting: str, purpose: str) -> list[bytes]:
     return [base64.urlsafe_b64encode(key) for key in derived]
 
 
+def require_fernet_key() -> None:
+    """Raise a :class:`SealError` if no credential can be sealed for XCom, before a request is sent for it."""
+    derived_keys(XCOM)
+
+
 def _fernet(purpose: str) -> MultiFernet:
     return MultiFernet([Fernet(key) for key in derived_keys(purpose)])
 
@@ -74,7 +79,7 @@ def decrypt(sealed: str, purpose: str) -> str | None:
 class Credential:
     """Base of both credentials: the secret and its metadata, sealed as one JSON document with Airflow's Fernet key.
 
-    The metadata is also in plaintext. A value of which it was altered does not open. ``str`` and ``repr`` never show
+    The metadata is also in plaintext. If it was altered, the value does not open. ``str`` and ``repr`` never show
     the secret, because Airflow calls them for lists and rendered fields; :attr:`value` opens it. Each parameter except
     ``sealed`` is also an attribute.
 
@@ -132,14 +137,17 @@ class Credential:
 
     def _metadata(self) -> dict[str, Any]:
         """Return what is sealed with the secret. With the class, so that no kind of credential opens as the other."""
-        return {
+        metadata: dict[str, Any] = {
             "class": type(self).__name__,
             "method": self.method,
             "conn_id": self.conn_id,
             "issued_at": self.issued_at.isoformat(),
-            "expires_at": self.expires_at.isoformat() if self.expires_at else None,
+            "expires_at": None,
             "lifetime": self.lifetime,
         }
+        if self.expires_at is not None:
+            metadata["expires_at"] = self.expires_at.isoformat()
+        return metadata
 
     def _open(self) -> SecretStr:
         document = decrypt(self._sealed, XCOM)
@@ -182,9 +190,9 @@ class Credential:
         :param version: format of the stored data, at most 1
         :raises SealError: the data is damaged, or a newer release stored it
         """
-        if version > cls.__version__:
-            raise SealError(f"The {cls.label} in XCom has the newer format {version}: upgrade this provider here.")
         with suppress(KeyError, TypeError, ValueError, OverflowError):
+            if version > cls.__version__:
+                raise SealError(f"The {cls.label} in XCom has the newer format {version}: upgrade this provider here.")
             expires_at = data["expires_at"] and datetime.fromisoformat(data["expires_at"])
             lifetime = data["lifetime"] and float(data["lifetime"])
             texts = {name: data[name] for name in ("method", "conn_id", "sealed")}
@@ -207,7 +215,7 @@ class Credential:
         raise TypeError(f"The {self.label} was passed as auth itself: pass auth=LoanAuth(...) with it.")
 
     def __repr__(self) -> str:
-        until = f", expires at {self.expires_at}" if self.expires_at else ""
+        until = f", expires at {self.expires_at}" if self.expires_at is not None else ""
         return (
             f"<{type(self).__name__} of connection {self.conn_id!r}, method {self.method!r}, issued at {self.issued_at}"
             f"{until}; sealed: use LoanAuth or .value>"

@@ -14,10 +14,19 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, SupportsIndex, TypeVar, cast
 from urllib.parse import quote, quote_plus
 
-from airflow_provider_loanauth._compat import SUPERVISOR_LOCK, mask_secret, task_logger
+from airflow_provider_loanauth._compat import (
+    ForkSafeLock,
+    get_masker,
+    hidden_inherited_channel,
+    mask_secret,
+    supervisor_turn,
+    task_logger,
+)
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
 
 MAX_BASE64_OCTETS = 512
+
+_MASK_LOCK = ForkSafeLock()
 
 _log = task_logger(__name__)
 
@@ -35,6 +44,12 @@ class SecretStr(str):
     def __getitem__(self, key: SupportsIndex | slice) -> SecretStr:
         """Return a part with a masked ``repr``: some tools slice long values before they show them in a traceback."""
         return SecretStr(super().__getitem__(key))
+
+
+def short_repr(self: object) -> str:
+    """Return the ``repr`` of an object in a DAG file: an address in it would make a new DAG version at each parse."""
+    # Without arguments: a connection id may be a token that was passed in its place.
+    return f"{type(self).__name__}(...)"
 
 
 class NotForXCom:
@@ -68,9 +83,14 @@ def encoded_forms(secret: str) -> list[str]:
 
 def mask(secrets: Iterable[str]) -> None:
     """Make Airflow show ``***`` in this task's logs for these values and for all their :func:`encoded_forms`."""
-    # One call for all values, because on Airflow 3 each call is a message to the supervisor.
-    with SUPERVISOR_LOCK.current:
-        mask_secret([*sorted({str(form) for secret in secrets for form in encoded_forms(secret)})])
+    forms: list[Any] = [*sorted({str(form) for secret in secrets for form in encoded_forms(secret)})]
+    # Airflow's masker loses one of two values that two threads add at the same moment.
+    with _MASK_LOCK.current:
+        get_masker().add_mask(forms)
+    # One call for all values, because on Airflow 3 each call is a message to the supervisor. An event loop may have to
+    # go on meanwhile, so the lock is not held.
+    with supervisor_turn(), hidden_inherited_channel():
+        mask_secret(forms)
 
 
 def sanitize_exceptions(function: F) -> F:
@@ -129,8 +149,13 @@ def _clear_locals(error: BaseException, handled: BaseException | None) -> list[B
     return chain
 
 
-def exception_chain(error: BaseException, handled: BaseException | None = None) -> list[BaseException]:
-    """Return an exception and its inner exceptions, except for ``handled``."""
+def exception_chain(
+    error: BaseException, handled: BaseException | None = None, *, suppressed: bool = True
+) -> list[BaseException]:
+    """Return an exception and its inner exceptions, except for ``handled``.
+
+    ``suppressed``: also what was being handled when one was raised ``from`` another one, or ``from None``.
+    """
     chain: list[BaseException] = []
     pending: list[Any] = [error]
     while pending:
@@ -139,7 +164,9 @@ def exception_chain(error: BaseException, handled: BaseException | None = None) 
             chain.append(one)
             # requests and urllib3 pass the cause as an argument or attribute, an exception group its exceptions as a
             # sequence. No property is read: it may raise an error.
-            pending += [one.__cause__, one.__context__, vars(one).get("reason")]
+            pending += [one.__cause__, vars(one).get("reason")]
+            if suppressed or not one.__suppress_context__:
+                pending.append(one.__context__)
             for argument in one.args:
                 pending += argument if isinstance(argument, (list, tuple)) else [argument]
     return chain

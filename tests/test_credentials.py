@@ -207,6 +207,12 @@ def test_damaged_or_missing_metadata(damage):
         AccessToken.deserialize(stored, 1)
 
 
+@pytest.mark.parametrize("version", [None, "1", "two"])
+def test_a_version_that_is_no_number(version):
+    with pytest.raises(SealError, match="in XCom is damaged: clear the authenticating task"):
+        AccessToken.deserialize(access_token().serialize(), version)
+
+
 def test_a_newer_format():
     with pytest.raises(SealError, match=r"newer format 2: upgrade this provider"):
         AccessToken.deserialize(access_token().serialize(), 2)

@@ -1,18 +1,19 @@
-"""Base class of ``LoanAuth`` for ``requests`` and of ``LoanAuth`` for ``httpx``. It imports no HTTP library."""
+"""Base class of ``LoanAuth`` for ``requests``, ``httpx`` and ``httpx2``. It imports none of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_loanauth._compat import ForkSafeLock, task_logger
 from airflow_provider_loanauth.auth.origin import OriginGuard
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
+from airflow_provider_loanauth.exceptions import forbid_on_triggerer_loop
 from airflow_provider_loanauth.login.credential import MIN_TTL, ActiveCredential
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, Method
-from airflow_provider_loanauth.redaction import sanitize_exceptions
+from airflow_provider_loanauth.redaction import sanitize_exceptions, short_repr
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 #: Connections that a session or a client keeps alive. With more threads or coroutines, almost each request opens one.
 MAX_CONNECTIONS = 64
+
+#: Where the ``LoanAuth`` for a library is.
+MODULES = {
+    "requests": "airflow_provider_loanauth.auth",
+    "httpx": "airflow_provider_loanauth.auth.httpx",
+    "httpx2": "airflow_provider_loanauth.auth.httpx2",
+}
 
 _log = task_logger(__name__)
 
@@ -39,7 +47,7 @@ class AuthType:
 
 
 class BaseLoanAuth(AuthType):
-    """The constructors of both ``LoanAuth`` classes, and a fresh credential for each request."""
+    """The constructors of all ``LoanAuth`` classes, and a fresh credential for each request."""
 
     @sanitize_exceptions
     def __init__(
@@ -97,6 +105,8 @@ class BaseLoanAuth(AuthType):
         #: Held by the thread that opens or refreshes the credential.
         self._lock = ForkSafeLock()
 
+    __repr__ = short_repr
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Without the lock and the opened credential. The sealed one can be opened again.
         arguments = self._conn_id, self._method, self._credential, self._min_ttl, vars(self).get("_client")
@@ -113,10 +123,12 @@ class BaseLoanAuth(AuthType):
     @sanitize_exceptions
     def _get(self, rejected: ActiveCredential | None = None) -> ActiveCredential:
         """Return a fresh credential, or the last one if that must not or cannot be replaced now."""
+        instead = "use the client of get_async_conn(), or an AsyncClient of httpx or httpx2"
+        forbid_on_triggerer_loop("A request with this client", instead)
         from airflow_provider_loanauth.login.shared import get_or_refresh, open_credential
 
         if rejected is not None:
-            self._active = get_or_refresh(self._client, rejected, self._min_ttl, is_rejected=True)
+            self._active = get_or_refresh(self._client, rejected, self._min_ttl, got_401=True)
             return self._active
         if cached := self._get_cached():
             return cached
@@ -133,10 +145,10 @@ class BaseLoanAuth(AuthType):
         if active is None or active.is_fresh(self._min_ttl):
             return active
         lock = self._lock.current
-        if lock.acquire(blocking=False):
+        is_being_refreshed = not lock.acquire(blocking=False)
+        if not is_being_refreshed:
             lock.release()
-            return None
-        return active if active.is_valid() else None
+        return active if is_being_refreshed and active.is_valid() else None
 
 
 def check_credential(credential: Any, receiver: str) -> None:
@@ -144,7 +156,10 @@ def check_credential(credential: Any, receiver: str) -> None:
     given: type[Any] = type(credential)
     if issubclass(given, Credential):
         return
-    advice = "did the authenticating task run, and is its task id right (group.task for a task in a group)?"
+    advice = (
+        "did the authenticating task run, and is its task id right (group.task for a task in a group)? If "
+        "LoanAuthForgetOperator has deleted the credential, clear the authenticating task together with this one."
+    )
     if issubclass(given, str):
         advice = 'pull a sealed one (seal=True, the default), or use LoanAuth.from_connection("connection id").'
     elif issubclass(given, Sequence) and not issubclass(given, bytes):
@@ -155,9 +170,28 @@ def check_credential(credential: Any, receiver: str) -> None:
     )
 
 
-def log_if_unauthorized(status: int, host: str | None) -> None:
-    """Say that the expiry of a credential is not the reason, if the last response to a request is a 401."""
-    if status == HTTPStatus.UNAUTHORIZED:
+def raise_wrong_library(library: str, request: Any) -> NoReturn:
+    """Raise a TypeError that names the right import, for a request that is not one of this library."""
+    other = type(request).__module__.partition(".")[0]
+    message = f"This LoanAuth is for {library}."
+    if other in MODULES:
+        message += f" For {other}, use that of {MODULES[other]}."
+    raise TypeError(message)
+
+
+def add_cookies(headers: MutableMapping[str, str], cookies: str | None) -> None:
+    """Add cookies to the headers of a request, in place of those with the same names."""
+    # A load balancer may set one, and send the retry elsewhere without it.
+    if cookies:
+        names = {one.partition("=")[0] for one in cookies.split("; ")}
+        sent = [one for one in headers.get("Cookie", "").split("; ") if one and one.partition("=")[0] not in names]
+        headers["Cookie"] = "; ".join([*sent, cookies])
+
+
+def log_if_unauthorized(credential: ActiveCredential, status: int, host: str | None) -> None:
+    """Say once for a credential that its expiry is not the reason, if the last response to a request is a 401."""
+    if status == HTTPStatus.UNAUTHORIZED and not credential.has_logged_401:
+        credential.has_logged_401 = True
         _log.warning(
             "The service responded with 401 to a request to %s, although the credential is new: check the URL, and "
             "whether the service permits this user the request.",

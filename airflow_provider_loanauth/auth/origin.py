@@ -59,8 +59,8 @@ def add_credential(
     """Add a credential to the headers of a request, in place of a rejected one."""
     added = _headers_of(credential)
     # The Connection may name other headers now.
-    for name in _headers_of(rejected) if rejected else ():
-        headers.pop(name, None)
+    if rejected is not None:
+        remove_credential(headers, rejected)
     headers.update(added)
 
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth._compat import get_current_context
-from airflow_provider_loanauth.auth.base import AuthType, BaseLoanAuth, check_credential, log_if_unauthorized
+from airflow_provider_loanauth.auth.base import (
+    AuthType,
+    BaseLoanAuth,
+    add_cookies,
+    check_credential,
+    log_if_unauthorized,
+    raise_wrong_library,
+)
+from airflow_provider_loanauth.auth.forks import separate_pools
 from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential, has_credential, remove_credential
 from airflow_provider_loanauth.credentials import Credential
 from airflow_provider_loanauth.login.credential import MAX_RETRIES, ActiveCredential
@@ -51,17 +59,9 @@ class LoanAuth(BaseLoanAuth):
         if request is None or isinstance(request, str):
             return self
         if not hasattr(request, "register_hook"):
-            raise TypeError(
-                "This LoanAuth is for requests. For httpx, use that of airflow_provider_loanauth.auth.httpx."
-            )
+            raise_wrong_library("requests", request)
         self._guard.bind(request.url or "")
-        body: Any = request.body
-        if hasattr(body, "read") or hasattr(body, "__next__"):
-            # Read a stream, so that a retry can send it again.
-            parts = [body.read()] if hasattr(body, "read") else body
-            request.body = b"".join(part.encode() if isinstance(part, str) else part for part in parts)
-            request.headers.pop("Transfer-Encoding", None)
-            vars(request)["_body_position"] = None  # or a redirect would rewind it
+        _read_body(request)
         credential = self._get()
         add_credential(request.headers, credential)
         hook = _ResponseHook(self._get, self._guard, credential)
@@ -93,6 +93,7 @@ class _ResponseHook:
     def __call__(self, response: Response, **send_kwargs: Any) -> Response:
         """Return the response, or that of the retried request (the protocol of response hooks in ``requests``)."""
         request = response.request
+        separate_pools(getattr(response, "connection", None))
         if has_credential(request.headers, self.credential):
             response = self._retry_unauthorized(response, send_kwargs)
         if response.is_redirect and not self.guard.is_bound_to(response.url, response.headers["location"]):
@@ -114,16 +115,47 @@ class _ResponseHook:
             response.close()
             # Change the headers of the request itself, because requests copies them if it follows a redirect.
             add_credential(request.headers, self.credential, rejected=rejected)
+            _add_cookies(request, response)
             # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
             retried = response.connection.send(request.copy(), **send_kwargs)
             retried.history = [*response.history, response]
             response, retries = retried, retries + 1
-        log_if_unauthorized(response.status_code, urlsplit(response.url).hostname)
+        log_if_unauthorized(self.credential, response.status_code, urlsplit(response.url).hostname)
         return response
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A response is copied and pickled together with its request, and after a redirect it has no other credential.
         return partial, (_unchanged,)
+
+
+def _read_body(request: PreparedRequest) -> None:
+    """Read a body that is neither text nor octets, so that a retry can send it again."""
+    body: Any = request.body
+    if hasattr(body, "read"):
+        parts = [body.read()]
+    elif not hasattr(body, "__iter__") or isinstance(body, str) or _is_octets(body):
+        return
+    else:
+        parts = body
+    request.body = b"".join(part.encode() if isinstance(part, str) else part for part in parts)
+    request.headers.pop("Transfer-Encoding", None)
+    vars(request)["_body_position"] = None  # or a redirect would rewind it
+
+
+def _is_octets(body: Any) -> bool:
+    try:
+        memoryview(body)
+    except TypeError:
+        return False
+    return True
+
+
+def _add_cookies(request: PreparedRequest, response: Response) -> None:
+    """Add the cookies of a response to the retry of its request, also if that is sent without a session."""
+    bare = request.copy()
+    bare.headers.pop("Cookie", None)
+    bare.prepare_cookies(response.cookies)
+    add_cookies(request.headers, bare.headers.get("Cookie"))
 
 
 def _unchanged(response: Response, **_: Any) -> Response:
@@ -142,7 +174,9 @@ class _FromTask(AuthType):
     def __call__(self, *_: Any) -> LoanAuth:
         instance = get_current_context()["ti"]
         # In a mapped task group, the authenticating task has the same index. Elsewhere, it has none.
-        index = instance.map_index if self.map_indexes is None else self.map_indexes
+        index = self.map_indexes
+        if index is None:
+            index = instance.map_index
         pulled: Any = None
         if index is not None and index >= 0:
             pulled = instance.xcom_pull(task_ids=self.task_id, map_indexes=index)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, NoReturn
 
 import requests
+from requests.adapters import BaseAdapter
 
+from airflow_provider_loanauth._compat import renew_in_child
 from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS
+from airflow_provider_loanauth.auth.forks import separate_pools
 from airflow_provider_loanauth.connection.settings import Settings
-from airflow_provider_loanauth.redaction import clear_locals
-from airflow_provider_loanauth.service.transport import ProxyAdapter, proxies_of
+from airflow_provider_loanauth.redaction import clear_locals, short_repr
+from airflow_provider_loanauth.service.environment import ca_bundle, proxy_for
+from airflow_provider_loanauth.service.transport import ProxyAdapter
 
 
 class PricingSession(requests.Session):
@@ -23,8 +28,18 @@ class PricingSession(requests.Session):
         self.verify = settings.verify
         self._timeout = settings.timeout
         self._proxy = settings.proxy
+        # The adapter decides what is taken from the environment, and .netrc must not replace a credential.
+        self.trust_env = False
         for scheme in ("https://", "http://"):
             self.mount(scheme, ProxyAdapter(settings.proxy, pool_maxsize=MAX_CONNECTIONS))
+        renew_in_child(self, _renew_cookies)
+
+    def mount(self, prefix: str | bytes, adapter: BaseAdapter) -> None:
+        """Do the same as ``requests.Session``; in a forked child, the adapter opens connections of its own."""
+        separate_pools(adapter)
+        super().mount(prefix, adapter)
+
+    __repr__ = short_repr
 
     @wraps(requests.Session.request)
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:  # type: ignore[override]
@@ -33,26 +48,30 @@ class PricingSession(requests.Session):
         with clear_locals():
             return super().request(*args, **kwargs)
 
-    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
-        """Do the same as ``requests.Session``, but nothing of the environment replaces what the Connection has."""
-        verify = self.verify if verify is None else verify
-        return super().merge_environment_settings(url, proxies or proxies_of(self._proxy), stream, verify, cert)
+    def merge_environment_settings(self, url: Any, proxies: Any, *settings: Any) -> Any:
+        """Do the same as ``requests.Session``, where a parameter ``{"https": None}`` means no proxy."""
+        proxies = {name: proxy or "" for name, proxy in (proxies or {}).items()}
+        return super().merge_environment_settings(url, proxies, *settings)
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a prepared request; parameters and errors are those of ``requests.Session.send``."""
         if kwargs.get("timeout") is None:
             kwargs["timeout"] = self._timeout
-        if self._proxy is not None:
-            kwargs.setdefault("proxies", proxies_of(self._proxy))
+        url = str(request.url)
+        if not isinstance(self.get_adapter(url), ProxyAdapter):
+            # An adapter that a user has mounted takes nothing from the environment, because this session does not.
+            verify: Any = kwargs.get("verify", self.verify)
+            kwargs["verify"] = ca_bundle(verify) or False
+            if not kwargs.get("proxies") and (proxy := proxy_for(url, self._proxy)):
+                kwargs["proxies"] = {"all": proxy.url}
         # On a failure, http.client has the whole request in a variable.
         with clear_locals():
             return super().send(request, **kwargs)
 
-    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """Do the same as ``requests.Session``, but never use a ``.netrc`` entry in place of ``Authorization``."""
-        source, target = str(response.request.url), str(prepared_request.url)
-        if self.should_strip_auth(source, target):  # type: ignore[no-untyped-call]
-            prepared_request.headers.pop("Authorization", None)
-
     def __getstate__(self) -> NoReturn:
         raise TypeError("A session of get_conn() cannot be pickled or copied: make one in each process.")
+
+
+def _renew_cookies(session: PricingSession) -> None:
+    """Replace the lock of the cookies, which a thread of the parent may hold."""
+    vars(session.cookies)["_cookies_lock"] = threading.RLock()

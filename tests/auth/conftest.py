@@ -1,27 +1,37 @@
-"""Fixtures of this folder: one interface to requests and to both clients of httpx, and set-ups of several tests."""
+"""Fixtures of this folder: one interface to requests and to the clients of httpx and httpx2, and set-ups of tests."""
 
 import asyncio
+from importlib import import_module
+from importlib.util import find_spec
 from types import SimpleNamespace
 
-import httpx
 import pytest
 import requests
 
-from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth import requests as auth_module
-from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
 
-#: Each kind of client, with the Connection whose credential the fixture ``auth`` has. On a redirect, both libraries
+#: The libraries with an event loop. No release of httpx2 is as old as the pins of Airflow 3.1.
+ASYNC_LIBRARIES = ["httpx", *(["httpx2"] if find_spec("httpx2") else [])]
+#: ``LoanAuth`` of each library.
+CLASSES = {
+    library: import_module(f"airflow_provider_loanauth.auth.{library}").LoanAuth
+    for library in ("requests", *ASYNC_LIBRARIES)
+}
+#: Each kind of client, with the Connection whose credential the fixture ``auth`` has. On a redirect, all libraries
 #: remove only ``Authorization`` themselves, and not the headers of an API secret.
-KINDS = {"requests": "loanauth_ppe", "httpx": "loanauth_jwt", "httpx async": "loanauth_ppe"}
+KINDS = {"requests": "loanauth_ppe"}
+for _library in ASYNC_LIBRARIES:
+    KINDS |= {_library: "loanauth_jwt", f"{_library} async": "loanauth_ppe"}
 
 
 class Caller:
-    """Sends requests with ``requests`` or a client of ``httpx``."""
+    """Sends requests with a client of one of the libraries."""
 
     def __init__(self, kind):
         self.kind = kind
-        self.LoanAuth = LoanAuth if kind == "requests" else HttpxLoanAuth
+        self.name, _, self.mode = kind.partition(" ")
+        self.library = import_module(self.name)
+        self.LoanAuth = CLASSES[self.name]
 
     def __call__(self, url, auth, *, method="POST", times=1, follow_redirects=True, **body):
         """Send a request so many times, one after the other, with one client; return the last response."""
@@ -35,14 +45,14 @@ class Caller:
                 return response
         # There is no TLS here, and loading the CA bundle would take most of the time of a test.
         options = {"auth": auth, "follow_redirects": follow_redirects, "timeout": 60, "verify": False}
-        if self.kind == "httpx":
-            with httpx.Client(**options) as client:
+        if not self.mode:
+            with self.library.Client(**options) as client:
                 for _ in range(times):
                     response = client.request(method, url, **body)
                 return response
 
         async def call():
-            async with httpx.AsyncClient(**options) as client:
+            async with self.library.AsyncClient(**options) as client:
                 for _ in range(times):
                     response = await client.request(method, url, **body)
                 return response

@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pickle
+import sys
 import threading
-import traceback
 from contextlib import AsyncExitStack
-from pathlib import Path
+from importlib import import_module
 
 import httpx
 import pytest
@@ -20,15 +20,18 @@ from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from tests.auth.conftest import ASYNC_LIBRARIES
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import in_threads, loan, ticks_during
 
-each_client = pytest.mark.parametrize("name", ["get_conn", "get_async_conn"])
+each_client = pytest.mark.parametrize("name", ["get_conn", *(f"get_async_conn {name}" for name in ASYNC_LIBRARIES)])
+each_library = pytest.mark.parametrize("library", ASYNC_LIBRARIES)
 
 
 def make(name, *arguments, conn_id="loanauth_jwt", **options):
-    """Return the client that this method of a hook makes."""
-    return getattr(LoanAuthHook(conn_id), name)(*arguments, **options)
+    """Return the client that this method of a hook makes, with a library."""
+    method, _, library = name.partition(" ")
+    return getattr(LoanAuthHook(conn_id), method)(*arguments, **options, **({"library": library} if library else {}))
 
 
 def run(client, work):
@@ -65,7 +68,7 @@ def test_a_pulled_credential_is_refreshed_with_its_own_method(world, pulled, def
 @each_client
 def test_a_credential_of_another_connection_is_a_value_error(world, pulled, name):
     token = pulled()
-    message = f"^{name} was given a credential of connection 'loanauth_jwt': use its hook"
+    message = f"^{name.partition(' ')[0]} was given a credential of connection 'loanauth_jwt': use its hook"
     with pytest.raises(ValueError, match=message) as caught:
         make(name, token, conn_id="loanauth_los")
     assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
@@ -105,46 +108,6 @@ def test_the_timeout_is_that_of_the_connection(world, define, pricing, sent):
 def test_other_parameters_of_a_request_are_those_of_requests(session, pricing, sent):
     session.get(pricing.url, stream=True, cert=__file__).close()
     assert (sent[-1]["stream"], sent[-1]["cert"]) == (True, __file__)
-
-
-@each_client
-@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
-def test_the_ca_bundle_is_that_of_the_logins(define, tls_sandbox, monkeypatch, tmp_path, name):
-    usual = tls_sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-
-    def status(**extra):
-        define("loanauth_jwt", usual | {"extra": usual["extra"] | extra})
-        return price(make(name, token), f"{tls_sandbox.url}/sandbox/price")
-
-    define("loanauth_jwt", usual)
-    token = LoanAuthHook("loanauth_jwt").get_credential()
-    # A variable that no login uses.
-    monkeypatch.setenv("SSL_CERT_FILE", tls_sandbox.ca_path)
-    with pytest.raises((httpx.ConnectError, requests.exceptions.SSLError)):
-        status(verify=True)
-    for variable in ("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
-        with monkeypatch.context() as patch:
-            patch.setenv(variable, tls_sandbox.ca_path)
-            assert status(verify=True) == 200
-    # That of the Connection has precedence.
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "missing.pem"))
-    assert status() == status(verify=False) == 200
-
-
-def test_a_ca_bundle_that_cannot_be_read(world, define, tls_sandbox, monkeypatch, tmp_path):
-    def client(verify):
-        usual = tls_sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-        define("loanauth_jwt", usual | {"extra": usual["extra"] | {"verify": verify}})
-        return LoanAuthHook("loanauth_jwt").get_async_conn()
-
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "missing.pem"))
-    (tmp_path / "no-bundle.pem").write_text("made up")
-    for unreadable in (True, str(tmp_path / "missing.pem"), str(tmp_path / "no-bundle.pem")):
-        with pytest.raises(SettingsError, match="The CA bundle cannot be read: check the path in Verify TLS") as caught:
-            client(unreadable)
-        assert caught.value.conn_id == "loanauth_jwt"
-    # The hash of the subject, as OpenSSL names the files of a folder, is not needed for an error.
-    assert isinstance(client(str(Path(tls_sandbox.ca_path).parent)), httpx.AsyncClient)
 
 
 # --- get_conn ---
@@ -205,10 +168,12 @@ def test_other_credentials_of_a_request_are_not_sent_to_another_origin(session, 
 # --- get_async_conn ---
 
 
+@each_library
 def test_concurrent_requests_share_a_client_its_connections_and_one_refresh_which_does_not_block_the_loop(
-    world, pulled
+    world, pulled, library
 ):
-    client = LoanAuthHook("loanauth_jwt").get_async_conn(pulled())
+    client = LoanAuthHook("loanauth_jwt").get_async_conn(pulled(), library=library)
+    assert type(client).__mro__[2].__module__ == library
     before = world.sandbox.counters().connections_accepted
     world.pass_time(4000)
     world.sandbox.set_fault("latency", where="token", seconds=0.5)
@@ -226,7 +191,8 @@ def test_concurrent_requests_share_a_client_its_connections_and_one_refresh_whic
     assert world.sandbox.counters().connections_accepted - before <= 51
 
 
-def test_responses_that_are_not_read_do_not_hold_other_requests(world, pulled):
+@each_library
+def test_responses_that_are_not_read_do_not_hold_other_requests(world, pulled, library):
     async def many(client):
         async with AsyncExitStack() as stack:
             for index in range(MAX_CONNECTIONS):
@@ -234,45 +200,38 @@ def test_responses_that_are_not_read_do_not_hold_other_requests(world, pulled):
             response = await asyncio.wait_for(client.post(world.url, json=loan(0)), 60)
             assert response.status_code == 200
 
-    run(LoanAuthHook("loanauth_jwt").get_async_conn(pulled()), many)
+    run(LoanAuthHook("loanauth_jwt").get_async_conn(pulled(), library=library), many)
 
 
-def test_plain_http_uses_no_proxy_of_the_environment(pricing, elsewhere, pulled, monkeypatch):
-    """It is for loopback addresses only, and httpx reads a range of addresses in NO_PROXY as one address."""
-    monkeypatch.setenv("HTTP_PROXY", elsewhere.url)
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    assert price(LoanAuthHook("loanauth_jwt").get_async_conn(pulled()), pricing.url) == 200
-    assert elsewhere.seen == []
+def test_the_library_is_the_one_that_the_caller_names(world, monkeypatch):
+    """What is installed decides nothing, because the classes of responses and errors differ."""
+    hook = LoanAuthHook("loanauth_jwt")
+    assert isinstance(hook.get_async_conn(), httpx.AsyncClient)
+    with pytest.raises(ValueError, match='library must be "httpx" or "httpx2"'):
+        hook.get_async_conn(library="requests")
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    monkeypatch.delitem(sys.modules, "airflow_provider_loanauth.auth.httpx2", raising=False)
+    with pytest.raises(
+        ImportError, match=r"httpx2 is not installed: run pip install 'airflow-provider-loanauth\[httpx2"
+    ):
+        hook.get_async_conn(library="httpx2")
 
 
-@pytest.mark.parametrize(
-    "url", ["http://user:made-up-canary/rest@proxy.example:1", "socks9://made-up-canary@proxy.example"]
-)
-def test_a_wrong_proxy_of_the_environment_is_an_error_without_its_url(world, pulled, monkeypatch, url):
-    token = pulled()
-    monkeypatch.setenv("HTTPS_PROXY", url)
-    with pytest.raises(SettingsError, match="The proxy address in this machine's environment is invalid") as caught:
-        LoanAuthHook("loanauth_jwt").get_async_conn(token)
-    assert caught.value.conn_id == "loanauth_jwt"
-    assert "canary" not in "".join(traceback.format_exception(caught.value))
-
-
-@pytest.mark.parametrize("conn_id", ["loanauth_jwt", "loanauth_ppe"])
-@pytest.mark.parametrize("transport", ["built-in", "another"])
-def test_a_redirect_to_another_origin_is_an_error_with_every_transport(pricing, elsewhere, pulled, conn_id, transport):
-    """Nothing is sent there. A transport of another library ignores the extension ``trace``."""
-    client, seen = LoanAuthHook(conn_id).get_async_conn(pulled(conn_id)), []
+@each_library
+def test_a_redirect_to_another_origin_is_an_error_with_every_transport(pricing, elsewhere, pulled, library):
+    """Nothing is sent there, although a transport of another library ignores the extension ``trace``."""
+    client, seen = LoanAuthHook("loanauth_ppe").get_async_conn(pulled("loanauth_ppe"), library=library), []
+    module = import_module(library)
     pricing.respond = lambda request: (302, {"Location": "/there" if request.path == "/" else elsewhere.url}, b"")
-    if transport == "another":
 
-        async def send(request):
-            seen.append(request.url.host)
-            async with httpx.AsyncHTTPTransport(verify=False) as real:
-                request.extensions.pop("trace", None)
-                response = await real.handle_async_request(request)
-                return httpx.Response(response.status_code, headers=response.headers, content=await response.aread())
+    async def send(request):
+        seen.append(request.url.host)
+        async with module.AsyncHTTPTransport(verify=False) as real:
+            request.extensions.pop("trace", None)
+            response = await real.handle_async_request(request)
+            return module.Response(response.status_code, headers=response.headers, content=await response.aread())
 
-        client._transport = httpx.MockTransport(send)
+    client._transport = module.MockTransport(send)
 
     async def follow(client):
         with pytest.raises(LoanAuthError, match="A redirect leads to a different host or port"):
@@ -285,4 +244,4 @@ def test_a_redirect_to_another_origin_is_an_error_with_every_transport(pricing, 
     first, second = pricing.credentials
     assert first == second != {}
     assert [request.path for request in elsewhere.seen] == ["/"]
-    assert len(seen) == (3 if transport == "another" else 0)
+    assert len(seen) == 3

@@ -1,6 +1,6 @@
 """
-``LoanAuth`` for ``httpx``: the event loop, and what only httpx does, against the sandbox. What it promises as the class
-for ``requests`` does is in test_loanauth.py.
+``LoanAuth`` for ``httpx`` and ``httpx2``: the event loop, and what only these two do, against the sandbox. What it
+promises as the class for ``requests`` does is in test_loanauth.py.
 """
 
 from __future__ import annotations
@@ -11,13 +11,20 @@ import io
 import threading
 
 import httpcore
-import httpx
 import pytest
 
-from airflow_provider_loanauth.auth.httpx import LoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
-from tests.auth.conftest import Caller
+from airflow_provider_loanauth.system import system
+from tests.auth.conftest import ASYNC_LIBRARIES, CLASSES, Caller
 from tests.support.pricing_fixtures import loan
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(params=ASYNC_LIBRARIES)
+def loan_auth(request):
+    """``LoanAuth`` of either library."""
+    return CLASSES[request.param]
 
 
 @pytest.fixture
@@ -44,7 +51,7 @@ def threads(monkeypatch):
 
 
 def client_of(auth):
-    return httpx.AsyncClient(auth=auth, timeout=60, verify=False)
+    return auth._library.AsyncClient(auth=auth, timeout=60, verify=False)
 
 
 async def price_all(client, world, number):
@@ -62,9 +69,9 @@ def many(world, auth, number):
 
 
 @pytest.mark.parametrize("status", [200, 401])
-def test_many_requests_that_are_rejected_make_one_refresh_in_one_thread(world, pulled, threads, status):
-    auth = LoanAuth(pulled())
-    Caller("httpx")(world.url, auth, json=loan())
+def test_many_requests_that_are_rejected_make_one_refresh_in_one_thread(world, pulled, threads, status, loan_auth):
+    auth = loan_auth(pulled())
+    Caller(loan_auth._library.__name__)(world.url, auth, json=loan())
     world.sandbox.revoke()
     if status == 401:
         world.sandbox.set_fault("status", where="price", status=401)
@@ -72,13 +79,15 @@ def test_many_requests_that_are_rejected_make_one_refresh_in_one_thread(world, p
     assert (world.logins, len(threads)) == (1, 1)
 
 
-def test_many_requests_during_an_outage_make_one_login_with_its_attempts(world, expired, threads, monkeypatch):
-    monkeypatch.setattr("airflow_provider_loanauth.login.shared.random.uniform", lambda low, high: low)
+def test_many_requests_during_an_outage_make_one_login_with_its_attempts(
+    world, expired, threads, monkeypatch, loan_auth
+):
+    monkeypatch.setattr(system, "uniform", lambda low, high: low)
     before = world.credential_requests
     world.sandbox.set_fault("status", where="token", status=503)
 
     async def main():
-        async with client_of(LoanAuth(expired)) as client:
+        async with client_of(loan_auth(expired)) as client:
             failures = await price_all(client, world, 50)
             assert {type(failure) for failure in failures} == {UnavailableError}
             assert len(set(map(id, failures))) == 50
@@ -92,12 +101,12 @@ def test_many_requests_during_an_outage_make_one_login_with_its_attempts(world, 
     assert (world.logins, len(threads)) == (1, 2)
 
 
-def test_a_cancelled_request_does_not_cancel_the_refresh_of_the_others(world, expired, threads):
+def test_a_cancelled_request_does_not_cancel_the_refresh_of_the_others(world, expired, threads, loan_auth):
     """Nor does it start a thread: a service that hangs would collect one for each request that gave up."""
     world.sandbox.set_fault("latency", where="token", seconds=0.5)
 
     async def main():
-        async with client_of(LoanAuth(expired)) as client:
+        async with client_of(loan_auth(expired)) as client:
             impatient = [
                 asyncio.create_task(asyncio.wait_for(client.post(world.url, json=loan(number)), 0.1 + number / 100))
                 for number in range(20)
@@ -112,9 +121,9 @@ def test_a_cancelled_request_does_not_cancel_the_refresh_of_the_others(world, ex
     assert len(threads) == world.logins == 1
 
 
-def test_a_loop_that_ends_first_leaves_nothing_behind(world, expired, logs):
+def test_a_loop_that_ends_first_leaves_nothing_behind(world, expired, logs, loan_auth):
     world.sandbox.set_fault("latency", where="token", seconds=0.2)
-    auth = LoanAuth(expired)
+    auth = loan_auth(expired)
 
     async def main():
         async with client_of(auth) as client:
@@ -123,13 +132,13 @@ def test_a_loop_that_ends_first_leaves_nothing_behind(world, expired, logs):
 
     asyncio.run(main())
     # Another loop can use the same object.
-    assert Caller("httpx async")(world.url, auth, json=loan()).status_code == 200
+    assert Caller(f"{loan_auth._library.__name__} async")(world.url, auth, json=loan()).status_code == 200
     assert world.logins <= 2
     assert not auth._refreshes
     assert "Exception in callback" not in logs.text
 
 
-def test_another_error_is_raised_in_every_request_after_one_attempt(world, monkeypatch, threads):
+def test_another_error_is_raised_in_every_request_after_one_attempt(world, monkeypatch, threads, loan_auth):
     """For example an error of a secrets backend that Airflow does not turn into its own."""
 
     class UncopiableError(RuntimeError):
@@ -140,12 +149,12 @@ def test_another_error_is_raised_in_every_request_after_one_attempt(world, monke
         raise UncopiableError("made-up", "trouble")
 
     monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", read)
-    failures = many(world, LoanAuth.from_connection("loanauth_jwt"), 50)
+    failures = many(world, loan_auth.from_connection("loanauth_jwt"), 50)
     assert {str(failure) for failure in failures} == {"made-up trouble"}
     assert len(threads) == 1
 
 
-def test_an_error_that_no_request_waits_for_any_more_is_not_logged(world, monkeypatch, logs):
+def test_an_error_that_no_request_waits_for_any_more_is_not_logged(world, monkeypatch, logs, loan_auth):
     """Otherwise asyncio logs its whole traceback, when the task is removed from memory."""
     cancelled = threading.Event()
 
@@ -154,7 +163,7 @@ def test_an_error_that_no_request_waits_for_any_more_is_not_logged(world, monkey
         raise RuntimeError("made-up trouble")
 
     monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", read)
-    auth = LoanAuth.from_connection("loanauth_jwt")
+    auth = loan_auth.from_connection("loanauth_jwt")
 
     async def main():
         async with client_of(auth) as client:
@@ -172,7 +181,7 @@ def test_an_error_that_no_request_waits_for_any_more_is_not_logged(world, monkey
     assert "never retrieved" not in logs.text
 
 
-def test_the_trace_of_the_caller_works(pricing, pulled):
+def test_the_trace_of_the_caller_works(pricing, pulled, loan_auth):
     events = []
 
     def note(event, info):
@@ -182,16 +191,16 @@ def test_the_trace_of_the_caller_works(pricing, pulled):
     async def trace(event, info):
         note(event, info)
 
-    auth = LoanAuth(pulled())
-    Caller("httpx async")(f"{pricing.url}/one", auth, extensions={"trace": trace})
-    Caller("httpx")(f"{pricing.url}/two", auth, extensions={"trace": note})
+    auth = loan_auth(pulled())
+    Caller(f"{loan_auth._library.__name__} async")(f"{pricing.url}/one", auth, extensions={"trace": trace})
+    Caller(loan_auth._library.__name__)(f"{pricing.url}/two", auth, extensions={"trace": note})
     assert events == [b"/one", b"/two"]
 
 
-def test_through_a_proxy_the_target_is_checked(pricing, elsewhere, pulled):
+def test_through_a_proxy_the_target_is_checked(pricing, elsewhere, pulled, loan_auth):
     """A request to a proxy carries the whole address, and its connection is that of the proxy."""
-    options = {"auth": LoanAuth(pulled()), "timeout": 60, "verify": False, "follow_redirects": True}
-    with httpx.Client(proxy=elsewhere.url, **options) as client:
+    options = {"auth": loan_auth(pulled()), "timeout": 60, "verify": False, "follow_redirects": True}
+    with loan_auth._library.Client(proxy=elsewhere.url, **options) as client:
         assert client.get(f"{pricing.url}/there").status_code == 200
         elsewhere.respond = lambda request: (302, {"Location": f"http://localhost:{pricing.port}/there"}, b"")
         with pytest.raises(LoanAuthError, match="leads to a different host or port"):
@@ -200,19 +209,23 @@ def test_through_a_proxy_the_target_is_checked(pricing, elsewhere, pulled):
     assert pricing.seen == []
 
 
-def test_a_trace_reports_an_ipv6_address_without_brackets(pulled):
+def test_a_trace_reports_an_ipv6_address_without_brackets(pulled, loan_auth):
     def send(request):
         sent = {"request": httpcore.Request("GET", "http://[::1]:8461/there")}
         request.extensions["trace"]("http11.send_request_headers.started", sent)
-        return httpx.Response(200)
+        return loan_auth._library.Response(200)
 
-    with httpx.Client(auth=LoanAuth(pulled()), transport=httpx.MockTransport(send)) as client:
+    with loan_auth._library.Client(
+        auth=loan_auth(pulled()), transport=loan_auth._library.MockTransport(send)
+    ) as client:
         assert client.get("http://[::1]:8461").status_code == 200
         with pytest.raises(LoanAuthError, match="is sent nowhere else"):
             client.get("http://[::1]:8462")
 
 
-def test_a_body_of_the_other_kind_is_the_error_of_httpx(world, pricing, pulled):
+def test_a_body_of_the_other_kind_is_the_error_of_httpx(world, pricing, pulled, loan_auth):
     """A file in an asynchronous client."""
     with pytest.raises(RuntimeError, match="with an AsyncClient"):
-        Caller("httpx async")(pricing.url, LoanAuth(pulled()), content=io.BytesIO(b"made-up loans"))
+        Caller(f"{loan_auth._library.__name__} async")(
+            pricing.url, loan_auth(pulled()), content=io.BytesIO(b"made-up loans")
+        )

@@ -1,5 +1,7 @@
 """Metrics and spans of a refresh, on real backends: ``docs/monitoring.md`` has the meaning of each."""
 
+from contextlib import nullcontext
+
 import pytest
 import requests
 
@@ -60,15 +62,21 @@ def test_an_expired_credential_is_refreshed_once_and_other_processes_take_it_ove
         assert [span.name for span in spans.finished] == ["loanauth.refresh"]
 
 
-def test_another_process_repeats_a_rejection_of_the_register(credential, variables, world, define, statsd, spans):
-    world.pass_time(LIFETIME + 1)
+@pytest.mark.parametrize(("left", "not_sent"), [(-1, 1), (30, 0)])
+def test_another_process_repeats_a_rejection_of_the_register(
+    left, not_sent, credential, variables, world, define, statsd, spans
+):
+    """A task whose token is still valid does not fail, so it is not counted."""
+    world.pass_time(LIFETIME - left)
     define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
-    for expected in ({"rejected": 1}, {}, {}):
+    for name, count in (("rejected", 1), ("not_sent", not_sent), ("not_sent", not_sent)):
         start_new_process()
         statsd.datagrams.clear()
-        with pytest.raises(RejectedError):
+        with pytest.raises(RejectedError) if left < 0 else nullcontext():
             price(credential, world)
-        assert statsd.counts == total(OPENED, expected)
+        assert statsd.counts == total(OPENED, {name: count} if count else {})
+        counted = [metric.tags for metric in statsd.metrics if metric.name == "not_sent"]
+        assert counted in ([], [TAGS | {"error_type": "RejectedError"}])
     assert world.rejected_logins == 1
     assert [span.name for span in spans.finished] == ["loanauth.login", *["loanauth.refresh"] * 3]
 

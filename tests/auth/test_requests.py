@@ -118,7 +118,7 @@ def test_the_connection_of_a_401_is_closed_if_the_refresh_fails(world, pulled, p
     )
     pricing.respond = lambda _: (401, {}, b"made-up")
     auth = LoanAuth(pulled())
-    world.sandbox.set_fault("status", where="token", status=400)
+    world.sandbox.set_fault("status", where="token", status=400, shape="oauth")
     with pytest.raises(RejectedError):
         requests.get(pricing.url, auth=auth, timeout=60, stream=True)
     [response] = [response for response in responses if response.status_code == 401]

@@ -7,7 +7,6 @@ import requests
 
 from airflow_provider_loanauth._compat import BaseHook
 from airflow_provider_loanauth.auth import LoanAuth
-from airflow_provider_loanauth.auth import httpx as httpx_auth
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.redaction import SecretStr
@@ -44,7 +43,7 @@ PLACES = {
 }
 TEXT = r"(str|SecretStr) instead of a credential.*LoanAuth\.from_connection\(.*LoanAuth\.from_task\("
 MAPPED = "{} instead of a credential.*with map_indexes"
-NOTHING = "{} instead of a credential: did the authenticating task run"
+NOTHING = "{} instead of a credential: did the authenticating task run.*deleted the credential, clear the"
 VALUES = {
     TEXT: ["", OTHER, SecretStr("made-up " * 8)],
     MAPPED: [[OTHER], (OTHER,)],
@@ -79,12 +78,6 @@ def test_a_connection_id_that_was_changed_in_xcom_is_not_read(conn_id, world, pu
             requests.post(world.url, json={}, auth=auth, timeout=5)
     assert read_ids == []
     assert world.credential_requests == before
-
-
-def test_no_representation_shows_a_connection_id(world):
-    """The id may be a token that was passed in its place."""
-    auth = LoanAuth.from_connection("CANARY-token")
-    assert "CANARY" not in f"{auth!r} {auth} {httpx_auth.LoanAuth.from_connection('CANARY-token')!r}"
 
 
 USES = {

@@ -1,0 +1,225 @@
+"""``LoanAuth`` for ``httpx`` and ``httpx2``, and the clients for pricing requests. It imports neither library."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import suppress
+from functools import cached_property, partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow_provider_loanauth._compat import run_in_thread
+from airflow_provider_loanauth.auth.base import (
+    MAX_CONNECTIONS,
+    BaseLoanAuth,
+    add_cookies,
+    log_if_unauthorized,
+    raise_wrong_library,
+)
+from airflow_provider_loanauth.auth.forks import raise_in_child, separate_stream
+from airflow_provider_loanauth.auth.origin import add_credential
+from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.connection.settings import Settings
+from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.login.credential import MAX_RETRIES, ActiveCredential
+from airflow_provider_loanauth.redaction import clear_locals, sanitize_exceptions, short_repr
+from airflow_provider_loanauth.service.environment import WRONG_PROXY, proxy_for, tls_context
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_Key = tuple[asyncio.AbstractEventLoop, ActiveCredential | None]
+
+#: Extension of a request that carries a credential: a function that raises an error if its URL has a different origin.
+_CHECK = "loanauth"
+
+
+class FlowAuth(BaseLoanAuth):
+    """``LoanAuth`` of either library."""
+
+    #: The module of the library.
+    _library: Any
+
+    def __call__(self, request: Any = None, *_: Any) -> NoReturn:
+        """Raise a ``TypeError``: this library does not call its ``auth``, and the others do."""
+        raise_wrong_library(self._library.__name__, request)
+
+    def sync_auth_flow(self, request: Any) -> Generator[Any, Any, None]:
+        """Add the credential to a request, and retry the request after a 401 (the protocol of ``httpx``).
+
+        :param request: the request
+        :raises LoanAuthError: the URL is not https, or has a different origin than the first request; or the credential
+            cannot be opened or refreshed
+        """
+        if isinstance(request.stream, self._library.SyncByteStream):
+            request.read()  # so that a retry can send the body again
+        flow, received = self._flow(request, lambda *_: None), None
+        with suppress(StopIteration):
+            while True:
+                step = flow.send(received)
+                if isinstance(step, self._library.Request):
+                    received = yield step
+                else:
+                    received = self._get(step)
+
+    async def async_auth_flow(self, request: Any) -> AsyncGenerator[Any, Any]:
+        """Do the same as :meth:`sync_auth_flow` without blocking the event loop; parameters and errors are the same."""
+        if isinstance(request.stream, self._library.AsyncByteStream):
+            await request.aread()
+        flow, received = self._flow(request, _atrace_nothing), None
+        with suppress(StopIteration):
+            while True:
+                step = flow.send(received)
+                if isinstance(step, self._library.Request):
+                    received = yield step
+                else:
+                    received = await self._aget(step)
+
+    def _flow(self, request: Any, trace_nothing: Callable[..., Any]) -> Generator[Any, Any, None]:
+        """Yield a request to receive its response; yield a rejected credential, or None, to receive the one to send."""
+        self._guard.bind(str(request.url))
+        credential: ActiveCredential = yield None
+        rejected = None
+        trace = partial(self._trace, request.extensions.get("trace") or trace_nothing)
+        request.extensions = {**request.extensions, "trace": trace, _CHECK: self._check_origin}
+        for retries in count():
+            add_credential(request.headers, credential, rejected=rejected)
+            response = yield request
+            separate_stream(response.extensions.get("network_stream"))
+            if not credential.should_refresh_on(response.status_code) or retries == MAX_RETRIES:
+                break
+            rejected = credential
+            credential = yield rejected
+            if credential is rejected:
+                break
+            bare = self._library.Request(request.method, request.url)
+            response.cookies.set_cookie_header(bare)
+            add_cookies(request.headers, bare.headers.get("Cookie"))
+        log_if_unauthorized(credential, response.status_code, request.url.host)
+
+    async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
+        """Do the same as :meth:`_get` in a thread, for which all coroutines of an event loop wait."""
+        # With one thread for each coroutine, an outage would start thousands of threads.
+        cached = self._get_cached()
+        if cached is not None and cached is not rejected:
+            return cached
+        loop = asyncio.get_running_loop()
+        key = loop, rejected
+        if key not in self._refreshes:
+            self._refreshes[key] = loop.create_task(run_in_thread(partial(self._get, rejected)))
+            self._refreshes[key].add_done_callback(partial(self._finish_refresh, key))
+        try:
+            # A coroutine that is cancelled does not cancel the refresh, for which others wait.
+            return await asyncio.shield(self._refreshes[key])
+        except LoanAuthError as error:
+            # A copy: one exception raised in many coroutines would collect all their tracebacks.
+            raise copy.copy(error) from None
+
+    @cached_property
+    def _refreshes(self) -> dict[_Key, asyncio.Task[ActiveCredential]]:
+        return {}
+
+    def _finish_refresh(self, key: _Key, refresh: asyncio.Task[ActiveCredential]) -> None:
+        del self._refreshes[key]
+        if not refresh.cancelled():
+            # asyncio logs an exception that is never retrieved, and all waiting coroutines may have been cancelled.
+            refresh.exception()
+
+    def _trace(self, trace: Callable[..., Any], event: str, info: Mapping[str, Any]) -> Any:
+        """Stop a redirected request before its headers are sent to a different origin."""
+        # On such a redirect, httpx removes only Authorization, and does not call an Auth. It calls the trace extension
+        # before it sends the headers of each request, and awaits the result in asynchronous clients.
+        # The tunnel through a proxy gets no credential.
+        if event.endswith("send_request_headers.started") and info["request"].method != b"CONNECT":
+            url = info["request"].url
+            # A request to a proxy has an absolute URL as its target.
+            address = url.target.decode()
+            if not address.startswith("http://"):
+                address = str(self._library.URL(scheme=url.scheme.decode(), host=url.host.decode(), port=url.port))
+            self._check_origin(address)
+        return trace(event, info)
+
+    @sanitize_exceptions
+    def _check_origin(self, url: str) -> None:
+        if not self._guard.is_bound_to(url):
+            raise LoanAuthError("A redirect leads to a different host or port. Nothing is sent there: check the URL.")
+
+
+class _Transport:
+    """Sends each request through the proxy that a login to its URL would use."""
+
+    def __init__(self, library: Any, settings: Settings) -> None:
+        self._library = library
+        self._proxy = settings.proxy
+        self._context = tls_context(settings.verify)
+        self._transports: dict[Proxy | None, Any] = {}
+
+    async def handle_async_request(self, request: Any) -> Any:
+        proxy = proxy_for(str(request.url), self._proxy)
+        if proxy not in self._transports:
+            self._transports[proxy] = self._make(proxy)
+        return await self._transports[proxy].handle_async_request(request)
+
+    def _make(self, proxy: Proxy | None) -> Any:
+        used = None
+        with suppress(ImportError, ValueError):
+            if proxy is not None:
+                tls = self._context if proxy.url.startswith("https:") else None
+                used = self._library.Proxy(proxy.url, ssl_context=tls, headers=proxy.headers)
+            limits = self._library.Limits(max_keepalive_connections=MAX_CONNECTIONS)
+            return self._library.AsyncHTTPTransport(verify=self._context, limits=limits, proxy=used, trust_env=False)
+        # Not in a handler: the text of that exception has parts of the URL of a SOCKS proxy, perhaps of its password.
+        raise SettingsError(WRONG_PROXY)
+
+    async def aclose(self) -> None:
+        for transport in self._transports.values():
+            await transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class PricingMixin:
+    """The client of ``LoanAuthHook.get_async_conn``, with the settings of a Connection, of either library."""
+
+    def __init__(self, auth: FlowAuth, settings: Settings) -> None:
+        # Not the limit of httpcore: it loses connections when requests are cancelled (encode/httpcore#1093), and in the
+        # end every request would wait for ever.
+        self._turns = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._process: int | None = None  # that has sent requests
+        client: Any = super()
+        client.__init__(
+            auth=auth,
+            timeout=settings.timeout,
+            transport=_Transport(auth._library, settings),  # noqa: SLF001 - of this module
+            trust_env=False,
+            event_hooks={"request": [_check_request]},
+        )
+
+    __repr__ = short_repr
+
+    async def send(self, request: Any, **kwargs: Any) -> Any:
+        """Send a request; parameters and errors are those of the method of the library."""
+        self._process = self._process or os.getpid()
+        if self._process != os.getpid():
+            raise_in_child()
+        client: Any = super()
+        # On a failure, httpcore has the headers of the request, and those for the proxy, in variables.
+        with clear_locals():
+            async with self._turns:
+                return await client.send(request, **kwargs)
+
+
+async def _check_request(request: Any) -> None:
+    """Check each request with a credential, also one that follows a redirect, before any transport gets it."""
+    if check := request.extensions.get(_CHECK):
+        check(str(request.url))
+
+
+async def _atrace_nothing(*_: Any) -> None: ...

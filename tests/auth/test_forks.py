@@ -1,0 +1,155 @@
+"""Processes that are forked from one that prices: no loan gets the price of another one, and the parent prices on."""
+
+import asyncio
+import os
+import signal
+import ssl
+import threading
+import traceback
+from contextlib import ExitStack
+from importlib import import_module
+from types import SimpleNamespace
+
+import pytest
+import requests
+
+from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from tests.auth.conftest import ASYNC_LIBRARIES, CLASSES
+from tests.support.pricing_fixtures import loan
+from tests.support.proxy import TunnelProxy
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    # A child may wait for ever for a lock of the coverage measurement that another thread of its parent held.
+    pytest.mark.no_cover,
+]
+
+
+def fork(work):
+    """Run a function in a forked child; return the id of its process."""
+    child = os.fork()
+    if not child:
+        status = 1
+        signal.alarm(60)
+        try:
+            work()
+            status = 0
+        except BaseException:  # noqa: BLE001 - the test shows what the child has printed
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return child
+
+
+def status_of(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.fixture(params=["plain", "TLS", "proxy"])
+def route(request, define):
+    """How requests reach the sandbox, and a function that returns how many connections have been opened."""
+    running = request.getfixturevalue("sandbox" if request.param == "plain" else "tls_sandbox")
+    connection = running.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    proxy = None
+    with ExitStack() as stack:
+        if request.param == "proxy":
+            proxy = stack.enter_context(TunnelProxy()).url()
+        define("loanauth_jwt", connection | {"extra": connection["extra"] | {"proxy": proxy}})
+        yield SimpleNamespace(
+            url=running.pricing_url,
+            proxy=proxy,
+            ca=running.ca_path,
+            token=LoanAuthHook("loanauth_jwt").get_credential(),
+            opened=lambda: running.counters().connections_accepted,
+        )
+
+
+def of_hook(route):
+    return LoanAuthHook("loanauth_jwt").get_conn(route.token)
+
+
+def of_user(route, library, kind="Client"):
+    """Return a client that a user has made."""
+    auth = CLASSES[library](route.token)
+    if library == "requests":
+        session = requests.Session()
+        session.auth, session.verify, session.proxies = auth, route.ca, {"https": route.proxy}
+        return session
+    module, tls = import_module(library), ssl.create_default_context(cafile=route.ca)
+    # By default, a connection is closed after five seconds without a request.
+    options = {"limits": module.Limits(keepalive_expiry=60), "timeout": 60}
+    return getattr(module, kind)(auth=auth, verify=tls, proxy=route.proxy, **options)
+
+
+def price(client, route, number):
+    response = client.post(route.url, json=loan(number))
+    assert (response.status_code, response.json()["loan_id"]) == (200, f"L-{number}")
+
+
+@pytest.mark.parametrize("library", ["get_conn", *CLASSES])
+def test_each_process_opens_connections_of_its_own(library, route):
+    with of_hook(route) if library == "get_conn" else of_user(route, library) as client:
+        price(client, route, 1)
+        before = route.opened()
+        child = fork(lambda: [price(client, route, number) for number in (2, 3)] and client.close())
+        assert status_of(child) == 0
+        # The child has opened one, and has not closed that of its parent.
+        price(client, route, 4)
+        assert route.opened() - before == 1
+
+
+def test_children_of_a_process_whose_threads_price(route):
+    ended, numbers = threading.Event(), iter(range(1, 1_000_000))
+
+    def batch():
+        # pytest makes an exception in a thread an error.
+        while not ended.is_set():
+            price(session, route, next(numbers))
+
+    with of_hook(route) as session:
+        price(session, route, 0)
+        threads = [threading.Thread(target=batch) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        statuses = []
+        for _ in range(3):
+            children = [
+                fork(lambda first=first: [price(session, route, -number) for number in range(first, first + 3)])
+                for first in range(0, 24, 3)
+            ]
+            statuses += [status_of(child) for child in children]
+        ended.set()
+        for thread in threads:
+            thread.join(60)
+        price(session, route, 0)
+    assert statuses == [0] * 24
+
+
+@pytest.mark.parametrize("library", ASYNC_LIBRARIES)
+@pytest.mark.parametrize("maker", ["get_async_conn", "a user"])
+def test_an_asynchronous_client_is_for_the_process_that_uses_it(maker, library, route):
+    async def price(number):
+        response = await client.post(route.url, json=loan(number))
+        assert (response.status_code, response.json()["loan_id"]) == (200, f"L-{number}")
+
+    def price_in_child():
+        with pytest.raises(LoanAuthError, match="This process was forked from one that has used this asynchronous"):
+            asyncio.run(price(3))
+        asyncio.run(client.aclose())
+
+    async def main():
+        await price(2)
+        before = route.opened()
+        assert status_of(fork(price_in_child)) == 0
+        await price(4)
+        assert maker == "get_async_conn" or route.opened() == before
+        await client.aclose()
+
+    if maker == "a user":
+        client = of_user(route, library, "AsyncClient")
+    else:
+        client = LoanAuthHook("loanauth_jwt").get_async_conn(route.token, library=library)
+    # No process has used it yet.
+    assert status_of(fork(lambda: asyncio.run(price(1)))) == 0
+    asyncio.run(main())
