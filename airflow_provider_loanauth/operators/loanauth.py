@@ -7,11 +7,12 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from airflow_provider_loanauth._compat import BaseOperator, airflow_errors
+from airflow_provider_loanauth._compat import BaseOperator, airflow_errors, pending_tasks, set_default_retry_policy
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
-from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, Method, TemplatedMethod
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, Method
+from airflow_provider_loanauth.policies.retry import LoanAuthRetryPolicy
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 __all__ = ["LoanAuthForgetOperator", "LoanAuthOperator"]
+
+_NO_TASK = "This DAG has no task %r: check credential_task_id, which is group.task for a task in a group."
+_NO_EDGE = (
+    "No task between %r and this one uses the credential, so it may be deleted before a task has used it. Add an edge "
+    "from each task that uses it, such as: priced >> %s"
+)
+_PENDING = (
+    "These tasks have not ended, and will not find the credential: %s. Add an edge from each of them to this task, and "
+    "clear %r together with them."
+)
 
 
 class AuthenticatingOperator(BaseOperator):
@@ -33,7 +44,7 @@ class AuthenticatingOperator(BaseOperator):
         self,
         *,
         loanauth_conn_id: str = DEFAULT_CONN_ID,
-        method: TemplatedMethod = None,
+        method: str | None = None,
         seal: bool = True,
         reuse: bool = True,
         **kwargs: Any,
@@ -43,6 +54,7 @@ class AuthenticatingOperator(BaseOperator):
         self.method = method
         self.seal = seal
         self.reuse = reuse
+        set_default_retry_policy(self, LoanAuthRetryPolicy())
 
     @cached_property
     def hook(self) -> LoanAuthHook:
@@ -57,8 +69,11 @@ class LoanAuthOperator(AuthenticatingOperator):
     """Authenticate to the loan pricing service once, and return the credential as XCom.
 
     Downstream tasks pull an :class:`~airflow_provider_loanauth.credentials.AccessToken` (methods ``jwt``, ``los``) or
-    an :class:`~airflow_provider_loanauth.credentials.ApiSecret` (``ppe``), which XCom stores encrypted. Rejected
-    credentials fail the task at once, whatever ``retries`` is, so that a wrong password is sent only once.
+    an :class:`~airflow_provider_loanauth.credentials.ApiSecret` (``ppe``), which XCom stores encrypted. A
+    :class:`~airflow_provider_loanauth.exceptions.RejectedError` fails the task at once, whatever ``retries`` is, so
+    that a password that the service rejects by name is sent only once. From Airflow 3.3 on, a
+    :class:`~airflow_provider_loanauth.policies.retry.LoanAuthRetryPolicy` decides when the task is tried again after
+    another error, unless ``retry_policy`` is another one.
 
     Takes every parameter of Airflow's operators in addition to these:
 
@@ -78,7 +93,9 @@ class LoanAuthOperator(AuthenticatingOperator):
         :raises SealError: Airflow has no usable Fernet key; no request was sent
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
-        return self.hook.get_credential(reuse=self.reuse) if self.seal else self.hook.get_plaintext(reuse=self.reuse)
+        if self.seal:
+            return self.hook.get_credential(reuse=self.reuse)
+        return self.hook.get_plaintext(reuse=self.reuse)
 
 
 class LoanAuthForgetOperator(BaseOperator):
@@ -87,7 +104,11 @@ class LoanAuthForgetOperator(BaseOperator):
     The credential stays valid at the service until it expires, because the interface shows no way to revoke it. If a
     task received the credential as an argument, Airflow keeps a sealed copy in that task's rendered fields, which this
     operator does not delete. Of a mapped task, values with a map index below ``[core] max_map_length`` are deleted; on
-    Airflow 3.0, an empty value replaces each of them. The task logs a warning if any value remains.
+    Airflow 3.0, an empty value replaces each of them. If the authenticating task is in the same mapped task group, only
+    what belongs to the map index of this task is deleted.
+
+    Add an edge from each task that uses the credential to this one: ``priced >> forget``. The task logs a warning if
+    tasks that use the credential have not ended, or if any value remains.
 
     Takes every parameter of Airflow's operators in addition to these:
 
@@ -110,34 +131,63 @@ class LoanAuthForgetOperator(BaseOperator):
         from airflow_provider_loanauth._compat.xcom import delete_xcom
         from airflow_provider_loanauth.login.variables import forget
 
-        instance = context["ti"]
-        returned = _credentials_in(instance.xcom_pull(task_ids=self.credential_task_id)) if self.shared else []
-        left = delete_xcom(dag_id=instance.dag_id, run_id=instance.run_id, task_id=self.credential_task_id)
+        instance: Any = context["ti"]
+        task: Any = context["task"]
+        source = task.dag.task_dict.get(self.credential_task_id)
+        index: int | None = None
+        pulled: dict[str, Any] = {"task_ids": self.credential_task_id}
+        group = task.get_closest_mapped_task_group()
+        if source is not None:
+            # Then each index of the group has an instance of both tasks.
+            if group is not None and source.get_closest_mapped_task_group() is group:
+                index = pulled["map_indexes"] = instance.map_index
+            self._warn_about_users(context, source, index)
+        returned = []
+        if self.shared:
+            returned = _credentials_in(instance.xcom_pull(**pulled))
+        left = delete_xcom(
+            dag_id=instance.dag_id, run_id=instance.run_id, task_id=self.credential_task_id, map_index=index
+        )
         for method, conn_id in {(one.method, one.conn_id) for one in returned}:
             forget(method, conn_id)
-        if settings := self._settings(context) if self.shared else None:
+        if self.shared and (settings := self._settings(context, source)):
             forget(settings.method, settings.conn_id, settings)
-        if left:
+        if source is None:
+            self.log.warning(_NO_TASK, self.credential_task_id)
+        elif left:
             text = "%d XCom values of task %r could not be deleted: those from index [core] max_map_length on remain."
             self.log.warning(text, left, self.credential_task_id)
         else:
             self.log.info("Deleted the credentials of task %r from XCom.", self.credential_task_id)
 
-    def _settings(self, context: Context) -> Settings | None:
+    def _warn_about_users(self, context: Context, source: Any, index: int | None) -> None:
+        """Say which tasks may find no credential, because this one does not wait for them."""
+        task: Any = context["task"]
+        users = source.get_flat_relative_ids(upstream=False) & task.get_flat_relative_ids(upstream=True)
+        if not users:
+            self.log.warning(_NO_EDGE, self.credential_task_id, self.task_id)
+        # A task that gets the credential as an argument follows the authenticating one directly.
+        users |= {one.task_id for one in source.downstream_list if not one.is_teardown}
+        users -= {self.task_id} | task.get_flat_relative_ids(upstream=False)
+        # Airflow takes an empty list for all tasks.
+        if users and (pending := pending_tasks(context, users, index)):
+            self.log.warning(_PENDING, ", ".join(pending), self.credential_task_id)
+
+    def _settings(self, context: Context, source: Any) -> Settings | None:
         """Return the settings of the authenticating task, also if XCom is empty; None if they cannot be found."""
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
         with suppress(AttributeError, KeyError, airflow_errors.AirflowException):
-            dag: Any = context["task"].dag
-            task = dag.get_task(self.credential_task_id)
-            conn_id, method = (self.render_template(one, context) for one in (task.loanauth_conn_id, task.method))
-            return LoanAuthHook(conn_id, method=method)._client.settings()
+            conn_id, method = (self.render_template(one, context) for one in (source.loanauth_conn_id, source.method))
+            return LoanAuthHook(conn_id, method=method).read_settings()
         return None
 
 
 def _credentials_in(value: Any) -> list[Credential]:
     """Return the credentials in the return value of a task, or in those of its mapped instances."""
+    if isinstance(value, Credential):
+        return [value]
     values = [*value.values()] if isinstance(value, dict) else value
     if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
         return [found for one in values for found in _credentials_in(one)]
-    return [value] if isinstance(value, Credential) else []
+    return []

@@ -9,7 +9,7 @@ from airflow_provider_loanauth._compat import xcom
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
-from tests.support.airflow_names import DAG
+from tests.support.airflow_names import DAG, task, task_group
 
 #: A digest of the values of a Connection.
 VALUES = "0123456789abcdef"
@@ -22,35 +22,147 @@ def token(conn_id, method="jwt"):
 
 @pytest.fixture
 def deleted(monkeypatch):
-    """Delete nothing; record what would have been deleted."""
+    """Delete nothing; record of which tasks and map indexes the credentials would have been deleted."""
     calls = []
-    monkeypatch.setattr(xcom, "delete_xcom", lambda **names: calls.append(names) or 0)
+
+    def delete_xcom(*, dag_id, run_id, task_id, map_index):
+        assert (dag_id, run_id) == ("nightly", "manual__1")
+        calls.append((task_id, map_index))
+        return 0
+
+    monkeypatch.setattr(xcom, "delete_xcom", delete_xcom)
     return calls
 
 
-def forget(**options):
-    """Run the operator, after a task with four mapped instances; return its result."""
-    operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", **options)
+class Instance(SimpleNamespace):
+    """An instance of the forgetting task; its run has pulled values by task, and states by instance."""
+
+    dag_id, run_id, map_index = "nightly", "manual__1", -1
+
+    def xcom_pull(self, *, task_ids, map_indexes=None):
+        return self.pulled[task_ids] if map_indexes is None else self.pulled[task_ids][map_indexes]
+
+    def get_task_states(self, *, dag_id, task_ids, run_ids, map_index):
+        self.asked = dag_id, run_ids, task_ids, map_index
+        return {self.run_id: self.states}
+
+
+def forget(states=None, *, credential_task_id="authenticate", build=None, **options):
+    """Run the operator, after a task with four mapped instances.
+
+    :param build: gets the authenticating and the forgetting task, and adds edges; by default, one task is between them
+    """
+    with DAG("nightly", schedule=None, start_date=START):
+        source = LoanAuthOperator(task_id="authenticate")
+        operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id=credential_task_id, **options)
+        (build or between)(source, operator)
     nested = {"first": [token("two", "los")], "second": (token("odd/#id"), token("one", "../../x")), "third": 3}
     pulled = {"authenticate": [token("one"), nested, None, "plaintext"]}
-    instance = SimpleNamespace(dag_id="nightly", run_id="manual__1", xcom_pull=lambda *, task_ids: pulled[task_ids])
-    return operator.execute({"ti": instance})
+    instance = Instance(pulled=pulled, states=states or {"price": "success"})
+    assert operator.execute({"ti": instance, "task": operator}) is None
+    if credential_task_id == "authenticate":
+        assert instance.asked == ("nightly", ["manual__1"], sorted(instance.states), None)
+
+
+def warnings(logs):
+    """Return what the operator has logged as a warning; Airflow logs one because a test calls ``execute``."""
+    return [text for text in logs.at("warning") if "cannot be called outside" not in text]
+
+
+@task
+def price(): ...
+
+
+def between(source, operator):
+    source >> price() >> operator
 
 
 def test_it_deletes_the_credential_of_its_own_run(deleted, logs, monkeypatch):
     assert LoanAuthForgetOperator.template_fields == ("credential_task_id",)
-    assert forget() is None
-    assert deleted == [{"dag_id": "nightly", "run_id": "manual__1", "task_id": "authenticate"}]
+    forget()
+    assert deleted == [("authenticate", None)]
     success = "Deleted the credentials of task 'authenticate' from XCom."
     assert success in logs.text
-    assert "could not be deleted" not in logs.text
+    assert warnings(logs) == []
     # More values of a mapped task than ``[core] max_map_length``.
     monkeypatch.setattr(xcom, "delete_xcom", lambda **_: 2)
     forget()
-    [warning] = [text for text in logs.at("warning") if "XCom" in text]
+    [warning] = warnings(logs)
     assert "2 XCom values of task 'authenticate' could not be deleted" in warning
     assert "max_map_length" in warning
     assert logs.text.count(success) == 1
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [(True, ("prices.authenticate", 1)), (False, ("authenticate", None))],
+    ids=["inside", "outside"],
+)
+def test_in_a_mapped_task_group_it_deletes_what_belongs_to_its_own_index(inside, expected, deleted, variables, logs):
+    for conn_id in ("one", "two"):
+        variables[f"loanauth.jwt.{conn_id}"] = "{}"
+
+    with DAG("nightly", schedule=None, start_date=START) as dag:
+        source = LoanAuthOperator(task_id="authenticate")
+
+        @task_group
+        def prices(conn_id):
+            used = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=conn_id) if inside else source
+            operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id=used.task_id, shared=True)
+            between(used, operator)
+
+        prices.expand(conn_id=["one", "two"])
+    operator = dag.get_task("prices.clean_up")
+    pulled = {expected[0]: [token("one"), token("two")]}
+    instance = Instance(pulled=pulled, states={"prices.price": "success"}, map_index=1)
+    operator.execute({"ti": instance, "task": operator})
+    assert deleted == [expected]
+    assert instance.asked == ("nightly", ["manual__1"], ["prices.price"], expected[1])
+    assert set(variables) == ({"loanauth.jwt.one"} if inside else set())
+    assert warnings(logs) == []
+
+
+def no_edge(source, operator):
+    operator.as_teardown(setups=source)
+    price().set_upstream(source)
+
+
+def one_edge(source, operator):
+    between(source, operator)
+    source >> price.override(task_id="report")()
+    after = price.override(task_id="after")()
+    source >> [operator, after]
+    operator >> after
+
+
+@pytest.mark.parametrize(
+    ("build", "states", "expected"),
+    [
+        (between, {"price": "success"}, []),
+        (between, {"price": "up_for_retry"}, ["have not ended, and will not find the credential: price."]),
+        (
+            no_edge,
+            {"price": None},
+            ["No task between 'authenticate' and this one", "have not ended, and will not find the credential: price."],
+        ),
+        (one_edge, {"price": "skipped", "report": "running"}, ["find the credential: report."]),
+        (one_edge, {"price": "failed", "report": "upstream_failed"}, []),
+    ],
+    ids=["all ended", "one did not", "no edge", "one edge, one did not", "one edge, all ended"],
+)
+def test_it_names_the_tasks_that_it_does_not_wait_for(build, states, expected, deleted, logs):
+    forget(states, build=build)
+    found = warnings(logs)
+    assert [text in warning for text, warning in zip(expected, found, strict=True)] == [True] * len(expected)
+    assert len(deleted) == 1
+
+
+def test_it_says_that_there_is_no_such_task(deleted, logs):
+    forget(credential_task_id="prices.authenticate")
+    [warning] = warnings(logs)
+    assert warning.startswith("This DAG has no task 'prices.authenticate': check credential_task_id")
+    assert len(deleted) == 1
+    assert "Deleted" not in logs.text
 
 
 def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(deleted, variables):
@@ -67,14 +179,14 @@ def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(dele
 def test_shared_deletes_the_login_of_the_task_also_without_xcom_and_without_a_list(deleted, variables, sandbox, define):
     for name, value in sandbox.connections().items():
         define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
-    with DAG("nightly", schedule=None, start_date=START) as dag:
-        task = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_{{ params.name }}")
+    with DAG("nightly", schedule=None, start_date=START):
+        source = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_{{ params.name }}")
         operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", shared=True)
-    assert dag.get_task("authenticate") is task
+        between(source, operator)
     LoanAuthHook("loanauth_jwt").get_credential()
     assert len(variables) == 3
     del variables["loanauth.jwt.loanauth_jwt"]
-    instance = SimpleNamespace(dag_id="nightly", run_id="manual__1", xcom_pull=lambda **_: None)
+    instance = Instance(pulled={"authenticate": None}, states={})
     operator.execute({"ti": instance, "task": operator, "params": {"name": "jwt"}})
     assert variables == {}
 

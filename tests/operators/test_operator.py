@@ -24,6 +24,17 @@ def test_defaults_and_template_fields():
     assert (task.hook.loanauth_conn_id, task.hook.method) == ("tenant_a", "los")
 
 
+def test_an_id_of_digits_is_text_with_native_rendering(define, sandbox):
+    """``NativeEnvironment`` of Jinja makes a number of it."""
+    define("4711", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
+    options = {"schedule": None, "start_date": datetime(2026, 1, 1, tzinfo=timezone.utc)}
+    with DAG("a_dag", render_template_as_native_obj=True, **options):
+        task = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="{{ params.company }}")
+    task.render_template_fields({"params": {"company": "4711"}})
+    assert task.loanauth_conn_id == 4711
+    assert task.execute({}).conn_id == "4711"
+
+
 @pytest.mark.parametrize("seal", [True, False])
 def test_it_returns_the_shared_login_and_with_reuse_false_a_new_one(seal, define, variables, sandbox):
     define("tenant_a", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
