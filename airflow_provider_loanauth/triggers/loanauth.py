@@ -11,7 +11,7 @@ import random
 import time
 from asyncio import AbstractEventLoop, Task
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
 from typing import Any
@@ -22,9 +22,10 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_provider_loanauth._compat import run_in_thread
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.service.environment import proxy_for
 from airflow_provider_loanauth.service.error_responses import is_unavailable
 from airflow_provider_loanauth.service.protocol import WireRequest
-from airflow_provider_loanauth.service.transport import proxy_url, send
+from airflow_provider_loanauth.service.transport import send
 
 __all__ = ["LoanAuthSensorTrigger"]
 
@@ -144,27 +145,34 @@ async def why_unavailable(address: str, timeout: float, proxy: str | None, inter
     """Return why an address is unavailable: 408, 429, 5xx or no response; None if it responds, or a login must tell."""
     # Nothing can interrupt the lookup of a host name, so a request has a thread of its own, which may outlast it.
     if (address, proxy, interval) not in _PENDING:
-        with suppress(asyncio.TimeoutError):
-            request = partial(_request, address, timeout, proxy, interval)
+        request = partial(_request, address, timeout, proxy, interval)
+        try:
             return await asyncio.wait_for(run_in_thread(request, name=f"probe of {address}"), timeout)
+        except asyncio.TimeoutError:
+            pass
+        except RuntimeError as error:
+            # No thread can be started now. That must not end the wait of all triggers.
+            return f"no request could be sent ({type(error).__name__})"
     return f"no response within {timeout:g} s"
 
 
 def _request(address: str, timeout: float, proxy: str | None, interval: float) -> str | None:
     _PENDING.add((address, proxy, interval))
     try:
-        used = proxy or proxy_url(address)
+        used = proxy_for(address, Proxy(proxy) if proxy else None)
         # Only plain http, because an https proxy must not receive its password over TLS that is not checked.
-        if used is not None and not used.lower().startswith("http://"):
+        if used is not None and not used.url.startswith("http:"):
             return None
         # Certificates are not checked, because nothing secret is sent. A login checks them.
         request = WireRequest(url=address, target=f"GET {address}")
-        status = send(request, timeout=timeout, verify=False, proxy=Proxy(proxy) if proxy else None).status
+        status = send(request, timeout=timeout, verify=False, proxy=used).status
     except LoanAuthError as error:
         # An error with a status is that of a proxy that requires authentication.
-        return None if error.status or isinstance(error, SettingsError) else str(error)
-    except ValueError:
-        return None
+        if error.status or isinstance(error, SettingsError):
+            return None
+        return str(error)
     finally:
         _PENDING.discard((address, proxy, interval))
-    return f"status {status}" if is_unavailable(status) else None
+    if is_unavailable(status):
+        return f"status {status}"
+    return None

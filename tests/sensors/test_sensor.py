@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.support.airflow_names import (
     AirflowRescheduleException,
     AirflowSensorTimeout,
     AirflowSkipException,
+    AirflowTaskTimeout,
     TaskDeferred,
 )
 from tests.support.clock import Clock, replace_clock
@@ -148,22 +150,82 @@ def test_without_a_fernet_key_nothing_is_sent(connection, sandbox, fernet):
 # --- timeouts
 
 
-@each_mode
+#: The parameters that limit a wait, each shorter than the other one, and the error at the end of the wait.
+LIMITS = {
+    "timeout": (lambda seconds: {"timeout": seconds}, AirflowSensorTimeout),
+    "execution_timeout": (lambda seconds: {"execution_timeout": dt.timedelta(seconds=seconds)}, AirflowTaskTimeout),
+}
+each_limit = pytest.mark.parametrize("limit", LIMITS)
+#: What the error of a wait says.
+WHY = "The service was not available within {} s, the {} of the sensor. Last cause: The service responded with 503 ("
+
+
+def ended_by(call):
+    """Return the error that a call raises at the end of a wait."""
+    with pytest.raises((AirflowException, AirflowTaskTimeout)) as raised:
+        call()
+    return raised.value
+
+
 @pytest.mark.parametrize(
-    ("parameters", "kind", "message"),
+    ("mode", "limit", "parameters", "message"),
     [
-        ({}, AirflowSensorTimeout, ""),
-        ({"soft_fail": True}, AirflowSkipException, ""),
-        ({"never_fail": True}, AirflowSkipException, "Skipped because never_fail is set: "),
+        *((mode, limit, {}, "") for mode in MODES for limit in LIMITS),
+        *((mode, "timeout", {"soft_fail": True}, "") for mode in MODES),
+        ("poke", "execution_timeout", {"never_fail": True}, "Skipped because never_fail is set: "),
     ],
 )
-def test_a_timeout_fails_or_skips(parameters, kind, message, mode, connection, sandbox, context):
+def test_a_wait_ends_at_the_shorter_limit(parameters, message, limit, mode, connection, sandbox, context):
     sandbox.set_fault("status", where="token")
-    with pytest.raises(AirflowException) as raised:
-        sensor(mode, timeout=0, **parameters).execute(context)
-    assert type(raised.value) is kind
-    assert str(raised.value).startswith(message)
+    given, kind = LIMITS[limit]
+    error = ended_by(lambda: sensor(mode, **given(0), **parameters).execute(context))
+    assert type(error) is (AirflowSkipException if parameters else kind)
+    assert str(error).startswith(message + WHY.format(0, limit))
     assert sandbox.counters().token == 1
+
+
+@each_limit
+@pytest.mark.parametrize("passed", [8, 10])
+def test_a_rescheduled_sensor_counts_from_its_first_start(passed, limit, connection, sandbox, monkeypatch):
+    """It pokes for the last time at the deadline, although the interval is longer."""
+    first = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=passed)
+    context = context_of_a_task(monkeypatch, first)
+    sandbox.set_fault("status", where="token")
+    given, kind = LIMITS[limit]
+    error = ended_by(lambda: sensor("reschedule", **given(10)).execute(context))
+    if passed < 10:
+        assert abs((error.reschedule_date - first).total_seconds() - 10) < 1
+    else:
+        assert type(error) is kind
+        assert str(error).startswith(WHY.format(10, limit))
+
+
+@pytest.mark.parametrize("in_poke", [True, False])
+@pytest.mark.parametrize("soft_fail", [True, False])
+def test_airflow_ends_a_task_that_runs_without_a_word(soft_fail, in_poke, connection, sandbox, context, monkeypatch):
+    def time_out(*_, **__):
+        raise AirflowTaskTimeout("made up")
+
+    sandbox.set_fault("status", where="token")
+    monkeypatch.setattr(*((LoanAuthHook, "authenticate_task") if in_poke else (time, "sleep")), time_out)
+    limit = dt.timedelta(minutes=1)
+    error = ended_by(lambda: sensor("poke", execution_timeout=limit, soft_fail=soft_fail).execute(context))
+    assert type(error) is (AirflowSkipException if soft_fail else AirflowTaskTimeout)
+    why = WHY.format(60, "execution_timeout")
+    assert str(error).startswith(why.partition("The service responded")[0] + "no poke has ended" if in_poke else why)
+
+
+def test_a_task_whose_time_passed_while_it_was_deferred_resumes(connection, sandbox):
+    """Airflow 2.11 fails it otherwise."""
+    started = dt.datetime.now(dt.timezone.utc) - dt.timedelta(hours=1)
+    task = sensor(execution_timeout=dt.timedelta(seconds=10))
+    task.pre_execute({"ti": SimpleNamespace(next_method="execute_complete", start_date=started)})
+    assert 3610 <= task.execution_timeout.total_seconds() < 3700
+    sandbox.set_fault("status", where="token")
+    event = {"deadline": started.timestamp() + 10, "event": {"status": "timeout"}}
+    error = ended_by(lambda: task.resume_execution("execute_complete", event, {}))
+    assert type(error) is AirflowTaskTimeout
+    assert str(error).startswith(WHY.format(10, "execution_timeout"))
 
 
 @pytest.fixture
@@ -171,21 +233,24 @@ def clock(monkeypatch):
     return replace_clock(monkeypatch, Clock(standing=float(int(time.time()))))
 
 
+@each_limit
 @pytest.mark.parametrize(("status", "passed"), [("ready", 400), ("ready", 401), ("timeout", 301)])
-def test_from_the_deadline_on_a_last_poke_decides(status, passed, connection, sandbox, clock):
+def test_from_the_deadline_on_a_last_poke_decides(status, passed, limit, connection, sandbox, clock):
     """The probe may fail where a login works, for example behind a proxy that only one of the two uses."""
     sandbox.set_fault("status", where="token")
     deadline = clock.time() + 600
-    first = deferred_by(lambda: sensor(timeout=600).execute({}))
+    parameters, kind = LIMITS[limit][0](600), LIMITS[limit][1]
+    first = deferred_by(lambda: sensor(**parameters).execute({}))
     clock.pass_time(200)
-    again = deferred_by(lambda: resume(first, timeout=600))
+    again = deferred_by(lambda: resume(first, **parameters))
     for deferred, left in ((first, 600), (again, 400)):
         assert deferred.trigger.deadline == deferred.kwargs["deadline"] == deadline
         # Airflow's own timeout is for a missing triggerer, and comes later.
         assert left < deferred.timeout.total_seconds() <= left + 60
     clock.pass_time(passed)
-    with pytest.raises(AirflowSensorTimeout, match=r"The service was not available within 600 s\."):
-        resume(again, status, timeout=600)
+    error = ended_by(lambda: resume(again, status, **parameters))
+    assert type(error) is kind
+    assert str(error).startswith(WHY.format(600, limit))
     sandbox.clear_faults()
     assert type(resume(again, status)) is AccessToken
 
@@ -200,17 +265,21 @@ def test_the_event_alone_is_enough_because_airflow_dags_test_passes_nothing_else
 
 
 @pytest.mark.parametrize("error", sorted(TRIGGER_TIMEOUTS))
-def test_a_missing_triggerer_is_a_timeout(error):
+def test_without_a_triggerer_a_last_poke_decides(error, connection, sandbox):
     def resume_with(error, **parameters):
-        with pytest.raises(AirflowException) as raised:
-            sensor(**parameters).resume_execution("__fail__", {"error": error}, {})
-        return type(raised.value)
+        return sensor(**parameters).resume_execution("__fail__", {"error": error}, {})
 
-    assert resume_with(error) is AirflowSensorTimeout
-    assert resume_with(error, soft_fail=True) is resume_with(error, never_fail=True) is AirflowSkipException
+    assert type(resume_with(error)) is AccessToken
+    start_new_process()
+    sandbox.set_fault("status", where="token")
+    for parameters, kind in (({}, AirflowSensorTimeout), ({"soft_fail": True}, AirflowSkipException)):
+        ended = ended_by(lambda parameters=parameters: resume_with(error, timeout=7, **parameters))
+        assert type(ended) is kind
+        assert str(ended).startswith(WHY.format(7, "timeout"))
     # A trigger that failed is no timeout.
     for soft_fail in (False, True):
-        assert resume_with("Trigger failure", soft_fail=soft_fail) not in (AirflowSensorTimeout, AirflowSkipException)
+        failed = ended_by(lambda soft_fail=soft_fail: resume_with("Trigger failure", soft_fail=soft_fail))
+        assert type(failed) not in (AirflowSensorTimeout, AirflowSkipException)
 
 
 @pytest.mark.parametrize("is_available", [True, False])
@@ -231,18 +300,22 @@ def test_a_poke_reads_the_connection_once(is_available, connection, variables, s
 
 
 WRONG, MISSING = {"password": "made-up-wrong-password"}, {"password": None}
+WRONG_SCHEME = {"host": "https"}
 
 
-@pytest.mark.parametrize("mode", [*MODES, "resumed"])
+IS_WRONG = "Username or Password is wrong"
+
+
 @pytest.mark.parametrize(
-    ("changes", "parameters", "kind", "sentence"),
+    ("mode", "changes", "parameters", "kind", "sentence"),
     [
-        (WRONG, {"soft_fail": True, "silent_fail": True}, RejectedError, "Username or Password is wrong"),
-        (WRONG, {"never_fail": True}, AirflowSkipException, "Username or Password is wrong"),
-        (MISSING, {"soft_fail": True}, SettingsError, "Password is missing"),
-        ({}, {"soft_fail": True}, ResponseError, "an HTML page instead of JSON"),
+        *((mode, WRONG, {"soft_fail": True, "silent_fail": True}, RejectedError, IS_WRONG) for mode in MODES),
+        ("resumed", WRONG, {"soft_fail": True, "silent_fail": True}, RejectedError, IS_WRONG),
+        ("resumed", WRONG, {"never_fail": True}, AirflowSkipException, IS_WRONG),
+        ("poke", MISSING, {"soft_fail": True}, SettingsError, "Password is missing"),
+        ("reschedule", WRONG_SCHEME, {"silent_fail": True}, SettingsError, "The service responded without TLS"),
+        ("deferrable", {}, {"soft_fail": True}, ResponseError, "an HTML page instead of JSON"),
     ],
-    ids=["rejected", "never fails", "missing field", "no JSON"],
 )
 def test_no_error_is_skipped_unless_it_may_never_fail(
     changes, parameters, kind, sentence, mode, connection, sandbox, context
@@ -254,11 +327,11 @@ def test_no_error_is_skipped_unless_it_may_never_fail(
         sandbox.reset()
     if kind is ResponseError:
         sandbox.set_fault("html-200", where="token")
-    connection(**changes)
+    connection(**({"host": sandbox.url.replace("http:", "https:")} if changes is WRONG_SCHEME else changes))
     with pytest.raises(kind, match=sentence) as raised:
         resume(deferred, **parameters) if mode == "resumed" else sensor(mode, **parameters).execute(context)
     assert type(raised.value) is kind
-    assert sandbox.counters().token == (changes is not MISSING)
+    assert sandbox.counters().token == (changes not in (MISSING, WRONG_SCHEME))
 
 
 @pytest.mark.usefixtures("_no_sleep")
@@ -307,6 +380,7 @@ def test_airflow_stores_the_address_and_seconds(connection, sandbox):
         assert deferred.method_name == "execute_complete"
 
 
+@pytest.mark.processes
 def test_the_configuration_decides_whether_it_defers_by_default():
     """Without it, a sensor does not defer: see all tests above."""
     program = (

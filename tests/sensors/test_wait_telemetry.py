@@ -69,6 +69,12 @@ def test_a_sensor_measures_from_its_first_poke(mode, wait, world, statsd, spans)
     assert [span.name for span in spans.finished].count("loanauth.wait") == 1
 
 
+def test_a_poke_that_may_not_send_is_no_task_that_fails(wait, world, statsd, variables):
+    world.sandbox.set_fault("status", status=429, retry_after=int(WAITED * 1.5), where="token", times=1)
+    wait("poke")
+    assert statsd.counts == LOGIN | {"unavailable": 1, "wait_duration": 1}
+
+
 def test_a_rescheduled_sensor_is_not_measured(wait, world, statsd, spans):
     """Each poke is a new process."""
     world.sandbox.set_fault("status", status=503, where="token", times=1)
