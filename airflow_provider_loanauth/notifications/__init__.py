@@ -1,0 +1,1 @@
+"""Notifiers of this provider."""

@@ -1,0 +1,97 @@
+"""Notifier that says once for each DAG run that a login failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow_provider_loanauth._compat import BaseNotifier, airflow_errors, task_logger
+from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.redaction import exception_chain, short_repr
+
+if TYPE_CHECKING:
+    from airflow_provider_loanauth._compat import Context
+
+__all__ = ["LoanAuthFailedNotifier"]
+
+_NO_EXCEPTION = (
+    "Nobody was notified: Airflow passes no exception to a callback of a whole DAG, or of a task that was killed. Use "
+    "the notifier in default_args or in a task."
+)
+
+_log = task_logger(__name__)
+
+
+class LoanAuthFailedNotifier(BaseNotifier):
+    """Notify once for each DAG run that a login failed, through another notifier; for ``on_failure_callback``.
+
+    It does so if the exception of a task, or one of its causes, is a :class:`LoanAuthError`, or if an operator or
+    sensor of this package has timed out, however many tasks of the run fail in this way; and again if the run fails
+    after it was cleared. The message is ``{{ loanauth_message }}`` in the templates of the other notifier, and
+    ``context["loanauth_message"]`` in a function. It says which task failed, why, what to do, and until when nothing is
+    sent, if that is known. It is never shortened, and contains no secret.
+
+    If it is not certain that another task has notified, this one does. An error of the other notifier is logged, and
+    another task of the run notifies.
+
+    :param notifier: a notifier of Airflow, such as ``SlackNotifier``, or a function that takes the context of the task
+    """
+
+    def __init__(self, notifier: Callable[[Context], Any]) -> None:
+        super().__init__()
+        self.notifier = notifier
+
+    __repr__ = short_repr
+
+    def notify(self, context: Context) -> None:
+        """Notify, unless another task of the DAG run does. Raises no error of the other notifier.
+
+        :param context: the context of a task that failed, with its ``exception``
+        """
+        from airflow_provider_loanauth.notifications.once import Notification
+
+        exception: Any = context.get("exception")
+        if not isinstance(exception, BaseException):
+            _log.info(_NO_EXCEPTION)
+            return
+        error = _error_of_login(exception, context.get("task"))
+        if error is None:
+            return
+        notification = Notification(context)
+        if not notification.claim():
+            _log.info("Another task of this DAG run has notified of the failed login.")
+            return
+        cast("dict[str, Any]", context)["loanauth_message"] = _message(error, context["ti"])
+        try:
+            self._notify(context)
+        except Exception:  # noqa: BLE001 - any notifier can be used
+            _log.exception("The notification of the failed login failed. Another task of this DAG run may notify.")
+            notification.release()
+        else:
+            _log.info("Notified of the failed login. Other tasks of this DAG run do not.")
+            notification.confirm()
+
+    def _notify(self, context: Context) -> None:
+        if isinstance(self.notifier, BaseNotifier):
+            # What its __call__ does, which raises no error on 2.11 and 3.0.
+            self.notifier._update_context(context)  # noqa: SLF001
+            self.notifier.render_template_fields(context)
+            self.notifier.notify(context)
+        else:
+            self.notifier(context)
+
+
+def _error_of_login(exception: BaseException, task: Any) -> BaseException | None:
+    """Return the error with which a login failed: that of a task, or one of its causes; None if it is another one."""
+    from airflow_provider_loanauth.operators.loanauth import AuthenticatingOperator
+
+    timeouts = airflow_errors.AirflowSensorTimeout, airflow_errors.AirflowTaskTimeout
+    if isinstance(task, AuthenticatingOperator) and isinstance(exception, timeouts):
+        return exception
+    return next((one for one in exception_chain(exception, suppressed=False) if isinstance(one, LoanAuthError)), None)
+
+
+def _message(error: BaseException, task: Any) -> str:
+    """Return the whole message for people."""
+    index = "" if task.map_index is None or task.map_index < 0 else f"[{task.map_index}]"
+    return f"DAG {task.dag_id}, run {task.run_id}, task {task.task_id}{index}: {error}"

@@ -1,0 +1,116 @@
+"""What the notifier tells, of which errors, and through what. ``test_once.py`` has how many tasks do."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_provider_loanauth._compat import BaseNotifier
+from airflow_provider_loanauth.exceptions import (
+    LoanAuthError,
+    RejectedError,
+    ResponseError,
+    SealError,
+    SettingsError,
+    UnavailableError,
+)
+from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from tests.support.airflow_names import AirflowSensorTimeout, AirflowTaskTimeout
+from tests.support.clock import Clock, replace_clock
+
+KINDS = (LoanAuthError, RejectedError, ResponseError, SealError, SettingsError, UnavailableError)
+TEXT = "made-up reason. " + "A sentence that says what to do. " * 100
+BEGIN = "DAG nightly, run manual__2026-11-25, task price"
+
+
+class Chat(BaseNotifier):
+    """A notifier as a provider has it."""
+
+    template_fields = ("text",)
+
+    def __init__(self, text, error=None):
+        super().__init__()
+        self.text, self.error, self.sent = text, error, []
+
+    def notify(self, context):
+        if self.error:
+            raise self.error
+        self.sent.append(self.text)
+
+
+@pytest.fixture(autouse=True)
+def no_wait(variables, monkeypatch):
+    replace_clock(monkeypatch, Clock(standing=0.0))
+
+
+def context_of(error, map_index=-1):
+    ti = SimpleNamespace(
+        dag_id="nightly", run_id="manual__2026-11-25", task_id="price", map_index=map_index, try_number=1
+    )
+    return {"ti": ti, "dag": None, "exception": error}
+
+
+def chained(error, link, inner):
+    setattr(error, link, inner)
+    return error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_message_is_whole(kind):
+    sent = []
+    notifier = LoanAuthFailedNotifier(lambda context: sent.append(context["loanauth_message"]))
+    notifier(context_of(kind(TEXT, conn_id="loanauth_default", method="jwt"), map_index=3))
+    assert sent == [f"{BEGIN}[3]: {TEXT} (connection id 'loanauth_default', method 'jwt')"]
+
+
+@pytest.mark.parametrize(
+    ("exception", "is_told"),
+    [
+        (RuntimeError("made up"), False),
+        (chained(RuntimeError("made up"), "__cause__", ValueError("made up")), False),
+        # Of a task that was killed, and of a whole DAG run, Airflow tells a text or nothing.
+        ("made-up text", False),
+        (None, False),
+        (chained(RuntimeError("made up"), "__context__", RejectedError(TEXT)), True),
+        (chained(AirflowSensorTimeout("made up"), "__cause__", UnavailableError(TEXT)), True),
+    ],
+)
+def test_only_a_failed_login_is_told(exception, is_told, variables):
+    chat = Chat("{{ loanauth_message }}")
+    LoanAuthFailedNotifier(chat)(context_of(exception))
+    assert chat.sent == ([f"{BEGIN}: {TEXT}"] if is_told else [])
+    # Nothing is read or written for other tasks.
+    assert bool(variables.reads) is is_told
+
+
+@pytest.mark.parametrize(("task", "is_told"), [(LoanAuthSensor(task_id="wait"), True), (None, False)])
+@pytest.mark.parametrize("kind", [AirflowSensorTimeout, AirflowTaskTimeout])
+def test_a_sensor_that_times_out_is_told(kind, task, is_told):
+    """Not one of another package."""
+    chat = Chat("{{ loanauth_message }}")
+    LoanAuthFailedNotifier(chat)(context_of(kind(TEXT)) | {"task": task})
+    assert chat.sent == ([f"{BEGIN}: {TEXT}"] if is_told else [])
+
+
+def test_an_error_of_the_other_notifier_is_logged_and_the_next_task_tells(caplog):
+    """On 2.11 and 3.0, the notifiers of Airflow raise none."""
+    for other in (Chat("", RuntimeError("made-up outage of the chat")), Chat("{{ 1 / 0 }}")):
+        LoanAuthFailedNotifier(other)(context_of(RejectedError(TEXT), map_index=1))
+    ours = [record for record in caplog.records if "notifications" in record.name and record.levelno == logging.ERROR]
+    assert [record.exc_info[0] for record in ours] == [RuntimeError, ZeroDivisionError]
+    chats = [Chat("{{ loanauth_message }}") for _ in range(2)]
+    for index, chat in enumerate(chats, 2):
+        LoanAuthFailedNotifier(chat)(context_of(RejectedError(TEXT), map_index=index))
+    assert [len(chat.sent) for chat in chats] == [1, 0]
+
+
+def test_all_notifiers_of_one_task_tell():
+    """Its own one, and that of a cluster policy."""
+    chats = [Chat("{{ loanauth_message }}") for _ in range(2)]
+    for index in (1, 2):
+        for chat in chats:
+            LoanAuthFailedNotifier(chat)(context_of(RejectedError(TEXT), map_index=index))
+    assert [len(chat.sent) for chat in chats] == [1, 1]

@@ -1,0 +1,148 @@
+"""How many tasks of a DAG run notify, of all that fail: tasks with a process each, simulated in virtual time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.notifications import once
+from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
+from airflow_provider_loanauth.system import system
+from tests.support.simulation import DiedError, Process, Scheduler, SimulatedStore
+
+#: Seconds after the failure of a task when Airflow 3 ends its process.
+OVERTIME = 20.0
+DAY = 86_400.0
+
+
+class Night:
+    """Tasks that fail at some time. ``sent`` has the run, and the task and the time of each message of a run."""
+
+    def __init__(self, monkeypatch, *, notify_seconds=0.5, fails=(), **store):
+        self.time = Scheduler(max_steps=200_000)
+        self.store = SimulatedStore(self.time, **store)
+        self.sent, self.tasks, self.longest = [], 0, 0.0
+        self._notify_seconds, self._fails = notify_seconds, [*fails]
+        for name in ("monotonic", "sleep", "run_within"):
+            monkeypatch.setattr(system, name, getattr(self.time, name))
+        monkeypatch.setattr(once, "read_variable", self.store.read)
+        monkeypatch.setattr(once, "write_variable", self.store.write)
+
+    def fail(self, *starts, run="night", clears=0, dag="price", dies_at=None):
+        """Return the processes of tasks of a run, by when they fail; the first one dies at some step."""
+        found = []
+        for number, start in enumerate(starts):
+            process = Process(start=start, dies_at=dies_at if number == 0 else None)
+            self.tasks += 1
+            ti = SimpleNamespace(dag_id=dag, run_id=run, task_id="price", map_index=self.tasks, try_number=1)
+            process.context = {
+                "ti": ti,
+                "dag": None,
+                "dag_run": SimpleNamespace(clear_number=clears),
+                "exception": RejectedError("made-up rejection"),
+            }
+            found.append(process)
+        return found
+
+    def run(self, *groups):
+        self.time.run([process for group in groups for process in group], self._run)
+        return Counter(run for run, _, _ in self.sent)
+
+    def _run(self, process):
+        try:
+            LoanAuthFailedNotifier(self._notify)(process.context)
+        except DiedError:
+            return
+        self.longest = max(self.longest, self.time.now - process.start)
+
+    def _notify(self, context):
+        self.time.sleep(self._notify_seconds)
+        if self._fails and self._fails.pop(0):
+            raise RuntimeError("made-up failure of the other notifier")
+        self.sent.append((context["ti"].run_id, context["ti"].map_index, self.time.now))
+
+
+@pytest.mark.parametrize(("tasks", "within"), [(1, 0.0), (6, 2.0), (300, 0.0), (300, 60.0)])
+def test_one_task_of_each_run_notifies(tasks, within, monkeypatch):
+    """Of two runs of one DAG, and one of another, with slow Variables."""
+    random = Random(tasks)
+    night = Night(monkeypatch, delays=[random.uniform(0.005, 0.1) for _ in range(997)])
+    starts = [[random.uniform(0, within) for _ in range(tasks)] for _ in range(3)]
+    runs = (night.fail(*starts[0], run="a"), night.fail(*starts[1], run="b"), night.fail(*starts[2], run="c", dag="x"))
+    assert night.run(*runs) == {"a": 1, "b": 1, "c": 1}
+    assert night.longest < OVERTIME / 2
+
+
+@pytest.mark.parametrize("dies_at", range(1, 12))
+def test_another_task_notifies_after_the_first_one_was_killed(dies_at, monkeypatch):
+    """At any moment. The others were about to leave it to the first one, or fail later."""
+    night = Night(monkeypatch)
+    messages = night.run(night.fail(0.0, 0.2, 0.4, dies_at=dies_at), night.fail(DAY))
+    # At most the one of the task that was killed, and another one.
+    assert 1 <= messages["night"] <= 2
+    assert night.longest < OVERTIME
+
+
+def test_another_task_notifies_after_the_notifier_of_the_first_one_failed(monkeypatch):
+    night = Night(monkeypatch, fails=[True, True])
+    assert night.run(night.fail(*[0.0] * 6)) == {"night": 1}
+    assert night.longest < OVERTIME
+    alone = Night(monkeypatch, fails=[True])
+    assert alone.run(alone.fail(0.0, DAY)) == {"night": 1}
+
+
+def test_a_slow_notifier_holds_the_others_for_some_seconds(monkeypatch):
+    night = Night(monkeypatch, notify_seconds=600.0)
+    # One more about each eight seconds, because the first one may be dead.
+    assert night.run(night.fail(*[0.0] * 50)) == {"night": 2}
+    waited = sorted(at for _, _, at in night.sent)
+    assert waited[1] < 600.0 + OVERTIME
+
+
+def test_somebody_is_told_before_airflow_ends_the_process(monkeypatch):
+    """Each call takes almost as long as it may, and the first task was killed before it had notified."""
+    night = Night(monkeypatch, delays=(1.4,))
+    assert night.run(night.fail(0.0, 5.0, dies_at=5))["night"] == 1
+    [(_, _, told_at)] = night.sent
+    assert told_at - 5.0 < 13
+
+
+def test_a_run_is_told_of_again_after_it_was_cleared(monkeypatch):
+    night = Night(monkeypatch)
+    cleared = night.fail(2 * DAY, 2 * DAY, clears=1)
+    # A task that was running when others were cleared.
+    assert night.run(night.fail(0.0, 60.0, DAY), cleared, night.fail(3 * DAY)) == {"night": 2}
+
+
+def test_all_notify_if_it_is_not_certain_that_one_does(monkeypatch, caplog):
+    """In place of none: Variables that cannot be used, and values that are lost or of another shape."""
+    night = Night(monkeypatch, down=[(0, DAY)])
+    assert night.run(night.fail(0.0, 0.0)) == {"night": 2}
+    assert "Variables cannot be used (StoreError), so other tasks of this DAG run may notify too." in caplog.text
+    assert "made-up-secret" not in caplog.text
+    night = Night(monkeypatch, delays=[60.0])
+    assert night.run(night.fail(0.0, 0.0)) == {"night": 2}
+    assert night.longest < OVERTIME
+    night = Night(monkeypatch, writes=dict.fromkeys(range(100), "lost"))
+    assert night.run(night.fail(0.0, 1.0)) == {"night": 2}
+    assert night.longest < OVERTIME
+    caplog.clear()
+    for text in ("", "{", "[]", '{"night": 1}', '{"night": {}}', '{"night": {"task": "price", "other": 1}}'):
+        night = Night(monkeypatch)
+        night.store.texts["loanauth.notified.price"].append(text)
+        assert night.run(night.fail(0.0, 60.0)) == {"night": 1}
+    assert "cannot be used" not in caplog.text
+
+
+def test_the_variable_of_a_dag_has_the_last_runs(monkeypatch):
+    night = Night(monkeypatch)
+    runs = [night.fail(60.0 * number, run=f"run {number}") for number in range(once.MAX_RUNS + 5)]
+    assert set(night.run(*runs).values()) == {1}
+    [(key, [*_, text])] = night.store.texts.items()
+    assert key == "loanauth.notified.price"
+    assert [*json.loads(text)] == [f"run {number}" for number in range(5, once.MAX_RUNS + 5)]
