@@ -31,15 +31,29 @@ class Command(NamedTuple):
 
 def _check(parsed: argparse.Namespace) -> tuple[str, int]:
     report = check_connection(parsed.conn_id, method=parsed.method, login=parsed.login)
-    return report.to_json() if parsed.output == "json" else str(report), report.exit_code
+    if parsed.output == "json":
+        return report.to_json(), report.exit_code
+    return str(report), report.exit_code
 
 
 def _forget(parsed: argparse.Namespace) -> tuple[str, int]:
     if parsed.all == bool(parsed.conn_id) or (parsed.all and parsed.method):
         return "Enter a connection id, with or without --method, or --all alone.", WRONG_USAGE
-    from airflow_provider_loanauth.login.variables import forget_all  # noqa: PLC0415 - it imports Airflow
+    if parsed.all and not parsed.yes:
+        sys.stderr.write(
+            "This deletes the shared logins of all connections, and ends each rejection, so that rejected values are "
+            "sent again. Continue? [y/N] "
+        )
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            return "\nNothing was deleted. To delete without this question, add --yes.", WRONG_USAGE
+    # They import Airflow.
+    from airflow_provider_loanauth.connection.lookup import is_defined  # noqa: PLC0415
+    from airflow_provider_loanauth.login.variables import forget_all  # noqa: PLC0415
 
     keys = forget_all(parsed.conn_id, parsed.method)
+    if not (keys or parsed.all or is_defined(parsed.conn_id)):
+        return f"Connection {parsed.conn_id!r} has no shared login, and is not found here: check the id.", WRONG_USAGE
     whose = "all connections" if parsed.all else f"connection {parsed.conn_id!r}"
     return "\n".join([f"Deleted Variables of the shared login of {whose}: {len(keys)}", *keys]), 0
 
@@ -66,13 +80,14 @@ COMMANDS = {
         _forget,
         "Variables cannot be deleted here ({error}). Run this command where Airflow's database can be used, as on the "
         "scheduler or the API server.",
-        "delete the shared login of a connection, or its rejection, so that the next task logs in",
-        "Run it where Airflow's database can be used. Exit codes: 0 deleted, or nothing to delete; 2 wrong usage; 3 no "
-        "access to the database.",
+        "delete the shared login of a connection, or end its pause, so that the next task logs in",
+        "Run it where Airflow's database can be used. Exit codes: 0 deleted, or nothing to delete; 2 unknown "
+        "connection id, not confirmed, or other wrong usage; 3 no access to the database.",
         {
             ("conn_id",): {"nargs": "?", "help": "connection id"},
             ("--method",): _METHOD,
-            ("--all",): {"action": "store_true", "help": "of all connections, for uninstalling"},
+            ("--all",): {"action": "store_true", "help": "of all connections, for uninstalling; asks first"},
+            ("-y", "--yes"): {"action": "store_true", "help": "do not ask"},
             ("-v", "--verbose"): _VERBOSE,
         },
     ),
@@ -116,12 +131,15 @@ def _run(command: Command, parsed: argparse.Namespace) -> int:
         with contextlib.redirect_stdout(sys.stderr):
             text, code = command.run(parsed)
     except Exception as error:  # noqa: BLE001 - its text may contain a secret, and exit code 1 means "not usable"
-        advice = "" if parsed.verbose else " Add --verbose for a traceback."
-        sys.stderr.write(f"{command.failure.format(error=type(error).__name__)}{advice}\n")
+        message = command.failure.format(error=type(error).__name__)
+        if not parsed.verbose:
+            message += " Add --verbose for a traceback."
+        sys.stderr.write(f"{message}\n")
         one: BaseException | None = error
         while parsed.verbose and one is not None:
             sys.stderr.write(f"{type(one).__name__}:\n{''.join(traceback.format_tb(one.__traceback__))}")
             one = one.__cause__ or one.__context__
         return 3
-    (sys.stderr if code == WRONG_USAGE else sys.stdout).write(f"{text}\n")
+    output = sys.stderr if code == WRONG_USAGE else sys.stdout
+    output.write(f"{text}\n")
     return code

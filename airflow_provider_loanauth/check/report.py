@@ -38,7 +38,7 @@ STATUSES: dict[Status, tuple[int, str]] = {
     "unknown": (3, "Cannot tell: see the lines with ✗ and ?, and check again later or in another place."),
 }
 #: Marks in front of the lines of the text.
-MARKS = {"ok": "✓", "failed": "✗", "unknown": "?", "not_checked": "–"}  # noqa: RUF001 - a dash
+MARKS = {"ok": "✓", "warning": "!", "failed": "✗", "unknown": "?", "not_checked": "–"}  # noqa: RUF001 - a dash
 _INDENT = " " * 14
 
 
@@ -47,15 +47,16 @@ class Step:
     """One step of a check, as in ``docs/checking.md``.
 
     :param name: name in the JSON document
-    :param outcome: ``ok``, ``failed``, ``unknown`` or ``not_checked``
+    :param outcome: ``ok``, ``warning`` (it succeeded, and a person has to act before it fails), ``failed``, ``unknown``
+        or ``not_checked``
     :param message: sentences that say what was found, and what to do; never contains a secret
     :param details: values for programs, as JSON can represent them; never contains a secret
     :param temporary: whether a failed step may succeed later without any change
-    :param warnings: sentences about risky values, which do not change the outcome
+    :param warnings: sentences about risky values, and about what led to the outcome ``warning``
     """
 
     name: str
-    outcome: Literal["ok", "failed", "unknown", "not_checked"]
+    outcome: Literal["ok", "warning", "failed", "unknown", "not_checked"]
     message: str
     details: Mapping[str, Any] = field(default_factory=dict)
     temporary: bool = False
@@ -107,8 +108,11 @@ class Report:
             lines.append(_wrapped(f"{MARKS[step.outcome]} {TITLES[step.name]:11} ", step.message))
             lines += [_wrapped(_INDENT, f"Warning: {warning}") for warning in step.warnings]
         summary = STATUSES[self.status][1]
-        if self.status == "usable" and not any(step.name == "login" and step.outcome == "ok" for step in self.steps):
+        has_logged_in = any(step.name == "login" and step.outcome in ("ok", "warning") for step in self.steps)
+        if self.status == "usable" and not has_logged_in:
             summary = "Usable, as far as it can be checked without a login."
+        if self.status == "usable" and any(step.outcome == "warning" for step in self.steps):
+            summary += " A person has to act on the lines with !, before they fail."
         return "\n".join([*lines, "", summary])
 
     def to_json(self) -> str:

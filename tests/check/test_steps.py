@@ -16,9 +16,9 @@ import trustme
 
 from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.check.report import TITLES
+from airflow_provider_loanauth.check.steps import AIRFLOW_VERSION
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from tests.support.clock import Clock, replace_all_clocks
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
 from tests.support.loopback import Loopback, endless, json_response, tls_context
@@ -167,6 +167,20 @@ def test_warnings_are_in_the_line_that_they_belong_to(check, sandbox, company_id
     assert settings.details.items() >= details.items()
 
 
+def test_a_login_that_may_soon_be_rejected(check, sandbox, authority):
+    """The Connection can be used, and a program sees that a person has to act."""
+    token = json_response(b'{"access_token": "t", "resetPasswordRequired": true}')
+    with tls_server(authority) as server:
+        server.responses = [json_response(f'{{"text": "{SERVED}"}}'.encode(), f"404 {SERVED}"), token]
+        report = check(connection_of(sandbox, url=server.url, verify=authority.path), login=True)
+    assert results(report)["login"] == "warning"
+    assert (report.status, report.exit_code) == ("usable", 0)
+    login = step(report, "login")
+    assert login.details["user_warnings"] == ["resetPasswordRequired"]
+    assert login.warnings[-1].startswith("Ask the operator of the service about the user")
+    assert str(report).endswith("Usable. A person has to act on the lines with !, before they fail.")
+
+
 def test_all_missing_fields_at_once(check, sandbox):
     report = check(connection_of(sandbox), "ppe", login=True)
     assert results(report) == outcomes("settings") | {"fernet_key": "ok"}
@@ -185,9 +199,7 @@ def test_a_wrong_password_is_sent_once(check, sandbox):
     assert step(report, "login").details == {"status": 400}
     message = step(report, "login").message
     assert "Username or Password is wrong" in message
-    assert (
-        "Each check with --login sends the password once, and how many wrong ones lock a user is not known" in message
-    )
+    assert "Each test sends the password once, and how many wrong ones lock a user is not known." in message
     assert "not sent again" not in message
     # A person asked for it.
     assert step(check(connection, login=True), "login").outcome == "failed"
@@ -195,31 +207,21 @@ def test_a_wrong_password_is_sent_once(check, sandbox):
 
 
 @pytest.mark.parametrize(
-    ("faults", "login", "expected", "exit_code", "logins"),
+    ("faults", "expected", "exit_code", "logins"),
     [
-        ({"any": 429}, True, outcomes("response", clock="ok"), 3, 0),
-        ({"any": 503}, False, outcomes("response", clock="ok"), 3, 0),
-        ({"token": 503}, True, OK | {"login": "failed"}, 3, 1),
-        ({"probe": 404}, False, WITHOUT_LOGIN, 0, 0),
-        ({"probe": 403}, False, WITHOUT_LOGIN | {"allow_list": "unknown"}, 3, 0),
-        ({"probe": 403}, True, OK, 0, 1),
-        ({"probe": 403, "token": 401}, True, OK | {"login": "failed"}, 1, 1),
-        ({"probe": 403, "token": 503}, True, OK | {"login": "failed", "allow_list": "unknown"}, 3, 1),
-        ({"any": 403}, True, OK | {"login": "failed", "allow_list": "failed"}, 1, 1),
-        ({"token": 403}, True, OK | {"login": "failed"}, 1, 1),
+        ({"any": 503}, outcomes("response", clock="ok"), 3, 0),
+        ({"token": 503}, OK | {"login": "failed"}, 3, 1),
+        ({"probe": 403}, OK, 0, 1),
+        ({"probe": 403, "token": 401}, OK | {"login": "failed"}, 1, 1),
+        ({"any": 403}, OK | {"login": "failed", "allow_list": "failed"}, 1, 1),
     ],
 )
-def test_statuses(check, sandbox, faults, login, expected, exit_code, logins):
+def test_statuses(check, sandbox, faults, expected, exit_code, logins):
     for where, status in faults.items():
         sandbox.add_fault("status", status=status, where=where)
-    report = check(connection_of(sandbox), login=login)
+    report = check(connection_of(sandbox), login=True)
     assert (results(report), report.exit_code, sandbox.counters().token) == (expected, exit_code, logins)
-    status = faults.get("any") or faults.get("probe") or 200
-    assert step(report, "response").details == {"status": status}
-    assert f"responded with {status}" in step(report, "response").message
-    assert step(report, "response").temporary == (status > 428)
-    is_shown = "A request without credentials got 403" in step(report, "allow_list").message
-    assert is_shown == (expected["allow_list"] in ("failed", "unknown"))
+    assert step(report, "response").details == {"status": faults.get("any") or faults.get("probe") or 200}
 
 
 @pytest.mark.parametrize(
@@ -248,9 +250,8 @@ def test_a_certificate_that_is_not_valid_now(check, sandbox, authority, start, w
         report = check(connection_of(sandbox, url=server.url, verify=authority.path))
     assert results(report) == outcomes("tls")
     validity = f"valid from {options['not_before'].isoformat()} to {options['not_after'].isoformat()}"
-    beginning = rf"The certificate of the service {word} \(TLSv1.3; issuer [^;]+; {re.escape(validity)}\): ask who runs"
-    assert re.match(beginning, step(report, "tls").message)
-    assert step(report, "tls").message.count("valid from") == 1
+    shown = rf"The certificate of the service {word}: ask who runs .+ The certificate: TLSv1.3; issuer [^;]+; "
+    assert re.fullmatch(rf"{shown}{re.escape(validity)}\.", step(report, "tls").message)
     assert "issued it" not in step(report, "tls").message
 
 
@@ -267,45 +268,8 @@ def test_a_certificate_that_is_not_shown(check, sandbox, issuer, monkeypatch):
     assert shown.message.startswith("The handshake succeeded. It was not checked")
 
 
-@pytest.mark.parametrize(
-    ("date", "difference", "outcome", "words"),
-    [
-        ("Sun, 22 Nov 2026 09:00:00 GMT", 0, "ok", "It is 0 s ahead of that of the service, at most 60 s"),
-        ("Sun, 22 Nov 2026 08:59:00 -0000", 60, "ok", "60 s ahead of"),
-        ("Sun, 22 Nov 2026 09:01:00 GMT", -60, "ok", "60 s behind"),
-        ("Sun, 22 Nov 2026 08:58:59 GMT", 61, "failed", "61 s ahead of that of the service"),
-        ("Sun, 22 Nov 2026 09:01:01 GMT", -61, "failed", "61 s behind that of the service"),
-        ("Sun, 22 Nov 2026 07:00:00 GMT\r\nAge: 7200", None, "not_checked", "from a cache"),
-        ("Sun, 06 Nov 999999 08:49:37 GMT", None, "not_checked", "no response has a valid Date"),
-    ],
-)
-def test_a_clock(check, sandbox, loopback, monkeypatch, date, difference, outcome, words):
-    replace_all_clocks(monkeypatch, Clock(standing=NOW.timestamp()))
-    body = f'{{"text": "{SERVED}"}}'.encode()
-    loopback.responses = [json_response(body, f"404 {SERVED}", f"Date: {date}\r\n".encode())]
-    report = check(connection_of(sandbox, url=loopback.url))
-    clock = step(report, "clock")
-    assert (clock.outcome, clock.details.get("difference")) == (outcome, difference)
-    assert words in clock.message
-    assert ("NTP" in clock.message) == (outcome == "failed")
-    assert report.exit_code == (1 if outcome == "failed" else 0)
-
-
-NAME, PORT = "Check the host name in Auth URL in the Connection", "Check host and port in Auth URL in the Connection."
-
-
-@pytest.mark.parametrize(
-    ("failed", "error", "exit_code", "problem", "advice"),
-    [
-        ("host_name", socket.gaierror(socket.EAI_NONAME, "X"), 1, "does not resolve.", NAME),
-        ("host_name", socket.gaierror(socket.EAI_AGAIN, "X"), 3, "resolved: the name servers did not respond.", NAME),
-        ("host_name", UnicodeError("label too long"), 1, "does not resolve.", NAME),
-        ("tcp", ConnectionRefusedError(111, "X"), 3, "does not accept a connection on port 443 (X).", PORT),
-        ("tcp", TimeoutError("X"), 3, "does not accept a connection on port 443 (no response within 5 s).", PORT),
-    ],
-    ids=["no such name", "no name server", "not a host name", "a closed port", "packets are dropped"],
-)
-def test_a_host_that_is_not_reached(check, sandbox, monkeypatch, failed, error, exit_code, problem, advice):
+@pytest.mark.parametrize(("failed", "error"), [("host_name", UnicodeError("too long")), ("tcp", TimeoutError("X"))])
+def test_a_host_that_is_not_reached(check, sandbox, monkeypatch, failed, error):
     timeouts, look_up = [], socket.getaddrinfo
 
     def getaddrinfo(_, *arguments, **options):
@@ -320,20 +284,10 @@ def test_a_host_that_is_not_reached(check, sandbox, monkeypatch, failed, error, 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     monkeypatch.setattr(socket.socket, "connect", connect)
     report = check(connection_of(sandbox, url="https://lender.example"), login=True)
-    assert (results(report), report.exit_code) == (outcomes(failed, proxy="ok"), exit_code)
-    found = step(report, failed)
-    assert found.message.startswith("lender.example (the service) ")
-    assert problem in found.message
-    assert advice in found.message
-    assert found.temporary == (exit_code == 3)
-    where = {"host": "lender.example", "port": 443}
-    if failed == "host_name":
-        assert found.details == where | {"addresses": []}
-    else:
-        assert found.details == where | {"address": None}
-        # Each address has its share of the time.
-        assert timeouts == [2.5, 2.5]
-        assert step(report, "host_name").message == "lender.example (the service): 127.0.0.1, 127.0.0.1."
+    assert results(report) == outcomes(failed, proxy="ok")
+    assert step(report, failed).message.startswith("lender.example (the service) does not ")
+    # Each address has its share of the time.
+    assert timeouts == ([2.5, 2.5] if failed == "tcp" else [])
 
 
 HANDSHAKE = b"\x16\x03\x03\x40\x00"  # begins a TLS record of 16 KiB
@@ -394,17 +348,16 @@ def test_a_proxy(check, sandbox, authority, scheme, is_trusted, expected, tunnel
 
 
 @pytest.mark.parametrize(
-    ("variable", "status", "words", "exit_code"),
+    ("variable", "status"),
     [
-        (None, 403, "It responded with 403: ask who runs it to allow lender.example.", 3),
-        (None, None, "It did not respond: ask who runs it to allow lender.example; if it expects https, its", 3),
-        (None, 400, "lender.example; if it expects https, its URL has to begin with https.", 3),
+        (None, None),
+        (None, 503),
         # requests accepts an address without a scheme.
-        (f"HTTP://CANARYuser:{WRONG_PROXY_PASSWORD}@", 407, "It responded with 407: check user and password.", 1),
-        (f"CANARYuser:{WRONG_PROXY_PASSWORD}@", 407, "It responded with 407: check user and password.", 1),
+        (f"HTTP://CANARYuser:{WRONG_PROXY_PASSWORD}@", 407),
+        (f"CANARYuser:{WRONG_PROXY_PASSWORD}@", 407),
     ],
 )
-def test_a_proxy_that_opens_no_tunnel(check, sandbox, loopback, monkeypatch, variable, status, words, exit_code):
+def test_a_proxy_that_opens_no_tunnel(check, sandbox, loopback, monkeypatch, variable, status):
     loopback.responses = [status and f"HTTP/1.1 {status} X\r\n\r\n".encode()]
     if variable:
         monkeypatch.setenv("HTTPS_PROXY", f"{variable}127.0.0.1:{loopback.port}")
@@ -413,8 +366,7 @@ def test_a_proxy_that_opens_no_tunnel(check, sandbox, loopback, monkeypatch, var
     head, _, credentials = request.partition(b"Host: lender.example:443\r\n")
     assert head == b"CONNECT lender.example:443 HTTP/1.1\r\n"
     assert re.fullmatch(rb"Proxy-Authorization: Basic \S+\r\n\r\n" if variable else b"\r\n", credentials)
-    assert (results(report), report.exit_code) == (outcomes("proxy"), exit_code)
-    assert words in step(report, "proxy").message
+    assert (results(report), report.exit_code) == (outcomes("proxy"), 1 if variable else 3)
     source = "the proxy settings of this machine" if variable else "Proxy in the Connection"
     assert step(report, "proxy").details == {"url": loopback.url, "source": source, "status": status}
 
@@ -423,11 +375,10 @@ def test_a_proxy_that_opens_no_tunnel(check, sandbox, loopback, monkeypatch, var
     "url",
     [
         "http://canaryuser:4711/CANARY-word@127.0.0.1:9",
-        "http://canaryuser:4711%E2%9C%93@127.0.0.1:9",
         "http://canarykey:4711\\@127.0.0.1:9",
         f"socks5://user:{WRONG_PROXY_PASSWORD}@127.0.0.1:9",
     ],
-    ids=["a slash", "not in Latin-1", "a backslash", "SOCKS"],
+    ids=["a slash", "a backslash", "SOCKS"],
 )
 def test_the_user_of_a_proxy_is_not_shown(check, sandbox, monkeypatch, url):
     monkeypatch.setenv("HTTPS_PROXY", url)
@@ -468,15 +419,20 @@ def test_the_failure_that_holds_here_is_shown_and_not_that_of_another_machine(ch
     assert step(check(None), "shared_login").details["error"] == "ResponseError"
 
 
+FORGET = f"it succeeds; or run `python -m airflow_provider_loanauth forget {CONN_ID}`."
+
+
 @pytest.mark.parametrize(
-    ("fault", "error", "exit_code", "words", "elsewhere"),
+    ("fault", "error", "exit_code", "advice", "elsewhere"),
     [
-        ({"name": "status", "status": 401}, "RejectedError", 1, "Correct the Connection, or the user at", "failed"),
-        ({"name": "html-200"}, "ResponseError", 3, "Wait until then, or correct the cause.", "ok"),
+        ({"name": "status", "status": 400, "shape": "oauth"}, "RejectedError", 1, FORGET, "failed"),
+        ({"name": "status", "status": 401}, "ResponseError", 3, FORGET, "failed"),
+        ({"name": "html-200"}, "ResponseError", 3, FORGET, "ok"),
+        ({"name": "status", "status": 429, "retry_after": 600}, "UnavailableError", 3, "asked to wait.", "ok"),
     ],
 )
 def test_a_shared_error_that_holds_is_a_failure(
-    check, sandbox, variables, monkeypatch, fault, error, exit_code, words, elsewhere
+    check, sandbox, variables, monkeypatch, fault, error, exit_code, advice, elsewhere
 ):
     check(connection_of(sandbox))
     sandbox.set_fault(fault.pop("name"), where="token", times=1, **fault)
@@ -487,8 +443,7 @@ def test_a_shared_error_that_holds_is_a_failure(
     line = step(report, "shared_login")
     assert (line.details["error"], line.details["variable"] in variables) == (error, True)
     assert line.message.startswith(f"Blocked until {line.details['until']}: {line.details['by']} failed at ")
-    assert words in line.message
-    assert line.message.endswith(f"or run `python -m airflow_provider_loanauth forget {CONN_ID}`.")
+    assert line.message.endswith(advice)
     # A response that does not say what is wrong may concern one machine.
     with monkeypatch.context() as context:
         context.setattr("socket.gethostname", lambda: "another-machine")
@@ -535,8 +490,11 @@ def test_no_connection(check, monkeypatch):
     assert (report.conn_id, report.method, report.exit_code) == ("checked", None, 3)
     message = step(report, "settings").message
     assert message.startswith("Airflow did not find a connection with this id: define it in the UI")
-    for way in ("example_dags/check_connection.py", "scheduler", "AIRFLOW_CONN_", "secrets backend"):
+    for way in ("AIRFLOW_CONN_", "secrets backend"):
         assert way in message
+    # A shell of 2.11 reads the database.
+    for way in ("example_dags/check_connection.py", "scheduler"):
+        assert (way in message) is not AIRFLOW_VERSION.startswith("2.")
 
     def fail(conn_id):
         raise RuntimeError(f"the backend says {WRONG_PASSWORD}")
