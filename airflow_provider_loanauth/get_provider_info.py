@@ -16,14 +16,17 @@ def get_provider_info() -> dict[str, Any]:
     :return: metadata that is valid for ``provider_info.schema.json`` of Airflow 2.11 to 3.3
     """
     integration = {"integration-name": "Loan Pricing Service"}
+    # Paths in the repository and in the source distribution.
+    guides = [f"/docs/{page}.md" for page in ("connection", "using-credentials", "handing-over")]
     kinds = ("hooks", "operators", "sensors", "triggers")
     return {
         "package-name": PACKAGE_NAME,
         "name": HOOK_NAME,
         "description": "Authenticates to a loan pricing service and passes sealed credentials to pricing tasks.",
         "versions": [__version__],
-        "integrations": [{**integration, "tags": ["service"]}],
+        "integrations": [{**integration, "how-to-guide": guides, "tags": ["service"]}],
         **{kind: [{**integration, "python-modules": [f"airflow_provider_loanauth.{kind}.loanauth"]}] for kind in kinds},
+        "notifications": ["airflow_provider_loanauth.notifications.loanauth.LoanAuthFailedNotifier"],
         # Airflow before 3.2 ignores it.
         "cli": ["airflow_provider_loanauth.cli.get_cli_commands"],
         "connection-types": [

@@ -27,7 +27,7 @@ RECEIVED = WireResponse(status=200, headers={}, body=BODY)
 TOKEN = parse_response(JWT, RECEIVED, now=NOW)
 SECRET = parse_response(PPE, WireResponse(status=200, headers={}, body=b'{"secret": "CANARY-secret"}'), now=NOW)
 VALUES = (
-    *(JWT, JWT.login, JWT.proxy, PPE.login),
+    *(JWT, JWT.grant, JWT.proxy, PPE.grant),
     *(REQUEST, PPE_REQUEST, RECEIVED, TOKEN, SECRET),
     ActiveCredential(value=TOKEN.access_token, conn_id="c", method="jwt", issued_at=NOW),
     AuthenticationResult(settings=JWT, response=TOKEN, requested_at=NOW),
@@ -43,7 +43,7 @@ def test_no_representation_shows_a_secret(value):
 
 def test_no_part_shows_a_secret():
     """As a debugger, or a traceback with local variables, shows it."""
-    parts = [vars(one) for one in (JWT, JWT.login, JWT.proxy, PPE.login, REQUEST, PPE_REQUEST)]
+    parts = [vars(one) for one in (JWT, JWT.grant, JWT.proxy, PPE.grant, REQUEST, PPE_REQUEST)]
     parts += [JWT.secrets, JWT.proxy.headers, TOKEN.access_token, TOKEN.refresh_token, TOKEN.secrets, SECRET.secret]
     assert leaks(repr(parts), ALL_SECRETS) == []
     assert "CANARY" not in repr(parts)

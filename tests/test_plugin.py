@@ -1,9 +1,13 @@
 import json
 from datetime import datetime, timezone
 
+import pytest
+
 from airflow_provider_loanauth.credentials import AccessToken
 from tests.support.airflow_names import serde
 from tests.support.programs import run_python
+
+pytestmark = pytest.mark.processes
 
 PULL = """
 import json, sys

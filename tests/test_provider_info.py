@@ -10,6 +10,7 @@ from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.get_provider_info import get_provider_info
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.metadata import CONN_FIELDS, LABELS, UI_FIELD_BEHAVIOUR
+from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from tests.support.paths import ROOT
 
 
@@ -18,12 +19,14 @@ def test_the_metadata_passes_the_schema():
     jsonschema.validate(get_provider_info(), json.loads(path.read_text()))
 
 
-def test_every_named_module_and_class_exists():
+def test_every_named_page_module_and_class_exists():
     info = get_provider_info()
     assert info["package-name"] == "airflow-provider-loanauth"
     for kind in ("hooks", "operators", "sensors", "triggers"):
         for entry in info[kind]:
             assert all(map(importlib.import_module, entry["python-modules"]))
+    [notifier] = info["notifications"]
+    assert notifier == f"{LoanAuthFailedNotifier.__module__}.{LoanAuthFailedNotifier.__name__}"
     [connection] = info["connection-types"]
     assert connection["connection-type"] == LoanAuthHook.conn_type == "loanauth"
     assert connection["hook-class-name"] == f"{LoanAuthHook.__module__}.{LoanAuthHook.__name__}"
@@ -31,6 +34,7 @@ def test_every_named_module_and_class_exists():
     assert connection["conn-fields"]
     assert connection["ui-field-behaviour"]
     integrations = {entry["integration-name"] for entry in info["integrations"]}
+    assert all((ROOT / page.lstrip("/")).exists() for entry in info["integrations"] for page in entry["how-to-guide"])
     assert {entry["integration-name"] for kind in ("hooks", "operators") for entry in info[kind]} <= integrations
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from airflow_provider_loanauth._compat import BaseHook, run_in_thread
 from airflow_provider_loanauth.auth.base import BaseLoanAuth, check_credential
 from airflow_provider_loanauth.auth.requests import LoanAuth
 from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET, Settings
-from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, derived_keys
-from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet_key
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, changed, forbid_on_triggerer_loop
 from airflow_provider_loanauth.login import shared as shared_login  # noqa: TID253 - DAG parsing does not import the hook
 from airflow_provider_loanauth.login.credential import MIN_TTL
 from airflow_provider_loanauth.login.memory import forget_failures
-from airflow_provider_loanauth.login.variables import end_rejection
+from airflow_provider_loanauth.login.variables import forget_shared_failures
 from airflow_provider_loanauth.metadata import (
     CONN_FIELDS,
     CONN_TYPE,
@@ -26,20 +28,22 @@ from airflow_provider_loanauth.metadata import (
     Method,
 )
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
-from airflow_provider_loanauth.redaction import mask, sanitize_exceptions
+from airflow_provider_loanauth.redaction import mask, sanitize_exceptions, short_repr
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
+from airflow_provider_loanauth.service.error_responses import SENT_BY_EACH_TEST
 
 if TYPE_CHECKING:
     import httpx
+    import httpx2
     import requests
 
 __all__ = ["LoanAuthHook", "Method"]
 
 #: Connection id in the metrics and spans of the Test button. Airflow tests with a random one each time.
 TEST_CONN_ID = "test_connection"
-_WORKER_HINT = (
-    " This test ran on {host}. Tasks run on the workers, where the result may differ: the service accepts only "
-    "addresses on its allow-list, and each machine has its own network, proxy and CA bundle."
+_HINT = (
+    " This test ran on {host}. {others}, where the result may differ: the service accepts only addresses on its "
+    "allow-list, and each machine has its own network, proxy and CA bundle."
 )
 #: Default of a parameter that may be left out, but must not be None.
 _NOT_GIVEN: Any = object()
@@ -52,8 +56,9 @@ class LoanAuthHook(BaseHook):
 
     :param loanauth_conn_id: id of the :ref:`connection <howto/connection:loanauth>`
     :param method: a :data:`Method`
-    :param max_attempts: maximum of requests per authentication while the service is unavailable; rejected credentials
-        are never sent again
+    :param max_attempts: maximum of requests per authentication while the service is unavailable; after any other
+        failure, the same values are not sent again at once. With 1, it does not wait for the end of a short pause
+        either, as a poke of a sensor does not
     :param kwargs: parameters of Airflow's hooks, such as ``logger_name``
     """
 
@@ -71,10 +76,16 @@ class LoanAuthHook(BaseHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.loanauth_conn_id = loanauth_conn_id
+        # The native rendering of templates makes a number of an id that has digits only.
+        rendered: Any = loanauth_conn_id
+        if type(rendered) is int:
+            rendered = str(rendered)
+        self.loanauth_conn_id: str = rendered
         self.method = method
         self.max_attempts = max_attempts
         self._logged_warnings: set[str] = set()
+
+    __repr__ = short_repr
 
     @staticmethod
     def get_connection_form_widgets() -> dict[str, Any]:
@@ -89,7 +100,9 @@ class LoanAuthHook(BaseHook):
             kind = schema.get("format", schema["type"][0])
             field = kinds.get(kind, wtforms.StringField)
             # Optional comes first, so that the other validator skips an empty field.
-            validators = [Optional(), *([any_of(schema["enum"])] if "enum" in schema else [])]
+            validators = [Optional()]
+            if "enum" in schema:
+                validators.append(any_of(schema["enum"]))
             options = {"description": declared["description"], "validators": validators}
             # The API server of 3.0 and 3.1 has stand-ins, which describe a field and accept no other options.
             if hasattr(field, "populate_obj"):
@@ -124,9 +137,10 @@ class LoanAuthHook(BaseHook):
         :raises SettingsError: the Connection is incomplete or wrong, or the certificate of the service, the CA bundle
             or the proxy is; no credentials were sent
         :raises LoanAuthError: Airflow did not find the Connection
-        :raises RejectedError: the service rejected the credentials, now or earlier; they are not sent again
+        :raises RejectedError: the service rejected the password by name, now or earlier; it is not sent again
         :raises UnavailableError: the service was unavailable at every attempt, or asked to wait
-        :raises ResponseError: the response, or one during the pause that follows it, has no usable credential
+        :raises ResponseError: the response, now or before the pause that it began, refused the login or has no usable
+            credential
         """
         return self.authenticate("jwt")
 
@@ -152,6 +166,7 @@ class LoanAuthHook(BaseHook):
         :return: the response, in plaintext and masked in this task's logs; it cannot be stored in XCom
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
+        _forbid_on_triggerer_loop("authenticate")
         client = self._client
         response = shared_login.authenticate(client, client.settings(method)).response
         mask(response.secrets)
@@ -169,8 +184,9 @@ class LoanAuthHook(BaseHook):
         :raises SealError: Airflow has no usable Fernet key; no request was sent
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
-        derived_keys(XCOM)
-        return self._log_in(self._client.settings(method), seal=True, reuse=reuse)  # type: ignore[no-any-return]
+        _forbid_on_triggerer_loop("get_credential", "hook.aget_credential()")
+        require_fernet_key()
+        return self.authenticate_task(self.read_settings(method), seal=True, reuse=reuse)  # type: ignore[return-value]
 
     async def aget_credential(self, method: Method | None = None, *, reuse: bool = True) -> AccessToken | ApiSecret:
         """Do the same as :meth:`get_credential`, with the same parameters, without blocking the event loop."""
@@ -180,10 +196,15 @@ class LoanAuthHook(BaseHook):
     @sanitize_exceptions
     def get_plaintext(self, method: Method | None = None, *, reuse: bool = True) -> str:
         """Do the same as :meth:`get_credential`, but return the plaintext, masked in this task's logs."""
-        return self._log_in(self._client.settings(method), seal=False, reuse=reuse)  # type: ignore[no-any-return]
+        _forbid_on_triggerer_loop("get_plaintext")
+        return self.authenticate_task(self.read_settings(method), seal=False, reuse=reuse)  # type: ignore[return-value]
 
-    def _log_in(self, settings: Settings, *, seal: bool, reuse: bool) -> Any:
-        """Return a sealed credential or its plaintext, with settings that a caller has read."""
+    def read_settings(self, method: Method | None = None) -> Settings:
+        """Read the Connection and check it. It is not public: the operators and the sensor call it."""
+        return self._client.settings(method)
+
+    def authenticate_task(self, settings: Settings, *, seal: bool, reuse: bool) -> AccessToken | ApiSecret | str:
+        """Return a credential, sealed or in plaintext. It is not public: the sensor calls it, with its settings."""
         credential = shared_login.get_credential(self._client, settings, reuse=reuse)
         if seal:
             return credential.seal()
@@ -211,11 +232,31 @@ class LoanAuthHook(BaseHook):
 
         return PricingSession(*self._pricing("get_conn", LoanAuth, credential, min_ttl))
 
+    @overload
+    def get_async_conn(
+        self,
+        credential: AccessToken | ApiSecret = _NOT_GIVEN,
+        *,
+        min_ttl: float = MIN_TTL,
+        library: Literal["httpx"] = "httpx",
+    ) -> httpx.AsyncClient: ...
+    @overload
+    def get_async_conn(
+        self,
+        credential: AccessToken | ApiSecret = _NOT_GIVEN,
+        *,
+        min_ttl: float = MIN_TTL,
+        library: Literal["httpx2"],
+    ) -> httpx2.AsyncClient: ...
     @sanitize_exceptions
     def get_async_conn(
-        self, credential: AccessToken | ApiSecret = _NOT_GIVEN, *, min_ttl: float = MIN_TTL
-    ) -> httpx.AsyncClient:
-        """Return a client of ``httpx`` for concurrent pricing requests, with what :meth:`get_conn` has.
+        self,
+        credential: AccessToken | ApiSecret = _NOT_GIVEN,
+        *,
+        min_ttl: float = MIN_TTL,
+        library: Literal["httpx", "httpx2"] = "httpx",
+    ) -> Any:
+        """Return a client of ``httpx`` or ``httpx2`` for concurrent pricing requests, with what :meth:`get_conn` has.
 
         It reads the Connection and the CA bundle, so call it before the event loop starts, or in a coroutine with
         ``await asyncio.to_thread(hook.get_async_conn, token)``. Use it in an ``async with`` statement.
@@ -223,15 +264,23 @@ class LoanAuthHook(BaseHook):
         Whatever transport the client has, a redirect to a different origin raises an error, and nothing is sent there.
         Add to its ``event_hooks``, and do not replace them.
 
-        Parameters and errors are those of :meth:`get_conn`; a CA bundle that cannot be read is a ``SettingsError`` too.
-        """
-        from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
-        from airflow_provider_loanauth.auth.httpx import PricingClient
+        Other parameters and errors are those of :meth:`get_conn`; a CA bundle that cannot be read is a
+        ``SettingsError`` too.
 
-        return PricingClient(*self._pricing("get_async_conn", HttpxLoanAuth, credential, min_ttl))
+        :param library: ``"httpx"``, or ``"httpx2"`` for the client, the responses and the exceptions of ``httpx2``,
+            which the extra ``httpx2`` of this package installs
+        :raises ImportError: ``httpx2`` is not installed
+        :raises ValueError: there is no such library
+        """
+        if library not in ("httpx", "httpx2"):
+            raise ValueError('library must be "httpx" or "httpx2".')
+        module = import_module(f"airflow_provider_loanauth.auth.{library}")
+        client: Any = module.PricingClient(*self._pricing("get_async_conn", module.LoanAuth, credential, min_ttl))
+        return client
 
     def _pricing(self, name: str, kind: type[BaseLoanAuth], credential: Any, min_ttl: float) -> tuple[Any, Settings]:
         """Return what authenticates pricing requests, and the settings for them."""
+        _forbid_on_triggerer_loop(name, "asyncio.to_thread(hook.get_async_conn, credential)")
         client = self._client
         if credential is _NOT_GIVEN:
             credential = None
@@ -253,15 +302,26 @@ class LoanAuthHook(BaseHook):
 
         :return: whether it succeeded, and a message: the user, the method and the expiry; or what is wrong
         """
+        _forbid_on_triggerer_loop("test_connection")
         hint = ""
         client = self._client
         try:
             settings = client.settings()
-            hint = _WORKER_HINT.format(host=socket.gethostname())
+            others = "Tasks run on the workers"
+            # Airflow 3.3 can run the test on a worker, with this context.
+            if os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "client":
+                others = "It is a worker; tasks also run on the others"
+            hint = _HINT.format(host=socket.gethostname(), others=others)
             result = client.authenticate(replace(settings, conn_id=TEST_CONN_ID))
         except LoanAuthError as error:
-            error.conn_id = None
-            return False, f"{error}{hint}"
+            if isinstance(error, RejectedError):
+                hint = f" {SENT_BY_EACH_TEST}{hint}"
+            return False, f"{changed(error, conn_id=None)}{hint}"
         forget_failures(settings)
-        end_rejection(settings)
+        forget_shared_failures(settings)
         return True, result.summary()
+
+
+def _forbid_on_triggerer_loop(name: str, instead: str | None = None) -> None:
+    instead = instead or f"asyncio.to_thread(hook.{name})"
+    forbid_on_triggerer_loop(f"{name}()", f"write `await {instead}`")

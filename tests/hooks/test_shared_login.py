@@ -83,8 +83,8 @@ def test_threads_that_need_a_new_login_at_the_same_moment_share_it(world, variab
 
 
 @pytest.mark.parametrize("way", [*WAYS, *ALONE])
-def test_each_way_tells_of_its_rejection_and_obeys_that_of_another(way, world, variables):
-    world.sandbox.set_fault("status", where="token", status=401)
+def test_each_way_tells_of_its_rejection_and_obeys_that_of_another(way, world, variables, statsd):
+    world.sandbox.set_fault("status", where="token", status=400, shape="oauth")
     way, usual = (WAYS | ALONE)[way], WAYS["get_credential"]
     for first, second in ((way, usual), (usual, way)):
         variables.clear()
@@ -93,22 +93,23 @@ def test_each_way_tells_of_its_rejection_and_obeys_that_of_another(way, world, v
         # First it knows of the rejection from a Variable, then from the memory of the process.
         for forget in (start_new_process, variables.clear):
             forget()
-            with pytest.raises(RejectedError, match="Nothing was sent, because the service has rejected the same"):
+            with pytest.raises(RejectedError, match="Nothing was sent, because the same values rest until"):
                 second(world.url)
     assert world.credential_requests == 2
+    assert statsd.counts == {"rejected": 2, "not_sent": 4}
 
 
 @pytest.fixture
 def rejected_once(world, variables):
     """A login was rejected, and the cause is corrected at the service: the same values would be accepted now."""
-    world.sandbox.set_fault("status", where="token", status=401, times=1)
+    world.sandbox.set_fault("status", where="token", status=400, shape="oauth", times=1)
     with pytest.raises(RejectedError):
         in_new_process(WAYS["get_credential"])
 
 
 def test_the_test_button_always_sends_and_its_success_ends_a_rejection(world, variables):
     """Also in a process that runs for long, such as a notebook."""
-    world.sandbox.set_fault("status", where="token", status=401)
+    world.sandbox.set_fault("status", where="token", status=400, shape="oauth")
     with pytest.raises(RejectedError):
         hook().get_credential()
     # Airflow tests with a random connection id.
@@ -180,7 +181,7 @@ def test_no_frame_of_a_failed_request_has_the_shared_credential(world, variables
     """The flow of httpx is a generator, which runs in frames of httpx."""
     token = in_new_process(WAYS["get_credential"]).value
     world.pass_time(3570)
-    world.sandbox.set_fault("status", where="token", status=401)
+    world.sandbox.set_fault("status", where="token", status=400, shape="oauth")
     for _ in range(2):
         start_new_process()
         with (

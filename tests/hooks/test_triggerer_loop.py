@@ -1,0 +1,126 @@
+"""What blocks raises an error on the event loop of a triggerer, which belongs to the triggers of all DAGs; on no other.
+
+``tests/integration/test_triggerer.py`` has a real triggerer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from functools import partial
+
+import pytest
+import requests
+from asgiref.sync import async_to_sync
+
+from airflow_provider_loanauth import _compat
+from airflow_provider_loanauth._compat import SupervisorError, run_in_thread, supervisor_turn
+from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from tests.auth.conftest import ASYNC_LIBRARIES, CLASSES
+from tests.support.pricing_fixtures import loan
+
+HOOK = LoanAuthHook("loanauth_jwt")
+ASYNC_CLIENT = r"use the client of get_async_conn\(\), or an AsyncClient of httpx or httpx2"
+
+
+def post(library, url, token):
+    importlib.import_module(library).post(url, json=loan(), auth=CLASSES[library](token), verify=False)
+
+
+#: What blocks, and what the error says to use.
+BLOCKS = {
+    "authenticate": (lambda *_: HOOK.authenticate(), r"`await asyncio.to_thread\(hook.authenticate\)`"),
+    "authen_jwt": (lambda *_: HOOK.authen_jwt(), r"`await asyncio.to_thread\(hook.authenticate\)`"),
+    "get_credential": (lambda *_: HOOK.get_credential(), r"`await hook.aget_credential\(\)`"),
+    "get_plaintext": (lambda *_: HOOK.get_plaintext(), r"`await asyncio.to_thread\(hook.get_plaintext\)`"),
+    "get_conn": (lambda *_: HOOK.get_conn(), r"`await asyncio.to_thread\(hook.get_async_conn, "),
+    "get_async_conn": (lambda *_: HOOK.get_async_conn(), r"`await asyncio.to_thread\(hook.get_async_conn, "),
+    "test_connection": (lambda *_: HOOK.test_connection(), r"`await asyncio.to_thread\(hook.test_connection\)`"),
+    "requests": (
+        lambda url, token: requests.post(url, json=loan(), auth=LoanAuth(token), timeout=60),
+        ASYNC_CLIENT,
+    ),
+    **{library: (partial(post, library), ASYNC_CLIENT) for library in ASYNC_LIBRARIES},
+}
+each_way = pytest.mark.parametrize("way", BLOCKS)
+
+
+async def call(way, *arguments):
+    return BLOCKS[way][0](*arguments)
+
+
+@pytest.fixture
+def in_triggerer(monkeypatch):
+    """Run a coroutine as the triggerer of this Airflow does."""
+    triggerer = importlib.import_module("airflow.jobs.triggerer_job_runner")
+    if not hasattr(triggerer, "TriggerCommsDecoder"):  # 2.11
+
+        def run(coroutine):
+            runner, results = triggerer.TriggerRunner(), []
+
+            async def arun():
+                results.extend(await asyncio.gather(coroutine, return_exceptions=True))
+
+            runner.arun = arun
+            runner.start()
+            runner.join(60)
+            if isinstance(results[0], Exception):
+                raise results[0]
+
+        return run
+
+    def run(coroutine):
+        # Whoever asks the supervisor fails.
+        channel = object.__new__(triggerer.TriggerCommsDecoder)
+        monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", channel, raising=False)
+        return asyncio.run(coroutine)
+
+    return run
+
+
+@each_way
+def test_on_the_loop_of_a_triggerer_it_is_an_error_before_anything_is_read(way, world, pricing, pulled, in_triggerer):
+    token = pulled()
+    with pytest.raises(LoanAuthError, match=BLOCKS[way][1]) as raised:
+        in_triggerer(call(way, pricing.url, token))
+    assert "would block the event loop of the triggerer" in str(raised.value)
+    assert (world.logins, pricing.credentials) == (0, [])
+
+
+@each_way
+def test_on_a_loop_of_ones_own_it_works(way, world, pricing, pulled):
+    asyncio.run(call(way, pricing.url, pulled()))
+
+
+def test_in_a_thread_of_a_triggerer_it_works(world, pulled, pricing, in_triggerer, monkeypatch):
+    """Also on a loop of one's own in the thread: it holds no other trigger up."""
+    monkeypatch.setattr("airflow.__version__", "3.3.2")
+    monkeypatch.setattr("airflow_provider_loanauth._compat.variables.get_supervisor_channel", lambda: None)
+    monkeypatch.setattr("airflow_provider_loanauth.redaction.mask_secret", lambda _: None)
+    token = pulled()
+    in_triggerer(asyncio.to_thread(asyncio.run, call("requests", pricing.url, token)))
+    assert len(pricing.credentials) == 1
+
+
+@pytest.mark.parametrize("version", ["3.0.6", "3.1.8"])
+def test_on_3_0_and_3_1_only_a_thread_with_the_loop_may_call_the_supervisor(version, monkeypatch):
+    """A call in any other thread of a triggerer ends the triggerer."""
+    monkeypatch.setattr("airflow.__version__", version)
+    monkeypatch.setattr(_compat, "_channel", type("TriggerCommsDecoder", (), {}))
+
+    async def main():
+        with pytest.raises(SupervisorError, match="a trigger can only use aget_credential"):
+            supervisor_turn()
+        with pytest.raises(SupervisorError, match="a trigger can only use aget_credential"):
+            await asyncio.to_thread(supervisor_turn)
+        with await run_in_thread(supervisor_turn):
+            # What asks the supervisor is awaited on this loop, as that of Airflow does it.
+            assert await run_in_thread(async_to_sync(running_loop)) is asyncio.get_running_loop()
+
+    asyncio.run(main())
+
+
+async def running_loop():
+    return asyncio.get_running_loop()
