@@ -34,7 +34,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"""\
 faults, for --fault and for PUT /fault on the control listener, as JSON: {{"kind": "status", "status": 429, "times": 2}}
 Each fault except refuse, stall, certificate and lockout also takes "where" (the endpoint: token, secret, price, probe
-or any; default: any) and "times" (to how many requests it applies; default: all, until it is cleared).
+or any; default: any), "times" (to how many requests it applies; default: all) and "lasts" (for how many seconds from
+when it is switched on; default: until it is cleared).
 Of several faults, the first one that matches a request applies, in the order given, each for its "times".
 
 {describe()}

@@ -89,31 +89,31 @@ class Commands:
 
     async def faults(self) -> list[Fault]:
         """Return the faults that are on, in their order; the first one that matches a request applies."""
-        return list(self._state.faults.faults)
+        return self._state.faults.on(self._state.clock())
 
     async def set_faults(self, faults: Sequence[Fault]) -> None:
         """Replace all faults with these. Responses without end of the old ones stop."""
         self._check(faults)
-        self._state.faults.replace(faults)
+        self._state.faults.replace(faults, self._state.clock())
         await self._switch()
 
     async def add_faults(self, faults: Sequence[Fault]) -> None:
         """Add faults after those that are on."""
         self._check(faults)
-        self._state.faults.faults += faults
+        self._state.faults.add(faults, self._state.clock())
         await self._switch()
 
     def _check(self, faults: Sequence[Fault]) -> None:
         if self._certificates is None and any(isinstance(fault, Certificate) for fault in faults):
             raise ValueError("the certificate fault needs a sandbox started with TLS")
 
-    async def set_fault(self, /, kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> None:
-        """Replace all faults with this one: a kind with its parameters, the endpoint, and for how many requests."""
-        await self.set_faults([make_fault(kind, where=where, times=times, **params)])
+    async def set_fault(self, /, kind: str, **members: Any) -> None:
+        """Replace all faults with this one: a kind with its parameters, and ``where``, ``times`` and ``lasts``."""
+        await self.set_faults([make_fault(kind, **members)])
 
-    async def add_fault(self, /, kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> None:
+    async def add_fault(self, /, kind: str, **members: Any) -> None:
         """Add a fault after those that are on."""
-        await self.add_faults([make_fault(kind, where=where, times=times, **params)])
+        await self.add_faults([make_fault(kind, **members)])
 
     async def clear_faults(self) -> None:
         """Switch all faults off."""

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import gzip
 import json
+import math
 import time
 import zlib
 from dataclasses import dataclass, field
@@ -51,8 +52,9 @@ KINDS: dict[str, type[Fault]] = {}
 class Fault(pydantic.BaseModel):
     """A fault that is switched on. The docstring of each kind is its description in ``--help`` and ``GET /kinds``.
 
-    ``times`` is to how many more requests it applies; None for all requests until it is cleared. Faults of the scope
-    ``service`` apply to the whole service until they are cleared, and have neither ``where`` nor ``times``.
+    ``times`` is to how many more requests it applies, and ``lasts`` for how many seconds from when it is switched on;
+    None: until it is cleared. Faults of the scope ``service`` apply to the whole service until they are cleared, and
+    have none of the three members below.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
@@ -62,6 +64,8 @@ class Fault(pydantic.BaseModel):
 
     where: Literal["token", "secret", "price", "probe", "any"] = "any"
     times: Annotated[int, Field(ge=1)] | None = None
+    lasts: Seconds | None = None
+    _ends_at: float = pydantic.PrivateAttr(math.inf)  # by the clock of the sandbox
 
     def __init_subclass__(cls, *, kind: str | None = None, scope: Literal["request", "service"] = "request") -> None:
         """Register a kind."""
@@ -71,14 +75,24 @@ class Fault(pydantic.BaseModel):
 
     @pydantic.model_validator(mode="after")
     def _check_scope(self) -> Fault:
-        if self.scope == "service" and (self.where != "any" or self.times is not None):
-            raise ValueError(f"{self.kind} applies to the whole service until it is cleared: remove where and times")
+        if self.scope == "service" and (self.where != "any" or self.times is not None or self.lasts is not None):
+            message = f"{self.kind} applies to the whole service until it is cleared: remove where, times and lasts"
+            raise ValueError(message)
         return self
 
     @pydantic.model_serializer(mode="wrap")
     def _without_defaults(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        given = self.model_fields_set | {"where", "times"}
+        given = self.model_fields_set | {*Fault.model_fields}
         return {"kind": self.kind, **{name: value for name, value in handler(self).items() if name in given}}
+
+    def begin(self, now: float) -> None:
+        """Note that it is switched on."""
+        if self.lasts is not None:
+            self._ends_at = now + self.lasts
+
+    def is_on(self, now: float) -> bool:
+        """Return whether it has not ended."""
+        return now < self._ends_at
 
     def replacement(self, path: str) -> Response | None:
         """Return the response that is sent instead of that of the service; None: the service handles the request."""
@@ -100,7 +114,7 @@ class Stall(Fault, kind="stall", scope="service"):
 class Certificate(Fault, kind="certificate", scope="service"):
     """The TLS listener presents a different certificate to new connections."""
 
-    name: Literal["good", "unknown-ca", "wrong-name"] = Field("unknown-ca", description="the certificate")
+    name: Literal["good", "unknown-ca", "wrong-name", "expired"] = Field("unknown-ca", description="the certificate")
 
 
 class Lockout(Fault, kind="lockout", scope="service"):
@@ -351,9 +365,11 @@ def load_faults(value: Any) -> list[Fault]:
     return [load_fault(item) for item in (value if isinstance(value, list) else [value])]
 
 
-def make_fault(kind: str, *, where: str = "any", times: int | None = None, **params: Any) -> Fault:
+def make_fault(
+    kind: str, *, where: str = "any", times: int | None = None, lasts: float | None = None, **params: Any
+) -> Fault:
     """Build a fault. The other parameters are those of its kind."""
-    return load_fault({"kind": kind, "where": where, "times": times, **params})
+    return load_fault({"kind": kind, "where": where, "times": times, "lasts": lasts, **params})
 
 
 @dataclass
@@ -364,14 +380,26 @@ class FaultQueue:
     # Set when these faults are cleared or replaced, so that responses without end can stop.
     cleared: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def replace(self, faults: Sequence[Fault]) -> None:
+    def replace(self, faults: Sequence[Fault], now: float) -> None:
         """Replace all faults, and end the responses of the old ones that have no end."""
         self.cleared.set()
-        self.faults, self.cleared = list(faults), asyncio.Event()
+        self.faults, self.cleared = [], asyncio.Event()
+        self.add(faults, now)
 
-    def take(self, endpoint: str) -> Fault | None:
+    def add(self, faults: Sequence[Fault], now: float) -> None:
+        """Switch more faults on."""
+        for fault in faults:
+            fault.begin(now)
+        self.faults += faults
+
+    def on(self, now: float) -> list[Fault]:
+        """Return the faults that are on."""
+        self.faults = [fault for fault in self.faults if fault.is_on(now)]
+        return list(self.faults)
+
+    def take(self, endpoint: str, now: float) -> Fault | None:
         """Return the first fault for a request to this endpoint, and decrease its ``times``; None if there is none."""
-        for fault in self.faults:
+        for fault in self.on(now):
             if fault.scope == "request" and fault.where in {endpoint, "any"}:
                 if fault.times is not None:
                     fault.times -= 1

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 SETTING = "loanauth_dags"
 HOME = pytest.StashKey[Path]()
+#: A plugin that sets up a scratch Airflow of its own in each project, and rejects changes of its environment variables.
+OTHER_PLUGIN = "pytest_airflow_in_a_box"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Set up the scratch Airflow, before any conftest.py can import Airflow."""
     dags = early_config.getini(SETTING)
-    if not dags:
+    if not dags or early_config.pluginmanager.has_plugin(OTHER_PLUGIN):
         return
     if "airflow" in sys.modules:
         raise pytest.UsageError(f"{SETTING}: another plugin of pytest has already imported Airflow")
@@ -51,6 +54,16 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
     }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Use the scratch Airflow of the other plugin, if there is one, with a link to the DAGs in its folder."""
+    dags = config.getini(SETTING)
+    if not dags or not config.pluginmanager.has_plugin(OTHER_PLUGIN):
+        return
+    config.stash[HOME] = Path(os.environ["AIRFLOW_HOME"])
+    with suppress(FileExistsError):  # the workers of xdist share it
+        (Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / SETTING).symlink_to(config.rootpath / dags)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import os
 import re
 import tempfile
 import threading
@@ -45,7 +46,7 @@ class Options:
     host: str = "127.0.0.1"  # a loopback address
     port: int = 0  # 0: a free one
     control_port: int = 0
-    tls: str | None = None  # None: plain HTTP; else the name of a certificate: good, unknown-ca, wrong-name
+    tls: str | None = None  # None: plain HTTP; else the name of a certificate: good, unknown-ca, wrong-name, expired
     tls_dir: Path | None = None  # None: a temporary one, which is removed at the end
     path_prefix: str = ""  # or a path like /tenant1 before the paths of §4, percent-encoded
     faults: Sequence[Fault] = ()  # that are on from the start
@@ -74,6 +75,8 @@ def _in_thread(
     """Return a method that runs a command in the thread of the sandbox and waits for it."""
 
     def method(sandbox: Sandbox, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if os.getpid() != sandbox.pid:
+            raise RuntimeError("the sandbox runs in the process that this one was forked from: use its control_url")
         called = command(sandbox.commands, *args, **kwargs)
         return asyncio.run_coroutine_threadsafe(called, sandbox.loop).result(TIMEOUT)
 
@@ -93,6 +96,7 @@ class Sandbox:
     state: State  # of the other thread: read only values that do not change at the same time
     commands: Commands
     loop: asyncio.AbstractEventLoop
+    pid: int  # of the process that it runs in
 
     def connections(self, company: int = 0) -> dict[str, dict[str, Any]]:
         """Return the three Airflow Connections of a company, by environment variable."""
@@ -144,6 +148,7 @@ async def serve(options: Options) -> AsyncIterator[Sandbox]:
             state=state,
             commands=commands,
             loop=asyncio.get_running_loop(),
+            pid=os.getpid(),
         )
 
 

@@ -106,7 +106,7 @@ class State:
 
     def take_fault(self, entry: LogEntry) -> Fault | None:
         """Return the fault of a request, and count it."""
-        fault = self.faults.take(entry.endpoint)
+        fault = self.faults.take(entry.endpoint, self.clock())
         if fault:
             entry.fault = fault.kind
             self.counters.faults[fault.kind] = self.counters.faults.get(fault.kind, 0) + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 import trustme
@@ -10,14 +11,16 @@ import trustme
 if TYPE_CHECKING:
     from pathlib import Path
 
-CERTIFICATES = ("good", "unknown-ca", "wrong-name")  # one that a client accepts, and two that it must reject
+#: One that a client accepts, and those that it must reject.
+CERTIFICATES = ("good", "unknown-ca", "wrong-name", "expired")
 
 
 class Certificates:
     """Certificates in a directory, and the TLS context of the service listener."""
 
     def __init__(self, directory: Path, default: str = "good") -> None:
-        self._directory = directory
+        # Programs in other directories get the path.
+        self._directory = directory = directory.absolute()
         self._default = default
         self.ca_path = directory / "ca.pem"
         trusted, unknown = trustme.CA(), trustme.CA()
@@ -25,6 +28,8 @@ class Certificates:
         self._write("good", trusted.issue_cert("localhost", "127.0.0.1", "::1"))
         self._write("unknown-ca", unknown.issue_cert("localhost", "127.0.0.1", "::1"))
         self._write("wrong-name", trusted.issue_cert("wrong-name.example"))
+        yesterday = datetime.now(timezone.utc) - timedelta(days=1)
+        self._write("expired", trusted.issue_cert("localhost", "127.0.0.1", "::1", not_after=yesterday))
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # A resumed session would not present the certificate again. TLS 1.3 without tickets resumes no session.
         self.context.minimum_version = ssl.TLSVersion.TLSv1_3

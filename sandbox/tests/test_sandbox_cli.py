@@ -24,6 +24,8 @@ from loanauth_sandbox.accounts import default_accounts, dump_accounts, load_acco
 from loanauth_sandbox.control import control_app
 from loanauth_sandbox.faults import KINDS, describe_kinds
 
+pytestmark = pytest.mark.once
+
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
@@ -50,6 +52,7 @@ def finished(running, number):
     return stdout, stderr
 
 
+@pytest.mark.processes
 def test_a_person_reads_what_it_is_and_pastes_the_connections(tmp_path):
     with started(tmp_path) as running:
         assert stat.S_IMODE(running.path.stat().st_mode) == 0o600
@@ -69,6 +72,7 @@ def test_a_person_reads_what_it_is_and_pastes_the_connections(tmp_path):
     assert "hush-hush" not in stdout
 
 
+@pytest.mark.processes
 def test_everything_can_be_set(tmp_path):
     company = {**dataclasses.asdict(OTHER_COMPANY), "api_key": "it's/mine"}
     accounts = tmp_path / "accounts.json"
@@ -129,6 +133,7 @@ def test_printed_accounts_can_be_read_again(tmp_path, capsys):
     assert "companies: the list is empty, but at least one item is needed" in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_help_and_version(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])

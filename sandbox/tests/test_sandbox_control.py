@@ -11,8 +11,10 @@ import requests
 from raw_http import COMPANY, SECRETS, TOKEN, USER, get_token, price_request, secret_request, send, token_request
 
 from loanauth_sandbox.accounts import default_accounts
-from loanauth_sandbox.faults import KINDS
+from loanauth_sandbox.faults import KINDS, make_fault
 from loanauth_sandbox.server import running_sandbox
+
+pytestmark = pytest.mark.once
 
 
 @pytest.fixture
@@ -57,10 +59,11 @@ def test_digests_show_which_credential_a_request_had(sandbox, control):
 
 
 def test_faults(sandbox, control):
-    fault = {"kind": "status", "where": "token", "times": 1, "status": 502}
+    defaults = {"where": "any", "times": None, "lasts": None}
+    fault = {"kind": "status", **defaults, "where": "token", "times": 1, "status": 502}
     assert control("PUT", "/fault", fault).status_code == 200
     assert control("POST", "/fault", [{"kind": "html-200"}]).status_code == 200
-    assert control("GET", "/fault").json() == [fault, {"kind": "html-200", "where": "any", "times": None}]
+    assert control("GET", "/fault").json() == [fault, {"kind": "html-200", **defaults}]
     assert send(sandbox, TOKEN).status == 502
     assert control("DELETE", "/fault").status_code == 200
     assert control("GET", "/fault").json() == []
@@ -70,6 +73,22 @@ def test_faults(sandbox, control):
         assert (response.status_code, list(response.json())) == (400, ["error"])
     assert "hush" not in control("PUT", "/fault", data="{hush").text
     assert list(control("GET", "/kinds").json()) == list(KINDS)
+
+
+def test_a_fault_ends_by_the_clock_of_the_sandbox():
+    now = [1_000.0]
+    refuse = {"status": 401, "shape": "oauth", "error": "invalid_client"}
+    with running_sandbox(clock=lambda: now[0], faults=[make_fault("status", lasts=30, **refuse)]) as sandbox:
+        assert send(sandbox, TOKEN).json()["error"] == "invalid_client"
+        assert send(sandbox, secret_request(COMPANY, USER)).status == 401
+        now[0] += 29.5
+        sandbox.add_fault("status", lasts=1, status=423)
+        assert send(sandbox, TOKEN).status == 401
+        now[0] += 0.5
+        assert send(sandbox, TOKEN).status == 423
+        now[0] += 0.5
+        assert requests.get(sandbox.control_url + "/fault", timeout=10).json() == []
+        assert send(sandbox, TOKEN).status == 200
 
 
 def test_settings(sandbox, control):

@@ -8,6 +8,8 @@ import os
 import pytest
 from raw_http import TOKEN, send
 
+pytestmark = pytest.mark.once
+
 PREFIX = "AIRFLOW_CONN_"
 DEFAULT = {"loanauth_default": "jwt", "loanauth_jwt": "jwt", "loanauth_los": "los", "loanauth_ppe": "ppe"}
 

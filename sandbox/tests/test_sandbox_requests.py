@@ -33,6 +33,8 @@ from loanauth_sandbox.pricing import LoanError, price_loan
 from loanauth_sandbox.server import running_sandbox
 from loanauth_sandbox.tokens import signing_key
 
+pytestmark = pytest.mark.once
+
 
 def changed(body=None, path="/oauth/token", method="POST", **headers):
     """Return a token request whose named headers are changed; None leaves one out, a list repeats it."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import socket
@@ -13,6 +14,7 @@ import stat
 import threading
 import time
 import zlib
+from pathlib import Path
 
 import jwt
 import pytest
@@ -22,6 +24,9 @@ from raw_http import COMPANY, PROBE, SECRET, SECRETS, TOKEN, USER, connect, ende
 from loanauth_sandbox import log
 from loanauth_sandbox.faults import load_faults
 from loanauth_sandbox.server import running_sandbox
+from loanauth_sandbox.tls import CERTIFICATES
+
+pytestmark = pytest.mark.once
 
 
 @pytest.mark.parametrize("tls", [None, "good"])
@@ -62,6 +67,12 @@ def test_the_other_loopback():
     with running_sandbox(host="::1", tls="good") as sandbox:
         assert sandbox.url.startswith("https://[::1]:")
         assert send(sandbox, TOKEN).status == 200
+
+
+def test_a_forked_process_is_told_to_use_the_control_api(sandbox):
+    """The thread of the sandbox is in the parent."""
+    with pytest.raises(RuntimeError, match="the process that this one was forked from: use its control_url"):
+        dataclasses.replace(sandbox, pid=0).counters()
 
 
 def test_two_at_once_are_strangers():
@@ -129,7 +140,11 @@ def test_a_strict_client_trusts_the_good_certificate_and_resumes_no_session(over
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("unknown-ca", "unable to get local issuer|unable to get issuer|self.signed"), ("wrong-name", "mismatch")],
+    [
+        ("unknown-ca", "unable to get local issuer|unable to get issuer|self.signed"),
+        ("wrong-name", "mismatch"),
+        ("expired", "certificate has expired"),
+    ],
 )
 def test_certificates_are_switched_while_it_runs(over_tls, name, message):
     over_tls.set_fault("certificate", name=name)
@@ -142,14 +157,16 @@ def test_certificates_are_switched_while_it_runs(over_tls, name, message):
     assert send(over_tls, TOKEN).status == 200
 
 
-def test_it_may_start_with_a_bad_certificate_in_a_directory(tmp_path):
-    with running_sandbox(tls="wrong-name", tls_dir=tmp_path / "tls") as sandbox:
+def test_it_may_start_with_a_bad_certificate_in_a_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with running_sandbox(tls="wrong-name", tls_dir=Path("tls")) as sandbox:
+        # For programs in other directories.
         assert sandbox.ca_path == str(tmp_path / "tls" / "ca.pem")
         with pytest.raises(ssl.SSLCertVerificationError):
             connect(sandbox)
         sandbox.set_fault("certificate", name="good")
         assert send(sandbox, TOKEN).status == 200
-    for name in ("good", "unknown-ca", "wrong-name"):
+    for name in CERTIFICATES:
         assert stat.S_IMODE((tmp_path / "tls" / f"{name}.pem").stat().st_mode) == 0o600
 
 
