@@ -1,4 +1,4 @@
-"""Check the wheels and sdists of both distributions (``make build``).
+"""Check the wheels and sdists of both distributions (``make release``).
 
 Each wheel must contain its package, its licence and its entry points, and nothing else. A package index must accept
 the metadata, and be able to show the description. In a clean environment with the provider's wheel alone, ``airflow
@@ -8,7 +8,6 @@ providers list`` must show the provider. In another one, with the sandbox's whee
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -75,7 +74,8 @@ PROVIDER = Distribution(
     entry_points=("[apache_airflow_provider]", "[airflow.plugins]"),
     # The tests read the documentation, run the examples and the scripts, and start the sandbox.
     sdist=(
-        *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md", "Makefile", ".ci/run"),
+        *("pyproject.toml", "ruff.toml", ".importlinter", "Makefile", ".ci/run"),
+        *("README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md"),
         *("tests", "sandbox", "scripts", "example_dags", "e2e", "benchmarks", "docs", "constraints"),
     ),
 )
@@ -199,23 +199,3 @@ def check(distribution: Distribution, dist: Path, constraints: Path, environment
             raise DistError("loanauth-sandbox --help does not list the option --port")
         print("In a clean environment, loanauth-sandbox --help runs")
     return version
-
-
-def main() -> int:
-    """Return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
-    parser.add_argument("--constraints", type=Path, required=True, help="pins of the clean environments")
-    parser.add_argument("dist", type=Path, help="directory with the wheel and the sdist of each distribution")
-    parser.add_argument("environments", type=Path, help="directory of the clean environments, which are recreated")
-    arguments = parser.parse_args()
-    try:
-        for distribution in DISTRIBUTIONS:
-            check(distribution, arguments.dist, arguments.constraints, arguments.environments / distribution.name)
-    except DistError as error:
-        print(f"FAILED: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
