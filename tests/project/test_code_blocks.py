@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import yaml
@@ -54,6 +54,8 @@ def of(*languages):
 
 
 LANGUAGES = {"python", "json", "yaml", "toml", "ini", "dockerfile", "shell", "bash", "sh", "text"}
+#: `make docs` checks it.
+LANGUAGES |= {"{eval-rst}"}
 
 
 def test_every_block_states_a_language_that_is_checked():
@@ -71,7 +73,6 @@ class Context:
     after: str = ""  # code that uses the block, and states the result
 
 
-HTTPX = "from airflow_provider_loanauth.auth.httpx import LoanAuth\nimport httpx\n"
 REQUESTS = "from airflow_provider_loanauth.auth import LoanAuth\nimport requests\n"
 HTTP_PROVIDER = """
 from airflow.providers.http.hooks.http import HttpHook
@@ -93,12 +94,28 @@ url: str
 loan: dict[str, Any]
 loans: list[dict[str, Any]]
 """
+#: The context of a task that failed.
+FAILED = """
+from typing import Any
+from types import SimpleNamespace
+from airflow_provider_loanauth.exceptions import RejectedError
+ti = SimpleNamespace(
+    dag_id="nightly", run_id="manual", task_id="price", map_index=7, try_number=1, log_url="https://airflow.example/7"
+)
+failed: Any = {"exception": RejectedError("Rejected."), "ti": ti, "dag": None}
+"""
 CONTEXTS = {
     ("docs/connection.md", 'for company in ("lender", "broker"):'): Context(
         "from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator"
     ),
     ("docs/using-credentials.md", "@task"): Context(
         f"from airflow.sdk import task{NAMES}", "assert all(2 < rate < 12 for rate in price.function(token, loans))"
+    ),
+    ("docs/using-credentials.md", '@dag(schedule="@daily", start_date=datet'): Context(
+        "from datetime import datetime\nfrom airflow.sdk import dag, task\n"
+        "from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator\n"
+        f"{NAMES}@task\ndef price(token: Any, loans: Any) -> None: ...\n",
+        "assert price_and_forget().get_task('forget').upstream_task_ids == {'authenticate', 'price'}",
     ),
     ("docs/using-credentials.md", "@task.sensor(poke_interval=60, timeout=3"): Context(
         f"from airflow.sdk import task\nfrom airflow_provider_loanauth.hooks.loanauth import LoanAuthHook{NAMES}",
@@ -107,20 +124,34 @@ CONTEXTS = {
     ("docs/using-credentials.md", "from airflow_provider_loanauth.hooks.loa"): Context(
         f"from airflow.sdk import task{NAMES}", "assert all(2 < price_one.function(each) < 12 for each in loans)"
     ),
-    ("docs/using-credentials.md", "def tell_someone(context):"): Context(
-        "from airflow_provider_loanauth.exceptions import RejectedError\n"
-        "notified: list[str] = []\nnotify = notified.append",
-        "class Task:\n"
-        "    dag_id, run_id, task_id, map_index, log_url = 'nightly', 'manual', 'price', 7, 'https://airflow.example/7'\n"
-        "for sent in (True, False):\n"
-        "    tell_someone({'exception': RejectedError('Rejected.', conn_id='lender', sent=sent), 'ti': Task})\n"
-        "tell_someone({'exception': ValueError(), 'ti': Task})\n"
-        "assert notified == [\n"
-        "    'DAG nightly, run manual, task price, map index 7: Rejected. (connection id \\'lender\\') '\n"
-        "    'Log: https://airflow.example/7']",
+    ("docs/using-credentials.md", "from airflow_provider_loanauth.policies."): Context(
+        f"from airflow.sdk import task\nfrom airflow_provider_loanauth.hooks.loanauth import LoanAuthHook{NAMES}",
+        "assert 2 < price_later.function(token, loan) < 12",
     ),
+    ("docs/using-credentials.md", "from airflow_provider_loanauth.notificat"): Context(
+        "told: list[str] = []\npage = told.append",
+        f"{FAILED}default_args['on_failure_callback'](failed)\n"
+        "assert told == ['DAG nightly, run manual, task price[7]: Rejected. Log: https://airflow.example/7']",
+    ),
+    ("docs/using-credentials.md", "def task_policy(task):"): Context(
+        "from typing import Any\ntold: list[Any] = []\ntell = told.append\n",
+        f"from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator\n{FAILED}"
+        "mapped = LoanAuthOperator.partial(task_id='two', on_failure_callback=tell).expand(loanauth_conn_id=['one'])\n"
+        "tasks: list[Any] = [LoanAuthOperator(task_id='one'), mapped]\n"
+        "for number, task in enumerate(tasks, 1):\n"
+        "    task_policy(task)\n"
+        "    task.on_failure_callback[-1](failed)\n"
+        "    assert (len(told), len(task.on_failure_callback)) == (number, number)\n",
+    ),
+    ("docs/scripts.md", "from airflow_provider_loanauth.hooks.loa"): Context(NAMES, "assert response.ok"),
     ("docs/handing-over.md", '@task.external_python(python="/opt/prici'): Context("from airflow.sdk import task"),
+    ("docs/handing-over.md", "@task"): Context("from airflow.sdk import task"),
     ("docs/handing-over.md", "BashOperator("): Context(BASH_OPERATOR),
+    ("docs/handing-over.md", 'NAMESPACE = "pricing"'): Context(
+        "import pendulum\nfrom airflow.sdk import dag, setup, teardown\n"
+        "from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator\n"
+        "from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator\n"
+    ),
     ("docs/handing-over.md", "KubernetesPodOperator("): Context(
         "from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator\n"
         "from airflow.providers.cncf.kubernetes.secret import Secret\n"
@@ -129,20 +160,23 @@ CONTEXTS = {
         f"import asyncio\nfrom airflow_provider_loanauth.hooks.loanauth import LoanAuthHook{NAMES}",
         "assert [response.status_code for response in responses] == [200, 200]",
     ),
+    ("docs/using-credentials.md", "import multiprocessing"): Context(
+        NAMES, "assert all(2 < rate < 12 for rate in rates)"
+    ),
     ("docs/using-credentials.md", "HttpOperator("): Context(REQUESTS + HTTP_PROVIDER + NAMES),
     ("docs/using-credentials.md", 'hook = HttpHook(http_conn_id="pricing",'): Context(
         REQUESTS + HTTP_PROVIDER + NAMES, "assert response.status_code == 200"
     ),
-    ("docs/reference.md", "requests.post(url, json=loan, auth=LoanA"): Context(REQUESTS + NAMES),
-    ("docs/reference.md", "async with httpx.AsyncClient(auth=LoanAu"): Context(HTTPX + NAMES),
 }
 
 
 #: Blocks that are type-checked only, and why.
 NOT_RUN = {
     ("docs/handing-over.md", "KubernetesPodOperator("): "the tests do not install that provider",
+    ("docs/handing-over.md", 'NAMESPACE = "pricing"'): "as above",
     ("docs/monitoring.md", "from opentelemetry import trace"): "no other test could set the tracer provider after it",
     ("docs/testing-your-dags.md", "import json"): "a test below runs the page",
+    ("docs/testing-your-dags.md", "def test_a_loan_is_priced_by_run_dag(dag"): "the tests do not install that plugin",
 }
 
 
@@ -166,6 +200,8 @@ def test_a_page_states_the_import_of_2_11():
 
 # Airflow's own provider imports it, for `@task.sensor`.
 @pytest.mark.filterwarnings("ignore:.*determine_kwargs.* is deprecated")
+# The sandbox runs in a thread.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("block", [block for block in of("python") if block.key not in NOT_RUN], ids=str)
 def test_python_runs(block, world, pulled, define, monkeypatch):
     define("loanauth_default", world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
@@ -173,14 +209,10 @@ def test_python_runs(block, world, pulled, define, monkeypatch):
     define("pricing", {"conn_type": "http", "host": world.url.removesuffix("/price")})
     task = SimpleNamespace(map_index=-1, xcom_pull=lambda task_ids: {"authenticate": token}[task_ids])
     monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": task})
-    names = {
-        "__name__": "block",
-        "token": token,
-        "URL": world.url,
-        "url": world.url,
-        "loan": loan(),
-        "loans": [loan(1), loan(2)],
-    }
+    # A module, so that its functions can be passed to other processes.
+    monkeypatch.setitem(sys.modules, "block", block_module := ModuleType("block"))
+    names = vars(block_module)
+    names |= {"token": token, "URL": world.url, "url": world.url, "loan": loan(), "loans": [loan(1), loan(2)]}
     code = compile(module(block), str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     if code.co_flags & inspect.CO_COROUTINE:
         asyncio.run(eval(code, names))
@@ -208,6 +240,8 @@ def test_each_loan_is_priced_where_the_service_limits_a_session_to_one(world, de
         assert [session.post(world.url, json=loan(number)).status_code for number in range(2)] == [200, 403]
 
 
+@pytest.mark.once
+@pytest.mark.processes
 def test_python_has_the_right_types(tmp_path):
     files = {}
     for number, block in enumerate(of("python")):
@@ -235,8 +269,10 @@ def test_json_is_valid_and_a_connection_can_be_used(define):
     documents = [json.loads(block.text) for block in of("json")]
     uris = [block.text.strip() for block in of("text") if block.text.startswith("loanauth://")]
     for connection in [document for document in documents if "conn_type" in document] + uris:
+        if isinstance(connection, dict):
+            connection.pop("connection_id", None)  # of the body of a request
         define("loanauth_default", connection)
-        assert LoanAuthHook()._client.settings().warnings == (), connection
+        assert LoanAuthHook().read_settings().warnings == (), connection
 
 
 def test_yaml_toml_and_ini_are_valid():
@@ -253,6 +289,7 @@ def test_yaml_toml_and_ini_are_valid():
 #: Options that earlier releases of Airflow do not have.
 SINCE = {
     ("api_auth", "jwt_secret"): (3, 0),
+    ("connection_test", "timeout"): (3, 3),
     ("core", "execution_api_server_url"): (3, 0),
     ("core", "multi_team"): (3, 2),
     ("logging", "min_length_masked_secret"): (3, 0),
@@ -289,6 +326,7 @@ def test_every_setting_is_an_option_of_airflow():
 # --- shell
 
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+TARGETS |= {f"e2e-{path.stem.removeprefix('run_')}" for path in (ROOT / "e2e").glob("run_*.py")}
 #: Programs whose help lists the options.
 MAINS = {"-m airflow_provider_loanauth": provider_cli.main, "loanauth-sandbox": cli.main}
 
@@ -312,6 +350,7 @@ def check_command(line):
         assert find_spec(found[1]), line
 
 
+@pytest.mark.processes
 def test_the_commands_of_the_pages_exist():
     for block in of("shell", "bash", "sh"):
         done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False, timeout=60)
@@ -332,20 +371,49 @@ def airflow_names(text):
     return text.replace("airflow.sdk import", "airflow.decorators import") if IS_AIRFLOW_2 else text
 
 
-def test_the_tests_of_testing_your_dags_run_as_they_stand(tmp_path, monkeypatch):
+#: What pytest-airflow-in-a-box 0.13.1 does before the first conftest.py is loaded, whatever another plugin has set.
+OTHER_PLUGIN = """
+import os
+from pathlib import Path
+
+def pytest_load_initial_conftests(early_config):
+    home = Path(__file__).parent / "home"
+    (home / "dags").mkdir(parents=True)
+    os.environ |= {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+        "AIRFLOW__CORE__FERNET_KEY": "ZmFrZS1rZXktb2YtYS10ZXN0LTMyLWJ5dGVzLWxvbmc=",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__UNIT_TEST_MODE": "True",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
+    }
+"""
+
+
+@pytest.mark.once
+@pytest.mark.processes
+@pytest.mark.parametrize("other_plugin", [False, True])
+def test_the_tests_of_testing_your_dags_run_as_they_stand(other_plugin, tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "PYTHON"))]:
         monkeypatch.delenv(name)
-    page = [block.text for block in BLOCKS if block.page == "docs/testing-your-dags.md" and block.language != "shell"]
+    blocks = [block for block in BLOCKS if block.page == "docs/testing-your-dags.md" and block.language != "shell"]
+    page = [block.text for block in blocks if "run_dag" not in block.text]
     files = ("pyproject.toml", "dags/price_loans.py", "tests/conftest.py", "tests/test_price_loans.py")
     for name, text in zip(files, page, strict=True):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(airflow_names(text), encoding="utf-8")
+    (tmp_path / "pytest_airflow_in_a_box.py").write_text(OTHER_PLUGIN)
+    options = ["-p", "pytest_airflow_in_a_box"] if other_plugin else []
     done = run_python(
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider"), directory=tmp_path, environment={"TMPDIR": str(tmp_path)}
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", *options),
+        directory=tmp_path,
+        environment={"TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)},
     )
     assert "5 passed" in done.stdout
     assert not list(tmp_path.glob("loanauth-airflow-*"))
+    assert (tmp_path / "home" / "airflow.db").exists() == other_plugin
 
 
 PASSWORD_CHANGES = "docs/password-changes.md"
@@ -363,6 +431,8 @@ def on_page(page, language, number=0):
     return [block.text for block in of(language) if block.page == page][number]
 
 
+@pytest.mark.once
+@pytest.mark.processes
 def test_the_rehearsal_of_a_password_change(metadata_template, tmp_path):
     ports = {"8500": str(free_port()), "8501": str(free_port())}
 
@@ -397,7 +467,7 @@ def test_the_rehearsal_of_a_password_change(metadata_template, tmp_path):
     assert priced == {1: 2, 9: 2}, done.stdout
     for number, expected in {
         0: "Imported connection loanauth_jwt",
-        3: "Nothing was sent, because the service has rejected the same values",
+        3: "Nothing was sent, because the same values rest until",
         5: "Imported connection loanauth_jwt",
         6: "User account is locked",
         8: "Deleted Variables of the shared login of connection 'loanauth_jwt'",

@@ -1,1 +1,0 @@
-"""Programs that generate parts of the documentation (``make docs``)."""
