@@ -1,6 +1,6 @@
 # The targets of this project. Each target sets up what it needs. Run `make` to list them.
 #
-# Only `docs`, `format`, `constraints` and the option --update-docs change files that git tracks.
+# Only `format`, `constraints` and the option --update-docs change files that git tracks.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -23,7 +23,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: venv
 venv: $(READY) ## Set up .venv for the other targets; does nothing if it is up to date
@@ -38,12 +38,12 @@ $(BIN)/python:
 	@$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot create virtual environments: its venv module is missing" \
 		"(on Debian and Ubuntu: the package python3-venv)" >&2; rm -rf $(VENV); exit 1; }
 
-$(READY): pyproject.toml sandbox/pyproject.toml $(VERSIONS) $(PINS) | $(BIN)/python
+$(READY): pyproject.toml sandbox/pyproject.toml $(VERSIONS) $(PINS) $(PINS:.txt=.in) | $(BIN)/python
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c $(PINS) uv \
 		|| echo "uv cannot be installed; using pip, which takes longer" >&2
 	@if test -x $(BIN)/uv; \
-		then $(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) -e '.[dev]' -e ./sandbox; \
-		else $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[dev]' -e ./sandbox; fi
+		then $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c $(PINS) -r $(PINS:.txt=.in) -e '.[dev]' -e ./sandbox; \
+		else $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -r $(PINS:.txt=.in) -e '.[dev]' -e ./sandbox; fi
 	@# jsonschema, which Airflow loads, compiles the grammars of this optional library at each start: two seconds.
 	@$(BIN)/python -m pip uninstall -qq --yes --disable-pip-version-check rfc3987-syntax
 	@touch $@
@@ -68,31 +68,22 @@ bench: $(READY) ## Compare LoanAuth with other providers (ARGS="--update-docs" u
 	@.bench/bin/python -m compileall -q airflow_provider_loanauth
 	@.bench/bin/python -m benchmarks.bench $(ARGS)
 
-.PHONY: bench-wait
-bench-wait: $(READY) ## Compare the cost of waiting with the HTTP provider (ARGS="--update-docs" updates the docs)
-	@$(BIN)/python -m benchmarks.wait $(ARGS)
-
 .PHONY: test-all
 test-all: $(READY) ## Run the tests on every Airflow and Python, or on some (ARGS="--one-python --only 3.0")
 	@$(BIN)/python -m scripts.matrix $(ARGS)
+
+.PHONY: test-next
+test-next: $(READY) ## Run the quick tests on the newest pre-releases of Airflow and of its libraries
+	@$(BIN)/python -m scripts.matrix --next $(ARGS) -- -m "smoke or not processes" --hypothesis-profile=fast
 
 .PHONY: e2e
 e2e: $(READY) ## Run the end-to-end tests on real Airflow installations (ARGS="--update-docs" updates the docs)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) -e '.[e2e]' -e ./sandbox
 	@$(BIN)/python -m e2e.run $(ARGS)
 
-.PHONY: e2e-local
-e2e-local: $(READY) ## Count the logins of 50 processes with LocalExecutor, on every Airflow or on some (ARGS="3.3")
-	@$(BIN)/python -m e2e.run_local $(ARGS)
-
-.PHONY: e2e-celery
-e2e-celery: $(READY) ## Count the logins of two Celery workers while things fail, on Airflow 3.3 and 2.11 (ARGS="3.3")
-	@$(BIN)/python -m e2e.run_celery $(ARGS)
-
-.PHONY: e2e-kubernetes
-e2e-kubernetes: $(READY) ## The same in a Kubernetes cluster; needs KUBECONFIG and IMAGE (ARGS="3.3")
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) kubernetes
-	@$(BIN)/python -m e2e.run_kubernetes $(ARGS)
+e2e-%: $(READY) ## Count the logins of many tasks with one executor: e2e-local, e2e-celery, e2e-kubernetes (ARGS="3.3")
+	@$(if $(filter kubernetes,$*),$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) kubernetes)
+	@$(BIN)/python -m e2e.run_$* $(ARGS)
 
 .PHONY: mutate
 mutate: $(READY) ## Check that tests fail when the code is changed; some modules: ARGS="connection auth.origin"
@@ -101,8 +92,11 @@ mutate: $(READY) ## Check that tests fail when the code is changed; some modules
 	@.mutate/bin/python -m scripts.mutate $(ARGS)
 
 .PHONY: docs
-docs: $(READY) ## Regenerate the API reference from the docstrings
-	@$(BIN)/python -m scripts.docs.reference
+docs: $(READY) ## Build the site with all docs and the API reference in build/docs/
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) --group docs
+	@AIRFLOW_HOME=$(CURDIR)/build/docs-airflow AIRFLOW__LOGGING__LOGGING_LEVEL=WARNING \
+		$(BIN)/python -m sphinx --quiet --fail-on-warning -c docs -d build/docs-cache . build/docs
+	@cp build/docs/README.html build/docs/index.html
 
 .PHONY: lint
 lint: $(READY) ## Check style, format, types and import layers
@@ -123,18 +117,9 @@ constraints: $(READY) ## Regenerate constraints/*.txt from constraints/*.in and 
 		day=`sed -n 's/^# as of //p' $$input`; \
 		$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --exclude-newer $$day --extra e2e --extra e2e-executors \
 			--no-emit-package loanauth-sandbox \
-			pyproject.toml $$input -o $${input%.in}.txt || exit 1; \
+			`test $${input%.in}.txt != $(PINS) || echo --group docs` pyproject.toml $$input -o $${input%.in}.txt || exit 1; \
 		echo "$${input%.in}.txt, as of $$day"; \
 	done
-
-.PHONY: build
-build: $(READY) ## Build wheels and sdists of both distributions into dist/, and check them in clean environments
-	@rm -rf dist build/dist && mkdir -p build/dist
-	@for project in . sandbox; do \
-		$(BIN)/python -m build --no-isolation --outdir dist $$project >> build/dist/log 2>&1 \
-			|| { cat build/dist/log >&2; exit 1; }; \
-	done
-	@$(BIN)/python -m scripts.check_dist --constraints $(PINS) dist build/dist
 
 .PHONY: release
 release: $(READY) ## Build the files of a release from HEAD twice, and check them; without a tag: ARGS="--rehearsal"

@@ -19,7 +19,7 @@ import random
 import re
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,16 @@ def extend_mutmut() -> None:
     # Not prose: tests/project/test_troubleshooting.py compares the messages with the docs.
     [position] = [at for at, (kind, _) in enumerate(operators) if kind is cst.BaseString]
     kind, change = operators[position]
-    operators[position] = kind, lambda text: [] if _PROSE.search(getattr(text, "value", "")) else change(text)
+
+    def change_text(text: Any) -> list[Any]:
+        if not isinstance(text, cst.SimpleString):
+            return [*change(text)]
+        if _PROSE.search(text.value):
+            return []
+        # The case alone has no meaning in most names, such as those of headers and options.
+        return [one for one in change(text) if one.value.lower() != text.value.lower()]
+
+    operators[position] = kind, change_text
     # A cast does nothing when it runs.
     file_mutation.NEVER_MUTATE_FUNCTION_CALLS.add("cast")
     # They run while the package is imported, before a mutant is chosen. For the names that moved in Airflow, the tests
@@ -139,7 +148,10 @@ def readable(mutant: str) -> str:
 
 def report(modules: Sequence[str]) -> bool:
     """Print the counts, each survivor and each time-out. Return whether few enough survive without a reason."""
-    accepted: dict[str, dict[str, int]] = json.loads(ACCEPTED.read_text(encoding="utf-8"))
+    accepted: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for reason, functions in json.loads(ACCEPTED.read_text(encoding="utf-8")).items():
+        for function, number in functions.items():
+            accepted[function][reason] = number
     counts: Counter[str] = Counter()
     survivors: Counter[str] = Counter()
     for name, status, path in mutants(modules):
