@@ -46,7 +46,6 @@ from tests.support.loopback import Loopback  # noqa: E402
 from tests.support.pricing_fixtures import elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
 from tests.support.processes import start_new_process  # noqa: E402
 from tests.support.sentry import sentry  # noqa: E402, F401 - a fixture
-from tests.support.tiers import runs_once, starts_programs  # noqa: E402
 from tests.support.variables import Variables, use  # noqa: E402
 
 # Reproducible, and without a time limit for each example, which a busy machine may exceed.
@@ -68,19 +67,14 @@ def pytest_configure(config):
         # It leaves a connection to the garbage collector if a request is cancelled at the moment it is established.
         config.addinivalue_line("filterwarnings", "ignore:unclosed:ResourceWarning")
     if getattr(config.option, "dist", "no") == "load":
-        # The tests of a file share costly fixtures, such as whole DAG runs, so each file runs in one worker. Files
-        # start in the order of their names, so that the slowest ones are not the last.
+        # The tests of a file share costly fixtures, such as whole DAG runs, so each file runs in one worker.
         config.option.dist, config.option.loadscopereorder = "loadfile", False
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the tests that `make test` and the matrix leave out, before pytest selects by marks."""
-    for item in items:
-        if starts_programs(item):
-            item.add_marker(pytest.mark.processes)
-        if runs_once(item):
-            item.add_marker(pytest.mark.once)
+    """Start files that start programs or run DAGs first, so that no worker is left with a slow one at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("processes")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.hookimpl(optionalhook=True)

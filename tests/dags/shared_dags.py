@@ -18,9 +18,10 @@ from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login import variables as login_variables
+from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from tests.support.airflow_names import DAG, get_current_context, task
+from tests.support.airflow_names import DAG, get_current_context, task, task_group
 from tests.support.processes import start_new_process
 
 COMMON = {"start_date": datetime(2026, 1, 1, tzinfo=timezone.utc), "catchup": False}
@@ -76,11 +77,19 @@ def delete_variable():
     login_variables.delete_variable(re.search("Variable '(loanauth[^']+)'", message)[1])
 
 
+def tell(context):
+    with Path(os.environ["PROOFS"], "told").open("a") as told:
+        told.write(context["loanauth_message"] + "\n")
+
+
+NOTIFY = {"on_failure_callback": LoanAuthFailedNotifier(tell)}
+
 if STEP == "rejected":
-    with DAG("rejected_one", schedule=None, default_args={"retries": 2, "retry_delay": timedelta(0)}, **COMMON) as one:
+    retries = {"retries": 2, "retry_delay": timedelta(0)}
+    with DAG("rejected_one", schedule=None, default_args=NOTIFY | retries, **COMMON) as one:
         operator()
 
-    with DAG("rejected_two", schedule=None, **COMMON) as two:
+    with DAG("rejected_two", schedule=None, default_args=NOTIFY, **COMMON) as two:
         operator() >> obey() >> delete_variable() >> operator("again")
 
 
@@ -123,10 +132,34 @@ if STEP == "cleared":
     with DAG("cleared", schedule=None, **COMMON) as cleared_dag:
         log_in() >> clear_once()
 
+
+def note_the_credential(context):
+    """Write down of which Connection the credential is that the forgetting task is about to delete."""
+    ti = context["ti"]
+    credential = ti.xcom_pull("lender.authenticate", map_indexes=ti.map_index)
+    Path(os.environ["PROOFS"], f"forgets_{ti.map_index}").write_text(getattr(credential, "conn_id", "nothing"))
+
+
+@task
+def wait_for_nothing(): ...
+
+
 if STEP == "forget":
     with DAG("forget_shared", schedule=None, **COMMON) as forget_dag:
         mapped = LoanAuthOperator.partial(task_id="authenticate").expand(loanauth_conn_id=[CONN_ID, "marked_ppe"])
         mapped >> LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", shared=True)
+
+    with DAG("forget_in_group", schedule=None, **COMMON) as group_dag:
+
+        @task_group
+        def lender(conn_id):
+            credential = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=conn_id)
+            end = LoanAuthForgetOperator(
+                task_id="clean_up", credential_task_id=credential.task_id, shared=True, pre_execute=note_the_credential
+            )
+            credential >> wait_for_nothing() >> end.as_teardown(setups=credential)
+
+        lender.expand(conn_id=[CONN_ID, "marked_ppe"])
 
     with DAG("forget_after_failure", schedule=None, **COMMON) as failing_dag:
         authenticate = operator()

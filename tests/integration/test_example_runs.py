@@ -108,6 +108,7 @@ def test_each_example_is_in_the_table():
     assert {file.stem for file in EXAMPLE_DAGS.glob("*.py")} <= {*EXAMPLES}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_succeeds_with_so_many_logins(name, ran):
     outcome, counters = ran[name].outcome, ran[name].counters
@@ -119,6 +120,7 @@ def test_an_example_succeeds_with_so_many_logins(name, ran):
     assert (counters.prices.succeeded, counters.prices.rejected) == (prices, name == "nightly_batch")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", METHODS)
 def test_the_dag_of_a_method_returns_the_rate_of_every_loan(method, ran):
     [name] = [name for name in EXAMPLES if name.endswith(f"_{method}")]
@@ -128,6 +130,7 @@ def test_the_dag_of_a_method_returns_the_rate_of_every_loan(method, ran):
     assert all(2 < loan["rate"] < 12 for loan in loans)
 
 
+@pytest.mark.processes
 def test_check_connection_fails_if_the_connection_cannot_be_used_and_returns_nothing(ran):
     outcome = ran["check_connection"].outcome
     assert outcome.xcom("check_connection", "check") == []
@@ -145,6 +148,7 @@ def test_check_sharing_prints_what_the_docs_show():
     assert EXAMPLES["check_sharing"][0] in PAGES["docs/deploying.md"].splitlines()
 
 
+@pytest.mark.processes
 def test_a_batch_is_one_value_with_its_bad_loan_and_the_nightly_one_forgets_its_credential(ran):
     nightly = ran["nightly_batch"].outcome
     assert nightly.xcom("nightly_batch", "authenticate") == []
@@ -174,13 +178,7 @@ def test_what_is_the_fault_of_no_loan_fails_the_batch(status, world, pulled, mon
         price(token, [1])
 
 
-def test_the_one_that_waits_logs_in_when_the_service_is_available(ran):
-    counters = ran["price_when_open"].counters
-    # Unavailable for the first poke and two probes; then a probe succeeds, then the second poke.
-    assert counters.token == 2
-    assert counters.probe >= 3
-
-
+@pytest.mark.processes
 def test_the_dag_of_the_readme_prints_what_the_readme_shows(ran):
     (shown,) = (block.text for block in BLOCKS if (block.page, block.language) == ("README.md", "text"))
     login, *priced = shown.splitlines()

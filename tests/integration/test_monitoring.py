@@ -27,7 +27,7 @@ CONN_ID = "loanauth_jwt"
 
 def test_a_login_of_the_test_button(world, statsd, spans):
     """Airflow tests with a random connection id."""
-    LoanAuthHook(CONN_ID).test_connection()
+    assert LoanAuthHook(CONN_ID).test_connection()[1].startswith("Authenticated 'pat@lender.example' with Authen JWT")
     assert statsd.counts == LOGIN
     assert [metric.tags for metric in statsd.metrics] == [{"conn_id": "test_connection", "method": "jwt"}] * len(LOGIN)
     assert [span.name for span in spans.finished] == ["loanauth.login"]
@@ -40,9 +40,10 @@ def test_a_time_out_while_a_metric_is_sent_does_not_send_rejected_credentials_ag
     def time_out():
         raise AirflowTaskTimeout("made up")
 
-    monkeypatch.setattr(telemetry, "get_stats", time_out)
-    with pytest.raises(AirflowTaskTimeout):
-        LoanAuthHook(CONN_ID).get_credential()
+    with monkeypatch.context() as patch:
+        patch.setattr(telemetry, "get_stats", time_out)
+        with pytest.raises(AirflowTaskTimeout):
+            LoanAuthHook(CONN_ID).get_credential()
     with pytest.raises(RejectedError):
         LoanAuthHook(CONN_ID).get_credential()
     assert world.rejected_logins == 1
@@ -52,6 +53,7 @@ def test_a_time_out_while_a_metric_is_sent_does_not_send_rejected_credentials_ag
 TRACING = ["file", *(["setting"] if find_spec("airflow.sdk") and find_spec("airflow.sdk.observability") else [])]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("way", TRACING)
 def test_metrics_and_spans_of_a_dag(way, metadata_template, sandbox, tmp_path):
     """In a process of its own, in which Airflow reads its configuration. Airflow's own metrics arrive too."""

@@ -13,6 +13,7 @@ import logging
 import pickle
 import sys
 import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -31,6 +32,7 @@ from airflow_provider_loanauth.exceptions import (
     UnavailableError,
 )
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.service import telemetry
@@ -39,11 +41,12 @@ from tests.support.clock import replace_waits
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password, without
+from tests.support.sentry import start_transaction
 
 #: What goes wrong: a fault of the sandbox or a change of the Connection, and the error of the hook.
 OUTCOMES = {
     "success": (None, type(None)),
-    "rejected": (("status", {"status": 401, "shape": "spring"}), RejectedError),
+    "refused": (("status", {"status": 401, "shape": "spring"}), ResponseError),
     "forbidden page": (("status", {"status": 403, "shape": "html"}), ResponseError),
     "rate limit": (("status", {"status": 429, "retry_after": 3600}), UnavailableError),
     "redirect": (("redirect", {"status": 307}), LoanAuthError),
@@ -55,12 +58,23 @@ OUTCOMES = {
     "wrong password": ("password", RejectedError),
     "time-out of the task": ("time out", AirflowTaskTimeout),
 }
-OF_ALL_METHODS = ("success", "rejected", "reset", "missing field", "time-out of the task")
+OF_ALL_METHODS = ("success", "refused", "reset", "missing field", "time-out of the task")
 
 
 async def get(client, url):
     async with client:
         return await client.get(url)
+
+
+def notified(_):
+    """Fail as a task whose callback tells the message of its error."""
+    try:
+        return LoanAuthHook("marked", max_attempts=1).get_credential()
+    except BaseException as error:
+        ti = SimpleNamespace(dag_id="nightly", run_id="manual", task_id="price", map_index=3, try_number=1)
+        tell = LoanAuthFailedNotifier(lambda context: sys.stdout.write(context["loanauth_message"]))
+        tell({"ti": ti, "dag": None, "exception": error})
+        raise
 
 
 #: Each takes the address of the pricing service.
@@ -71,6 +85,7 @@ ENTRY_POINTS = {
     "check": lambda url: check_connection("marked", login=True),
     "operator": lambda url: LoanAuthOperator(task_id="login", loanauth_conn_id="marked").execute({}),
     "sensor": lambda url: LoanAuthSensor(task_id="wait", loanauth_conn_id="marked", timeout=0).execute({}),
+    "notifier": notified,
     "LoanAuth": lambda url: requests.get(url, auth=LoanAuth.from_connection("marked"), timeout=9),
     "get_conn": lambda url: LoanAuthHook("marked", max_attempts=1).get_conn().get(url),
     "get_async_conn": lambda url: asyncio.run(get(LoanAuthHook("marked", max_attempts=1).get_async_conn(), url)),
@@ -113,7 +128,7 @@ def time_out(*_):
 def observe(action, *arguments):
     """Run an action as Airflow runs a task; return the result, the error, and all that can be seen of both."""
     result = error = None
-    with sentry_sdk.start_transaction(name="task"), sentry_sdk.new_scope():
+    with start_transaction(name="task"), sentry_sdk.new_scope():
         try:
             result = action(*arguments)
         except (Exception, AirflowTaskTimeout) as raised:  # noqa: BLE001 - reported, as Airflow does

@@ -16,8 +16,12 @@ from tests.support.dag_runs import run
 from tests.support.leaks import leaks
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password
 
+pytestmark = pytest.mark.processes
+
 #: On 2.11 and 3.0, `dags test` does not know the retries of a task when it is cleared.
 RETRIES = 0 if version("apache-airflow").startswith(("2.", "3.0.")) else 1
+#: On 3.0 to 3.2, `dags test` passes no exception to callbacks. Tasks that an executor runs get it on each version.
+HAS_EXCEPTION = not version("apache-airflow").startswith(("3.0.", "3.1.", "3.2."))
 #: Steps that run one after another in one process. Each has a sandbox, so that no login of another step is taken over.
 STEPS = ("share", "rejected", "cleared", "forget")
 
@@ -61,8 +65,8 @@ def logins(step):
 
 
 def variables(step):
-    """Return key and description of each Variable."""
-    return step.outcome.query("select key, description from variable where key like 'loanauth.%' order by key")
+    """Return key and description of each Variable of a shared login."""
+    return step.outcome.query("select key, description from variable where key like 'loanauth.jwt.%' order by key")
 
 
 def test_the_tasks_and_the_sensor_of_two_dags_share_one_login_and_one_refresh(steps):
@@ -82,8 +86,23 @@ def test_a_wrong_password_is_sent_once_by_all_dags_until_the_variable_is_deleted
     }
     assert logins(step) == (0, 2)
     message = step.outcome.proofs["message"]
-    assert "because the service has rejected the same values: rejected_one.authenticate on " in message
+    assert "This was the result of rejected_one.authenticate on " in message
     assert re.search(r"delete the Variable 'loanauth\.jwt\.marked_jwt\.[0-9a-f]{16}\.login'", message)
+
+
+def test_each_dag_run_with_rejected_tasks_is_told_of_once_and_of_the_whole_cause(steps):
+    """In ``rejected_two``, two tasks fail: one with the rejection of the other DAG, one with its own."""
+    if not HAS_EXCEPTION:
+        assert "told" not in steps["rejected"].outcome.proofs
+        assert b"Nobody was notified: Airflow passes no exception" in steps["rejected"].outcome.printed
+        return
+    one, two = steps["rejected"].outcome.proofs["told"].splitlines()
+    cause = re.match(r"DAG rejected_one, run \S+, task authenticate: (.+) The same values rest until ", one)[1]
+    assert "(invalid_grant: Bad credentials). Username or Password is wrong" in cause
+    assert re.match(rf"DAG rejected_two, run \S+, task authenticate: {re.escape(cause)} This was the result of ", two)
+    query = "select description from variable where key like 'loanauth.notified.rejected_%'"
+    found = steps["rejected"].outcome.query(query)
+    assert [description.endswith("Deleting it is safe.") for (description,) in found] == [True, True]
 
 
 def test_a_task_that_a_person_has_cleared_tries_once_more_and_a_retry_does_not(steps):
@@ -103,15 +122,20 @@ def test_the_variables_of_a_connection(steps):
 
 
 def test_forgetting_deletes_the_credentials_and_their_shared_login(steps):
-    """Of a mapped task, and in a teardown after another task has failed."""
-    succeeded(steps["forget"], "forget_shared")
+    """Of a mapped task, of each index of a mapped task group, and in a teardown after another task has failed."""
+    succeeded(steps["forget"], "forget_shared", "forget_in_group")
+    assert steps["forget"].outcome.proofs == {"forgets_0": "marked_jwt", "forgets_1": "marked_ppe"}
     states = steps["forget"].outcome.states("forget_after_failure")
     assert states == {"authenticate": "success", "fail": "failed", "clean_up": "success"}
-    assert logins(steps["forget"]) == (3, 0)
+    assert logins(steps["forget"]) == (5, 0)
     assert variables(steps["forget"]) == []
-    for dag_id in ("forget_shared", "forget_after_failure"):
+    for dag_id, task_id in (
+        ("forget_shared", "authenticate"),
+        ("forget_in_group", "lender.authenticate"),
+        ("forget_after_failure", "authenticate"),
+    ):
         # Airflow 3.0 cannot delete the values of a mapped task, so an empty value replaces them.
-        assert not any("sealed" in value for value in steps["forget"].outcome.xcom(dag_id, "authenticate"))
+        assert not any("sealed" in value for value in steps["forget"].outcome.xcom(dag_id, task_id))
 
 
 def test_no_secret_is_anywhere(steps):

@@ -1,4 +1,4 @@
-"""Fifty deferred sensors wait for one unavailable service, in a real Airflow with scheduler, workers and triggerer."""
+"""Deferred sensors, and triggers that authenticate, in a real Airflow with scheduler, workers and triggerer."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ import sys
 import time
 from importlib.metadata import version
 
+import pytest
+
 from e2e.standalone import Airflow
 from loanauth_sandbox.accounts import default_accounts
 from scripts.programs import Programs
 from tests.support.leaks import leaks
 from tests.support.paths import DAG_FILES
 
-SENSORS = 50
+pytestmark = [pytest.mark.processes, pytest.mark.once]
+
+#: Of the fifty; the end-to-end tests run all of them.
+SENSORS = 12
 TIMEOUT = 1200.0
 COMPANY = default_accounts()[0]
 SECRETS = [COMPANY.users[0].password, COMPANY.client_secret]
 
 
-def states(database):
-    """Return how many tasks are in each state."""
-    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as connection:
-        rows = connection.execute("SELECT state, COUNT(*) FROM task_instance GROUP BY state").fetchall()
-    return dict(rows)
-
-
-def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox):
-    home, logs = tmp_path / "home", tmp_path / "logs"
-    logs.mkdir()
-    (home / "dags").mkdir(parents=True)
-    shutil.copy(DAG_FILES / "fifty_waiting.py", home / "dags")
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory, shared_sandbox):
+    """An Airflow that runs until the end of the module."""
+    home, logs = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("logs")
+    (home / "dags").mkdir()
+    (home / "plugins").mkdir()
+    text = (DAG_FILES / "fifty_waiting.py").read_text()
+    (home / "dags" / "waiting.py").write_text(text.replace("range(50)", f"range({SENSORS})"))
+    # The triggerer imports what is in this folder.
+    shutil.copy(DAG_FILES / "authenticating_triggers.py", home / "plugins")
+    (home / "dags" / "triggers.py").write_text("from authenticating_triggers import dag  # of airflow\n")
     airflow = Airflow(
         ".".join(version("apache-airflow").split(".")[:2]),
         python=sys.executable,
@@ -43,33 +47,59 @@ def test_fifty_deferred_sensors_wait_together(tmp_path, sandbox):
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": str(SENSORS),
-            "AIRFLOW_CONN_WAITING": json.dumps(sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]),
+            "AIRFLOW_CONN_WAITING": json.dumps(shared_sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]),
         },
     )
-    database = home / "airflow.db"
+    with Programs(logs) as airflow.programs:
+        airflow.start(airflow.programs)
+        yield airflow
+
+
+def states(airflow, dag_id):
+    """Return how many tasks of a DAG are in each state."""
+    uri = f"file:{airflow.home / 'airflow.db'}?mode=ro"
+    with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=30)) as connection:
+        query = "SELECT state, COUNT(*) FROM task_instance WHERE dag_id = ? GROUP BY state"
+        return dict(connection.execute(query, [dag_id]).fetchall())
+
+
+def run(airflow, dag_id):
+    airflow.wait_for_dag(airflow.programs, dag_id)
+    airflow.trigger(dag_id, "night", {})
+
+
+def wait(airflow, dag_id, expected):
+    airflow.programs.wait(str(expected), lambda: states(airflow, dag_id) == expected, seconds=TIMEOUT)
+
+
+def test_deferred_sensors_wait_together(airflow, sandbox):
     sandbox.set_fault("refuse")
-    try:
-        with Programs(logs) as programs:
-            airflow.start(programs)
-            airflow.wait_for_dag(programs, "fifty_waiting")
-            airflow.trigger("fifty_waiting", "night", {})
-            programs.wait("50 deferred", lambda: states(database) == {"deferred": SENSORS}, seconds=TIMEOUT)
-            # All of them must still wait after this time.
-            time.sleep(12)
-            assert states(database) == {"deferred": SENSORS}
-            sandbox.clear_faults()
-            programs.wait("50 done", lambda: states(database) == {"success": SENSORS}, seconds=TIMEOUT)
-    finally:
-        sandbox.clear_faults()
+    run(airflow, "fifty_waiting")
+    wait(airflow, "fifty_waiting", {"deferred": SENSORS})
+    # All of them must still wait after this time.
+    time.sleep(12)
+    assert states(airflow, "fifty_waiting") == {"deferred": SENSORS}
+    sandbox.clear_faults()
+    wait(airflow, "fifty_waiting", {"success": SENSORS})
     counters = sandbox.counters()
     assert (counters.authentications.succeeded, counters.authentications.rejected) == (1, 0)
     assert counters.token == 1
     # While they waited, the triggerer sent a few for all. Then each sensor sends one before it takes over the login.
     assert SENSORS + 1 <= counters.probe <= SENSORS + 3
-    with contextlib.closing(sqlite3.connect(database)) as connection:
+    with contextlib.closing(sqlite3.connect(airflow.home / "airflow.db")) as connection:
         dump = "\n".join(connection.iterdump())
     assert dump.count("airflow_provider_loanauth.credentials.AccessToken") >= SENSORS
     # Arguments and events of the triggers are in the database.
     assert leaks(dump, SECRETS) == []
-    for log in [*logs.glob("*.log"), *(home / "logs").rglob("*.log")]:
+    for log in [*airflow.programs.logs.glob("*.log"), *(airflow.home / "logs").rglob("*.log")]:
         assert leaks(log.read_bytes(), SECRETS) == [], log
+
+
+def test_a_trigger_that_would_block_the_event_loop_fails_and_the_others_go_on(airflow, sandbox):
+    """Without the error, the loop waits for a lock whose owner waits for the loop: no trigger ever goes on."""
+    run(airflow, "authenticating_triggers")
+    wait(airflow, "authenticating_triggers", {"success": 3, "failed": 3})
+    texts = [
+        log.read_text(encoding="utf-8", errors="replace") for log in (airflow.home / "logs").rglob("*wrong_*/*.log")
+    ]
+    assert sum("get_credential() would block the event loop of the triggerer" in text for text in texts) >= 3

@@ -17,6 +17,8 @@ from scripts.programs import ProgramError
 from tests.support.paths import EXAMPLE_DAGS
 from tests.support.programs import run_python
 
+pytestmark = [pytest.mark.processes, pytest.mark.once]
+
 DAGS = {method: next(EXAMPLE_DAGS.glob(f"*_{method}.py")).stem for method in demo.METHODS}
 
 

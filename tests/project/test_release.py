@@ -19,6 +19,8 @@ from scripts.check_dist import DistError, relative_links
 from scripts.reproducible import build_twice
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.once
+
 TODAY = date(2026, 1, 2)
 CONSTRAINTS = ROOT / "constraints" / "airflow-3.3.txt"
 
@@ -65,6 +67,7 @@ def tag(root, *options):
 ANNOTATED = ("--annotate", "--message", "Version 1.2.3")
 
 
+@pytest.mark.processes
 def test_versions_that_differ_or_have_another_form_are_rejected(repository):
     for changes, message in (
         ({"sandbox": "1.2.4"}, "loanauth has 1.2.3, loanauth-sandbox has 1.2.4, CHANGELOG.md has 1.2.3"),
@@ -75,6 +78,7 @@ def test_versions_that_differ_or_have_another_form_are_rejected(repository):
             release.release(CONSTRAINTS, rehearsal=True)
 
 
+@pytest.mark.processes
 def test_a_release_has_an_annotated_tag_on_head_a_date_and_no_changes(repository):
     def unmet():
         return " ".join(release.unmet_conditions(repository, repository, "1.2.3", TODAY))
@@ -118,6 +122,7 @@ def kept(root):
     return {path.relative_to(build).as_posix(): path.read_text() for path in build.rglob("*") if path.is_file()}
 
 
+@pytest.mark.processes
 def test_a_rehearsal_has_its_own_directory(repository, made, capsys):
     commit(repository, sources(heading="[1.2.3] - unreleased"))
     for made["text"] in ("one", "two"):
@@ -128,6 +133,7 @@ def test_a_rehearsal_has_its_own_directory(repository, made, capsys):
         release.release(CONSTRAINTS, rehearsal=False)
 
 
+@pytest.mark.processes
 def test_the_files_of_a_release_never_change(repository, made, capsys):
     release.release(CONSTRAINTS, rehearsal=False)
     release.release(CONSTRAINTS, rehearsal=False)
@@ -138,6 +144,7 @@ def test_the_files_of_a_release_never_change(repository, made, capsys):
     assert kept(repository) == {"release/1.2.3/example-1.2.3.txt": "one"}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("error", [DistError("a check fails"), SystemExit(143)], ids=repr)
 def test_a_failed_or_interrupted_run_leaves_nothing(repository, made, error):
     made["text"] = error
@@ -173,6 +180,7 @@ class Hook(BuildHookInterface):
 }
 
 
+@pytest.mark.processes
 def test_a_build_that_depends_on_its_surroundings_is_rejected(repository, tmp_path):
     commit(repository, PROJECT)
     with pytest.raises(DistError) as raised:
@@ -181,6 +189,7 @@ def test_a_build_that_depends_on_its_surroundings_is_rejected(repository, tmp_pa
         assert re.search(rf"Files first/\S*{re.escape(name)}", str(raised.value))
 
 
+@pytest.mark.processes
 def test_the_sbom_of_a_distribution():
     digests = {"example-1.2.3-py3-none-any.whl": "a" * 64, "example-1.2.3.tar.gz": "b" * 64}
     time = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -205,6 +214,7 @@ def test_the_sbom_of_a_distribution():
     assert needed["bom-ref"] in needs[subject["bom-ref"]]
 
 
+@pytest.mark.processes
 def test_the_checksums_can_be_verified(tmp_path):
     for name in ("b.whl", "a.tar.gz"):
         (tmp_path / name).write_text(name)

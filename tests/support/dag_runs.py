@@ -49,8 +49,10 @@ class RunResult:
 
     def states(self, dag_id):
         """Return the states of the last run by task."""
+        columns = {name for (name,) in self.query("select name from pragma_table_info('task_instance')")}
+        index = "map_index" if "map_index" in columns else "region_index"  # from Airflow 3.4 on
         rows = self.query(
-            "select task_id, map_index, state from task_instance where dag_id = ? and run_id = "
+            f"select task_id, {index}, state from task_instance where dag_id = ? and run_id = "
             "(select run_id from dag_run where dag_id = ? order by id desc limit 1)",
             dag_id,
             dag_id,

@@ -65,10 +65,10 @@ class Loopback(InThread, socketserver.TCPServer):
                     stream.sendall(response)
 
 
-def tls_context(authority, **options):
+def tls_context(authority, name="127.0.0.1", **options):
     """Return the context of a server with a certificate that an authority of ``trustme`` issues."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1", **options).configure_cert(context)
+    authority.issue_cert(name, **options).configure_cert(context)
     return context
 
 
@@ -80,6 +80,8 @@ def read_request(connection):
         if not received:
             return raw
         raw += received
+        if raw.startswith(b"\x16\x03"):  # a TLS handshake
+            return b""
     head, _, body = raw.partition(b"\r\n\r\n")
     length = next(
         (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from tests.support.clock import Clock, replace_all_clocks
+from tests.support.clock import Clock, replace_clock
 from tests.support.loopback import InThread
 from tests.support.processes import start_new_process
 
@@ -60,7 +60,7 @@ class World:
 def world(sandbox, monkeypatch, define):
     """A sandbox without faults, Connections ``loanauth_jwt``, ``_los`` and ``_ppe``, no credential in this process."""
     here = World(sandbox)
-    replace_all_clocks(monkeypatch, here.clock)
+    replace_clock(monkeypatch, here.clock)
     for name, value in sandbox.connections().items():
         define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
     yield here

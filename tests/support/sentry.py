@@ -4,6 +4,9 @@ import pytest
 import sentry_sdk
 from sentry_sdk.transport import Transport
 
+#: Sentry 3 starts a transaction if there is none.
+start_transaction = getattr(sentry_sdk, "start_transaction", sentry_sdk.start_span)
+
 
 class Recorder(Transport):
     """Keeps what the SDK would send."""

@@ -36,8 +36,8 @@ def read_by_hook():
 
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
-    settings = LoanAuthHook(CONN_ID)._client.settings()
-    credentials = {name: str(getattr(settings.login, name)) for name in vars(settings.login)}
+    settings = LoanAuthHook(CONN_ID).read_settings()
+    credentials = {name: str(getattr(settings.grant, name)) for name in vars(settings.grant)}
     return credentials | {"method": settings.method, "auth_url": settings.auth_url, "timeout": settings.timeout}
 
 

@@ -1,7 +1,6 @@
 """What a type checker infers from calls. Only mypy reads this file (``make lint``); nothing runs it.
 
-The declared types are in ``docs/reference.md``, which ``tests/project/test_docs.py`` compares with the code. A
-``type: ignore`` marks a call that must be a type error: where it is none, mypy reports an unused comment.
+A ``type: ignore`` marks a call that must be a type error: where it is none, mypy reports an unused comment.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import httpx
+import httpx2
 import requests
 from typing_extensions import assert_type
 
@@ -44,7 +44,9 @@ async def hook_coroutines(hook: LoanAuthHook, token: AccessToken, secret: ApiSec
         assert_type(session.post("https://pricing.example", json={}), requests.Response)
     async with hook.get_async_conn(token, min_ttl=30) as client:
         assert_type(await client.post("https://pricing.example", json={}), httpx.Response)
-    hook.get_async_conn(secret, 30)  # type: ignore[call-arg]
+    async with hook.get_async_conn(token, library="httpx2") as client2:
+        assert_type(await client2.post("https://pricing.example", json={}), httpx2.Response)
+    hook.get_async_conn(secret, 30)  # type: ignore[call-overload]
 
 
 def loan_auth(token: AccessToken, secret: ApiSecret, method: Method) -> None:
