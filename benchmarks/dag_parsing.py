@@ -29,7 +29,7 @@ wall, cpu = time.perf_counter(), time.process_time()
 for name in {names!r}:
     __import__(name)
 wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-http = {{"requests", "urllib3", "httpx", "aiohttp", "botocore"}} & (set(sys.modules) - before)
+http = {{"requests", "urllib3", "httpx", "httpx2", "aiohttp", "botocore"}} & (set(sys.modules) - before)
 print(json.dumps([wall * 1e3, cpu * 1e3, sorted(http)]))
 """
 

@@ -90,11 +90,10 @@ def faults():
 
 def without_waits():
     """Leave out the waits between two attempts, and those for the end of a pause: the clock jumps to their end."""
-    from airflow_provider_loanauth.login import credential, memory, shared, variables
+    from airflow_provider_loanauth.system import system
 
     clock = Clock()
-    for module in (credential, memory, shared, variables):
-        module.time = clock
+    system.time, system.monotonic, system.sleep = clock.time, clock.monotonic, clock.sleep
 
 
 class Clock:
@@ -214,7 +213,7 @@ def main():
         os.environ["AIRFLOW_CONN_LOANAUTH_JWT"] = json.dumps(connection)
         os.environ["PRICE"] = sandbox.price
         # The first Connection takes Airflow a while.
-        LoanAuthHook(CONN_ID)._client.settings()
+        LoanAuthHook(CONN_ID).read_settings()
         for description, fault in faults().items():
             if wanted and not any(text in description for text in wanted):
                 continue

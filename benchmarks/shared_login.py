@@ -44,9 +44,10 @@ def load(number: int, within: float) -> list[str]:
 
 def extra_logins(delay: float, stall: float) -> int:
     """Return how many logins were too many in 100 batches of 32 processes, 5 % of whose steps stall."""
-    from airflow_provider_loanauth.login import shared as shared_login
+    from airflow_provider_loanauth.login import claims, shared
 
-    usual, shared_login.MIN_CLAIM_DELAY = shared_login.MIN_CLAIM_DELAY, delay
+    usual = claims.MIN_CLAIM_DELAY
+    claims.MIN_CLAIM_DELAY = shared.MIN_CLAIM_DELAY = delay
     logins = 0
     for seed in range(BATCHES):
         source = Random(seed)
@@ -55,7 +56,7 @@ def extra_logins(delay: float, stall: float) -> int:
         processes = [Process(start=source.uniform(0, 1)) for _ in range(32)]
         simulation = Simulation(processes, delays=delays, conflicts=seed % 2 == 0, login_seconds=[3.0], seed=seed)
         logins += sum(simulation.run().service.posts.values())
-    shared_login.MIN_CLAIM_DELAY = usual
+    claims.MIN_CLAIM_DELAY = shared.MIN_CLAIM_DELAY = usual
     return logins - BATCHES
 
 

@@ -5,7 +5,7 @@ The service is the sandbox, in a separate process. Either it responds with 503, 
 respond for a minute. Then it recovers. Each measurement runs in a separate process, and its event loop runs only
 triggers. In the scenario ``recovery``, each trigger is followed by a login, as in a sensor.
 
-``make bench-wait``, or ``python -m benchmarks.wait``, prints a Markdown report and writes it to a file.
+``python -m benchmarks.wait`` prints a Markdown report and writes it to a file.
 """
 
 from __future__ import annotations
@@ -513,7 +513,7 @@ def main() -> int:
     scenarios = options.scenarios or [*SCENARIOS, RECOVERY]
     parts = [
         "# What waiting costs",
-        wrapped(f"Measured with `make bench-wait` on {datetime.now(timezone.utc):%Y-%m-%d}. {machine()}."),
+        wrapped(f"Measured with `python -m benchmarks.wait` on {datetime.now(timezone.utc):%Y-%m-%d}. {machine()}."),
     ]
     if waiting := [scenario for scenario in scenarios if scenario != RECOVERY]:
         parts += report_waiting(waiting)

@@ -45,9 +45,10 @@ def write_dags(to: Path, *, dags: str = "range(6)", loans: int = 3) -> None:
     (to / "late_batch.py").write_text(source.replace("range(6)", dags).replace("[1, 2, 3]", loans_of_dag))
 
 
-def connection_variable(url: str, **changed: str) -> str:
+def connection_variable(url: str, *, share_logins: bool = True, **changed: str) -> str:
     """Return the Connection for an environment variable."""
-    connection = jwt_connection(url, extra={"timeout": CONNECTION_TIMEOUT}, **changed)
+    extra = {"timeout": CONNECTION_TIMEOUT, "share_logins": share_logins}
+    connection = jwt_connection(url, extra=extra, **changed)
     del connection["connection_id"]  # Airflow ignores an environment variable with a key that it does not know
     return json.dumps(connection)
 
@@ -189,7 +190,21 @@ class Batches:
             self.end(f"{run_id}_again")
         finally:
             self.sandbox.set_accounts([COMPANY])
-        return self.result(run_id, may_fail=True)
+        result = self.result(run_id, may_fail=True)
+        result.verdict.problems += self._wrong_notifications(run_id)
+        return result
+
+    def _wrong_notifications(self, run_id: str) -> list[str]:
+        """Return a sentence for each DAG run with a task that failed of which not one task has told."""
+        rows = self.database.rows(
+            "SELECT failed.dag_id, failed.run_id, COUNT(DISTINCT (told.task_id, told.map_index)) "  # noqa: S608 - no input of a user
+            "FROM task_instance failed LEFT JOIN xcom told ON told.key = 'notified' "
+            "AND (told.dag_id, told.run_id) = (failed.dag_id, failed.run_id) "
+            f"WHERE failed.state = 'failed' AND failed.run_id LIKE '{run_id}%' GROUP BY 1, 2"
+        )
+        if len(rows) < len(self.dag_ids):
+            return [f"tasks of {len(rows)} DAG runs failed, instead of {len(self.dag_ids)} or more"]
+        return [f"{count} tasks told of {dag} {run}, instead of one" for dag, run, count in rows if count != "1"]
 
     def withdrawn_token(self, run_id: str) -> Result:
         """Change the password and withdraw the token; run twice; correct it, and clear a task of each kind."""

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from e2e.batch import CONNECTION_TIMEOUT, Batches, connection_variable
+from e2e.batch import Batches, connection_variable
 from e2e.cluster import WORKERS, CeleryAirflow
 from e2e.history import History, task_name
 from e2e.marked_secrets import COMPANY, WRONG_PASSWORD, Recorder
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     from e2e.servers import Redis
 
 VERSIONS = ("3.3", "2.11")
-#: Maximum of seconds until another task takes over from one that was killed. Its claim is valid for twice the timeout
-#: and 8 seconds; the others read it every 5 seconds.
-MAX_TAKEOVER = 2 * CONNECTION_TIMEOUT + 25
+#: Maximum of seconds until another task takes over from one that was killed. Its claim ends ten seconds after its last
+#: renewal; the others read it every two seconds; the machine may be busy.
+MAX_TAKEOVER = 25
 MAX_WAIT = 20  # seconds of a task whose worker has another password
 DISTURBANCES = 2  # in a batch while things fail at random
 LOGIN_SHARE = 0.5  # of the disturbances that happen as soon as a task logs in
 MAX_PAUSE = 60.0  # seconds
+MIN_OUTAGE = 5.0  # seconds
 STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
 #: Host, task (``DAG.TASK``), try (``RUN TASK TRY``) and process id.
 RunningTask = tuple[str, str, str, int]
@@ -216,7 +217,8 @@ class CeleryScenarios(Scenarios):
             if action == "restart":
                 self._end(program)
             programs.kill(program)
-            self.wait_for_time(time.time() + seconds)
+            # PostgreSQL does not start as long as processes of the one that was killed use its memory.
+            self.wait_for_time(time.time() + max(seconds, MIN_OUTAGE))
             if server:
                 server.start(programs)
             else:

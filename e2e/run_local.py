@@ -10,12 +10,14 @@ The database is PostgreSQL, because Airflow 2.11 does not run LocalExecutor on S
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from e2e.batch import Batches, write_dags
+from e2e.batch import Batches, connection_variable, write_dags
 from e2e.history import History
 from e2e.marked_secrets import COMPANY, Recorder
 from e2e.scenarios import TABLES, audit
@@ -24,7 +26,8 @@ from e2e.standalone import Airflow
 from e2e.versions import parser_for, run_each
 from loanauth_sandbox.server import running_sandbox
 from scripts.matrix import ONE_PYTHON, environment
-from scripts.programs import Programs
+from scripts.programs import ProgramError, Programs
+from scripts.update_docs import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +54,9 @@ def run(version: str, directory: Path) -> list[str]:
             result = getattr(batches, name)(name)
             print(f"Airflow {version}, LocalExecutor, {name}: {result}", flush=True)
             problems += [f"Airflow {version}, {name}: {problem}" for problem in result.problems(**limits)]
+        problems += [f"Airflow {version}, {problem}" for problem in waits_that_end(batches)]
+        if version in ("2.11", "3.2", "3.3"):
+            problems += [f"Airflow {version}, {problem}" for problem in retries_that_succeed(batches)]
     if version == "3.3":
         with started(version, directory / "teams", problems, TEAMS) as batches:
             result = batches.one_expiry("two_teams", shares=len(TEAMS))
@@ -59,6 +65,81 @@ def run(version: str, directory: Path) -> list[str]:
             problems += result.problems(logins=4)
             if len(keys) != len(TEAMS):
                 problems.append("each team should have a login of its own")
+    return problems
+
+
+def waits_that_end(batches: Batches) -> list[str]:
+    """Run sensors whose service never responds; return a sentence for each that does not end as its name says."""
+    airflow, problems, run = batches.airflow, [], "/dags/waits_that_end/dagRuns/ends"
+    airflow.wait_for_dag(batches.programs, "waits_that_end")
+    airflow.unpause("waits_that_end")
+    airflow.trigger("waits_that_end", "ends", {})
+    airflow.wait_for_run(batches.programs, "waits_that_end", "ends", expected="failed")
+    for task in airflow.get(f"{run}/taskInstances")[1]["task_instances"]:
+        task_id, state, duration = task["task_id"], task["state"], task["duration"]
+        _, limit, end = task_id.split("-")
+        log = airflow.request("GET", f"{run}/taskInstances/{task_id}/logs/1?full_content=true", text=True)[1]
+        said = re.search(r"The service (was not available within [^:]*: [^:]*|responded without TLS)", log)
+        text = said[0] if said else "no reason"
+        print(f"Airflow {airflow.version}, {task_id}: {state} after {duration:.0f} s: {text}", flush=True)
+        expected = f"within 30 s, the {limit} of the sensor. Last cause: The service could not be reached"
+        expected = "The service " + (
+            "responded without TLS" if limit == "wrong_scheme" else f"was not available {expected}"
+        )
+        if state != {"fails": "failed", "skips": "skipped"}[end] or text != expected:
+            problems.append(f"{task_id} did not end as it should")
+    return problems
+
+
+#: A refusal of every login that ends after some seconds, by name; the third try starts after two minutes.
+REFUSALS: dict[str, dict[str, Any]] = {
+    "a 401 for 20 s": {"status": 401, "lasts": 20.0},
+    "invalid_client for 90 s": {"status": 401, "shape": "oauth", "error": "invalid_client", "lasts": 90.0},
+}
+
+
+#: Seconds of the Retry-After of one response, and the DAGs that run then, one after another. The last one is retried
+#: after ten seconds at the earliest. Before 3.3, Airflow does so at once, and both retries are used up.
+WAITS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "Retry-After: 120 of a login of another DAG": (120, ("tried_once", "retried_soon")),
+    "Retry-After: 90": (90, ("retried_soon",)),
+}
+
+
+def retries_that_succeed(batches: Batches) -> list[str]:
+    """Run tasks that Airflow retries while logins fail; return a sentence for each run that ends differently."""
+    airflow, problems = batches.airflow, []
+    has_policies = airflow.version == "3.3"
+    ends = {
+        "retried_login": "success",
+        "retried_soon": "success" if has_policies else "failed",
+        "tried_once": "failed",
+    }
+    runs = [(name, fault, ("retried_login",), 0) for name, fault in REFUSALS.items()]
+    for name, (seconds, dags) in WAITS.items():
+        if has_policies or len(dags) == 1:
+            runs.append((name, {"status": 503, "retry_after": seconds, "times": 1}, dags, seconds))
+    for dag_id in ends:
+        airflow.wait_for_dag(batches.programs, dag_id)
+        airflow.unpause(dag_id)
+    for number, (name, fault, dags, pause) in enumerate(runs):
+        before = batches.sandbox.counters().token
+        batches.sandbox.set_fault("status", where="token", **fault)
+        began = time.monotonic()
+        for dag_id in dags:
+            airflow.trigger(dag_id, f"refused_{number}", {})
+            try:
+                airflow.wait_for_run(batches.programs, dag_id, f"refused_{number}", expected=ends[dag_id])
+            except ProgramError as error:
+                problems.append(f"{name}: {error}")
+        batches.sandbox.clear_faults()
+        seconds, posts = time.monotonic() - began, batches.sandbox.counters().token - before
+        ended = ", ".join(f"{dag_id} {ends[dag_id]}" for dag_id in dags)
+        print(f"Airflow {airflow.version}, {name}: {ended}, after {seconds:.0f} s and {posts} posts", flush=True)
+        if pause and posts != 1 + has_policies:
+            problems.append(f"{name}: {posts} posts")
+        if has_policies and seconds < pause:
+            problems.append(f"{name}: a post within the pause")
     return problems
 
 
@@ -79,6 +160,8 @@ def started(
     for team, numbers in (teams or {"dags": "range(6)"}).items():
         (home / team).mkdir(parents=True)
         write_dags(home / team, dags=numbers)
+        for name in ("retried_login", "waits_that_end"):
+            shutil.copy(ROOT / "e2e" / "dags" / f"{name}.py", home / team)
         kwargs = {"path": str(home / team)}
         classpath = "airflow.dag_processing.bundles.local.LocalDagBundle"
         bundles.append({"name": f"{team}_dags", "classpath": classpath, "kwargs": kwargs, "team_name": team})
@@ -99,6 +182,8 @@ def started(
                 "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
                 "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
                 "AIRFLOW__CORE__PARALLELISM": str(PROCESSES),
+                "AIRFLOW_CONN_CLOSED": connection_variable("http://127.0.0.1:1", share_logins=False),
+                "AIRFLOW_CONN_WRONG_SCHEME": connection_variable(sandbox.url.replace("http:", "https:")),
                 **(settings if teams else {}),
             },
             database=postgresql.url,

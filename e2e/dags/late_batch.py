@@ -2,7 +2,8 @@
 Six DAGs that use one Connection, and last longer than its token. For Airflow 2.11 to 3.3; ``e2e/batch.py`` runs them.
 
 Each pricing task prices a loan at once, waits until its token has expired, at most for ``wait`` seconds, and then
-prices for some seconds. It pushes how long its slowest request had to wait for a credential.
+prices for some seconds. It pushes how long its slowest request had to wait for a credential. If logins of a run fail,
+one of its tasks pushes a message.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ except ImportError:  # Airflow 2.11
     from airflow.decorators import task
 
 from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 
 LOAN = {"amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
@@ -55,6 +57,11 @@ def price(token: Any, loan: int, **context: Any) -> None:
         context["ti"].xcom_push("waited", max(waits))
 
 
+def tell(context: Any) -> None:
+    """Leave the message where the program counts it."""
+    context["ti"].xcom_push("notified", context["loanauth_message"])
+
+
 for number in range(6):
     with DAG(
         f"late_batch_{number}",
@@ -62,7 +69,11 @@ for number in range(6):
         start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
         params={"url": "", "seconds": 0, "wait": 0},
         # Tasks that are killed run again.
-        default_args={"retries": 10, "retry_delay": timedelta(seconds=1)},
+        default_args={
+            "retries": 10,
+            "retry_delay": timedelta(seconds=1),
+            "on_failure_callback": LoanAuthFailedNotifier(tell),
+        },
     ):
         authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_jwt")
         price.partial(token=authenticate.output).expand(loan=[1, 2, 3])
