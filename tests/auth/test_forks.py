@@ -101,9 +101,13 @@ def test_each_process_opens_connections_of_its_own(library, route):
 
 def test_children_of_a_process_whose_threads_price(route):
     ended, numbers = threading.Event(), iter(range(1, 1_000_000))
+    # A process that is forked during the handshake of a thread may wait for ever for a lock of OpenSSL.
+    connected = threading.Barrier(5, timeout=60)
 
     def batch():
         # pytest makes an exception in a thread an error.
+        price(session, route, next(numbers))
+        connected.wait()
         while not ended.is_set():
             price(session, route, next(numbers))
 
@@ -112,6 +116,7 @@ def test_children_of_a_process_whose_threads_price(route):
         threads = [threading.Thread(target=batch) for _ in range(4)]
         for thread in threads:
             thread.start()
+        connected.wait()
         statuses = []
         for _ in range(3):
             children = [
