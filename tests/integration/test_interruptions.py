@@ -6,6 +6,7 @@ Airflow raises the time-out of a task from a signal handler, at any moment: here
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import sys
 from contextlib import contextmanager, nullcontext
@@ -42,7 +43,9 @@ def interrupted_at(moment):
     before = sys.getprofile()
 
     def on_event(frame, event, argument):
-        if event in ("call", "return") and frame.f_code.co_filename.startswith(TRACED):
+        # Python 3.12.1 crashes if a generator is interrupted when it begins.
+        is_generator = frame.f_code.co_flags & inspect.CO_GENERATOR
+        if event in ("call", "return") and frame.f_code.co_filename.startswith(TRACED) and not is_generator:
             moments.append(event)
             if len(moments) == moment:
                 sys.setprofile(before)
