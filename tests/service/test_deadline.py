@@ -20,7 +20,7 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.service.transport import send
 from tests.support.loopback import Loopback, endless, json_response
-from tests.support.wire_requests import parse, secret_request, token_request
+from tests.support.wire_requests import parse, secret_request, token_request, with_enough_time
 
 pytestmark = pytest.mark.once
 
@@ -90,9 +90,10 @@ def test_endless_responses(response, pace):
     """A rejection is one whatever its body does. After a broken head, the service may have counted a failed login."""
     start, repeated, is_head = ENDLESS[response]
     with Loopback() as one, Loopback() as other:
-        one.responses = [endless(start.replace(b"%d", b"200"), repeated, pace)]
-        other.responses = [endless(start.replace(b"%d", b"401"), repeated, pace)]
-        accepted, rejection = outcomes([token_request(one.url), token_request(other.url)])
+        one.responses = [endless(start.replace(b"%d", b"200"), repeated, pace)] * 3
+        other.responses = [endless(start.replace(b"%d", b"401"), repeated, pace)] * 3
+        requests = [token_request(one.url), token_request(other.url)]
+        accepted, rejection = with_enough_time(lambda timeout: outcomes(requests, timeout=timeout))
     if is_head:
         assert type(accepted) is type(rejection) is ResponseError
         assert "The head of the response " in str(rejection)
@@ -107,10 +108,10 @@ def test_endless_responses(response, pace):
 
 def test_with_tls(tls):
     with Loopback(tls) as service, Loopback(tls) as other:
-        service.responses = [endless(b"HTTP/1.1 401 X\r\n\r\n", b" ", SLOW)]
-        other.responses = [endless(b"HTTP/1.1 200 X\r\nX: ", b"y", SLOW)]
-        addresses = [one.url.replace("http:", "https:") for one in (service, other)]
-        rejection, late = outcomes([token_request(address) for address in addresses])
+        service.responses = [endless(b"HTTP/1.1 401 X\r\n\r\n", b" ", SLOW)] * 3
+        other.responses = [endless(b"HTTP/1.1 200 X\r\nX: ", b"y", SLOW)] * 3
+        requests = [token_request(one.url.replace("http:", "https:")) for one in (service, other)]
+        rejection, late = with_enough_time(lambda timeout: outcomes(requests, timeout=timeout))
     assert (type(rejection), rejection.status) == (ResponseError, 401)
     assert type(late) is ResponseError
 
@@ -125,21 +126,20 @@ def test_a_service_that_does_not_read():
 
 @pytest.mark.parametrize("pace", [SLOW, FAST], ids=["slow", "fast"])
 @pytest.mark.parametrize(
-    ("start", "repeated", "kind"),
+    ("start", "repeated", "kinds"),
     [
-        (b"HTTP/1.1 200 ", b"O", UnavailableError),
-        (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", UnavailableError),
-        (b"HTTP/1.1 401 X\r\nX: ", b"y", SettingsError),
+        (b"HTTP/1.1 200 ", b"O", [UnavailableError]),
+        (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", [UnavailableError]),
+        # From Python 3.12 on, http.client does not look at the status before it has all headers.
+        (b"HTTP/1.1 401 X\r\nX: ", b"y", [UnavailableError, SettingsError]),
     ],
 )
-def test_a_proxy_that_sends_without_end(start, repeated, kind, pace, loopback, monkeypatch):
+def test_a_proxy_that_sends_without_end(start, repeated, kinds, pace, loopback, monkeypatch):
     """Nothing that a proxy says before it has made the connection is a response of the service."""
     monkeypatch.setenv("HTTPS_PROXY", loopback.url)
     loopback.responses = [endless(start, repeated, pace)]
-    # A status is enough to end the request. On a busy machine, it needs more time.
-    timeout = TIMEOUT if kind is UnavailableError else 3.0
-    error = outcome(token_request("https://auth.example"), timeout=timeout)
-    assert (type(error), error.status) == (kind, None)
+    error = outcome(token_request("https://auth.example"))
+    assert (type(error) in kinds, error.status) == (True, None)
     assert loopback.requests[0].startswith(b"CONNECT auth.example:443")
 
 
