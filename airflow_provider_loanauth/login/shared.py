@@ -33,7 +33,13 @@ from airflow_provider_loanauth.login.rules import (
     with_advice,
 )
 from airflow_provider_loanauth.login.store import Alone, Together
-from airflow_provider_loanauth.login.variables import MAX_SECONDS, MAX_SECONDS_IF_VALID, LoginVariables, NotSharedError
+from airflow_provider_loanauth.login.variables import (
+    MAX_SECONDS,
+    MAX_SECONDS_IF_VALID,
+    LoginVariables,
+    NotSharedError,
+    SlowVariablesError,
+)
 from airflow_provider_loanauth.redaction import NotForXCom, mask
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
@@ -226,6 +232,7 @@ class _Login(NotForXCom):
     def _start_sharing(self) -> None:
         if not self.settings.share_logins or system.monotonic() < self._memory.not_shared_until:
             return
+        self._memory.has_slow_variables = False
         seconds = MAX_SECONDS if self.is_patient else MAX_SECONDS_IF_VALID
         try:
             self._store = Together(self._memory, LoginVariables(self.settings, seconds), self._host)
@@ -241,6 +248,7 @@ class _Login(NotForXCom):
                 level = logging.INFO
             _log.log(level, "Logins cannot be shared with other tasks (%s): each process logs in on its own.", reason)
         self._memory.not_shared_until = system.monotonic() + NOT_SHARED_SECONDS
+        self._memory.has_slow_variables = isinstance(reason, SlowVariablesError)
         # If there is time left, another process may have been told meanwhile that the service rejects these values.
         with suppress(NotSharedError):
             self._store.read()
@@ -310,6 +318,9 @@ class _Login(NotForXCom):
         # Once another process has shown that the values are right, one that needs its own response need not wait.
         if self.needs_response and row.credential_id is not None and self._attempts.is_new(row.credential_id):
             return nullcontext(system.new_id())
+        # A login would have to wait for the call that was left, because Airflow 3 responds to one after another.
+        if self._memory.has_slow_variables and not self.is_patient:
+            return nullcontext(None)
         delay = RETRY_CLAIM_DELAY if row.failures and self.is_patient else MIN_CLAIM_DELAY
         return self._store.turn(row, delay, is_patient=self.is_patient)
 

@@ -56,6 +56,13 @@ class NotSharedError(Exception):
     """Variables cannot be used, so this process logs in on its own. The text says why, without secrets."""
 
 
+class SlowVariablesError(NotSharedError):
+    """Variables take too long."""
+
+    def __init__(self) -> None:
+        super().__init__("Variables are slow")
+
+
 class LoginVariables:
     """The Variables of one Connection and method, with the values that this process would send.
 
@@ -82,9 +89,9 @@ class LoginVariables:
         return unlimited
 
     def require(self, seconds: float) -> None:
-        """Raise NotSharedError if less time than this is left, because Variables were slow so far."""
+        """Raise SlowVariablesError if less time than this is left."""
         if self._seconds_left < seconds:
-            raise NotSharedError("Variables are slow")
+            raise SlowVariablesError
 
     def read(self, kind: str) -> dict[str, Any]:
         """Return the content of the ``login`` or the ``claim``; empty if there is none that this reader can use."""
@@ -110,14 +117,14 @@ class LoginVariables:
 
     def _call(self, function: Callable[[], R]) -> R:
         if self._seconds_left <= 0:
-            raise NotSharedError("Variables are slow")
+            raise SlowVariablesError
         began = system.monotonic()
         try:
             if may_leave_calls() and self._seconds_left < math.inf:
                 return system.run_within(self._seconds_left, function, name="loanauth Variable")
             return function()
         except TimeoutError:
-            raise NotSharedError("Variables are slow") from None
+            raise SlowVariablesError from None
         except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
             raise _not_shared(error) from None
         finally:

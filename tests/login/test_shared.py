@@ -78,14 +78,30 @@ def test_a_large_batch(median, sigma):
 
 
 @pytest.mark.parametrize("delay", [4.8, 30.0])
-@pytest.mark.parametrize(("needs", "longest"), [("first", 12.0), ("valid", 1.5)])
-def test_slow_variables_hold_a_login_for_a_short_time(needs, longest, delay):
+def test_slow_variables_hold_a_login_for_a_short_time(delay):
     """Seconds that each request for a Variable takes. What is written late is still shared."""
-    simulation = Simulation([Process(needs=needs)], delays=[delay, 0.0], login_seconds=[0.0]).run()
-    assert waits(simulation)[0] <= longest
+    simulation = Simulation([Process()], delays=[delay, 0.0], login_seconds=[0.0]).run()
+    assert waits(simulation)[0] <= 12.0
     assert (posts(simulation), simulation.values) == (1, [TOKEN])
     simulation.run([Process(start=simulation.time.now + 100)])
     assert posts(simulation) == 2 - (delay < 10)
+
+
+@pytest.mark.parametrize("delay", [4.8, 30.0])
+def test_a_valid_credential_is_used_until_it_expires_if_variables_are_slow(delay):
+    def work(process):
+        has = simulation.active(50.0)
+        for start in (0, 15, 30, 45, 60):
+            simulation.time.sleep(start - simulation.time.now)
+            process.results.append(simulation.log_in(process, "valid", has).value)
+            longest.append(simulation.time.now - start)
+
+    longest = []
+    simulation = Simulation([Process()], delays=[delay, 0.0])
+    simulation.run(work=work)
+    assert (simulation.processes[0].results, posts(simulation)) == ([FIRST] * 4 + [TOKEN], 1)
+    assert max(longest[:4]) <= 1.5
+    assert longest[4] <= 12.0
 
 
 # --- which credential is taken over ---
