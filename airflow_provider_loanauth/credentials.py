@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import pendulum
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from airflow_provider_loanauth._compat import allow_in_xcom, conf
 from airflow_provider_loanauth.exceptions import SealError
@@ -44,6 +43,9 @@ def derived_keys(purpose: str) -> list[bytes]:
 
 @functools.lru_cache(maxsize=16)
 def _derive(setting: str, purpose: str) -> list[bytes]:
+    # DAG parsing imports this module.
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     keys = [key.strip().encode() for key in setting.split(",") if key.strip()]
     for key in keys:
         Fernet(key)  # raises a ValueError if it is none

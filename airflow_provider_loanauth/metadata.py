@@ -13,6 +13,9 @@ CONN_TYPE = "loanauth"
 DEFAULT_CONN_ID = "loanauth_default"
 HOOK_NAME = "Loan Pricing Authentication"
 
+#: Default number of seconds before its expiry at which a credential is refreshed.
+MIN_TTL = 60.0
+
 #: Name of an authentication method. Where it may be None, that means the Connection's own, else ``jwt``.
 Method: TypeAlias = Literal["jwt", "los", "ppe"]
 #: What the interface calls the methods (``service-interface.md`` §1).

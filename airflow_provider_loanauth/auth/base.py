@@ -11,17 +11,19 @@ from airflow_provider_loanauth._compat import ForkSafeLock, task_logger
 from airflow_provider_loanauth.auth.origin import OriginGuard
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.exceptions import forbid_on_triggerer_loop
-from airflow_provider_loanauth.login.credential import MIN_TTL, ActiveCredential
-from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, Method
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, MIN_TTL, Method
 from airflow_provider_loanauth.redaction import sanitize_exceptions, short_repr
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from airflow_provider_loanauth.login.credential import ActiveCredential
     from airflow_provider_loanauth.service.client import Client
 
 #: Connections that a session or a client keeps alive. With more threads or coroutines, almost each request opens one.
 MAX_CONNECTIONS = 64
+#: How often one request is retried after a 401. The first retry may have a credential that was requested long ago.
+MAX_RETRIES = 2
 
 #: Where the ``LoanAuth`` for a library is.
 MODULES = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow_provider_loanauth._compat import run_in_thread
 from airflow_provider_loanauth.auth.base import (
     MAX_CONNECTIONS,
+    MAX_RETRIES,
     BaseLoanAuth,
     add_cookies,
     log_if_unauthorized,
@@ -24,7 +25,7 @@ from airflow_provider_loanauth.auth.origin import add_credential
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
-from airflow_provider_loanauth.login.credential import MAX_RETRIES, ActiveCredential
+from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.redaction import clear_locals, sanitize_exceptions, short_repr
 from airflow_provider_loanauth.service.environment import WRONG_PROXY, proxy_for, tls_context
 

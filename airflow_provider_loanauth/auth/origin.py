@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, is_loopback
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
-from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.redaction import SecretStr, sanitize_exceptions
+
+if TYPE_CHECKING:
+    from airflow_provider_loanauth.login.credential import ActiveCredential
 
 
 def origin_of(url: str) -> tuple[str, str, int]:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_loanauth._compat import get_current_context
 from airflow_provider_loanauth.auth.base import (
+    MAX_RETRIES,
     AuthType,
     BaseLoanAuth,
     add_cookies,
@@ -20,11 +21,12 @@ from airflow_provider_loanauth.auth.base import (
 from airflow_provider_loanauth.auth.forks import separate_pools
 from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential, has_credential, remove_credential
 from airflow_provider_loanauth.credentials import Credential
-from airflow_provider_loanauth.login.credential import MAX_RETRIES, ActiveCredential
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from requests import PreparedRequest, Response
+
+    from airflow_provider_loanauth.login.credential import ActiveCredential
 
 __all__ = ["LoanAuth"]
 

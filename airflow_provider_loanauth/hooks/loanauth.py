@@ -16,7 +16,6 @@ from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET, Sett
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet_key
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, changed, forbid_on_triggerer_loop
 from airflow_provider_loanauth.login import shared as shared_login  # noqa: TID253 - DAG parsing does not import the hook
-from airflow_provider_loanauth.login.credential import MIN_TTL
 from airflow_provider_loanauth.login.memory import forget_failures
 from airflow_provider_loanauth.login.variables import forget_shared_failures
 from airflow_provider_loanauth.metadata import (
@@ -24,6 +23,7 @@ from airflow_provider_loanauth.metadata import (
     CONN_TYPE,
     DEFAULT_CONN_ID,
     HOOK_NAME,
+    MIN_TTL,
     UI_FIELD_BEHAVIOUR,
     Method,
 )

@@ -20,15 +20,11 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
     from airflow_provider_loanauth.service.client import AuthenticationResult
 
-#: Default number of seconds before its expiry at which a credential is refreshed.
-MIN_TTL = 60.0
 #: Largest fraction of the lifetime that must be left. With ``min_ttl`` alone, a token with a lifetime below ``min_ttl``
 #: would be refreshed for every request.
 MAX_REFRESH_FRACTION = 0.1
 #: Seconds between two attempts to refresh a credential that is still valid.
 GRACE_PERIOD = 10.0
-#: How often one request is retried after a 401. The first retry may have a credential that was requested long ago.
-MAX_RETRIES = 2
 #: Seconds for which a credential that has replaced a rejected one (401) is not replaced after a 401 itself.
 MIN_401_AGE = 60.0
 #: An authenticating task takes a shared credential over, if this fraction of its lifetime is left, or, without a known

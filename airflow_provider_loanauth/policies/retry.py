@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_loanauth._compat import RetryDecision, RetryPolicy
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.redaction import exception_chain, short_repr
-from airflow_provider_loanauth.service.error_responses import parse_retry_after
 from airflow_provider_loanauth.system import system
 
 if TYPE_CHECKING:
@@ -92,6 +91,9 @@ def _seconds_to_wait(error: BaseException) -> float:
     response: Any = vars(error).get("response")
     if getattr(response, "status_code", None) not in _TEMPORARY:
         return 0.0
+    # DAG parsing imports this module.
+    from airflow_provider_loanauth.service.error_responses import parse_retry_after
+
     headers = getattr(response, "headers", None) or {}
     # More than the maximum, so that a longer time is not taken for one of an hour.
     return parse_retry_after(headers, now=system.now(), at_most=2 * _MAX_SECONDS) or 0.0
