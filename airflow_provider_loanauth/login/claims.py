@@ -89,7 +89,7 @@ class Claims(NotForXCom):
         before the claim is still so.
         """
         began = system.monotonic()
-        before = self._read(self._variables)
+        before = self._look()
         if self._is_held(before, bad_hosts):
             yield None
             return
@@ -101,7 +101,7 @@ class Claims(NotForXCom):
                 self._variables.require(LATE_CLAIM_DELAY)
                 delay = LATE_CLAIM_DELAY
             # A login that need not wait leaves the turn to another process.
-            if is_written and (is_patient or not is_late) and self._was_claimed(claim, before, delay) and still():
+            if is_written and (is_patient or not is_late) and self._wait_and_confirm(claim, before, delay) and still():
                 with self._renewed(claim):
                     yield claim.id
             else:
@@ -123,7 +123,7 @@ class Claims(NotForXCom):
             # For a random time, so that not all processes continue at the same moment.
             system.sleep(system.uniform(poll / 2, poll))
             poll = min(poll * POLL_FACTOR, MAX_POLL)
-            last, claim = claim, self._read(self._variables)
+            last, claim = claim, self._look()
             if claim and claim.id == other.id and claim != last:
                 sign_of_life = system.monotonic()
         ended = system.monotonic()
@@ -133,24 +133,38 @@ class Claims(NotForXCom):
         if other.host != self._host:
             self.waited += ended - began
 
+    def _look(self) -> Claim | None:
+        """Read and note the claim of another process."""
+        claim = self._read(self._variables)
+        if claim is not None and not claim.has_ended:
+            self._note(claim)
+        return claim
+
+    def _note(self, claim: Claim) -> None:
+        """Note when this process first saw the claim of another one, or its last renewal."""
+        self.other = claim
+        # By the clock of this process, because the clocks of two hosts may differ.
+        if self._memory.claim_seen[0] != claim:
+            self._memory.claim_seen = (claim, system.monotonic())
+
     def _is_held(self, claim: Claim | None, bad_hosts: Collection[str]) -> bool:
         """Return whether it is the turn of another process, which may still be alive."""
         if claim is None or claim.has_ended:
             return False
-        self.other = claim
-        # By the clock of this process, from when it first saw the renewal: the clocks of two hosts may differ.
-        now = system.monotonic()
-        if self._memory.claim_seen[0] != claim:
-            self._memory.claim_seen = (claim, now)
-        is_bad = claim.host != self._host and claim.host in bad_hosts
-        return not is_bad and now - self._memory.claim_seen[1] < LEASE
+        if claim.host != self._host and claim.host in bad_hosts:
+            return False
+        return system.monotonic() - self._memory.claim_seen[1] < LEASE
 
-    def _was_claimed(self, claim: Claim, before: Claim | None, delay: float) -> bool:
+    def _wait_and_confirm(self, claim: Claim, before: Claim | None, delay: float) -> bool:
+        """Wait, and return whether the claim that this process has written is still there."""
         system.sleep(delay)
         found = self._read(self._variables)
         if found is None or found == before:
             raise NotSharedError("a Variable that was written cannot be read")
-        return found.id == claim.id
+        if found.id == claim.id:
+            return True
+        self._note(found)
+        return False
 
     @contextmanager
     def _renewed(self, claim: Claim) -> Iterator[None]:

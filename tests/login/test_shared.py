@@ -49,6 +49,10 @@ def test_processes_at_the_same_moment_make_one_login(needs, logs):
     assert (posts(simulation), simulation.values) == (1, [TOKEN] * 6)
     assert max(waits(simulation)) < 3
     assert len([line for line in logs.at("info") if "Took over the access token that host " in line]) == 5
+    waiting = [line for line in logs.at("info") if "Waiting for" in line]
+    assert waiting
+    # Who waits has seen whom it waits for, also if both wrote a claim.
+    assert all(re.search(r"Waiting for the login of host [0-9]+, until", line) for line in waiting)
     assert "made-up-token" not in logs.text
 
 
