@@ -75,7 +75,11 @@ class System:
             finally:
                 ended.set()
 
-        self.start(run, name=name)
+        try:
+            self.start(run, name=name)
+        except RuntimeError:
+            # No thread can be started.
+            return function()
         if not ended.wait(seconds):
             raise TimeoutError
         for error in errors:
