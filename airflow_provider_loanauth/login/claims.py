@@ -93,6 +93,10 @@ class Claims(NotForXCom):
         if self._is_held(before, bad_hosts):
             yield None
             return
+        # It would be too late, and a claim without an end would hold the others.
+        if not is_patient and system.monotonic() - began > MIN_CLAIM_DELAY / 2:
+            yield None
+            return
         claim = Claim(id=system.new_id(), host=self._host, by=this_process())
         try:
             is_written = self._write(self._variables, claim)
