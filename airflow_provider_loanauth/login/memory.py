@@ -35,8 +35,8 @@ class Memory(NotForXCom):
     claim_seen: tuple[Any, float] = (None, -math.inf)
     #: Until when Variables are not used, because they could not be.
     not_shared_until: float = -math.inf
-    #: Whether that is because they took too long.
-    has_slow_variables: bool = False
+    #: Until when a valid credential is kept, because they took too long.
+    kept_until: float = -math.inf
     #: The try of a cleared task whose request failed: a clear is good for one.
     cleared_try: Any = None
 

@@ -272,10 +272,12 @@ def _advice(failure: Failure, key: str | None, settings: Settings) -> str:
     return f"the same values rest until {until}. Before that, {remedy}."
 
 
-def error_after_waiting(failure: Failure, attempts: int, settings: Settings) -> LoanAuthError:
+def error_after_waiting(
+    failure: Failure, attempts: int, settings: Settings, *, retry_after: float | None
+) -> LoanAuthError:
     """Return the error of a login that has waited for so many requests of its host, which have failed."""
     advice = f"This task gave up after {number_of(attempts, 'failed request')} of this host."
-    return _error_of(UnavailableError, failure, advice, settings, retry_after=None)
+    return _error_of(UnavailableError, failure, advice, settings, retry_after=retry_after)
 
 
 def _error_of(

@@ -94,13 +94,14 @@ def get_or_refresh(
         is_old = old is not None and credential.value == old.value
         return credential.is_fresh(min_ttl) and not (got_401 and is_old)
 
+    began = system.monotonic()
     try:
         settings = _settings_of(client, old, got_401=got_401)
         memory = memory_of(settings)
         # Do not wait for another thread if there is a usable credential.
         if memory.credential is not None and is_usable(memory.credential):
             return memory.credential
-        login = _Login(client, settings, is_usable, old=old, got_401=got_401)
+        login = _Login(client, settings, is_usable, old=old, got_401=got_401, for_request=True, began=began)
         lock = memory.lock.current
         if not lock.acquire(blocking=login.is_patient):
             return login.keep()
@@ -148,8 +149,6 @@ def _refresh(login: _Login) -> ActiveCredential:
         telemetry.count_refresh(labels, shared=not credential.issued_here)
         if not credential.issued_here:
             telemetry.set_expiry(labels, credential.seconds_left)
-    # A request will reveal it. An authenticating task only seals its credential.
-    mask([credential.value])
     return credential
 
 
@@ -166,6 +165,10 @@ class _Login(NotForXCom):
     got_401: bool = False
     #: Whether the whole response is needed, so that no credential of another process will do.
     needs_response: bool = False
+    #: Whether a request will reveal the credential, so that it has to be masked. Others only seal it.
+    for_request: bool = False
+    #: When that request began to need another one.
+    began: float = 0.0
 
     def __post_init__(self) -> None:
         self._memory = memory_of(self.settings)
@@ -230,17 +233,30 @@ class _Login(NotForXCom):
     # --- what is known
 
     def _start_sharing(self) -> None:
-        if not self.settings.share_logins or system.monotonic() < self._memory.not_shared_until:
+        now = system.monotonic()
+        if not self.settings.share_logins or now < self._memory.not_shared_until or self._is_kept():
             return
-        self._memory.has_slow_variables = False
-        seconds = MAX_SECONDS if self.is_patient else MAX_SECONDS_IF_VALID
+        seconds = MAX_SECONDS
+        if not self.is_patient:
+            seconds = MAX_SECONDS_IF_VALID - (now - self.began)
         try:
             self._store = Together(self._memory, LoginVariables(self.settings, seconds), self._host)
         except NotSharedError as reason:
             self._stop_sharing(reason)
 
+    def _is_kept(self) -> bool:
+        """Return whether the valid credential is kept, because Variables took too long a moment ago."""
+        return not self.is_patient and system.monotonic() < self._memory.kept_until
+
     def _stop_sharing(self, reason: NotSharedError) -> None:
         """Go on with what this process knows."""
+        if isinstance(reason, SlowVariablesError):
+            # A login would have to wait for the call that was left, because Airflow 3 responds to one after another.
+            self._memory.kept_until = system.monotonic() + NOT_SHARED_SECONDS
+            if not self.is_patient:
+                self._store = Alone(self._memory, self._store.variables)
+                _log.info("Variables are slow, so the valid credential is used until it expires or they respond.")
+                return
         if self._memory.not_shared_until == -math.inf:
             level = logging.WARNING
             if current_task() is None:
@@ -248,7 +264,6 @@ class _Login(NotForXCom):
                 level = logging.INFO
             _log.log(level, "Logins cannot be shared with other tasks (%s): each process logs in on its own.", reason)
         self._memory.not_shared_until = system.monotonic() + NOT_SHARED_SECONDS
-        self._memory.has_slow_variables = isinstance(reason, SlowVariablesError)
         # If there is time left, another process may have been told meanwhile that the service rejects these values.
         with suppress(NotSharedError):
             self._store.read()
@@ -285,18 +300,22 @@ class _Login(NotForXCom):
             return None
         if not self.accepts(credential, self._attempts.is_new(credential.id)):
             return None
+        self._mask(credential)
         _log.info("Took over the %s that %s has requested.", credential.credential_type.label, credential.by)
         return credential
 
     def _rest(self, row: Row) -> bool:
         """Wait in a pause; return whether there is one. Raise the error if it is too long, or no attempt is left."""
-        if failure := self._attempts.last_failure(row):
-            raise error_after_waiting(failure, len(self._attempts), self.settings)
         now = system.time()
-        failure = row.holding(self._host, now, is_cleared=self._is_cleared())
-        if failure is None:
+        holding = row.holding(self._host, now, is_cleared=self._is_cleared())
+        if failure := self._attempts.last_failure(row):
+            left = None
+            if holding is not None:
+                left = holding.until - now
+            raise error_after_waiting(failure, len(self._attempts), self.settings, retry_after=left)
+        if holding is None:
             return False
-        left = failure.until - now
+        left = holding.until - now
         # All pauses together: after each one, another host may begin the next.
         can_wait = self._attempts.rested + left <= MAX_PAUSE_WAIT
         # A caller that tries once, such as a poke of a sensor, tries again later.
@@ -308,9 +327,9 @@ class _Login(NotForXCom):
             system.sleep(seconds)
             return True
         # After a rejection, nobody replaces the credential that got a 401, so nobody may take it over either.
-        if failure.kind is RejectedError and self._has_old_after_401(row):
+        if holding.kind is RejectedError and self._has_old_after_401(row):
             self._store.write(replace(row, credential=None))
-        raise error_in_pause(failure, self._store.key, self.settings, now, is_temporary=is_poke and can_wait)
+        raise error_in_pause(holding, self._store.key, self.settings, now, is_temporary=is_poke and can_wait)
 
     # --- one request
 
@@ -318,8 +337,7 @@ class _Login(NotForXCom):
         # Once another process has shown that the values are right, one that needs its own response need not wait.
         if self.needs_response and row.credential_id is not None and self._attempts.is_new(row.credential_id):
             return nullcontext(system.new_id())
-        # A login would have to wait for the call that was left, because Airflow 3 responds to one after another.
-        if self._memory.has_slow_variables and not self.is_patient:
+        if self._is_kept():
             return nullcontext(None)
         delay = RETRY_CLAIM_DELAY if row.failures and self.is_patient else MIN_CLAIM_DELAY
         return self._store.turn(row, delay, is_patient=self.is_patient)
@@ -333,10 +351,16 @@ class _Login(NotForXCom):
             raise with_advice(error, failure, self._store.key, self.settings) from None
         credential = ActiveCredential.from_result(result, after_401=self.got_401, by=this_process())
         self._memory.sent.append(credential.id)
+        # First, because Airflow 3 responds to one call after another, and a write may be slow.
+        self._mask(credential)
         self._store.write(Row(credential=credential.for_row()))
         if self.needs_response:
             return result
         return credential
+
+    def _mask(self, credential: ActiveCredential) -> None:
+        if self.for_request:
+            mask([credential.value])
 
     def _record(self, id_: str, error: LoanAuthError) -> None:
         """Record that a request failed."""

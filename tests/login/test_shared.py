@@ -3,6 +3,7 @@
 import math
 import re
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -18,7 +19,7 @@ from airflow_provider_loanauth.login.claims import LEASE, MAX_POLL, MAX_TURN, MI
 from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.login.rules import CLEARED_FINAL_SECONDS, DAY, MIN_PAUSE
 from airflow_provider_loanauth.service.error_responses import MAX_RETRY_AFTER
-from tests.support.simulation import ERRORS, FIRST, LIFETIME, MIN_TTL, OLD, Process, Simulation, StoreError
+from tests.support.simulation import ERRORS, FIRST, LIFETIME, MIN_TTL, OLD, VALID, Process, Simulation, StoreError
 
 #: Seconds in which a process waits for one that has died.
 DEAD = LEASE + MAX_POLL + 1
@@ -106,6 +107,43 @@ def test_a_valid_credential_is_used_until_it_expires_if_variables_are_slow(delay
     assert (simulation.processes[0].results, posts(simulation)) == ([FIRST] * 4 + [TOKEN], 1)
     assert max(longest[:4]) <= 1.5
     assert longest[4] <= 12.0
+
+
+def test_slow_variables_of_a_valid_credential_are_tried_again_when_it_expires():
+    """Twenty processes keep a valid credential because of one slow read. The password is wrong."""
+
+    def work(process):
+        has = simulation.active(VALID)
+        process.results.append(simulation.log_in(process, "valid", has).value)
+        simulation.time.sleep(VALID - simulation.time.now)
+        with suppress(RejectedError):
+            simulation.log_in(process, "expired", has)
+
+    slow = {(f"host {number}", "read", "login"): 1.5 for number in range(20)}
+    simulation = Simulation([Process() for _ in range(20)], outcomes=["rejected"], slow=slow)
+    simulation.run(work=work)
+    assert [process.results[0] for process in simulation.processes] == [FIRST] * 20
+    assert posts(simulation) == 1
+
+
+@pytest.mark.parametrize("delay", [0.16, 0.26, 0.4])
+def test_valid_credentials_leave_no_claim_if_variables_are_slow(delay):
+    valid = [Process(start=number / 5, needs="valid") for number in range(50)]
+    simulation = Simulation([*valid, Process(start=5.0)], delays=[delay, 0.0]).run()
+    assert max(waits(simulation)[:-1]) <= 1.5
+    assert waits(simulation)[-1] <= 12.0
+
+
+def test_the_connection_and_the_variables_together_hold_a_valid_credential_for_a_short_time():
+    def client(process, really=Simulation.client):
+        made = really(simulation, process)
+        made.settings = lambda: simulation.time.sleep(0.9) or process.settings
+        return made
+
+    simulation = Simulation([Process(needs="valid")], delays=[0.9, 0.0])
+    simulation.client = client
+    assert simulation.run().values == [FIRST]
+    assert waits(simulation)[0] <= 1.5
 
 
 # --- which credential is taken over ---
@@ -197,6 +235,14 @@ def test_a_failure_holds_for_a_while(outcome, error, holds):
 
 class LaterError(UnavailableError):
     """A class of a later release."""
+
+
+def test_who_gave_up_after_requests_of_its_host_knows_the_end_of_the_pause():
+    processes = [Process(start=number / 10, host="a") for number in range(4)]
+    simulation = Simulation(processes, outcomes=["unavailable", "unavailable", "closed"], login_seconds=[1.0]).run()
+    errors = [process.results[0] for process in simulation.processes]
+    assert any("This task gave up after 3 failed requests of this host" in str(error) for error in errors)
+    assert all(3500 < error.retry_after <= 3600 for error in errors)
 
 
 def test_an_error_of_a_later_release_is_one_of_this_release(monkeypatch):
