@@ -40,7 +40,7 @@ class LoanAuthRetryPolicy(RetryPolicy):
 
     - ``retry_after`` of a :class:`~airflow_provider_loanauth.exceptions.LoanAuthError`, such as one of a refresh;
     - ``Retry-After`` of a response with the status 429 or 503, in an ``HTTPError`` of ``requests`` or an
-      ``HTTPStatusError`` of ``httpx``.
+      ``HTTPStatusError`` of ``httpx`` or ``httpx2``.
 
     The next try is a little later than that, but not before the ``retry_delay`` of the task, with its exponential
     backoff. Without such a time, and if it is more than an hour, Airflow waits as without a policy. ``retries`` limits
