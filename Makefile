@@ -91,8 +91,8 @@ mutate: $(READY) ## Check that tests fail when the code is changed; some modules
 	@$(BIN)/uv pip install --quiet --python .mutate/bin/python -c $(PINS) -e '.[dev]' -e ./sandbox mutmut==3.8.1 pytest-timeout==2.4.0
 	@.mutate/bin/python -m scripts.mutate $(ARGS)
 
-.PHONY: docs
-docs: $(READY) ## Build the site with all docs and the API reference in build/docs/
+.PHONY: docs-site
+docs-site: $(READY) ## Build the site with all docs and the API reference in build/docs/
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) --group docs
 	@AIRFLOW_HOME=$(CURDIR)/build/docs-airflow AIRFLOW__LOGGING__LOGGING_LEVEL=WARNING \
 		$(BIN)/python -m sphinx --quiet --fail-on-warning -c docs -d build/docs-cache . build/docs

@@ -1,4 +1,4 @@
-"""Settings of Sphinx for the site of the docs, which ``make docs`` builds from the Markdown of the whole repository."""
+"""Settings of Sphinx for the site of the docs, which ``make docs-site`` builds from all Markdown files."""
 
 # ruff: noqa: INP001 - Sphinx reads this file, and nothing imports it
 from __future__ import annotations

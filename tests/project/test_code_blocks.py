@@ -54,7 +54,7 @@ def of(*languages):
 
 
 LANGUAGES = {"python", "json", "yaml", "toml", "ini", "dockerfile", "shell", "bash", "sh", "text"}
-#: `make docs` checks it.
+#: `make docs-site` checks it.
 LANGUAGES |= {"{eval-rst}"}
 
 

@@ -1,7 +1,7 @@
 """The docs name what exists: public classes, the lines of `check`, metrics, and the blocks of `deploying.md`.
 
-``make docs`` checks the links, ``test_code_blocks.py`` runs the code blocks, and ``test_troubleshooting.py`` looks for
-each message.
+``make docs-site`` checks the links, ``test_code_blocks.py`` runs the code blocks, and ``test_troubleshooting.py`` looks
+for each message.
 """
 
 from __future__ import annotations
