@@ -351,9 +351,11 @@ class _Login(NotForXCom):
             raise with_advice(error, failure, self._store.key, self.settings) from None
         credential = ActiveCredential.from_result(result, after_401=self.got_401, by=this_process())
         self._memory.sent.append(credential.id)
-        # First, because Airflow 3 responds to one call after another, and a write may be slow.
-        self._mask(credential)
-        self._store.write(Row(credential=credential.for_row()))
+        try:
+            # First, because Airflow 3 responds to one call after another, and a write may be slow.
+            self._mask(credential)
+        finally:
+            self._store.write(Row(credential=credential.for_row()))
         if self.needs_response:
             return result
         return credential

@@ -146,6 +146,21 @@ def test_the_connection_and_the_variables_together_hold_a_valid_credential_for_a
     assert waits(simulation)[0] <= 1.5
 
 
+def test_a_login_is_shared_although_its_credential_cannot_be_masked(monkeypatch):
+    def fail(_):
+        raise TimeoutError
+
+    def work(process):
+        monkeypatch.setattr(shared, "mask", fail)
+        with suppress(TimeoutError):
+            simulation.log_in(process, "expired", simulation.active(-10.0))
+
+    simulation = Simulation([Process()])
+    simulation.run(work=work)
+    simulation.run([Process(start=simulation.time.now + 10)])
+    assert posts(simulation) == 1
+
+
 # --- which credential is taken over ---
 
 
