@@ -22,7 +22,7 @@ from airflow_provider_loanauth._compat import may_leave_calls, task_logger
 from airflow_provider_loanauth.login.host import this_process
 from airflow_provider_loanauth.login.memory import Memory
 from airflow_provider_loanauth.login.rules import as_utc
-from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError
+from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, SlowVariablesError
 from airflow_provider_loanauth.redaction import NotForXCom
 from airflow_provider_loanauth.system import system
 
@@ -38,6 +38,8 @@ MAX_WAIT = MAX_TURN
 MIN_CLAIM_DELAY = 0.3
 #: The same, if they took longer: meanwhile, a faster process has renewed its claim, even if that was slow.
 LATE_CLAIM_DELAY = 6.0
+#: Reads and writes of a turn and of its result, after the first read.
+MAX_CALLS_OF_TURN = 8
 #: Seconds between two reads of a process that waits: at first, and at most. They grow by this factor, with jitter.
 MIN_POLL, MAX_POLL, POLL_FACTOR = 0.5, 2.0, 1.5
 
@@ -77,6 +79,8 @@ class Claims(NotForXCom):
         self.waited = 0.0
         #: The claim of another process that this login has read last.
         self.other = Claim(id="", host="", by="")
+        #: Its id when this login last asked for a turn.
+        self.under_way = ""
 
     @contextmanager
     def turn(
@@ -90,13 +94,12 @@ class Claims(NotForXCom):
         """
         began = system.monotonic()
         before = self._look()
+        self.under_way = self.other.id
         if self._is_held(before, bad_hosts):
             yield None
             return
-        # It would be too late, and a claim without an end would hold the others.
-        if not is_patient and system.monotonic() - began > MIN_CLAIM_DELAY / 2:
-            yield None
-            return
+        if not is_patient:
+            self._variables.require(MAX_CALLS_OF_TURN * (system.monotonic() - began))
         claim = Claim(id=system.new_id(), host=self._host, by=this_process())
         try:
             is_written = self._write(self._variables, claim)
@@ -112,13 +115,14 @@ class Claims(NotForXCom):
                 yield None
         finally:
             # Also if the task is interrupted. The others need not wait for the end of the lease.
-            self._end(self._variables, claim)
+            self._end(claim)
 
     def wait(self, bad_hosts: Collection[str]) -> None:
         """Wait until another process's turn has ended, a third one has claimed, or this login has waited enough."""
         other, poll = self.other, MIN_POLL
         latest = datetime.fromtimestamp(system.time() + MAX_WAIT - self.waited + LEASE, tz=timezone.utc)
-        _log.info("Waiting for the login of %s, until %s at the latest.", other.by, f"{latest:%H:%M:%S} UTC")
+        if other.id:
+            _log.info("Waiting for the login of %s, until %s at the latest.", other.by, f"{latest:%H:%M:%S} UTC")
         claim: Claim | None = other
         began = sign_of_life = system.monotonic()
         while claim and claim.id == other.id and self._is_held(claim, bad_hosts):
@@ -190,19 +194,32 @@ class Claims(NotForXCom):
             while not ended.wait(RENEWAL_INTERVAL):
                 claim = replace(claim, renewals=claim.renewals + 1)
                 if claim.renewals * RENEWAL_INTERVAL > MAX_TURN:
-                    self._end(variables, claim)
+                    self._end_without_limit(claim)
                     return
                 with suppress(NotSharedError):
                     self._write(variables, claim)
         finally:
             has_stopped.set()
 
-    def _end(self, variables: LoginVariables, claim: Claim) -> None:
-        """End the claim of this process, and of no other."""
+    def _end(self, claim: Claim) -> None:
+        """End the claim of this process, and of no other; without waiting for it if Variables are slow."""
         with suppress(NotSharedError):
-            found = self._read(variables)
-            if found and found.id == claim.id and not found.has_ended:
-                self._write(variables, replace(found, has_ended=True))
+            try:
+                self._write_end(self._variables, claim)
+            except SlowVariablesError:
+                # Without a thread, the claim ends with its lease.
+                if may_leave_calls():
+                    with suppress(RuntimeError):
+                        system.start(partial(self._end_without_limit, claim), name="loanauth claim")
+
+    def _end_without_limit(self, claim: Claim) -> None:
+        with suppress(NotSharedError):
+            self._write_end(self._variables.without_limit(), claim)
+
+    def _write_end(self, variables: LoginVariables, claim: Claim) -> None:
+        found = self._read(variables)
+        if found and found.id == claim.id and not found.has_ended:
+            self._write(variables, replace(found, has_ended=True))
 
     def _read(self, variables: LoginVariables) -> Claim | None:
         return Claim.parse(variables.read("claim"))

@@ -81,8 +81,8 @@ class Together(Alone):
         self._claims.wait(row.unavailable_for(system.time()))
 
     def request_under_way(self) -> str | None:
-        """Return the id of the claim of another process that was read last."""
-        return self._claims.other.id
+        """Return the id of the claim of another process when this one last asked for a turn."""
+        return self._claims.under_way
 
     def write(self, row: Row) -> None:
         """Write a row for all."""

@@ -100,26 +100,20 @@ class LoginVariables:
 
     def write(self, kind: str, content: dict[str, Any], public: Mapping[str, str]) -> bool:
         """Write the ``login`` or the ``claim``, and what people read of it; return False after a conflict."""
-        is_written = self._write(kind, content, public)
+        key, content = self.keys[kind], {**content, "conn_id": self._conn_id}
+        is_written = self._call(lambda: write_variable(key, _sealed(key, content, public), _DESCRIPTIONS[kind]))
         if is_written and kind == "login":
             with suppress(NotSharedError):
                 self._call(partial(self._summarize, public))
         return is_written
 
     def write_later(self, kind: str, content: dict[str, Any], public: Mapping[str, str]) -> None:
-        """Write without waiting for it, where that is possible, whether it succeeds or not.
-
-        Not what only people read: on Airflow 3, what the task asks next waits for each request.
-        """
+        """Write without waiting for it, where that is possible, whether it succeeds or not."""
         if may_leave_calls():
-            write = partial(self.without_limit()._write, kind, content, public)  # noqa: SLF001 - of a copy
+            write = partial(self.without_limit().write, kind, content, public)
             # Without a thread, the login has succeeded nevertheless.
             with suppress(RuntimeError):
                 system.start(partial(_ignoring_errors, write), name="loanauth result")
-
-    def _write(self, kind: str, content: dict[str, Any], public: Mapping[str, str]) -> bool:
-        key, content = self.keys[kind], {**content, "conn_id": self._conn_id}
-        return self._call(lambda: write_variable(key, _sealed(key, content, public), _DESCRIPTIONS[kind]))
 
     def _call(self, function: Callable[[], R]) -> R:
         if self._seconds_left <= 0:

@@ -126,22 +126,49 @@ def test_slow_variables_of_a_valid_credential_are_tried_again_when_it_expires():
     assert posts(simulation) == 1
 
 
-@pytest.mark.parametrize("delay", [0.16, 0.26, 0.4])
-def test_valid_credentials_leave_no_claim_if_variables_are_slow(delay):
+def with_slow_connection(simulation, seconds):
+    """Let each reading of the Connection take so many seconds."""
+
+    def client(process, really=simulation.client):
+        made = really(process)
+        made.settings = lambda: simulation.time.sleep(seconds) or process.settings
+        return made
+
+    simulation.client = client
+    return simulation
+
+
+@pytest.mark.parametrize(
+    ("delay", "connection", "longest"),
+    [(0.14, 0.0, 3.0), (0.16, 0.0, 12.0), (0.26, 0.0, 12.0), (0.4, 0.0, 12.0), (0.02, 0.9, 3.0), (0.06, 0.7, 3.0)],
+)
+def test_valid_credentials_leave_no_claim_if_variables_are_slow(delay, connection, longest):
+    """Seconds for each Variable and for the Connection; and how long a task without a credential waits at most."""
     valid = [Process(start=number / 5, needs="valid") for number in range(50)]
-    simulation = Simulation([*valid, Process(start=5.0)], delays=[delay, 0.0]).run()
+    simulation = Simulation([*valid, Process(start=5.0)], delays=[delay, 0.0])
+    with_slow_connection(simulation, connection).run()
     assert max(waits(simulation)[:-1]) <= 1.5
-    assert waits(simulation)[-1] <= 12.0
+    assert waits(simulation)[-1] <= longest
+
+
+def test_a_claim_whose_end_takes_too_long_is_ended_nevertheless():
+    simulation = Simulation([Process(needs="valid"), Process(start=1.0)])
+    reads = []
+
+    def read(key, really=simulation.store.read):
+        reads.append(key)
+        # The third one is the confirmation of its claim.
+        if simulation.time.current.host == "host 0" and len(reads) == 3:
+            simulation.time.sleep(2.0)
+        return really(key)
+
+    simulation.store.read = read
+    assert simulation.run().values == [FIRST, TOKEN]
+    assert waits(simulation)[1] < 3
 
 
 def test_the_connection_and_the_variables_together_hold_a_valid_credential_for_a_short_time():
-    def client(process, really=Simulation.client):
-        made = really(simulation, process)
-        made.settings = lambda: simulation.time.sleep(0.9) or process.settings
-        return made
-
-    simulation = Simulation([Process(needs="valid")], delays=[0.9, 0.0])
-    simulation.client = client
+    simulation = with_slow_connection(Simulation([Process(needs="valid")], delays=[0.9, 0.0]), 0.9)
     assert simulation.run().values == [FIRST]
     assert waits(simulation)[0] <= 1.5
 
@@ -250,6 +277,13 @@ def test_a_failure_holds_for_a_while(outcome, error, holds):
 
 class LaterError(UnavailableError):
     """A class of a later release."""
+
+
+@pytest.mark.parametrize("max_attempts", [1, 3])
+def test_tasks_of_a_host_that_claim_at_once_send_as_many_requests_as_one(max_attempts):
+    processes = [Process(host="a") for _ in range(5)]
+    simulation = Simulation(processes, outcomes=["unavailable"], login_seconds=[5.0], max_attempts=max_attempts).run()
+    assert (posts(simulation), simulation.values) == (max_attempts, [UnavailableError] * 5)
 
 
 def test_who_gave_up_after_requests_of_its_host_knows_the_end_of_the_pause():
