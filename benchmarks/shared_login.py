@@ -144,6 +144,15 @@ def outage(takes: float) -> str:
     return f"{sum(simulation.service.posts.values())} requests, slowest wait {slowest:.0f} s"
 
 
+def slow_variables(seconds: float) -> str:
+    """Return what 20 tasks without a credential meet, if each Variable takes so long and the password is wrong."""
+    processes = [Process(start=number / 20) for number in range(20)]
+    options = {"outcomes": ["rejected"], "login_seconds": [1.0], "delays": [seconds, 0.0]}
+    simulation = Simulation(processes, **options).run()
+    posts = sum(simulation.service.posts.values())
+    return f"{posts} rejected, slowest wait {max(process.waited for process in processes):.0f} s"
+
+
 def main() -> None:
     logging.disable(logging.CRITICAL)
     # Ten thousand threads.
@@ -170,6 +179,10 @@ def main() -> None:
             *([f"processes that are killed during their request: {kills}", killed(kills)] for kills in (1, 2, 3)),
             ["an outage, 300 pods within a minute, each request fails at once", outage(0.05)],
             ["the same, each request hangs for 30 s", outage(30.0)],
+            *(
+                [f"a wrong password, each Variable takes {seconds} s", slow_variables(seconds)]
+                for seconds in (0.1, 0.3, 0.6, 0.9, 1.2)
+            ),
         ]
         print(table(["what happens", "figure"], rows))
         delays = [0.1, 0.2, 0.3, 0.5]
