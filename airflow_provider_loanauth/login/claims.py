@@ -99,6 +99,7 @@ class Claims(NotForXCom):
             yield None
             return
         if not is_patient:
+            # A claim that is not ended in time would hold the others.
             self._variables.require(MAX_CALLS_OF_TURN * (system.monotonic() - began))
         claim = Claim(id=system.new_id(), host=self._host, by=this_process())
         try:
