@@ -84,7 +84,8 @@ def row_authentication(options):
     )
     how = (
         "LoanAuthHook also checks the Connection and the response, reads the token's claims, masks and seals. With "
-        "TLS, each new session reads a CA bundle of the public authorities and the sandbox's own."
+        "TLS, each new session of requests reads a CA bundle of the public authorities and the sandbox's own; the hook "
+        "reads one once for a process."
     )
     return "One authentication on loopback, in a warm process", "\n\n".join([*texts, how, note])
 
