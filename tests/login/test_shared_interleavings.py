@@ -100,8 +100,8 @@ def test_one_post_of_each_rejected_password(simulation):
     simulations(
         processes(skew=st.just(0.0)),
         outcomes=st.sampled_from([("unavailable", "ok"), ("overloaded", "ok"), ("response", "ok")]),
-        # Who waits for both is held for as long as it may be.
-        login_seconds=st.lists(seconds(0, MAX_TURN / 2 - 1), min_size=1, max_size=3),
+        # Who waits for both, with a claim and a poll for each, is held for as long as it may be.
+        login_seconds=st.lists(seconds(0, MAX_TURN / 2 - 2), min_size=1, max_size=3),
     )
 )
 def test_one_failure_and_one_login(simulation):
@@ -109,7 +109,7 @@ def test_one_failure_and_one_login(simulation):
     check(simulation.run())
     for process in simulation.processes:
         assert isinstance(process.results[0], ActiveCredential) or process.results[0].sent
-    assert max(simulation.service.posts.values()) <= 2
+    assert max(simulation.service.posts.values(), default=0) <= 2
 
 
 def no_network(host, _):
