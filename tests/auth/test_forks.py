@@ -1,6 +1,7 @@
 """Processes that are forked from one that prices: no loan gets the price of another one, and the parent prices on."""
 
 import asyncio
+import json
 import os
 import signal
 import ssl
@@ -15,6 +16,7 @@ import requests
 
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from scripts.programs import Programs
 from tests.auth.conftest import ASYNC_LIBRARIES, CLASSES
 from tests.support.pricing_fixtures import loan
 from tests.support.proxy import TunnelProxy
@@ -46,22 +48,41 @@ def status_of(child):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.fixture(scope="module")
+def sandboxes(tmp_path_factory):
+    """Two sandboxes, each a program: without TLS and with it. What they wrote when they listened.
+
+    A process that is forked during a TLS handshake of another thread may wait for ever for a lock of OpenSSL. So no
+    thread of this process may be a server.
+    """
+    directory = tmp_path_factory.mktemp("sandboxes")
+    found = {}
+    with Programs(directory) as programs:
+        for name, arguments in (("plain", []), ("TLS", ["--tls"])):
+            file = directory / f"{name}.json"
+            command = ["loanauth_sandbox", "--ready-file", str(file), *arguments]
+            programs.start(name, *command, environment=dict(os.environ))
+            programs.wait("the start of a sandbox", file.exists, seconds=60)
+            found[name] = json.loads(file.read_text())
+        yield found
+
+
 @pytest.fixture(params=["plain", "TLS", "proxy"])
-def route(request, define):
+def route(request, sandboxes, define):
     """How requests reach the sandbox, and a function that returns how many connections have been opened."""
-    running = request.getfixturevalue("sandbox" if request.param == "plain" else "tls_sandbox")
-    connection = running.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    running = sandboxes["plain" if request.param == "plain" else "TLS"]
+    connection, counters = running["connections"]["AIRFLOW_CONN_LOANAUTH_JWT"], f"{running['control_url']}/counters"
     proxy = None
     with ExitStack() as stack:
         if request.param == "proxy":
             proxy = stack.enter_context(TunnelProxy()).url()
         define("loanauth_jwt", connection | {"extra": connection["extra"] | {"proxy": proxy}})
         yield SimpleNamespace(
-            url=running.pricing_url,
+            url=running["pricing_url"],
             proxy=proxy,
-            ca=running.ca_path,
+            ca=running["ca_path"],
             token=LoanAuthHook("loanauth_jwt").get_credential(),
-            opened=lambda: running.counters().connections_accepted,
+            opened=lambda: requests.get(counters, timeout=60).json()["connections_accepted"],
         )
 
 
@@ -101,7 +122,7 @@ def test_each_process_opens_connections_of_its_own(library, route):
 
 def test_children_of_a_process_whose_threads_price(route):
     ended, numbers = threading.Event(), iter(range(1, 1_000_000))
-    # A process that is forked during the handshake of a thread may wait for ever for a lock of OpenSSL.
+    # Each has its connection before anything is forked.
     connected = threading.Barrier(5, timeout=60)
 
     def batch():
