@@ -37,6 +37,11 @@ class Attempts(NotForXCom):
         #: When the last attempt must start.
         self._ends_at = math.inf
 
+    @property
+    def tries_once(self) -> bool:
+        """Whether the caller tries again later, such as a sensor at its next poke."""
+        return self.limit == 1
+
     def note_earlier(self, row: Row) -> None:
         """Take note of what was there before this login. Only the first call counts."""
         if not self.has_begun:
@@ -83,8 +88,7 @@ class Attempts(NotForXCom):
             text = "Attempt %d of %d failed: %s Retrying in %.1f s."
             _log.warning(text, count, self.limit, message, seconds)
             return seconds
-        # A sensor has one attempt per poke, and does not give up.
-        if is_patient and self.limit > 1:
+        if is_patient and not self.tries_once:
             message += f" Gave up after {number_of(count, 'attempt')}."
         if error.retry_after is not None:
             message += f" The service asked to wait {error.retry_after:.0f} s."

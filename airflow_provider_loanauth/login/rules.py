@@ -273,10 +273,16 @@ def _advice(failure: Failure, key: str | None, settings: Settings) -> str:
 
 
 def error_after_waiting(
-    failure: Failure, attempts: int, settings: Settings, *, retry_after: float | None
+    failure: Failure, attempts: int, settings: Settings, holding: Failure | None, now: float
 ) -> LoanAuthError:
-    """Return the error of a login that has waited for so many requests of its host, which have failed."""
+    """Return the error of a login that has waited for so many requests of its host, which have failed.
+
+    ``holding``: the failure that still holds, if any.
+    """
     advice = f"This task gave up after {number_of(attempts, 'failed request')} of this host."
+    retry_after = None
+    if holding is not None:
+        retry_after = holding.until - now
     return _error_of(UnavailableError, failure, advice, settings, retry_after=retry_after)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -67,6 +67,34 @@ def open_credential(credential: AccessToken | ApiSecret, client: Client) -> Acti
     return active
 
 
+@dataclass(frozen=True, eq=False)
+class _Need(NotForXCom):
+    """What a caller needs, and what it has."""
+
+    #: Whether a credential of another process will do; the second argument: whether it was requested since the call.
+    #: None: only the response to a request of this process will do.
+    accepts: Callable[[ActiveCredential, bool], bool] | None
+    #: The credential of a pricing request, and whether it got a 401. If not, it is used while another process logs in.
+    old: ActiveCredential | None = None
+    got_401: bool = False
+    #: When a pricing request began to need another one; None: an authenticating task, which reveals no plaintext.
+    began: float | None = None
+
+    def is_patient(self) -> bool:
+        """Return whether to wait for others and to try again. What has a valid credential need not."""
+        return self.old is None or self.got_401 or not self.old.is_valid()
+
+    def has_rejected(self, value: object) -> bool:
+        """Return whether this is the credential that got a 401, so that nobody may get it."""
+        return self.got_401 and self.old is not None and self.old.value == value
+
+    def keep(self) -> ActiveCredential:
+        """Use the old credential for some seconds more."""
+        old = cast("ActiveCredential", self.old)
+        old.start_grace_period()
+        return old
+
+
 def get_credential(client: Client, settings: Settings, *, reuse: bool) -> ActiveCredential:
     """Return a credential for an authenticating task: the shared one if enough of its life is left, or a new one."""
 
@@ -76,12 +104,12 @@ def get_credential(client: Client, settings: Settings, *, reuse: bool) -> Active
             return is_new
         return credential.can_be_taken_over()
 
-    return cast("ActiveCredential", _Login(client, settings, is_usable).run())
+    return cast("ActiveCredential", _Login(client, settings, _Need(is_usable)).run())
 
 
 def authenticate(client: Client, settings: Settings) -> AuthenticationResult:
     """Send a login, unless an earlier failure holds; the other processes learn the result."""
-    return cast("AuthenticationResult", _Login(client, settings, lambda *_: False, needs_response=True).run())
+    return cast("AuthenticationResult", _Login(client, settings, _Need(None)).run())
 
 
 def get_or_refresh(
@@ -90,21 +118,20 @@ def get_or_refresh(
     """Return a credential that another thread or process requested, or a new one; or the old one, if it must stay."""
 
     def is_usable(credential: ActiveCredential, _is_new: bool = True) -> bool:
-        # Two objects may have opened the same credential.
-        is_old = old is not None and credential.value == old.value
-        return credential.is_fresh(min_ttl) and not (got_401 and is_old)
+        return credential.is_fresh(min_ttl) and not need.has_rejected(credential.value)
 
-    began = system.monotonic()
+    need = _Need(is_usable, old, got_401, system.monotonic())
     try:
-        settings = _settings_of(client, old, got_401=got_401)
+        settings = _settings_for(need, client)
         memory = memory_of(settings)
         # Do not wait for another thread if there is a usable credential.
         if memory.credential is not None and is_usable(memory.credential):
             return memory.credential
-        login = _Login(client, settings, is_usable, old=old, got_401=got_401, for_request=True, began=began)
+        # Before it waits for another thread, whose requests then count as its own.
+        login = _Login(client, settings, need)
         lock = memory.lock.current
-        if not lock.acquire(blocking=login.is_patient):
-            return login.keep()
+        if not lock.acquire(blocking=need.is_patient()):
+            return need.keep()
         try:
             if memory.credential is None or not is_usable(memory.credential):
                 memory.credential = _refresh(login)
@@ -119,19 +146,14 @@ def get_or_refresh(
         return old
 
 
-def _must_wait(old: ActiveCredential | None, *, got_401: bool) -> bool:
-    """Return whether a request has to wait for another credential, because it cannot be sent with the old one."""
-    return old is None or got_401 or not old.is_valid()
-
-
-def _settings_of(client: Client, old: ActiveCredential | None, *, got_401: bool) -> Settings:
+def _settings_for(need: _Need, client: Client) -> Settings:
     """Read the Connection; while the old credential is valid, only if that is fast."""
-    if _must_wait(old, got_401=got_401) or not may_leave_calls():
+    if need.is_patient() or not may_leave_calls():
         return client.settings()
     try:
         return system.run_within(MAX_SECONDS_IF_VALID, client.settings, name="loanauth Connection")
     except TimeoutError:
-        if _must_wait(old, got_401=got_401):
+        if need.is_patient():
             # It has expired meanwhile.
             return client.settings()
         raise UnavailableError(f"The Connection was not read within {MAX_SECONDS_IF_VALID:g} s.") from None
@@ -139,53 +161,28 @@ def _settings_of(client: Client, old: ActiveCredential | None, *, got_401: bool)
 
 def _refresh(login: _Login) -> ActiveCredential:
     """Return another credential than the old one, for requests; record it in metrics and spans."""
-    labels = Labels(login.settings.conn_id, login.settings.method)
-    with ExitStack() as scope:
+    old, labels = login.need.old, Labels(login.settings.conn_id, login.settings.method)
+    if old is None:
         # The first credential of a LoanAuth from a Connection replaces none.
-        if login.old:
-            scope.enter_context(telemetry.span("loanauth.refresh", labels.attributes))
+        return cast("ActiveCredential", login.run())
+    with telemetry.span("loanauth.refresh", labels.attributes):
         credential = cast("ActiveCredential", login.run())
-    if login.old and credential is not login.old:
+    if credential is not old:
         telemetry.count_refresh(labels, shared=not credential.issued_here)
         if not credential.issued_here:
             telemetry.set_expiry(labels, credential.seconds_left)
     return credential
 
 
-@dataclass(eq=False)
 class _Login(NotForXCom):
     """The login of one thread, until it has a credential."""
 
-    client: Client
-    settings: Settings
-    #: Whether a credential of another process will do; the second argument: whether it was requested meanwhile.
-    accepts: Callable[[ActiveCredential, bool], bool]
-    #: What this process has, and whether it got a 401. If not, it is used while another process logs in.
-    old: ActiveCredential | None = None
-    got_401: bool = False
-    #: Whether the whole response is needed, so that no credential of another process will do.
-    needs_response: bool = False
-    #: Whether a request will reveal the credential, so that it has to be masked. Others only seal it.
-    for_request: bool = False
-    #: When that request began to need another one.
-    began: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._memory = memory_of(self.settings)
+    def __init__(self, client: Client, settings: Settings, need: _Need) -> None:
+        self.client, self.settings, self.need = client, settings, need
+        self._memory = memory_of(settings)
         self._host = this_host()
-        self._attempts = Attempts(self.client.max_attempts, self._host, self._memory.sent)
+        self._attempts = Attempts(client.max_attempts, self._host, self._memory.sent)
         self._store = Alone(self._memory)
-
-    @property
-    def is_patient(self) -> bool:
-        """Whether to wait for others and to try again. What has a valid credential need not."""
-        return _must_wait(self.old, got_401=self.got_401)
-
-    def keep(self) -> ActiveCredential:
-        """Use the old credential for some seconds more."""
-        old = cast("ActiveCredential", self.old)
-        old.start_grace_period()
-        return old
 
     def run(self) -> ActiveCredential | AuthenticationResult:
         """Return a credential of another process, or the result of a login."""
@@ -196,7 +193,7 @@ class _Login(NotForXCom):
                     pass
             except LoanAuthError as error:
                 # A poke of a sensor waits, and a task with a valid credential goes on.
-                goes_on = not self.is_patient or (error.retryable and self.client.max_attempts == 1)
+                goes_on = not self.need.is_patient() or (error.retryable and self._attempts.tries_once)
                 if not error.sent and not goes_on:
                     telemetry.count_not_sent(Labels(error.conn_id, error.method), error)
                 raise
@@ -223,10 +220,10 @@ class _Login(NotForXCom):
                     return self._send(id_)
         except UnavailableError as error:
             # Here the turn has ended, so nobody else waits meanwhile.
-            system.sleep(self._attempts.seconds_to_retry(error, is_patient=self.is_patient))
+            system.sleep(self._attempts.seconds_to_retry(error, is_patient=self.need.is_patient()))
             return None
-        if not self.is_patient:
-            return self.keep()
+        if not self.need.is_patient():
+            return self.need.keep()
         self._store.wait(row)
         return None
 
@@ -237,8 +234,8 @@ class _Login(NotForXCom):
         if not self.settings.share_logins or now < self._memory.not_shared_until or self._is_kept():
             return
         seconds = MAX_SECONDS
-        if not self.is_patient:
-            seconds = MAX_SECONDS_IF_VALID - (now - self.began)
+        if not self.need.is_patient() and self.need.began is not None:
+            seconds = MAX_SECONDS_IF_VALID - (now - self.need.began)
         try:
             self._store = Together(self._memory, LoginVariables(self.settings, seconds), self._host)
         except NotSharedError as reason:
@@ -246,14 +243,14 @@ class _Login(NotForXCom):
 
     def _is_kept(self) -> bool:
         """Return whether the valid credential is kept, because Variables took too long a moment ago."""
-        return not self.is_patient and system.monotonic() < self._memory.kept_until
+        return not self.need.is_patient() and system.monotonic() < self._memory.kept_until
 
     def _stop_sharing(self, reason: NotSharedError) -> None:
         """Go on with what this process knows."""
         if isinstance(reason, SlowVariablesError):
             # A login would have to wait for the call that was left, because Airflow 3 responds to one after another.
             self._memory.kept_until = system.monotonic() + NOT_SHARED_SECONDS
-            if not self.is_patient:
+            if not self.need.is_patient():
                 self._store = Alone(self._memory, self._store.variables)
                 _log.info("Variables are slow, so the valid credential is used until it expires or they respond.")
                 return
@@ -274,7 +271,7 @@ class _Login(NotForXCom):
         row = self._memory.row
         is_held = row.holding(self._host, system.time(), is_cleared=self._is_cleared()) and self._memory.is_recent()
         # A credential is taken out only of a row that was just read.
-        if self._attempts.has_begun or not is_held or self._has_old_after_401(row):
+        if self._attempts.has_begun or not is_held or self._has_rejected(row):
             row = self._store.read()
         self._attempts.note_earlier(row)
         return row
@@ -284,21 +281,22 @@ class _Login(NotForXCom):
         tried = cleared_try()
         return tried is not None and tried != self._memory.cleared_try
 
-    def _has_old_after_401(self, row: Row) -> bool:
-        """Return whether the credential of the row is the one that got a 401, so that nobody may get it."""
-        return bool(self.got_401 and self.old and row.credential and row.credential.get("value") == self.old.value)
+    def _has_rejected(self, row: Row) -> bool:
+        """Return whether the credential of the row is the one that got a 401."""
+        return row.credential is not None and self.need.has_rejected(row.credential.get("value"))
 
     def _take_over(self, row: Row) -> ActiveCredential | None:
         """Return the credential of another process, if it will do; or a rejected one that may not be replaced yet."""
         credential = row.credential and ActiveCredential.from_row(row.credential, self.settings)
         if not credential:
             return None
-        if self.old is not None and credential.value == self.old.value:
-            self.old.after_401 = credential.after_401
-            if self.got_401 and not self.old.may_be_replaced():
-                return self.old
+        old = self.need.old
+        if old is not None and credential.value == old.value:
+            old.after_401 = credential.after_401
+            if self.need.got_401 and not old.may_be_replaced():
+                return old
             return None
-        if not self.accepts(credential, self._attempts.is_new(credential.id)):
+        if self.need.accepts is None or not self.need.accepts(credential, self._attempts.is_new(credential.id)):
             return None
         self._mask(credential)
         _log.info("Took over the %s that %s has requested.", credential.credential_type.label, credential.by)
@@ -309,38 +307,35 @@ class _Login(NotForXCom):
         now = system.time()
         holding = row.holding(self._host, now, is_cleared=self._is_cleared())
         if failure := self._attempts.last_failure(row):
-            left = None
-            if holding is not None:
-                left = holding.until - now
-            raise error_after_waiting(failure, len(self._attempts), self.settings, retry_after=left)
+            raise error_after_waiting(failure, len(self._attempts), self.settings, holding, now)
         if holding is None:
             return False
         left = holding.until - now
         # All pauses together: after each one, another host may begin the next.
         can_wait = self._attempts.rested + left <= MAX_PAUSE_WAIT
-        # A caller that tries once, such as a poke of a sensor, tries again later.
-        is_poke = self._attempts.limit == 1
-        if can_wait and self.is_patient and not is_poke:
+        if can_wait and self.need.is_patient() and not self._attempts.tries_once:
             # Look now and then whether another host has logged in.
             seconds = min(left, LOOK_INTERVAL) + system.uniform(0, 1)
             self._attempts.rested += seconds
             system.sleep(seconds)
             return True
         # After a rejection, nobody replaces the credential that got a 401, so nobody may take it over either.
-        if holding.kind is RejectedError and self._has_old_after_401(row):
+        if holding.kind is RejectedError and self._has_rejected(row):
             self._store.write(replace(row, credential=None))
-        raise error_in_pause(holding, self._store.key, self.settings, now, is_temporary=is_poke and can_wait)
+        # A sensor waits for the end of such a pause too, and pokes again.
+        is_temporary = can_wait and self._attempts.tries_once
+        raise error_in_pause(holding, self._store.key, self.settings, now, is_temporary=is_temporary)
 
     # --- one request
 
     def _turn(self, row: Row) -> AbstractContextManager[str | None]:
         # Once another process has shown that the values are right, one that needs its own response need not wait.
-        if self.needs_response and row.credential_id is not None and self._attempts.is_new(row.credential_id):
+        if self.need.accepts is None and row.credential_id is not None and self._attempts.is_new(row.credential_id):
             return nullcontext(system.new_id())
         if self._is_kept():
             return nullcontext(None)
-        delay = RETRY_CLAIM_DELAY if row.failures and self.is_patient else MIN_CLAIM_DELAY
-        return self._store.turn(row, delay, is_patient=self.is_patient)
+        delay = RETRY_CLAIM_DELAY if row.failures and self.need.is_patient() else MIN_CLAIM_DELAY
+        return self._store.turn(row, delay, is_patient=self.need.is_patient())
 
     def _send(self, id_: str) -> ActiveCredential | AuthenticationResult:
         """Send one request, and tell the other processes the result, whatever it is."""
@@ -349,19 +344,19 @@ class _Login(NotForXCom):
         except (RejectedError, ResponseError) as error:
             failure = self._memory.row.failures[str(class_of(error))]
             raise with_advice(error, failure, self._store.key, self.settings) from None
-        credential = ActiveCredential.from_result(result, after_401=self.got_401, by=this_process())
+        credential = ActiveCredential.from_result(result, after_401=self.need.got_401, by=this_process())
         self._memory.sent.append(credential.id)
         try:
             # First, because Airflow 3 responds to one call after another, and a write may be slow.
             self._mask(credential)
         finally:
             self._store.write(Row(credential=credential.for_row()))
-        if self.needs_response:
+        if self.need.accepts is None:
             return result
         return credential
 
     def _mask(self, credential: ActiveCredential) -> None:
-        if self.for_request:
+        if self.need.began is not None:
             mask([credential.value])
 
     def _record(self, id_: str, error: LoanAuthError) -> None:
@@ -378,6 +373,6 @@ class _Login(NotForXCom):
             self._memory.sent.append(id_)
         elif is_cleared:
             self._memory.cleared_try = cleared_try()
-        if class_of(error) == FINAL and self._has_old_after_401(row):
+        if class_of(error) == FINAL and self._has_rejected(row):
             after = replace(after, credential=None)
         self._store.write(after)

@@ -128,7 +128,8 @@ def auth(service):
     return made
 
 
-def test_a_failure_is_shared_by_all_threads_that_waited_and_nobody_else(clock, service):
+@pytest.mark.parametrize("is_request", [False, True])
+def test_a_failure_is_shared_by_all_threads_that_waited_and_nobody_else(is_request, clock, service):
     service.status = 503
     service.gate.clear()
 
@@ -138,15 +139,19 @@ def test_a_failure_is_shared_by_all_threads_that_waited_and_nobody_else(clock, s
         clock.pass_time(1)
         service.gate.set()
 
-    threading.Thread(target=open_the_gate_when_all_wait).start()
     hook = LoanAuthHook("made_up", max_attempts=1)
-    results = in_threads(8, lambda _: hook.get_credential())
+
+    def use(_):
+        return hook.get_conn().get(service.pricing.url) if is_request else hook.get_credential()
+
+    threading.Thread(target=open_the_gate_when_all_wait).start()
+    results = in_threads(8, use)
     assert {(type(one), one.conn_id, one.method) for one in results} == {(UnavailableError, "made_up", "jwt")}
     waited = "This task gave up after 1 failed request of this host."
     assert len([one for one in results if waited in str(one)]) == 7
     assert service.logins == 1
     with pytest.raises(UnavailableError):
-        hook.get_credential()
+        use(9)
     assert service.logins == 2
 
 

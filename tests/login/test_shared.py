@@ -674,5 +674,5 @@ def test_a_credential_that_expires_while_the_connection_is_read_waits_for_it(mon
             may_respond.set()
         return valid
 
-    client, old = SimpleNamespace(settings=read), SimpleNamespace(is_valid=is_valid)
-    assert shared._settings_of(client, old, got_401=False) is OLD
+    need = shared._Need(accepts=None, old=SimpleNamespace(is_valid=is_valid))
+    assert shared._settings_for(need, SimpleNamespace(settings=read)) is OLD
