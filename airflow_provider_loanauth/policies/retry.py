@@ -95,8 +95,7 @@ def _seconds_to_wait(error: BaseException) -> float:
     from airflow_provider_loanauth.service.error_responses import parse_retry_after
 
     headers = getattr(response, "headers", None) or {}
-    # More than the maximum, so that a longer time is not taken for one of an hour.
-    return parse_retry_after(headers, now=system.now(), at_most=2 * _MAX_SECONDS) or 0.0
+    return parse_retry_after(headers, now=system.now()) or 0.0
 
 
 def _retry_delay(context: Any, try_number: int) -> float:

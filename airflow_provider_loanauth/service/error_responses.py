@@ -71,28 +71,6 @@ def opens_tunnels_later(status: int) -> bool:
     return is_unavailable(status) and status != HTTPStatus.NOT_IMPLEMENTED
 
 
-def error_of(
-    message: str, *, status: int, code: str | None, is_page: bool, retry_after: float | None
-) -> RejectedError | UnavailableError | ResponseError:
-    """Return the exception for an error response. This is the one place that says which response is which error.
-
-    ========================================================  ====================  =============================
-    response                                                  exception             whom it concerns
-    ========================================================  ====================  =============================
-    the code ``invalid_grant``, under any status              ``RejectedError``     who sends the same values
-    a temporary code; 408, 429, 5xx; ``Retry-After``          ``UnavailableError``  this host
-    any other code; 400, 401, 423, not as an HTML page        ``ResponseError``     who sends the same values
-    everything else, such as 403, 404, 3xx or an HTML page    ``ResponseError``     this host
-    ========================================================  ====================  =============================
-    """
-    if code == REJECTED_CODE:
-        return RejectedError(message, code=code)
-    if code in _TEMPORARY_CODES or is_unavailable(status) or retry_after is not None:
-        return UnavailableError(message, code=code, retry_after=retry_after)
-    is_about_values = code is not None or (status in _ABOUT_VALUES and not is_page)
-    return ResponseError(message, code=code, is_about_values=is_about_values)
-
-
 def raise_for_status(
     status: int,
     document: Any,
@@ -103,46 +81,59 @@ def raise_for_status(
     secrets: Iterable[str],
     is_page: bool = False,
 ) -> None:
-    """Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code."""
+    """Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code.
+
+    ========================================================  ====================  =============================
+    response                                                  exception             whom it concerns
+    ========================================================  ====================  =============================
+    the code ``invalid_grant``, under any status              ``RejectedError``     who sends the same values
+    a temporary code; 408, 429, 5xx; ``Retry-After``          ``UnavailableError``  this host
+    any other code; 400, 401, 423, not as an HTML page        ``ResponseError``     who sends the same values
+    everything else, such as 403, 404, 3xx or an HTML page    ``ResponseError``     this host
+    ========================================================  ====================  =============================
+    """
+    if not isinstance(document, dict):
+        document = {}
+    # It counts under any status, which a gateway may replace.
     code = _code_of(document)
     if 200 <= status < 300 and code is None:  # noqa: PLR2004 - RFC 9110 §15.3
         return
-    details = error_details(document, secrets)
-    meaning = CODES[code] if code else status
-    cause = _CAUSES.get(meaning) or _CAUSES.get(meaning // 100, _INVALID)
-    cause = cause.format(
-        all=", ".join(fields),
-        user=" or ".join(fields[:2]),
-        client=" and ".join(fields[-2:]),
-        origin="Origin is not the domain in the company settings; " if LABELS["origin"] in fields else "",
-        target=f" to {_host_of(headers['location'], secrets)}" if headers.get("location") else "",
-    )
-    message = f"The service responded with {status}{details and f' ({details})'}. {cause}"
-    if is_page and status in _ABOUT_VALUES:
-        message = PAGE_MESSAGE.format(status)
+    message = f"The service responded with {status}{error_details(document, secrets)}. "
+    message += _cause(CODES.get(code or "", status), headers, fields, secrets)
+    is_about_values = status in _ABOUT_VALUES
+    if is_about_values and is_page:
+        message, is_about_values = PAGE_MESSAGE.format(status), False
+    if code == REJECTED_CODE:
+        raise RejectedError(message, code=code)
     retry_after = parse_retry_after(headers, now=now)
-    raise error_of(message, status=status, code=code, is_page=is_page, retry_after=retry_after)
+    if code in _TEMPORARY_CODES or is_unavailable(status) or retry_after is not None:
+        raise UnavailableError(message, code=code, retry_after=retry_after and min(retry_after, MAX_RETRY_AFTER))
+    raise ResponseError(message, code=code, is_about_values=is_about_values or code is not None)
 
 
-def _code_of(document: Any) -> str | None:
-    """Return the known code in an error response. It counts under any status, which a gateway may replace."""
-    if not isinstance(document, dict):
-        return None
-    error = document.get("error")
-    if isinstance(error, str) and error in CODES:
-        return error
-    return None
+def _code_of(document: dict[str, Any]) -> str | None:
+    return next((code for code in CODES if code == document.get("error")), None)
 
 
-def error_details(document: Any, secrets: Iterable[str]) -> str:
-    """Return the error and its description from an error response, as far as they may be shown."""
-    if not isinstance(document, dict):
-        return ""
+def _cause(meaning: int, headers: Mapping[str, str], fields: list[str], secrets: Iterable[str]) -> str:
+    origin = target = ""
+    if LABELS["origin"] in fields:
+        origin = "Origin is not the domain in the company settings; "
+    if location := headers.get("location"):
+        target = f" to {_host_of(location, secrets)}"
+    cause = _CAUSES.get(meaning) or _CAUSES.get(meaning // 100, _INVALID)
+    user, client = " or ".join(fields[:2]), " and ".join(fields[-2:])
+    return cause.format(all=", ".join(fields), user=user, client=client, origin=origin, target=target)
+
+
+def error_details(document: dict[str, Any], secrets: Iterable[str]) -> str:
+    """Return the error and its description from an error response in parentheses, as far as they may be shown."""
     # The interface shows no error response (``service-interface.md`` §7). ``service-notes.md`` assumes two formats: RFC
     # 6749 §5.2, and the error page of a common framework. A code repeats no secret, whatever the password is.
     error = _code_of(document) or safe_text(document.get("error"), secrets)
     description = safe_text(document.get("error_description", document.get("message")), secrets)
-    return ": ".join(text for text in (error, description) if text)
+    shown = ": ".join(filter(None, (error, description)))
+    return shown and f" ({shown})"
 
 
 def safe_text(text: Any, secrets: Iterable[str]) -> str | None:
@@ -167,19 +158,19 @@ def _host_of(location: str, secrets: Iterable[str]) -> str:
     return safe_text(host, secrets) or "an unreadable address"
 
 
-def parse_retry_after(headers: Mapping[str, str], *, now: datetime, at_most: float = MAX_RETRY_AFTER) -> float | None:
-    """Return the seconds to wait (RFC 9110 §10.2.3), 0 to a maximum; None if the header is missing or invalid."""
+def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
+    """Return the seconds to wait (RFC 9110 §10.2.3), 0 or more; None if the header is missing or invalid."""
     text = (headers.get("retry-after") or "").strip()
     if text.isascii() and text.isdigit():
         # float() of hundreds of digits is infinite, which is too long as well.
-        return min(float(text), at_most)
+        return float(text)
     moment = parse_http_date(text)
     if moment is None:
         return None
     if "age" not in headers:
         # By the clock of the service, if it says what that shows: the clock of this machine may be wrong.
         now = parse_http_date(headers.get("date", "")) or now
-    return min(max(0.0, (moment - now).total_seconds()), at_most)
+    return max(0.0, (moment - now).total_seconds())
 
 
 def parse_http_date(text: str) -> datetime | None:
