@@ -31,7 +31,7 @@ MAX_CREDENTIAL_BYTES = 16 * 1024
 _ERROR_CODE = re.compile(rf'"error"\s*:\s*"({"|".join(CODES)})"'.encode())
 
 # Decoding from other charsets, such as punycode, may take minutes.
-_CHARSET = re.compile(r"us-ascii|utf-(8|16|32)|(iso-8859|windows)-\d+")
+_CHARSET = re.compile(r"^(?:us-ascii|utf-(?:8|16|32)|(?:iso-8859|windows)-\d+)$")
 _PAGE = re.compile(rb"(?i)<html|<!doctype")
 # What a server that expects TLS says to a request without.
 _EXPECTS_TLS = re.compile(rb"(?i)\b(https|ssl|tls)\b")
@@ -92,49 +92,57 @@ def build_request(settings: Settings) -> WireRequest:
 
 def parse_response(settings: Settings, response: WireResponse, *, now: datetime) -> TokenResponse | ApiSecretResponse:
     """Parse a response (§2.1, §2.2), or raise its error with the status; ``now`` (UTC): for a ``Retry-After`` date."""
-    document = _parse_body(response)
-    # Not in a page, which may mention any code.
-    is_object = response.body.lstrip().startswith(b"{")
-    if document is None and is_object and (match := _ERROR_CODE.search(response.body)):
-        document = {"error": match[1].decode()}
     try:
-        may_expect_tls = response.status == HTTPStatus.BAD_REQUEST and settings.auth_url.startswith("http:")
-        if may_expect_tls and document is None and _EXPECTS_TLS.search(response.body):
-            raise ResponseError("The port expects https (it responded with 400): begin Auth URL with https.")
-        fields = [LABELS[name] for name in METHODS[settings.method].fields.values()]
-        # A proxy may repeat its own password, which is one of these secrets.
-        secrets = settings.secrets
-        raise_for_status(
-            response.status,
-            document,
-            response.headers,
-            now=now,
-            fields=fields,
-            secrets=secrets,
-            is_page=document is None and _PAGE.search(response.body[:1024]) is not None,
-        )
-        if response.failure is not None:
-            raise response.failure
-        if not isinstance(document, dict):
-            raise ResponseError(_describe_non_object(response, document))
-        model: Any = ApiSecretResponse if isinstance(settings.grant, ApiKeyGrant) else TokenResponse
-        parsed: TokenResponse | ApiSecretResponse = from_json(model, document)
-        _check_credential(parsed)
+        return _parse(settings, response, now)
     except LoanAuthError as error:
         raise changed(error, status=response.status) from error
+
+
+def _parse(settings: Settings, response: WireResponse, now: datetime) -> TokenResponse | ApiSecretResponse:
+    document, is_page = _parse_body(response), False
+    if document is None:
+        is_page = _PAGE.search(response.body[:1024]) is not None
+        expects_tls = response.status == HTTPStatus.BAD_REQUEST and _EXPECTS_TLS.search(response.body)
+        if expects_tls and settings.auth_url.startswith("http:"):
+            raise ResponseError("The port expects https (it responded with 400): begin Auth URL with https.")
+    raise_for_status(
+        response.status,
+        document,
+        response.headers,
+        now=now,
+        fields=[LABELS[name] for name in METHODS[settings.method].fields.values()],
+        # A proxy may repeat its own password, which is one of these secrets.
+        secrets=settings.secrets,
+        is_page=is_page,
+    )
+    if response.failure is not None:
+        raise response.failure
+    if is_page:
+        raise ResponseError(PAGE_MESSAGE.format(response.status))
+    if not isinstance(document, dict):
+        kind = "JSON that is not an object"
+        if document is None and response.body.strip() != b"null":
+            kind = f"a body that is not JSON ({len(response.body)} bytes)"
+        raise ResponseError(f"The service responded with {response.status} and {kind}.")
+    model: Any = ApiSecretResponse if isinstance(settings.grant, ApiKeyGrant) else TokenResponse
+    parsed: TokenResponse | ApiSecretResponse = from_json(model, document)
+    _check_credential(parsed)
     return parsed
 
 
 def _parse_body(response: WireResponse) -> Any:
-    """Return the JSON of a body, in the declared charset, in UTF-8 or in one that extends ASCII; None if it is none."""
-    # A token is ASCII, so it is usable where the charset of a name is not known.
+    """Return the JSON of a body, or at least its error code, if it begins like an object; otherwise None."""
     content_type = Message()
     content_type["Content-Type"] = response.headers.get("content-type", "")
-    charset = str(content_type.get_content_charset())
-    for encoding in (charset if _CHARSET.fullmatch(charset) else None, None, "latin-1"):
+    encodings = [*_CHARSET.findall(str(content_type.get_content_charset())), json.detect_encoding(response.body)]
+    # A token is ASCII, so it is usable where the charset of a name is not known.
+    for encoding in (*encodings, "latin-1"):
         # RecursionError: the JSON is nested too deeply.
         with suppress(ValueError, LookupError, RecursionError):
-            return json.loads(response.body.decode(encoding) if encoding else response.body)
+            return json.loads(response.body.decode(encoding))
+    # Not in a page, which may mention any code.
+    if response.body.lstrip().startswith(b"{") and (match := _ERROR_CODE.search(response.body)):
+        return {"error": match[1].decode()}
     return None
 
 
@@ -151,12 +159,3 @@ def _check_credential(response: TokenResponse | ApiSecretResponse) -> None:
     token_type = getattr(response, "token_type", None)
     if token_type is not None and token_type.lower() != "bearer":
         raise ResponseError("The field token_type of the response is not bearer (RFC 6749 §7.1).")
-
-
-def _describe_non_object(response: WireResponse, document: Any) -> str:
-    responded = f"The service responded with {response.status} and"
-    if document is not None or response.body.strip() == b"null":
-        return f"{responded} JSON that is not an object."
-    if _PAGE.search(response.body[:1024]):
-        return PAGE_MESSAGE.format(response.status)
-    return f"{responded} a body that is not JSON ({len(response.body)} bytes)."

@@ -28,9 +28,7 @@ class BrokenHeadError(http.client.HTTPException):
 
 _IF_SLOW = "check the service and the network, or set a longer Timeout in the Connection"
 _PROXIES = "the proxies between this machine and the service"
-_ADDRESS = "Auth URL is not a valid address: correct it"
 _BROKEN = f"The response of the service was cut off or cannot be decoded: if this persists, check {_PROXIES}"
-_LATE_BODY = f"The body of the response did not arrive within the time set in Timeout: {_IF_SLOW}"
 _EXPECTS_TLS = "The port expects https: begin Auth URL with https"
 _PLAIN = "The service responded without TLS, so the port probably expects http: check the port in Auth URL"
 _OLD_TLS = "The service and this machine have no version of TLS in common: check Auth URL, and ask who runs the service"
@@ -40,31 +38,26 @@ _TIMED_OUT = f"The service did not respond within the time set in Timeout: {_IF_
 _UNREACHABLE = "The service could not be reached: it is down, its host name does not resolve, or a firewall blocks it"
 
 #: Exceptions of libraries, exception of this package, sentence; most specific first.
-_MEANINGS: tuple[tuple[tuple[type[Exception], ...], type[LoanAuthError], str], ...] = (
+_MEANINGS: tuple[tuple[Any, type[LoanAuthError], str], ...] = (
     ((rq.SSLError, ssl.SSLError), UnavailableError, _NO_TLS),
-    ((rq.ConnectTimeout,), UnavailableError, _NOT_ACCEPTED),
-    ((rq.Timeout,), UnavailableError, _TIMED_OUT),
-    ((rq.ConnectionError,), UnavailableError, _UNREACHABLE),
-    ((ValueError,), SettingsError, _ADDRESS),
+    (rq.ConnectTimeout, UnavailableError, _NOT_ACCEPTED),
+    (rq.Timeout, UnavailableError, _TIMED_OUT),
+    (rq.ConnectionError, UnavailableError, _UNREACHABLE),
+    (ValueError, SettingsError, "Auth URL is not a valid address: correct it"),
 )
-# Reasons of OpenSSL for a response without TLS (the second one from 3.2 on), and for a
-# version of TLS that one side does not support. Each of them needs a person.
-_WITHOUT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+#: Reasons of OpenSSL that need a person. The second one is that of OpenSSL 3.2 and later.
 _REASONS = {
-    **dict.fromkeys(_WITHOUT_TLS, _PLAIN),
-    **dict.fromkeys(("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"), _OLD_TLS),
+    "WRONG_VERSION_NUMBER": _PLAIN,
+    "RECORD_LAYER_FAILURE": _PLAIN,
+    "UNSUPPORTED_PROTOCOL": _OLD_TLS,
+    "TLSV1_ALERT_PROTOCOL_VERSION": _OLD_TLS,
 }
 # Codes of OpenSSL for a certificate (X509_V_ERR_…): it has expired, it is not yet valid, its issuer is not known.
 _EXPIRED, _NOT_YET_VALID, _UNKNOWN_ISSUER = 10, 9, (2, 18, 19, 20, 21)
 
 
 def map_exception(
-    error: Exception,
-    request: WireRequest,
-    *,
-    expired: bool,
-    has_proxy: bool,
-    expects_tls: Callable[[], bool],
+    error: Exception, request: WireRequest, *, expired: bool, has_proxy: bool, expects_tls: Callable[[], bool]
 ) -> LoanAuthError:
     """Map an exception that was raised before the head of the response was read.
 
@@ -76,27 +69,26 @@ def map_exception(
         if has_proxy:
             check = "check Proxy in the Connection"
         make, sentence = _meaning_of_proxy_error(error, check, expects_tls)
-    elif meaning := _meaning(error, expired=expired):
-        make, sentence = meaning
-    # A server that expects TLS may end the connection, as one does that is failing.
-    elif request.url.startswith("http:") and expects_tls():
-        make, sentence = SettingsError, _EXPECTS_TLS
     else:
-        make, sentence = UnavailableError, _BROKEN
+        make, sentence = _meaning(error, expired=expired)
+        # A server that expects TLS may end the connection, as one does that is failing.
+        if sentence == _BROKEN and request.url.startswith("http:") and expects_tls():
+            make, sentence = SettingsError, _EXPECTS_TLS
     # Not the text of the exception, because it contains the URL.
     return make(f"{sentence} ({request.target})")
 
 
 def map_body_error(error: Exception, request: WireRequest, *, expired: bool) -> LoanAuthError:
     """Map an exception that was raised while the body of a response was read; ``expired``: at the deadline."""
-    sentence = _LATE_BODY if expired or _cause_of(error, TimeoutError, u3.ReadTimeoutError) else _BROKEN
+    sentence = _BROKEN
+    if expired or _cause_of(error, TimeoutError, u3.ReadTimeoutError):
+        sentence = f"The body of the response did not arrive within the time set in Timeout: {_IF_SLOW}"
     return UnavailableError(f"{sentence} ({request.target})")
 
 
 def _meaning(  # noqa: PLR0911 - one return for each kind of exception
     error: Exception, *, expired: bool
-) -> tuple[type[LoanAuthError], str] | None:
-    """Return what an exception means; None if the connection ended, or the response is broken."""
+) -> tuple[type[LoanAuthError], str]:
     # urllib3 raises InvalidHeader for two different lengths.
     if _cause_of(error, BrokenHeadError, u3.InvalidHeader):
         if _is_alert(error):
@@ -115,8 +107,11 @@ def _meaning(  # noqa: PLR0911 - one return for each kind of exception
     # requests raises ConnectionError also if the server closed the connection; the server was reached then.
     if type(error) is rq.ConnectionError and (ended := _cause_of(error, u3.ProtocolError)):
         # Sending may end at the timeout of the socket.
-        return (UnavailableError, _TIMED_OUT) if _cause_of(ended, TimeoutError) else None
-    return next(((make, sentence) for types, make, sentence in _MEANINGS if isinstance(error, types)), None)
+        if _cause_of(ended, TimeoutError):
+            return UnavailableError, _TIMED_OUT
+        return UnavailableError, _BROKEN
+    found = ((make, sentence) for types, make, sentence in _MEANINGS if isinstance(error, types))
+    return next(found, (UnavailableError, _BROKEN))
 
 
 def _meaning_of_proxy_error(
@@ -131,7 +126,7 @@ def _meaning_of_proxy_error(
         return partial(ResponseError, status=407), f"The proxy requires authentication (407): {check}"
     if certificate := _cause_of(error, ssl.SSLCertVerificationError):
         return SettingsError, _about_certificate(certificate, "proxy", check)
-    if _reason(error) in _WITHOUT_TLS:
+    if _REASONS.get(_reason(error)) == _PLAIN:
         problem = "responded without TLS, so its URL has to begin with http"
     elif _is_alert(error) or (_cause_of(error, http.client.HTTPException, ConnectionError) and expects_tls()):
         problem = "expects https, so its URL has to begin with https"
@@ -156,18 +151,17 @@ def _is_alert(error: Exception) -> bool:
 
 def _about_certificate(error: ssl.SSLCertVerificationError, whose: str, check: str) -> str:
     """Return what is wrong with the certificate of the service or the proxy; ``check``: where its address is set."""
-    owner, dates = "who runs the proxy", ""
+    ask, clock = "ask who runs the proxy to", "check the clock of this machine"
     if whose == "service":
-        owner = "who runs the service, or its proxy,"
+        ask = "ask who runs the service, or its proxy, to"
         # No exception has the dates.
-        dates = "; `python -m airflow_provider_loanauth check` shows the dates"
-    clock = f", and check the clock of this machine{dates}"
+        clock = f"{clock}; `python -m airflow_provider_loanauth check` shows the dates"
     if error.verify_code == _EXPIRED:
-        problem = f"has expired: ask {owner} to renew it{clock}"
+        problem = f"has expired: {ask} renew it, and {clock}"
     elif error.verify_code == _NOT_YET_VALID:
-        problem = f"is not yet valid: ask {owner} to replace it{clock}"
+        problem = f"is not yet valid: {ask} replace it, and {clock}"
     else:
-        advice = f"ask {owner} to replace it"
+        advice = f"{ask} replace it"
         if error.verify_code in _UNKNOWN_ISSUER:
             advice = "if a private authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
         # A text of the TLS library, for example "Hostname mismatch".
