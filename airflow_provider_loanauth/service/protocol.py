@@ -27,8 +27,10 @@ _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
 MAX_CREDENTIAL_BYTES = 16 * 1024
 
 # An error code in a body that cannot be parsed: cut off, in Latin-1, or nested too deeply. A rejected password must not
-# be sent again then either.
-_ERROR_CODE = re.compile(rf'"error"\s*:\s*"({"|".join(CODES)})"'.encode())
+# be sent again then either. Only texts, numbers and the like may come before it: a code in an inner object or in a page
+# may be about something else.
+_MEMBER = r'\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[-+.\w]+)\s*,'
+_ERROR_CODE = re.compile(rf'\s*{{(?:{_MEMBER})*\s*"error"\s*:\s*"({"|".join(CODES)})"'.encode())
 
 # Decoding from other charsets, such as punycode, may take minutes.
 _CHARSET = re.compile(r"^(?:us-ascii|utf-(?:8|16|32)|(?:iso-8859|windows)-\d+)$")
@@ -134,14 +136,13 @@ def _parse_body(response: WireResponse) -> Any:
     """Return the JSON of a body, or at least its error code, if it begins like an object; otherwise None."""
     content_type = Message()
     content_type["Content-Type"] = response.headers.get("content-type", "")
-    encodings = [*_CHARSET.findall(str(content_type.get_content_charset())), json.detect_encoding(response.body)]
-    # A token is ASCII, so it is usable where the charset of a name is not known.
-    for encoding in (*encodings, "latin-1"):
+    charset = _CHARSET.findall(str(content_type.get_content_charset()))
+    # A token is ASCII, so it is usable where the charset of a name is not known. None: an encoding of Unicode.
+    for encoding in (*charset, None, "latin-1"):
         # RecursionError: the JSON is nested too deeply.
         with suppress(ValueError, LookupError, RecursionError):
-            return json.loads(response.body.decode(encoding))
-    # Not in a page, which may mention any code.
-    if response.body.lstrip().startswith(b"{") and (match := _ERROR_CODE.search(response.body)):
+            return json.loads(response.body if encoding is None else response.body.decode(encoding))
+    if match := _ERROR_CODE.match(response.body):
         return {"error": match[1].decode()}
     return None
 

@@ -89,6 +89,7 @@ CODE = b'{"error": "invalid_grant"'
 #: What follows the status line of a response with an error code, whose body cannot be read or parsed.
 UNREADABLE = {
     "cut off": b"Content-Length: 999\r\n\r\n" + CODE,
+    "not the first member": b'Content-Length: 999\r\n\r\n{"status": 400, "path": "/oauth/token", ' + CODE[1:],
     "a broken chunk": b"Transfer-Encoding: chunked\r\n\r\n1a\r\n" + CODE + b"}\r\nzz\r\n",
     "too large": b"\r\n" + CODE + b"}" + b" " * MAX_BODY_BYTES,
     "gzip that is cut off": b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(CODE + b"}")[:-8],
@@ -108,9 +109,17 @@ def test_an_error_code_in_a_body_that_cannot_be_read(rest, loopback):
 
 
 @pytest.mark.parametrize(("status", "kind"), [(200, ResponseError), (401, ResponseError), (503, UnavailableError)])
-def test_an_error_code_in_a_page_is_not_the_answer_of_the_service(status, kind, loopback):
-    page = b"HTTP/1.1 %d X\r\n\r\n<!doctype html><script>texts = [%b}]</script>" % (status, CODE)
-    loopback.responses = [page]
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<!doctype html><script>texts = [%b}]</script>" % CODE,
+        b'{"message": "upstream failed", "attempts": [%b}, {"node": ' % CODE,
+        b'{"access_token": "made-up", "last_failure": %b}, "person": {"first' % CODE,
+        b'{"message": "no \\"error\\": \\"invalid_grant\\"',
+    ],
+)
+def test_an_error_code_elsewhere_in_a_body_is_not_the_answer_of_the_service(body, status, kind, loopback):
+    loopback.responses = [b"HTTP/1.1 %d X\r\n\r\n%b" % (status, body)]
     assert fails(token_request(loopback.url), kind).code is None
 
 
