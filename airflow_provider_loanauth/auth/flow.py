@@ -26,7 +26,7 @@ from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.login.credential import ActiveCredential
-from airflow_provider_loanauth.redaction import clear_locals, sanitize_exceptions, short_repr
+from airflow_provider_loanauth.redaction import clear_locals, mask, sanitize_exceptions, short_repr
 from airflow_provider_loanauth.service.environment import WRONG_PROXY, proxy_for, tls_context
 
 if TYPE_CHECKING:
@@ -166,13 +166,17 @@ class _Transport:
 
     def _make(self, proxy: Proxy | None) -> Any:
         used = None
-        with suppress(ImportError, ValueError):
+        # The text of any exception may have parts of the URL of a SOCKS proxy, perhaps of its password.
+        with suppress(Exception):
             if proxy is not None:
                 tls = self._context if proxy.url.startswith("https:") else None
                 used = self._library.Proxy(proxy.url, ssl_context=tls, headers=proxy.headers)
+                if used.auth is not None:
+                    # That of a SOCKS proxy, which httpcore logs at DEBUG.
+                    mask([used.auth[1] or used.auth[0]])
             limits = self._library.Limits(max_keepalive_connections=MAX_CONNECTIONS)
             return self._library.AsyncHTTPTransport(verify=self._context, limits=limits, proxy=used, trust_env=False)
-        # Not in a handler: the text of that exception has parts of the URL of a SOCKS proxy, perhaps of its password.
+        # Not in a handler: that exception would be the context of this one.
         raise SettingsError(WRONG_PROXY)
 
     async def aclose(self) -> None:

@@ -20,7 +20,9 @@ from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.redaction import exception_chain
 from tests.auth.conftest import ASYNC_LIBRARIES
+from tests.support import masking
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import in_threads, loan, ticks_during
 
@@ -245,3 +247,25 @@ def test_a_redirect_to_another_origin_is_an_error_with_every_transport(pricing, 
     assert first == second != {}
     assert [request.path for request in elsewhere.seen] == ["/"]
     assert len(seen) == 3
+
+
+@each_library
+@pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        ("http://user:CANARY/x@127.0.0.1:1", "CANARY"),
+        ("socks5://user:CANARY-word@127.0.0.1:1", "CANARY-word"),
+        ("socks5://CANARY-word@127.0.0.1:1", "CANARY-word"),
+        # What comes before these signs is taken for the port.
+        *((f"socks5://user:CANARY-part{sign}tail@127.0.0.1:1", "CANARY-part") for sign in "/#?"),
+    ],
+)
+def test_a_password_of_a_proxy_in_the_environment_is_not_shown(url, secret, world, pulled, library, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", url)
+    with pytest.raises(SettingsError, match="The proxy address in this machine's environment is invalid") as caught:
+        price(LoanAuthHook("loanauth_jwt").get_async_conn(pulled(), library=library), "https://pricing.example")
+    found = messages(caught.value) + locals_of(caught.value) + repr(exception_chain(caught.value))
+    assert leaks(found, [secret]) == []
+    if secret == "CANARY-word":
+        # httpcore logs what it sends to a SOCKS proxy at DEBUG.
+        assert masking.redact(f"auth={secret}") == "auth=***"
