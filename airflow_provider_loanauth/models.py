@@ -13,15 +13,16 @@ from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 __all__ = ["ApiSecretResponse", "LoanAppSessionPolicy", "Person", "TokenResponse"]
 
 _SECRET_NAMES = ("token", "secret", "key", "password")
-# Of the unknown fields with such names, so many are masked, and none that is longer: Airflow's masker takes seconds
-# then. Shorter values are words such as "true" and "none", which must not be masked.
+# Airflow's masker takes seconds for more or longer values. Shorter ones are words such as "true" and "none".
 _MAX_UNKNOWN_SECRETS, _SECRET_LENGTH = 8, range(6, 4097)
 
 #: Values that may concern the user, by wire name: the next login may be rejected.
 _USER_WARNINGS = {("enabled", False), ("registrationIncomplete", True), ("resetPasswordRequired", True)}
 #: Values that may concern the user or the sessions. They are logged.
-_NOTABLE = _USER_WARNINGS | {("loanAppSessionPolicy.limitOneLoanAppPerSession", True)}
-_NOTABLE |= {("loanAppSessionPolicy.limitOneSessionPerLoanApp", True)}
+_NOTABLE = _USER_WARNINGS | {
+    ("loanAppSessionPolicy.limitOneLoanAppPerSession", True),
+    ("loanAppSessionPolicy.limitOneSessionPerLoanApp", True),
+}
 
 M = TypeVar("M")
 
@@ -39,7 +40,7 @@ def _extra_fields() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class LoanAppSessionPolicy:
-    """Limits of loan application sessions (§2.1, ``loanAppSessionPolicy``); see :class:`TokenResponse`."""
+    """Limits of loan application sessions (§2.1); see :class:`TokenResponse`."""
 
     limit_one_loan_app_per_session: bool | None = wire_field("limitOneLoanAppPerSession")
     limit_one_session_per_loan_app: bool | None = wire_field("limitOneSessionPerLoanApp")
@@ -60,10 +61,9 @@ class Person:
 class TokenResponse(NotForXCom):
     """Response of Authen JWT and Authen LOS (§2.1, which describes the fields). Attributes are in snake case.
 
-    Only ``access_token`` is always present. Any other field is None if it is missing, null or of a different type.
-    ``expires_in`` is the lifetime of the access token; the interface states no unit. ``extra_fields``, here and in the
-    objects inside, contains by their wire names fields that the interface does not name, and the raw values of fields
-    that are null or of a different type.
+    Any field except ``access_token`` is None if it is missing, null or of a different type. The interface states no
+    unit of ``expires_in``. ``extra_fields``, here and in the objects inside, contains by their wire names fields that
+    the interface does not name, and the raw values of fields that are null or of a different type.
     """
 
     access_token: str = wire_field(required=True, secret=True)
@@ -183,14 +183,16 @@ def _convert(kind: type[Any], raw: Any) -> Any:
     return None
 
 
-def differences(response: Any) -> list[str]:
-    """Return the wire names of fields that are missing from a response, null or of another type."""
-    return [path for path, value in _fields_of(response) if value is None]
-
-
-def notable_fields(response: Any) -> list[str]:
-    """Return the fields with a value that is logged, each as ``"name": value``."""
-    return [f'"{path}": {str(value).lower()}' for path, value in _fields_of(response) if (path, value) in _NOTABLE]
+def response_warnings(response: Any) -> list[str]:
+    """Return what is logged about a response: sentences with names of fields, and the values of a few."""
+    fields_of_response = [*_fields_of(response)]
+    warnings = []
+    if names := ", ".join(path for path, value in fields_of_response if value is None):
+        warnings.append(f"The response differs from the interface (missing, null or of another type: {names}).")
+    for path, value in fields_of_response:
+        if (path, value) in _NOTABLE:
+            warnings.append(f'The response contains "{path}": {str(value).lower()}.')
+    return warnings
 
 
 def user_warnings(response: Any) -> list[str]:

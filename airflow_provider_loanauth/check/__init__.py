@@ -15,11 +15,10 @@ __all__ = ["check_connection"]
 def check_connection(conn_id: str = DEFAULT_CONN_ID, *, method: Method | None = None, login: bool = False) -> Report:
     """Check everything between this machine and a working login, step by step.
 
-    Without ``login``, no credential is sent to the service. A step that depends on a failed one is not checked.
-
     :param conn_id: connection id
     :param method: a :data:`Method`
-    :param login: log in once, if the steps before succeeded. Each call sends the password, also a wrong one
+    :param login: log in once, if the steps before succeeded. Each call sends the password, also a wrong one. Without
+        it, no credential is sent to the service
     :return: the report, which contains no secret. Problems are steps of the report, and not exceptions
     """
     # Airflow's command line imports this package at its start, so nothing else is imported before it is needed.

@@ -6,6 +6,7 @@ import http.client
 import socket
 import ssl
 from dataclasses import dataclass, field
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,12 +17,13 @@ from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
+from airflow_provider_loanauth.login.variables import forget_shared_failures
+from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 from airflow_provider_loanauth.service.environment import proxy_for
-from airflow_provider_loanauth.service.error_responses import safe_text
+from airflow_provider_loanauth.service.error_responses import is_unavailable, safe_text
 from airflow_provider_loanauth.service.protocol import WireResponse
 from airflow_provider_loanauth.service.transport import Deadline, probe
-
-_NOT_SHOWN = Proxy("a proxy whose address is not shown")
+from airflow_provider_loanauth.system import system
 
 
 @dataclass
@@ -34,7 +36,7 @@ class Seen:
     host: str | None
     port: int | None
     addresses: list[str] = field(default_factory=list)
-    #: The address that accepted the first connection.
+    #: The address that accepted it.
     peer: str | None = None
     #: The status of the proxy's response to a request for a tunnel.
     tunnel_status: int | None = None
@@ -44,6 +46,10 @@ class Seen:
     error: Exception | None = None
     #: The response to a request without credentials, or its error; None if that request was not sent.
     result: WireResponse | LoanAuthError | None = None
+    #: When that request ended.
+    ended_at: datetime = field(default_factory=system.now)
+    #: None if no login was sent.
+    login: AuthenticationResult | LoanAuthError | None = None
 
     @property
     def needs_tunnel(self) -> bool:
@@ -51,11 +57,16 @@ class Seen:
         # An https proxy must not receive its password over a connection that trusts every certificate.
         return self.proxy is not None and self.proxy.url.startswith("http:")
 
+    @property
+    def is_available(self) -> bool:
+        """Whether the service has responded, and is not failing."""
+        return isinstance(self.result, WireResponse) and not is_unavailable(self.result.status)
 
-def look(settings: Settings) -> Seen:
-    """Connect to the service and, unless that fails, send it one request without credentials."""
-    # The connection does lookup, TCP, proxy and TLS. It trusts every certificate, to show it, so nothing is sent to the
-    # service over it. The request is sent as a login is, and its error is the message for users.
+
+def look(client: Client, settings: Settings, *, login: bool) -> Seen:
+    """Connect to the service, and unless that fails, send it a request without credentials, and then a login."""
+    # The first connection trusts every certificate, to show it, so nothing is sent to the service over it. The request
+    # is sent as a login is, and its error is the message for users.
     proxy = _proxy_of(settings)
     address = urlsplit(proxy.url if proxy else settings.auth_url)
     seen = Seen(settings, proxy, address.hostname, address.port or DEFAULT_PORTS.get(address.scheme))
@@ -71,17 +82,25 @@ def look(settings: Settings) -> Seen:
         seen.result = probe(settings, timeout=settings.timeout)
     except LoanAuthError as error:
         seen.result = error
+    seen.ended_at = system.now()
+    if login and seen.is_available:
+        try:
+            seen.login = client.authenticate(settings)
+            forget_shared_failures(settings)
+        except LoanAuthError as error:
+            seen.login = error
     return seen
 
 
 def _proxy_of(settings: Settings) -> Proxy | None:
     try:
         proxy = proxy_for(settings.auth_url, settings.proxy)
+        if proxy is None or proxy.url.startswith("http"):
+            return proxy
     except SettingsError:
-        # It cannot be parsed, and may contain the password anywhere.
-        return _NOT_SHOWN
-    # The URL of a SOCKS proxy contains its password.
-    return _NOT_SHOWN if proxy and not proxy.url.startswith("http") else proxy
+        pass
+    # It cannot be parsed, and may contain the password anywhere; or it is that of a SOCKS proxy, and contains it.
+    return Proxy("a proxy whose address is not shown")
 
 
 def _connect(seen: Seen, host: str) -> None:

@@ -15,9 +15,9 @@ __all__ = ["Report", "Step"]
 
 Status: TypeAlias = Literal["usable", "not_usable", "unknown"]
 
-#: Version of the JSON document. It changes if a member is removed, renamed or gets another meaning.
+#: Version of the JSON document (``docs/checking.md``).
 FORMAT = 1
-#: Names of the steps in the JSON document, and their titles in the text, in order.
+#: Names of the steps in the JSON document, in order, and their titles in the text.
 TITLES = {
     "settings": "Settings",
     "fernet_key": "Fernet key",
@@ -40,6 +40,8 @@ STATUSES: dict[Status, tuple[int, str]] = {
 #: Marks in front of the lines of the text.
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗", "unknown": "?", "not_checked": "–"}  # noqa: RUF001 - a dash
 _INDENT = " " * 14
+# Addresses and paths stay in one piece, so that they can be copied.
+_WRAPPER = textwrap.TextWrapper(100, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of a check, which :func:`check_connection` returns. It contains no secret. ``str`` returns the text
-    that the command prints.
+    """The result of a check, without secrets. ``str`` returns the text that the command prints.
 
     :param conn_id: the connection id
     :param method: the method that was checked; None if the settings could not be read
@@ -86,10 +87,11 @@ class Report:
     @property
     def status(self) -> Status:
         """Whether the Connection can be used on this machine: ``usable``, ``not_usable`` or ``unknown``."""
-        failed = [step for step in self.steps if step.outcome == "failed"]
-        if any(not step.temporary for step in failed):
+        if any(step.outcome == "failed" and not step.temporary for step in self.steps):
             return "not_usable"
-        return "unknown" if failed or any(step.outcome == "unknown" for step in self.steps) else "usable"
+        if any(step.outcome in ("failed", "unknown") for step in self.steps):
+            return "unknown"
+        return "usable"
 
     @property
     def exit_code(self) -> int:
@@ -97,32 +99,31 @@ class Report:
         return STATUSES[self.status][0]
 
     def __str__(self) -> str:
-        """Return the report as lines of text, without a line end after the last one."""
+        connection = f"Connection {self.conn_id!r}"
+        if self.method is not None:
+            connection += f", method {self.method!r}"
         lines = [
-            f"Connection {self.conn_id!r}{f', method {self.method!r}' if self.method else ''}",
+            connection,
             f"Checked on {self.machine} at {self.checked_at:%Y-%m-%d %H:%M:%S} UTC",
             ", ".join(f"{name} {version}" for name, version in self.versions.items()),
             "",
         ]
         for step in self.steps:
-            lines.append(_wrapped(f"{MARKS[step.outcome]} {TITLES[step.name]:11} ", step.message))
-            lines += [_wrapped(_INDENT, f"Warning: {warning}") for warning in step.warnings]
-        summary = STATUSES[self.status][1]
-        has_logged_in = any(step.name == "login" and step.outcome in ("ok", "warning") for step in self.steps)
-        if self.status == "usable" and not has_logged_in:
-            summary = "Usable, as far as it can be checked without a login."
-        if self.status == "usable" and any(step.outcome == "warning" for step in self.steps):
+            lines.append(_WRAPPER.fill(f"{MARKS[step.outcome]} {TITLES[step.name]:11} {step.message}"))
+            lines += [_WRAPPER.fill(f"{_INDENT}Warning: {warning}") for warning in step.warnings]
+        return "\n".join([*lines, "", self._summary()])
+
+    def _summary(self) -> str:
+        if self.status != "usable":
+            return STATUSES[self.status][1]
+        summary = "Usable, as far as it can be checked without a login."
+        if any(step.name == "login" and step.outcome != "not_checked" for step in self.steps):
+            summary = "Usable."
+        if any(step.outcome == "warning" for step in self.steps):
             summary += " A person has to act on the lines with !, before they fail."
-        return "\n".join([*lines, "", summary])
+        return summary
 
     def to_json(self) -> str:
         """Return the report as a JSON document, which ``docs/checking.md`` describes."""
         document = asdict(self) | {"checked_at": self.checked_at.isoformat(), "status": self.status}
         return json.dumps({"format": FORMAT} | document, indent=2)
-
-
-def _wrapped(start: str, text: str) -> str:
-    # Addresses and paths stay in one piece, so that they can be copied.
-    return textwrap.fill(
-        text, 100, initial_indent=start, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False
-    )

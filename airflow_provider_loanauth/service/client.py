@@ -13,13 +13,7 @@ from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.connection.settings import Settings, load
 from airflow_provider_loanauth.exceptions import LoanAuthError, changed
 from airflow_provider_loanauth.metadata import METHOD_NAMES, Method
-from airflow_provider_loanauth.models import (
-    ApiSecretResponse,
-    TokenResponse,
-    differences,
-    notable_fields,
-    user_warnings,
-)
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, response_warnings, user_warnings
 from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service import protocol, telemetry
 from airflow_provider_loanauth.service.telemetry import Labels
@@ -95,11 +89,8 @@ class Client:
         telemetry.set_expiry(labels, result.lifetime)
         telemetry.count_user_warnings(labels, user_warnings(result.response))
         _log.info("%s", result.summary())
-        # Names of fields, and never their values.
-        if names := ", ".join(differences(result.response)):
-            self._warn_once(f"The response differs from the interface (missing, null or of another type: {names}).")
-        for field_and_value in notable_fields(result.response):
-            self._warn_once(f"The response contains {field_and_value}.")
+        for warning in response_warnings(result.response):
+            self._warn_once(warning)
         return result
 
     def _send(self, settings: Settings) -> AuthenticationResult:
