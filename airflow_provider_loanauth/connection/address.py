@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,8 +13,8 @@ _HOST = re.compile(r"[\w.\-]+|[0-9A-Fa-f:.]+")
 _LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
-class AddressError(ValueError):
-    """The address cannot be used. The message is the rest of a sentence that begins with the field's label."""
+class FieldError(ValueError):
+    """A field cannot be used. The message is the rest of a sentence that begins with the field's label."""
 
 
 def base_address(host: str, *, schema: Any = None, port: int | None = None) -> str:
@@ -25,26 +24,22 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
     default_scheme, more_path = "https", schema
     if schema.lower() in ("http", "https"):
         default_scheme, more_path = schema, ""
-    # Airflow stores the IPv6 address of a URI without brackets.
-    scheme, separator, name = host.rpartition("://")
-    with suppress(ValueError):
-        ipaddress.IPv6Address(name)
-        host = f"{scheme}{separator}[{name}]"
-    if not separator:
-        host = f"{default_scheme}://{host}"
+    url = host.strip()
+    if "://" not in url:
+        url = f"{default_scheme}://{url}"
     try:
-        parts = urlsplit(host)
+        parts = urlsplit(url)
         own_port = parts.port
     except ValueError:
-        raise AddressError("is not a valid address: check host and port.") from None
+        raise FieldError("is not a valid address: check host and port.") from None
     name = parts.hostname or ""
     if port is None:
         port = own_port
     path = "/".join(filter(None, (parts.path.strip("/"), more_path)))
     for wrong, sentence in (
-        (parts.scheme not in ("http", "https"), "has a scheme other than https or http: use https."),
+        (parts.scheme not in DEFAULT_PORTS, "has a scheme other than https or http: use https."),
         ("@" in parts.netloc, "contains user information before '@': enter it in Username and Password instead."),
-        (bool({"?", "#"} & {*host, *schema}), "contains a query or a fragment ('?' or '#'): remove it."),
+        (bool({"?", "#"} & {*url, *schema}), "contains a query or a fragment ('?' or '#'): remove it."),
         (not _HOST.fullmatch(name), "has no valid host name: correct it."),
         (
             parts.scheme == "http" and not is_loopback(name),
@@ -60,7 +55,7 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
         (_LONE_PERCENT.search(path), "contains '%' without two hexadecimal digits (RFC 3986 §2.1): write %25 instead."),
     ):
         if wrong:
-            raise AddressError(sentence)
+            raise FieldError(sentence)
     address = f"{parts.scheme}://{bracketed(name)}"
     if port is not None:
         address += f":{port}"
@@ -72,9 +67,7 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
 
 def bracketed(host: str) -> str:
     """Return a host as it is in a URL: an IPv6 address in brackets (RFC 3986 §3.2.2)."""
-    if ":" in host:
-        return f"[{host}]"
-    return host
+    return f"[{host}]" if ":" in host else host
 
 
 def is_loopback(host: str) -> bool:

@@ -44,16 +44,16 @@ def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
             # Airflow 2.11 decrypts these attributes when they are first read. Read them here, to handle errors below.
             _ = conn.password, conn.extra
     except airflow_errors.AirflowNotFoundException:
-        if definition := os.environ.get(variable := f"AIRFLOW_CONN_{conn_id!s}".upper(), "").strip():
-            problem = _problem_of(definition)
-            text = f"The environment variable {variable} is set, but Airflow cannot read it. {problem}"
+        variable = f"AIRFLOW_CONN_{conn_id!s}".upper()
+        if definition := os.environ.get(variable, "").strip():
+            text = f"The environment variable {variable} is set, but Airflow cannot read it. {_problem_of(definition)}"
             raise SettingsError(text, conn_id=conn_id) from None
         if is_forked:
             return _read_by_task(get, conn_id)
         # Airflow raises the same error while its secrets backend or API server is down, so the task may be retried.
         raise LoanAuthError(_NOT_FOUND + _not_looked(get), conn_id=_abbreviated(conn_id)) from None
     except (airflow_errors.AirflowException, ValueError, InvalidToken) as error:
-        # The text of the error is not used, because it may contain the URI with its password.
+        # Its text may contain the URI with its password.
         text = f"Airflow cannot read the connection with this id ({type(error).__name__}): correct its definition."
         raise SettingsError(text, conn_id=conn_id) from None
     except Exception as error:  # noqa: BLE001 - a secrets backend, a database driver or the API server may raise anything
@@ -65,7 +65,6 @@ def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
 
 
 def _read_by_task(get: Callable[[str], Any], conn_id: str) -> Any:
-    """Return what the task that this process was forked from has read in the same way."""
     how, conn = _read.get(conn_id, (None, None))
     if how == get:
         return conn
@@ -108,7 +107,7 @@ def _not_looked(get: Callable[[str], Any]) -> str:
 
 
 def _problem_of(definition: str) -> str:
-    """Return what to correct in an environment variable that Airflow cannot read; no value of it."""
+    """Return what to correct in an environment variable, without a value of it."""
     with suppress(ValueError, TypeError):
         beside = [f'"{name}"' for name in json.loads(definition) if name in CONN_FIELDS]
         if beside:

@@ -1,4 +1,4 @@
-"""The authentication methods (``service-interface.md`` §1, §4): which fields each one needs, sends and returns."""
+"""The authentication methods (``service-interface.md`` §1, §4): which fields each needs, sends and returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ NOT_A_HEADER_VALUE = "has a leading or trailing space or a non-ASCII character, 
 class PasswordGrant(NotForXCom):
     """What Authen JWT and Authen LOS send (§4.1, §4.2)."""
 
-    #: The username. Like the user of each method, it is shown in logs.
     user: str
     password: SecretStr
     origin: str
@@ -42,7 +41,6 @@ class ApiKeyGrant(NotForXCom):
     """What PPE API secret sends (§4.3): in the path, and with ``in_headers`` also in headers."""
 
     api_key: SecretStr
-    #: The user id.
     user: str
     in_headers: bool
 
@@ -67,8 +65,8 @@ class AuthMethod:
     """One authentication method: what it sends, from which fields of the Connection, and what it returns."""
 
     grant: type[Grant]
-    #: The required fields of the Connection, by attribute of ``grant``: first the two of the user, last the two of the
-    #: client, as ``service/error_responses.py`` expects. And its boolean fields, off by default.
+    #: The required fields by attribute of ``grant``, first the two of the user, last the two of the client, as
+    #: ``service/error_responses.py`` expects; and the boolean ones.
     fields: Mapping[str, str]
     switches: Mapping[str, str] = field(default_factory=dict)
     credential_type: type[AccessToken | ApiSecret]
@@ -76,7 +74,6 @@ class AuthMethod:
 
 _USER = {"user": "login", "password": "password", "origin": "origin"}
 
-#: Every method, by name.
 METHODS: dict[Method, AuthMethod] = {
     "jwt": AuthMethod(
         grant=PasswordGrant,

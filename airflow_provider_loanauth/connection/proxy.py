@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, AddressError, bracketed
+from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, FieldError, bracketed
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 # A name with labels of 63 characters at most (RFC 1035 §2.3.4), or an IPv6 address, which urlsplit has checked.
@@ -32,7 +32,7 @@ class Proxy(NotForXCom):
             user_information = parts.netloc.rpartition("@")[0]
             unquote(user_information, errors="strict")  # raises an error unless it is UTF-8
         except ValueError:
-            raise AddressError(
+            raise FieldError(
                 "is not a valid proxy URL: check host and port, and percent-encode user and password as UTF-8."
             ) from None
         name = parts.hostname or ""
@@ -45,7 +45,7 @@ class Proxy(NotForXCom):
             (not _HOST.fullmatch(name), "has no valid host name: enter an international domain in its xn-- form."),
         ):
             if wrong:
-                raise AddressError(sentence)
+                raise FieldError(sentence)
         address = f"{parts.scheme}://{bracketed(name)}:{port}"
         if not user_information:
             return cls(address)

@@ -17,7 +17,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_p
 from urllib3.util import create_urllib3_context
 
 from airflow_provider_loanauth._compat import ForkSafeLock
-from airflow_provider_loanauth.connection.address import AddressError
+from airflow_provider_loanauth.connection.address import FieldError
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.redaction import SecretStr
@@ -46,7 +46,7 @@ def proxy_for(url: str, proxy: Proxy | None) -> Proxy | None:
         return Proxy(found)
     if "://" not in found:
         found = SecretStr(f"http://{found}")
-    with suppress(AddressError):
+    with suppress(FieldError):
         return Proxy.from_url(_PATH.sub("", found))
     # Not in a handler: that exception, which may have a part of the password, would be the context of this one.
     raise SettingsError(WRONG_PROXY)

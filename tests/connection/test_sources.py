@@ -62,9 +62,6 @@ OF_JSON = {"conn_type": "loanauth", "login": USER, "password": PASSWORD, "host":
         # A second scheme, which Airflow reads too.
         (f"loanauth://https://{LOGIN}@auth.example:8443/tenant?{QUERY}", "https://auth.example:8443/tenant"),
         (f"loanauth://http://{LOGIN}@127.0.0.1:8461?{QUERY}", "http://127.0.0.1:8461"),
-        # Airflow stores the address without brackets.
-        (f"loanauth://{LOGIN}@[2001:db8::5]:8443/tenant?{QUERY}", "https://[2001:db8::5]:8443/tenant"),
-        (f"loanauth://https://{LOGIN}@[2001:db8::5]:8443/tenant?{QUERY}", "https://[2001:db8::5]:8443/tenant"),
     ],
 )
 def test_json_and_uri(value, auth_url, define):
