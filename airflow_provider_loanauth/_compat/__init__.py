@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextvars
 import functools
 import logging
 import os
@@ -18,6 +17,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from datetime import datetime, timezone
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_provider_loanauth.system import system
 
 try:  # 3.2
     from airflow.sdk import conf
@@ -47,10 +48,7 @@ try:  # 3.3
     from airflow.sdk import RetryDecision, RetryPolicy
 except ImportError:
     RetryDecision: Any = None
-
-    class RetryPolicy:
-        """The base class of a policy that nothing calls."""
-
+    RetryPolicy: Any = object
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -59,17 +57,15 @@ R = TypeVar("R")
 
 
 def _newest(name: str, *modules: str) -> Any:
-    """Return what Airflow has under this name, from the first of these modules that has it: the newest one."""
+    """Return a name of Airflow from the first of these modules that has it."""
     for module in modules:
         with suppress(ImportError, AttributeError):
             return getattr(import_module(module), name)
     raise ImportError(name)
 
 
-#: States of a task that has ended.
-_ENDED = {"success", "failed", "skipped", "upstream_failed", "removed"}
-#: What Airflow stores for a task whose trigger failed, and one of these errors if it did not fire in time: on 3.0 and
-#: later, and on 2.11. A task that timed out on 2.11 may be resumed after an upgrade.
+#: What Airflow stores for a task whose trigger failed, and one of these errors if it did not fire in time (the second
+#: one: 2.11). A task that timed out on 2.11 may be resumed after an upgrade.
 TRIGGER_FAIL_REPR = "__fail__"
 TRIGGER_TIMEOUTS = {"Trigger timeout", "Trigger/execution timeout"}
 
@@ -88,7 +84,6 @@ def allow_in_xcom(cls: type[Any]) -> None:
         allowed.add(f"{cls.__module__}.{cls.__qualname__}")
 
 
-#: What each forked child renews before it does anything else, and how.
 _RENEWED: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
 
 
@@ -106,7 +101,7 @@ class ForkSafeLock:
         renew_in_child(self, ForkSafeLock.recreate)
 
     def recreate(self) -> None:
-        """Replace the lock. A ``with`` statement in which the process was forked releases the lock that it acquired."""
+        # A ``with`` statement in which the process was forked releases the lock that it acquired.
         self.current = threading.RLock()
 
 
@@ -114,38 +109,47 @@ class SupervisorError(RuntimeError):
     """The supervisor of a task cannot be asked, or responds with an error. The text has no secret."""
 
 
+_TASK_RUNNER = "airflow.sdk.execution_time.task_runner"
 _SUPERVISOR_LOCK = ForkSafeLock()
 #: ``has_loop``: a call to the supervisor in this thread runs on the event loop that has started it.
 _THREAD = threading.local()
-#: The channel to the supervisor that a process shares with the task that it was forked from; None: there is none.
+#: The channel to the supervisor that this process shares with the task that it was forked from.
 _inherited_channel: Any = None
 
 
-def _task_runner() -> Any:
-    return sys.modules.get("airflow.sdk.execution_time.task_runner")
+def _channel() -> Any:
+    return getattr(sys.modules.get(_TASK_RUNNER), "SUPERVISOR_COMMS", None)
+
+
+def _has_channel_without_lock() -> bool:
+    # There, each of two threads may get the response of the supervisor to the other one.
+    return str(import_module("airflow").__version__).startswith(("3.0.", "3.1."))
+
+
+def _is_inherited(channel: Any) -> bool:
+    return channel is not None and channel is _inherited_channel
+
+
+def _is_in_triggerer() -> bool:
+    return type(_channel()).__name__ == "TriggerCommsDecoder"
 
 
 def supervisor_turn() -> AbstractContextManager[Any]:
-    """Return what is held during a call to the supervisor: on 3.0 and 3.1, a thread may get another one's response."""
-    # Not on later versions, whose channel has a lock: a thread that calls may need the event loop, which must not wait.
+    """Return what is held during a call to the supervisor."""
+    # Nothing where the channel has a lock: a thread that calls may need the event loop, which must not wait.
     if not _has_channel_without_lock():
         return nullcontext()
-    if _is_of_triggerer(_channel()) and not getattr(_THREAD, "has_loop", False):
+    if _is_in_triggerer() and not getattr(_THREAD, "has_loop", False):
         # It would end the triggerer, or wait for the event loop of which it holds the thread.
         raise SupervisorError("On Airflow 3.0 and 3.1, a trigger can only use aget_credential()")
     return _SUPERVISOR_LOCK.current
 
 
-def _has_channel_without_lock() -> bool:
-    return str(import_module("airflow").__version__).startswith(("3.0.", "3.1."))
-
-
-def _is_of_triggerer(channel: Any) -> bool:
-    return type(channel).__name__ == "TriggerCommsDecoder"
-
-
-def _channel() -> Any:
-    return getattr(_task_runner(), "SUPERVISOR_COMMS", None)
+def may_leave_calls() -> bool:
+    """Return whether a call to Airflow may go on in a thread while its caller continues and calls Airflow too."""
+    # That of ``dag.test()`` has no lock either, on any version.
+    channel = _channel()
+    return channel is None or hasattr(channel, "_thread_lock")
 
 
 def is_triggerer_loop() -> bool:
@@ -156,34 +160,27 @@ def is_triggerer_loop() -> bool:
         return False
     thread = threading.current_thread()
     # On 2.11, the loop has a thread of its own; on later versions, a process.
-    is_process = thread is threading.main_thread() and _is_of_triggerer(_channel())
+    is_process = thread is threading.main_thread() and _is_in_triggerer()
     return is_process or type(thread).__name__ == "TriggerRunner"
 
 
 def get_supervisor_channel() -> Any:
     """Return the channel of this task to its supervisor; None before Airflow 3, and outside of a task."""
     channel = _channel()
-    if channel is not None and channel is _inherited_channel:
+    if _is_inherited(channel):
         # Each of the two processes may get the response to the other one.
         raise SupervisorError("this process was forked from a task")
     return channel
 
 
-def may_leave_calls() -> bool:
-    """Return whether a call to Airflow may go on in a thread while its caller continues and calls Airflow too."""
-    # On 3.0 and 3.1, each of two threads may get the response of the supervisor to the other one.
-    channel = _channel()
-    return channel is None or hasattr(channel, "_thread_lock")
-
-
 @contextmanager
 def hidden_inherited_channel() -> Iterator[bool]:
     """Hide the channel of the task that this process was forked from, from Airflow; yield whether there is one."""
-    runner = _task_runner()
-    channel = getattr(runner, "SUPERVISOR_COMMS", None)
-    if channel is None or channel is not _inherited_channel:
+    channel = _channel()
+    if not _is_inherited(channel):
         yield False
         return
+    runner: Any = sys.modules[_TASK_RUNNER]
     runner.SUPERVISOR_COMMS = None
     try:
         yield True
@@ -210,32 +207,22 @@ async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") ->
     result: concurrent.futures.Future[R] = concurrent.futures.Future()
     # From now on it cannot be cancelled, so that the thread can always set it.
     result.set_running_or_notify_cancel()
-    context = contextvars.copy_context()
 
     def run() -> None:
         try:
-            result.set_result(context.run(function))
+            result.set_result(function())
         except BaseException as error:  # noqa: BLE001 - raised in the coroutine that waits
             result.set_exception(error)
 
     if _has_channel_without_lock() and is_triggerer_loop():
-        await asyncio.shield(_run_with_loop(run))
+        # A call to the supervisor must run on this event loop. In any other thread, asgiref would use a loop of its own
+        # for it, and the triggerer would end.
+        executor = concurrent.futures.ThreadPoolExecutor(1, initializer=setattr, initargs=(_THREAD, "has_loop", True))
+        sync_to_async = import_module("asgiref.sync").sync_to_async
+        await asyncio.shield(sync_to_async(run, thread_sensitive=False, executor=executor)())
     else:
-        threading.Thread(target=run, name=name, daemon=True).start()
+        system.start(run, name=name)
     return await asyncio.wrap_future(result)
-
-
-async def _run_with_loop(function: Callable[[], None]) -> None:
-    """Run a function in a thread in which a call to the supervisor runs on this event loop (3.0 and 3.1)."""
-    # In any other thread, asgiref would use a loop of its own for it, and the triggerer would end.
-    sync_to_async = import_module("asgiref.sync").sync_to_async
-
-    def run() -> None:
-        _THREAD.has_loop = True
-        function()
-
-    executor = concurrent.futures.ThreadPoolExecutor(1)
-    await sync_to_async(run, thread_sensitive=False, executor=executor)()
 
 
 def current_task() -> Any:
@@ -247,7 +234,7 @@ def current_task() -> Any:
 
 
 def is_outside_of_airflow() -> bool:
-    """Return whether Airflow does not look for Connections in its database here: from 3.1 on, in a script."""
+    """Return whether Airflow does not look for Connections in its database: from 3.1 on, in a script."""
     is_server = os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "server"
     return BaseHook.__module__.startswith("airflow.sdk") and _channel() is None and not is_server
 
@@ -255,12 +242,11 @@ def is_outside_of_airflow() -> bool:
 def cleared_try() -> tuple[Any, ...] | None:
     """Return what identifies the try of the current task, if it is the first one after a person has cleared it."""
     task = current_task()
-    try:
+    # No task, or the stand-in of a test, lacks some of these.
+    with suppress(AttributeError, TypeError):
         # Clearing adds the tries that were used to max_tries; an automatic retry does not change it.
         if 1 < task.max_tries - (task.task.retries or 0) + 1 == task.try_number:
             return task.dag_id, task.run_id, task.task_id, task.map_index, task.try_number
-    except (AttributeError, TypeError):  # no task, or the stand-in of a test
-        pass
     return None
 
 
@@ -275,11 +261,11 @@ def first_start(context: Context) -> float | None:
         names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
         find = _newest("_orig_start_date", "airflow.sensors.base")
         found = find(**{name: getattr(ti, name) for name in names})
-    return found.timestamp() if found else None
+    return found and float(found.timestamp())
 
 
 def resume_after_its_time(task: Any, ti: Any) -> None:
-    """Let a task resume whose ``execution_timeout`` passed while it was deferred, with all of it, as Airflow 3 does."""
+    """Give a task that resumes all of its ``execution_timeout``, as Airflow 3 does."""
     # 2.11 subtracts the time since the first start. If none is left, it raises an error that does not say anything.
     if getattr(ti, "next_method", None) and ti.start_date:
         task.execution_timeout += datetime.now(timezone.utc) - ti.start_date
@@ -303,18 +289,17 @@ def pending_tasks(context: Context, task_ids: set[str], map_index: int | None) -
         else:
             for one in context["dag_run"].get_task_instances():
                 if one.task_id in task_ids and map_index in (None, one.map_index):
-                    suffix = f"_{one.map_index}" if one.map_index >= 0 else ""
-                    states[f"{one.task_id}{suffix}"] = one.state
-    return sorted(name for name, state in states.items() if state not in _ENDED)
+                    states[f"{one.task_id}_{one.map_index}".removesuffix("_-1")] = one.state
+    ended = ("success", "failed", "skipped", "upstream_failed", "removed")
+    return sorted(name for name, state in states.items() if state not in ended)
 
 
 def current_team() -> str | None:
     """Return what tells the teams of ``[core] multi_team`` (3.2) apart: the DAG bundle. None: there is one team."""
-    # An error if the bundle is not known, because keys of Variables are unique over all teams.
     if not conf.getboolean("core", "multi_team", fallback=False):
         return None
     bundle = getattr(current_task(), "bundle_instance", None)
-    if bundle is None:
+    if bundle is None:  # keys of Variables are unique over all teams
         raise SupervisorError("Airflow has several teams, and that of this process is not known")
     return str(bundle.name)
 

@@ -13,8 +13,7 @@ from airflow_provider_loanauth._compat import SupervisorError, get_supervisor_ch
 def read_variable(key: str) -> str | None:
     """Return the text of a Variable; None if there is none. Raises any error of Airflow."""
     if get_supervisor_channel():
-        # Not Variable.get of the SDK: it asks the worker's secrets backends first, and for it any error of the API
-        # server is "not found".
+        # For Variable.get of the SDK, any error of the API server is "not found".
         response = _send("GetVariable", key=key)
         if type(response).__name__ == "ErrorResponse":
             if response.error.value == "VARIABLE_NOT_FOUND":
@@ -29,7 +28,6 @@ def read_variable(key: str) -> str | None:
 def write_variable(key: str, text: str, description: str) -> bool:
     """Write a Variable; return False if another process wrote it at the same moment. Raises any other error."""
     if get_supervisor_channel():
-        # Not Variable.set of the SDK: it asks the worker's secrets backends too.
         # To one of two writers, the API server of 3.0 responds with 500; the supervisor then tries again.
         _send("PutVariable", key=key, value=text, description=description)
         return True
