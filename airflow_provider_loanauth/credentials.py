@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AccessToken", "ApiSecret"]
 
-
-#: What a key is for. Airflow encrypts every Variable with the Fernet key itself, so who can write one and read the
-#: database could get any text encrypted with that key.
+# What a key is for. Airflow encrypts every Variable with the Fernet key itself, so who can write one and read the
+# database could get any text encrypted with that key.
 XCOM, VARIABLES, DIGEST = "xcom", "variables", "digest"
 
 
@@ -46,13 +45,12 @@ def _derive(setting: str, purpose: str) -> list[bytes]:
     # DAG parsing imports this module.
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    keys = [key.strip().encode() for key in setting.split(",") if key.strip()]
-    for key in keys:
+    derived = []
+    for key in filter(None, map(str.strip, setting.split(","))):
         Fernet(key)  # raises a ValueError if it is none
-    info = f"airflow-provider-loanauth {purpose}".encode()
-    # An object of HKDF derives one key.
-    derived = [HKDF(SHA256(), 32, salt=None, info=info).derive(base64.urlsafe_b64decode(key)) for key in keys]
-    return [base64.urlsafe_b64encode(key) for key in derived]
+        hkdf = HKDF(SHA256(), 32, salt=None, info=f"airflow-provider-loanauth {purpose}".encode())
+        derived.append(base64.urlsafe_b64encode(hkdf.derive(base64.urlsafe_b64decode(key))))
+    return derived
 
 
 def require_fernet_key() -> None:
@@ -72,18 +70,16 @@ def encrypt(text: str, purpose: str) -> str:
 def decrypt(sealed: str, purpose: str) -> str | None:
     """Return what :func:`encrypt` encrypted; None if it is damaged, or for another purpose, or the key is another."""
     fernet = _fernet(purpose)
-    try:
+    with suppress(InvalidToken, ValueError):
         return fernet.decrypt(sealed.encode()).decode()
-    except (InvalidToken, ValueError):
-        return None
+    return None
 
 
 class Credential:
     """Base of both credentials: the secret and its metadata, sealed as one JSON document with Airflow's Fernet key.
 
-    The metadata is also in plaintext. If it was altered, the value does not open. ``str`` and ``repr`` never show
-    the secret, because Airflow calls them for lists and rendered fields; :attr:`value` opens it. Each parameter except
-    ``sealed`` is also an attribute.
+    The metadata is also in plaintext. If it was altered, the value does not open. ``str`` and ``repr`` never show the
+    secret. Each parameter except ``sealed`` is also an attribute.
 
     :param method: a :data:`Method`
     :param conn_id: id of the connection that it was issued for
@@ -110,7 +106,7 @@ class Credential:
         self.method = method
         self.conn_id = conn_id
         self.issued_at = pendulum.instance(issued_at).in_timezone("UTC")
-        self.expires_at = pendulum.instance(expires_at).in_timezone("UTC") if expires_at else None
+        self.expires_at = expires_at and pendulum.instance(expires_at).in_timezone("UTC")
         self.lifetime = lifetime
         self._sealed = sealed
         self._opened: SecretStr | None = None
@@ -138,18 +134,15 @@ class Credential:
         return credential
 
     def _metadata(self) -> dict[str, Any]:
-        """Return what is sealed with the secret. With the class, so that no kind of credential opens as the other."""
-        metadata: dict[str, Any] = {
+        # With the class, so that no kind of credential opens as the other.
+        return {
             "class": type(self).__name__,
             "method": self.method,
             "conn_id": self.conn_id,
             "issued_at": self.issued_at.isoformat(),
-            "expires_at": None,
+            "expires_at": self.expires_at and self.expires_at.isoformat(),
             "lifetime": self.lifetime,
         }
-        if self.expires_at is not None:
-            metadata["expires_at"] = self.expires_at.isoformat()
-        return metadata
 
     def _open(self) -> SecretStr:
         document = decrypt(self._sealed, XCOM)
@@ -174,7 +167,7 @@ class Credential:
         """
         if self._opened is None:
             opened = self._open()
-            # Mask first, so that no caller gets a value that is not masked.
+            # First, so that no caller gets a value that is not masked.
             mask([opened])
             self._opened = opened
         return self._opened
@@ -195,12 +188,12 @@ class Credential:
         with suppress(KeyError, TypeError, ValueError, OverflowError):
             if version > cls.__version__:
                 raise SealError(f"The {cls.label} in XCom has the newer format {version}: upgrade this provider here.")
-            expires_at = data["expires_at"] and datetime.fromisoformat(data["expires_at"])
-            lifetime = data["lifetime"] and float(data["lifetime"])
-            texts = {name: data[name] for name in ("method", "conn_id", "sealed")}
-            if all(isinstance(text, str) for text in texts.values()):
-                times: Any = {"issued_at": datetime.fromisoformat(data["issued_at"]), "expires_at": expires_at}
-                return cls(**texts, **times, lifetime=lifetime)
+            values: dict[str, Any] = {name: data[name] for name in ("method", "conn_id", "sealed")}
+            if all(isinstance(text, str) for text in values.values()):
+                values["issued_at"] = datetime.fromisoformat(data["issued_at"])
+                values["expires_at"] = data["expires_at"] and datetime.fromisoformat(data["expires_at"])
+                values["lifetime"] = data["lifetime"] and float(data["lifetime"])
+                return cls(**values)
         raise SealError(f"The {cls.label} in XCom is damaged: clear the authenticating task.")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -213,11 +206,11 @@ class Credential:
         return hash(self._sealed)
 
     def __call__(self, *_: Any) -> NoReturn:
-        """Raise a :class:`TypeError` that says how a credential is added: ``requests`` calls its ``auth``."""
+        # ``requests`` calls its ``auth``.
         raise TypeError(f"The {self.label} was passed as auth itself: pass auth=LoanAuth(...) with it.")
 
     def __repr__(self) -> str:
-        until = f", expires at {self.expires_at}" if self.expires_at is not None else ""
+        until = f", expires at {self.expires_at}" if self.expires_at else ""
         return (
             f"<{type(self).__name__} of connection {self.conn_id!r}, method {self.method!r}, issued at {self.issued_at}"
             f"{until}; sealed: use LoanAuth or .value>"
@@ -249,5 +242,5 @@ class ApiSecret(Credential):
     label = "API secret"
 
 
-for _cls in (AccessToken, ApiSecret):
-    allow_in_xcom(_cls)
+allow_in_xcom(AccessToken)
+allow_in_xcom(ApiSecret)

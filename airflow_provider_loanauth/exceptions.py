@@ -31,14 +31,14 @@ E = TypeVar("E", bound="LoanAuthError")
 
 
 class LoanAuthError(airflow_errors.AirflowException):
-    """Base class of all errors of this provider, and their parameters. Each except ``message`` is also an attribute.
+    """Base class of all errors of this provider. Parameters are also attributes, and None if they are not known.
 
     :param message: sentences that say what is wrong, where, and what to do; never contains a secret
-    :param status: HTTP status of the response, or None if there was none or it is not known
-    :param code: error code of the response, if RFC 6749 §5.2 defines it, such as ``invalid_client``; else None
-    :param retry_after: seconds until the same values may be sent again, or None if that is not known
-    :param conn_id: the connection id, or None if it is not known
-    :param method: a :data:`Method`, or None if it is not known
+    :param status: HTTP status of the response
+    :param code: error code of the response, if RFC 6749 §5.2 defines it, such as ``invalid_client``
+    :param retry_after: seconds until the same values may be sent again
+    :param conn_id: the connection id
+    :param method: a :data:`Method`
     :param sent: whether this process sent the request that failed; False if this is the error of another one's login
     """
 
@@ -80,7 +80,7 @@ class SettingsError(LoanAuthError, airflow_errors.AirflowFailException):
 class RejectedError(LoanAuthError, airflow_errors.AirflowFailException):
     """The service rejected the user by name: the code is ``invalid_grant`` (RFC 6749 §5.2), under any status.
 
-    It is the only code that names the password of the user, and so the only response that may count towards a lock.
+    It is the only code that names the password, and so the only response that may count towards a lock.
     """
 
 

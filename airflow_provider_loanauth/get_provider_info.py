@@ -11,10 +11,7 @@ __all__ = ["get_provider_info"]
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Describe this provider to Airflow (entry point ``apache_airflow_provider``).
-
-    :return: metadata that is valid for ``provider_info.schema.json`` of Airflow 2.11 to 3.3
-    """
+    """Describe this provider to Airflow, as its ``provider_info.schema.json`` says."""
     integration = {"integration-name": "Loan Pricing Service"}
     # Paths in the repository and in the source distribution.
     guides = [f"/docs/{page}.md" for page in ("connection", "using-credentials", "handing-over")]

@@ -13,7 +13,7 @@ CONN_TYPE = "loanauth"
 DEFAULT_CONN_ID = "loanauth_default"
 HOOK_NAME = "Loan Pricing Authentication"
 
-#: Default number of seconds before its expiry at which a credential is refreshed.
+#: Default: a credential is refreshed so many seconds before it expires.
 MIN_TTL = 60.0
 
 #: Name of an authentication method. Where it may be None, that means the Connection's own, else ``jwt``.
@@ -26,8 +26,7 @@ RELABELING = {"host": "Auth URL", "login": "Username", "password": "Password"}
 
 
 def _field(label: str, description: str, *, kind: str = "string", **schema: Any) -> dict[str, Any]:
-    # No default values: a declared default makes the form overwrite values that were entered as JSON (apache/airflow
-    # #67054).
+    # No default: the form would overwrite values that were entered as JSON (apache/airflow #67054).
     return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
 
 
@@ -87,9 +86,8 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
 #: Form label of every field, by attribute of the Connection or name in its extra.
 LABELS = RELABELING | {name: declared["label"] for name, declared in CONN_FIELDS.items()}
 
-#: How the form shows the standard fields. The schema is part of Auth URL, and each name in the extra has a field of its
-#: own; only 2.11 can hide the extra. The port is shown because the Test button of Airflow 3.3.2 sends 0 for an empty
-#: one, to which its server responds with Bad Request (apache/airflow #73298).
+#: How the form shows the standard fields. Only 2.11 can hide the extra. The port is shown because the Test button of
+#: Airflow 3.3.2 sends 0 for an empty one, to which its server responds with Bad Request (apache/airflow #73298).
 UI_FIELD_BEHAVIOUR: dict[str, Any] = {
     "hidden-fields": ["schema", "extra"],
     "relabeling": RELABELING,

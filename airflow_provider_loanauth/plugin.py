@@ -1,16 +1,13 @@
 """Registers the credential classes in every Airflow process, so that each DAG can pull them from XCom."""
 
-from __future__ import annotations
-
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+import airflow_provider_loanauth.credentials  # noqa: F401 - registers them
 
 __all__ = ["LoanAuthPlugin"]
 
 
 class LoanAuthPlugin(AirflowPlugin):
-    """Importing the credential classes registers them; :attr:`registered` names them."""
+    """The plugin, which adds nothing to Airflow."""
 
     name = "loanauth"
-    registered = (AccessToken, ApiSecret)

@@ -25,16 +25,14 @@ from airflow_provider_loanauth._compat import (
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
 
 MAX_BASE64_OCTETS = 512
-
 _MASK_LOCK = ForkSafeLock()
-
 _log = task_logger(__name__)
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class SecretStr(str):
-    """A string whose ``repr`` is ``'***'``, so that dataclasses and tracebacks with local variables do not show it."""
+    """A string whose ``repr`` is ``'***'``, so that dataclasses and tracebacks do not show it."""
 
     __slots__ = ()
 
@@ -42,12 +40,12 @@ class SecretStr(str):
         return "'***'"
 
     def __getitem__(self, key: SupportsIndex | slice) -> SecretStr:
-        """Return a part with a masked ``repr``: some tools slice long values before they show them in a traceback."""
+        # Some tools slice long values before they show them in a traceback.
         return SecretStr(super().__getitem__(key))
 
 
 def short_repr(self: object) -> str:
-    """Return the ``repr`` of an object in a DAG file: an address in it would make a new DAG version at each parse."""
+    """Return a ``repr`` for an object in a DAG file: an address in it would make a new DAG version at each parse."""
     # Without arguments: a connection id may be a token that was passed in its place.
     return f"{type(self).__name__}(...)"
 
@@ -62,8 +60,7 @@ class NotForXCom:
 
 def encoded_forms(secret: str) -> list[str]:
     """Return a secret, then the forms in which it may be sent or logged: Base64, percent-encoded, JSON, ``repr``."""
-    # The list is short, because Airflow's masker compiles all characters of all known values again for each value. A
-    # token is long, and is never sent in Base64.
+    # Few, because Airflow's masker compiles all known values again for each one. A token is never sent in Base64.
     octets = secret.encode("utf-8", "surrogatepass")
     forms = [secret]
     if len(octets) <= MAX_BASE64_OCTETS:
@@ -141,10 +138,9 @@ def _sanitize(error: BaseException, handled: BaseException | None, name: str) ->
 
 
 def _clear_locals(error: BaseException, handled: BaseException | None) -> list[BaseException]:
-    """Clear the frames of an exception and its inner exceptions, except for ``handled``; return the exceptions."""
     chain = exception_chain(error, handled)
     for one in chain:
-        # Frames that are still running, which are those above, stay as they are.
+        # Frames that are still running stay as they are.
         traceback.clear_frames(one.__traceback__)
     return chain
 
@@ -152,10 +148,7 @@ def _clear_locals(error: BaseException, handled: BaseException | None) -> list[B
 def exception_chain(
     error: BaseException, handled: BaseException | None = None, *, suppressed: bool = True
 ) -> list[BaseException]:
-    """Return an exception and its inner exceptions, except for ``handled``.
-
-    ``suppressed``: also what was being handled when one was raised ``from`` another one, or ``from None``.
-    """
+    """Return an exception and its inner ones, except for ``handled``; ``suppressed``: also hidden contexts."""
     chain: list[BaseException] = []
     pending: list[Any] = [error]
     while pending:
