@@ -115,6 +115,9 @@ _SUPERVISOR_LOCK = ForkSafeLock()
 _THREAD = threading.local()
 #: The channel to the supervisor that this process shares with the task that it was forked from.
 _inherited_channel: Any = None
+#: How many threads have hidden it.
+_hidden = 0
+_HIDING_LOCK = ForkSafeLock()
 
 
 def _channel() -> Any:
@@ -126,8 +129,9 @@ def _has_channel_without_lock() -> bool:
     return str(import_module("airflow").__version__).startswith(("3.0.", "3.1."))
 
 
-def _is_inherited(channel: Any) -> bool:
-    return channel is not None and channel is _inherited_channel
+def _is_forked_from_task() -> bool:
+    channel = _channel()
+    return _inherited_channel is not None and (channel is _inherited_channel or channel is None)
 
 
 def _is_in_triggerer() -> bool:
@@ -166,31 +170,37 @@ def is_triggerer_loop() -> bool:
 
 def get_supervisor_channel() -> Any:
     """Return the channel of this task to its supervisor; None before Airflow 3, and outside of a task."""
-    channel = _channel()
-    if _is_inherited(channel):
+    if _is_forked_from_task():
         # Each of the two processes may get the response to the other one.
         raise SupervisorError("this process was forked from a task")
-    return channel
+    return _channel()
 
 
 @contextmanager
 def hidden_inherited_channel() -> Iterator[bool]:
     """Hide the channel of the task that this process was forked from, from Airflow; yield whether there is one."""
-    channel = _channel()
-    if not _is_inherited(channel):
+    global _hidden  # noqa: PLW0603 - one fact of this process
+    if not _is_forked_from_task():
         yield False
         return
     runner: Any = sys.modules[_TASK_RUNNER]
-    runner.SUPERVISOR_COMMS = None
+    with _HIDING_LOCK.current:
+        _hidden += 1
+        runner.SUPERVISOR_COMMS = None
     try:
         yield True
     finally:
-        runner.SUPERVISOR_COMMS = channel
+        with _HIDING_LOCK.current:
+            _hidden -= 1
+            # Another thread may still need it to be hidden.
+            if not _hidden:
+                runner.SUPERVISOR_COMMS = _inherited_channel
 
 
 def _after_fork() -> None:
     global _inherited_channel  # noqa: PLW0603 - one fact of this process
-    _inherited_channel = _channel()
+    # A thread of the parent may have hidden it.
+    _inherited_channel = _channel() or _inherited_channel
     for thing, renew in [*_RENEWED.items()]:
         # One that cannot be renewed must not keep the others from it.
         with suppress(Exception):

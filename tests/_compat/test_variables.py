@@ -155,6 +155,22 @@ def test_a_forked_child_masks_a_secret_without_the_channel_of_its_parent(supervi
     assert seen == [first, None, new]
 
 
+def test_that_channel_is_hidden_until_the_last_thread_needs_it_no_more(supervised, monkeypatch):
+    channel = supervised(Supervisor())
+    monkeypatch.setattr(_compat, "_inherited_channel", None)
+    _compat._after_fork()
+    first, second = _compat.hidden_inherited_channel(), _compat.hidden_inherited_channel()
+    assert (first.__enter__(), second.__enter__()) == (True, True)
+    # A child of this process has the channel too.
+    _compat._after_fork()
+    first.__exit__(None, None, None)
+    assert sys.modules[RUNNER].SUPERVISOR_COMMS is None
+    with pytest.raises(SupervisorError, match="this process was forked from a task"):
+        variables.read_variable("made.up")
+    second.__exit__(None, None, None)
+    assert sys.modules[RUNNER].SUPERVISOR_COMMS is channel
+
+
 @pytest.mark.no_cover
 @pytest.mark.processes
 @pytest.mark.parametrize("new_channel", [False, True])
