@@ -150,10 +150,13 @@ def exception_chain(
 ) -> list[BaseException]:
     """Return an exception and its inner ones, except for ``handled``; ``suppressed``: also hidden contexts."""
     chain: list[BaseException] = []
+    # Not by equality, which a class may define: two exceptions may be equal.
+    seen: set[int] = set()
     pending: list[Any] = [error]
     while pending:
         one = pending.pop()
-        if isinstance(one, BaseException) and one is not handled and one not in chain:
+        if isinstance(one, BaseException) and one is not handled and id(one) not in seen:
+            seen.add(id(one))
             chain.append(one)
             # requests and urllib3 pass the cause as an argument or attribute, an exception group its exceptions as a
             # sequence. No property is read: it may raise an error.

@@ -2,11 +2,12 @@
 
 import contextlib
 import traceback
+from dataclasses import dataclass
 
 import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.redaction import clear_locals, sanitize_exceptions
+from airflow_provider_loanauth.redaction import clear_locals, exception_chain, sanitize_exceptions
 from tests.support.leaks import leaks
 
 SECRET = "CANARY-made-up-secret"
@@ -117,6 +118,17 @@ def test_exceptions_in_arguments_are_cleared_too():
     for one in (inner, attribute, grouped):
         frames = [frame for frame, _ in traceback.walk_tb(one.__traceback__)]
         assert [frame.f_locals for frame in frames] == [{}] * len(frames)
+
+
+@dataclass
+class EqualError(Exception):
+    """An exception of a user, all of which are equal."""
+
+
+def test_exceptions_that_are_equal_are_not_one():
+    error = EqualError()
+    error.__cause__ = EqualError()
+    assert [id(one) for one in exception_chain(error)] == [id(error), id(error.__cause__)]
 
 
 class OddAttributesError(Exception):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,15 +28,16 @@ class LoanAuthFailedNotifier(BaseNotifier):
     """Notify once for each DAG run that a login failed, through another notifier; for ``on_failure_callback``.
 
     It does so if the exception of a task, or one of its causes, is a :class:`LoanAuthError`, or if an operator or
-    sensor of this package has timed out, however many tasks of the run fail in this way; and again if the run fails
-    after it was cleared. The message is ``{{ loanauth_message }}`` in the templates of the other notifier, and
-    ``context["loanauth_message"]`` in a function. It says which task failed, why, what to do, and until when nothing is
-    sent, if that is known. It is never shortened, and contains no secret.
+    sensor of this package has timed out or its trigger has failed, however many tasks of the run fail in this way; and
+    again if the run fails after it was cleared. The message is ``{{ loanauth_message }}`` in the templates of the other
+    notifier, and ``context["loanauth_message"]`` in a function. It says which task failed, why, what to do, and until
+    when nothing is sent, if that is known. It is never shortened, and contains no secret.
 
     If it is not certain that another task has notified, this one does. An error of the other notifier is logged, and
     another task of the run notifies.
 
-    :param notifier: a notifier of Airflow, such as ``SlackNotifier``, or a function that takes the context of the task
+    :param notifier: a notifier of Airflow, such as ``SlackNotifier``, or a function, which may be asynchronous; it
+        takes the context of the task
     """
 
     def __init__(self, notifier: Callable[[Context], Any]) -> None:
@@ -73,20 +76,27 @@ class LoanAuthFailedNotifier(BaseNotifier):
 
     def _notify(self, context: Context) -> None:
         if isinstance(self.notifier, BaseNotifier):
+            # A copy, because Airflow renders it in place. The message, with the text of the service, would be the
+            # template of the next one.
+            notifier = copy.copy(self.notifier)
             # What its __call__ does, which raises no error on 2.11 and 3.0.
-            self.notifier._update_context(context)  # noqa: SLF001
-            self.notifier.render_template_fields(context)
-            self.notifier.notify(context)
-        else:
-            self.notifier(context)
+            notifier._update_context(context)  # noqa: SLF001
+            notifier.render_template_fields(context)
+            notifier.notify(context)
+        elif asyncio.iscoroutine(result := self.notifier(context)):
+            asyncio.run(result)
 
 
 def _error_of_login(exception: BaseException, task: Any) -> BaseException | None:
     """Return the error with which a login failed: that of a task, or one of its causes; None if it is another one."""
     from airflow_provider_loanauth.operators.loanauth import AuthenticatingOperator
 
-    timeouts = airflow_errors.AirflowSensorTimeout, airflow_errors.AirflowTaskTimeout
-    if isinstance(task, AuthenticatingOperator) and isinstance(exception, timeouts):
+    of_a_wait = (
+        airflow_errors.AirflowSensorTimeout,
+        airflow_errors.AirflowTaskTimeout,
+        airflow_errors.TaskDeferralError,
+    )
+    if isinstance(task, AuthenticatingOperator) and isinstance(exception, of_a_wait):
         return exception
     return next((one for one in exception_chain(exception, suppressed=False) if isinstance(one, LoanAuthError)), None)
 

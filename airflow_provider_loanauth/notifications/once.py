@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_loanauth._compat import may_leave_calls, task_logger
 from airflow_provider_loanauth._compat.variables import read_variable, write_variable
+from airflow_provider_loanauth.login.rules import as_utc
 from airflow_provider_loanauth.login.variables import summary_key
 from airflow_provider_loanauth.system import system
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 #: Maximum of runs in the Variable of a DAG.
-MAX_RUNS = 20
+MAX_RUNS = 100
 #: Seconds between writing a mark and reading it again: at least, at most, and so many times as long as writing took.
 MIN_DELAY, MAX_DELAY, DELAY_FACTOR = 0.5, 3.0, 4.0
 #: Seconds for which a task waits until another one has notified, and between two reads. Airflow 3 ends the process of a
@@ -47,8 +48,9 @@ class Mark:
     """What a run has in the Variable: the task that notifies, and whether it has."""
 
     task: str
-    #: How often the run had been cleared.
+    #: How often the run had been cleared, and when it began (UTC): one that was deleted may be created again.
     clears: int
+    began: str
     has_notified: bool = False
 
 
@@ -59,9 +61,11 @@ class Notification:
         task: Any = context["ti"]
         self._key = summary_key("notified", task.dag_id)
         self._run_id = task.run_id
-        clears = getattr(context.get("dag_run"), "clear_number", None) or 0
+        run: Any = context.get("dag_run")
+        clears, began = getattr(run, "clear_number", None) or 0, getattr(run, "start_date", None)
         self._ends_at = system.monotonic() + MAX_SECONDS
-        self._mark = Mark(task=f"{task.task_id}, map index {task.map_index}, try {task.try_number}", clears=clears)
+        by = f"{task.task_id}, map index {task.map_index}, try {task.try_number}"
+        self._mark = Mark(task=by, clears=clears, began=as_utc(began.timestamp()) if began else "")
 
     def claim(self) -> bool:
         """Return whether this task notifies: if it is not certain that another one has, or is about to, it does."""
@@ -122,7 +126,7 @@ class Notification:
         """Return the mark of this run; None if there is none, or if the run was cleared since then."""
         with suppress(KeyError, TypeError):
             mark = Mark(**self._runs()[self._run_id])
-            if mark.clears >= self._mark.clears:
+            if mark.clears >= self._mark.clears and mark.began >= self._mark.began:
                 return mark
         return None
 

@@ -72,11 +72,11 @@ class LoanAuthRetryPolicy(RetryPolicy):
 
 def _final_cause(error: BaseException | None) -> BaseException | None:
     """Return the error that no retry can help, if another one was raised from it; not one that was handled before."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
         if isinstance(error, _FINAL):
             return error
-        seen.append(error)
+        seen.add(id(error))
         error = error.__cause__
     return None
 

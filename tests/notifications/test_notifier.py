@@ -18,7 +18,7 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from tests.support.airflow_names import AirflowSensorTimeout, AirflowTaskTimeout
+from tests.support.airflow_names import AirflowSensorTimeout, AirflowTaskTimeout, TaskDeferralError
 from tests.support.clock import Clock, replace_clock
 
 KINDS = (LoanAuthError, RejectedError, ResponseError, SealError, SettingsError, UnavailableError)
@@ -87,12 +87,30 @@ def test_only_a_failed_login_is_told(exception, is_told, variables):
 
 
 @pytest.mark.parametrize(("task", "is_told"), [(LoanAuthSensor(task_id="wait"), True), (None, False)])
-@pytest.mark.parametrize("kind", [AirflowSensorTimeout, AirflowTaskTimeout])
-def test_a_sensor_that_times_out_is_told(kind, task, is_told):
+@pytest.mark.parametrize("kind", [AirflowSensorTimeout, AirflowTaskTimeout, TaskDeferralError])
+def test_a_sensor_that_ends_in_vain_is_told(kind, task, is_told):
     """Not one of another package."""
     chat = Chat("{{ loanauth_message }}")
     LoanAuthFailedNotifier(chat)(context_of(kind(TEXT)) | {"task": task})
     assert chat.sent == ([f"{BEGIN}: {TEXT}"] if is_told else [])
+
+
+def test_an_asynchronous_function_is_awaited():
+    sent = []
+
+    async def tell(context):
+        sent.append(context["loanauth_message"])
+
+    LoanAuthFailedNotifier(tell)(context_of(RejectedError(TEXT)))
+    assert sent == [f"{BEGIN}: {TEXT}"]
+
+
+def test_a_message_is_no_template_of_the_next_one():
+    """It has texts of the service. The notifier of a task and that of a cluster policy may be one object."""
+    chat, text = Chat("{{ loanauth_message }}"), "the service says {{ 6 * 7 }}"
+    for notifier in (LoanAuthFailedNotifier(chat), LoanAuthFailedNotifier(chat)):
+        notifier(context_of(RejectedError(text)))
+    assert chat.sent == [f"{BEGIN}: {text}"] * 2
 
 
 def test_an_error_of_the_other_notifier_is_logged_and_the_next_task_tells(caplog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import datetime, timezone
 from random import Random
 from types import SimpleNamespace
 
@@ -33,7 +34,7 @@ class Night:
         monkeypatch.setattr(once, "read_variable", self.store.read)
         monkeypatch.setattr(once, "write_variable", self.store.write)
 
-    def fail(self, *starts, run="night", clears=0, dag="price", dies_at=None):
+    def fail(self, *starts, run="night", clears=0, began=None, dag="price", dies_at=None):
         """Return the processes of tasks of a run, by when they fail; the first one dies at some step."""
         found = []
         for number, start in enumerate(starts):
@@ -43,7 +44,7 @@ class Night:
             process.context = {
                 "ti": ti,
                 "dag": None,
-                "dag_run": SimpleNamespace(clear_number=clears),
+                "dag_run": SimpleNamespace(clear_number=clears, start_date=began),
                 "exception": RejectedError("made-up rejection"),
             }
             found.append(process)
@@ -117,6 +118,12 @@ def test_a_run_is_told_of_again_after_it_was_cleared(monkeypatch):
     cleared = night.fail(2 * DAY, 2 * DAY, clears=1)
     # A task that was running when others were cleared.
     assert night.run(night.fail(0.0, 60.0, DAY), cleared, night.fail(3 * DAY)) == {"night": 2}
+
+
+def test_a_run_is_told_of_again_after_it_was_deleted_and_created(monkeypatch):
+    night = Night(monkeypatch)
+    first, second = (datetime(2026, 11, day, tzinfo=timezone.utc) for day in (25, 26))
+    assert night.run(night.fail(0.0, 60.0, began=first), night.fail(DAY, DAY, began=second)) == {"night": 2}
 
 
 def test_all_notify_if_it_is_not_certain_that_one_does(monkeypatch, caplog):

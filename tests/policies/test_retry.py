@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
@@ -69,8 +70,13 @@ def httpx_error(status, value):
     return httpx.HTTPStatusError("made up", request=request, response=response)
 
 
+@dataclass
+class NotPricedError(Exception):
+    """An exception of a user, all of which are equal."""
+
+
 def linked(link, inner):
-    error = RuntimeError("the loan could not be priced")
+    error = NotPricedError()
     setattr(error, link, inner)
     return error
 

@@ -21,6 +21,7 @@ AirflowRescheduleException = airflow_errors.AirflowRescheduleException
 AirflowSensorTimeout = airflow_errors.AirflowSensorTimeout
 AirflowSkipException = airflow_errors.AirflowSkipException
 AirflowTaskTimeout = airflow_errors.AirflowTaskTimeout
+TaskDeferralError = airflow_errors.TaskDeferralError
 TaskDeferred = airflow_errors.TaskDeferred
 
 __all__ = ["DAG", "get_current_context", "serde", "task", "task_group"]
