@@ -1,6 +1,6 @@
 """What holds after failures, for whom and for how long: ``Row.after``, ``Row.holding`` and ``Row.attempts``."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -155,3 +155,8 @@ def test_a_class_that_this_release_does_not_know_counts_as_none():
     stored = asdict(row_after([("rejected", "a", 0)]))
     stored["failures"] = {"of another release": stored["failures"]["final"]}
     assert Row.parse(stored) == Row(id=stored["id"])
+
+
+def test_an_error_that_this_release_does_not_know_is_one_of_an_unusable_response():
+    failure = row_after([("unclear", "a", 0)]).failures["host"]
+    assert replace(failure, error=failure.error | {"type": "LaterError"}).kind is ResponseError

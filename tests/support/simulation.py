@@ -352,7 +352,7 @@ class SimulatedStore:
             delay, after = self._slow.pop((process.host, what, kind), delay), next(self._delays)
         if self.time.now + delay > self.time.thread.deadline and what == "write":
             self._late.append((self.time.now + delay, key, text))
-        self._wait(delay)
+        self.wait(delay)
         if any(begin <= self.time.now < end for begin, end in self.down):
             raise StoreError("https://made-up-secret@api.example")
         while self._tampering and self._tampering[0][0] <= self.time.now:
@@ -364,9 +364,10 @@ class SimulatedStore:
             self._late.remove(late)
             self.texts[late[1]].append(late[2])
         yield
-        self._wait(after)
+        self.wait(after)
 
-    def _wait(self, seconds):
+    def wait(self, seconds):
+        """Wait, and raise a TimeoutError when a call has taken as long as it may."""
         left = self.time.thread.deadline - self.time.now
         self.time.sleep(min(seconds, left))
         if seconds > left:
