@@ -33,29 +33,21 @@ class Caller:
         self.library = import_module(self.name)
         self.LoanAuth = CLASSES[self.name]
 
-    def __call__(self, url, auth, *, method="POST", times=1, follow_redirects=True, **body):
-        """Send a request so many times, one after the other, with one client; return the last response."""
+    def __call__(self, url, auth, *, method="POST", follow_redirects=True, **body):
+        """Send a request with a client of its own; return the response."""
         if self.kind == "requests":
             body["data"] = body.pop("content", body.get("data"))
             with requests.Session() as session:
-                for _ in range(times):
-                    response = session.request(
-                        method, url, auth=auth, timeout=60, allow_redirects=follow_redirects, **body
-                    )
-                return response
+                return session.request(method, url, auth=auth, timeout=60, allow_redirects=follow_redirects, **body)
         # There is no TLS here, and loading the CA bundle would take most of the time of a test.
         options = {"auth": auth, "follow_redirects": follow_redirects, "timeout": 60, "verify": False}
         if not self.mode:
             with self.library.Client(**options) as client:
-                for _ in range(times):
-                    response = client.request(method, url, **body)
-                return response
+                return client.request(method, url, **body)
 
         async def call():
             async with self.library.AsyncClient(**options) as client:
-                for _ in range(times):
-                    response = await client.request(method, url, **body)
-                return response
+                return await client.request(method, url, **body)
 
         return asyncio.run(call())
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import io
 import threading
 
 import httpcore
@@ -138,22 +137,6 @@ def test_a_loop_that_ends_first_leaves_nothing_behind(world, expired, logs, loan
     assert "Exception in callback" not in logs.text
 
 
-def test_another_error_is_raised_in_every_request_after_one_attempt(world, monkeypatch, threads, loan_auth):
-    """For example an error of a secrets backend that Airflow does not turn into its own."""
-
-    class UncopiableError(RuntimeError):
-        def __init__(self, first, second):
-            super().__init__(f"{first} {second}")
-
-    def read(*_):
-        raise UncopiableError("made-up", "trouble")
-
-    monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", read)
-    failures = many(world, loan_auth.from_connection("loanauth_jwt"), 50)
-    assert {str(failure) for failure in failures} == {"made-up trouble"}
-    assert len(threads) == 1
-
-
 def test_an_error_that_no_request_waits_for_any_more_is_not_logged(world, monkeypatch, logs, loan_auth):
     """Otherwise asyncio logs its whole traceback, when the task is removed from memory."""
     cancelled = threading.Event()
@@ -198,7 +181,6 @@ def test_the_trace_of_the_caller_works(pricing, pulled, loan_auth):
 
 
 def test_through_a_proxy_the_target_is_checked(pricing, elsewhere, pulled, loan_auth):
-    """A request to a proxy carries the whole address, and its connection is that of the proxy."""
     options = {"auth": loan_auth(pulled()), "timeout": 60, "verify": False, "follow_redirects": True}
     with loan_auth._library.Client(proxy=elsewhere.url, **options) as client:
         assert client.get(f"{pricing.url}/there").status_code == 200
@@ -221,11 +203,3 @@ def test_a_trace_reports_an_ipv6_address_without_brackets(pulled, loan_auth):
         assert client.get("http://[::1]:8461").status_code == 200
         with pytest.raises(LoanAuthError, match="is sent nowhere else"):
             client.get("http://[::1]:8462")
-
-
-def test_a_body_of_the_other_kind_is_the_error_of_httpx(world, pricing, pulled, loan_auth):
-    """A file in an asynchronous client."""
-    with pytest.raises(RuntimeError, match="with an AsyncClient"):
-        Caller(f"{loan_auth._library.__name__} async")(
-            pricing.url, loan_auth(pulled()), content=io.BytesIO(b"made-up loans")
-        )

@@ -4,7 +4,6 @@ The exceptions are a password that the service has rejected by name, and the pau
 credential. In virtual time; ``outcomes`` are those of a host at a time. Which failure holds for whom: test_rules.py.
 """
 
-import logging
 from random import Random
 
 import pytest
@@ -13,16 +12,8 @@ from airflow_provider_loanauth.exceptions import LoanAuthError
 from tests.support.simulation import LIFETIME, MIN_TTL, OLD, Process, Simulation, settings_of
 
 # They run the same lines thousands of times, which takes twice as long while coverage is measured.
-pytestmark = [pytest.mark.once, pytest.mark.no_cover]
+pytestmark = [pytest.mark.once, pytest.mark.no_cover, pytest.mark.usefixtures("no_log_lines")]
 ENOUGH = 10**7
-
-
-@pytest.fixture(autouse=True)
-def _no_log_lines():
-    """Thousands of log lines take longer than the processes."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def batch(number, seconds, **options):
@@ -133,16 +124,6 @@ def test_pauses_that_hosts_begin_one_after_another_hold_nobody_for_long():
     simulation = run(batch(20, 5, host=lambda one: f"pod {one}"), ["busy"])
     assert failed(simulation) == 20
     assert max(process.waited for process in simulation.processes) < 110
-
-
-def test_a_host_without_a_network_does_not_end_the_count_of_refused_values():
-    """Two hosts in turn, a task each 30 seconds, for six hours."""
-    outcomes = lambda host, _: "unavailable" if host == "host 1" else "401"  # noqa: E731 - one expression
-    simulation = run(batch(720, 21_600, host=lambda one: f"host {one % 2}", max_attempts=lambda _: 1), outcomes)
-    sent = [
-        error for process in simulation.processes for error in process.results if error.status == 401 and error.sent
-    ]
-    assert 1 <= len(sent) <= 8
 
 
 @pytest.mark.parametrize(("bad", "good"), [(12, 4), (10, 30)])

@@ -9,13 +9,11 @@ import pytest
 
 from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.login.claims import LEASE, MAX_POLL, MAX_TURN, MIN_CLAIM_DELAY
+from airflow_provider_loanauth.login.claims import MAX_TURN, MIN_CLAIM_DELAY
 from airflow_provider_loanauth.login.rules import CLEARED_FINAL_SECONDS, DAY, MIN_PAUSE
 from airflow_provider_loanauth.service.error_responses import MAX_RETRY_AFTER
 from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, OLD, VALID, Process, Simulation
 
-#: Seconds in which a process waits for one that has died.
-DEAD = LEASE + MAX_POLL + 1
 TOKEN, TOKEN_2 = "made-up-token-1", "made-up-token-2"
 
 

