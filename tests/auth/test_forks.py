@@ -3,10 +3,8 @@
 import asyncio
 import json
 import os
-import signal
 import ssl
 import threading
-import traceback
 from contextlib import ExitStack
 from importlib import import_module
 from types import SimpleNamespace
@@ -19,6 +17,7 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from scripts.programs import Programs
 from tests.auth.conftest import ASYNC_LIBRARIES, CLASSES
 from tests.support.pricing_fixtures import loan
+from tests.support.processes import fork, status_of
 from tests.support.proxy import TunnelProxy
 
 pytestmark = [
@@ -28,51 +27,27 @@ pytestmark = [
 ]
 
 
-def fork(work):
-    """Run a function in a forked child; return the id of its process."""
-    child = os.fork()
-    if not child:
-        status = 1
-        signal.alarm(60)
-        try:
-            work()
-            status = 0
-        except BaseException:  # noqa: BLE001 - the test shows what the child has printed
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    return child
-
-
-def status_of(child):
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 @pytest.fixture(scope="module")
-def sandboxes(tmp_path_factory):
-    """Two sandboxes, each a program: without TLS and with it. What they wrote when they listened.
+def sandbox_program(tmp_path_factory):
+    """A sandbox with TLS that is a program of its own: what it wrote when it listened.
 
     A process that is forked during a TLS handshake of another thread may wait for ever for a lock of OpenSSL. So no
     thread of this process may be a server.
     """
-    directory = tmp_path_factory.mktemp("sandboxes")
-    found = {}
+    directory = tmp_path_factory.mktemp("sandbox")
+    file = directory / "ready.json"
     with Programs(directory) as programs:
-        for name, arguments in (("plain", []), ("TLS", ["--tls"])):
-            file = directory / f"{name}.json"
-            command = ["loanauth_sandbox", "--ready-file", str(file), *arguments]
-            programs.start(name, *command, environment=dict(os.environ))
-            programs.wait("the start of a sandbox", file.exists, seconds=60)
-            found[name] = json.loads(file.read_text())
-        yield found
+        command = ["loanauth_sandbox", "--ready-file", str(file), "--tls"]
+        programs.start("sandbox", *command, environment=dict(os.environ))
+        programs.wait("the start of a sandbox", file.exists, seconds=60)
+        yield json.loads(file.read_text())
 
 
-@pytest.fixture(params=["plain", "TLS", "proxy"])
-def route(request, sandboxes, define):
+@pytest.fixture(params=["directly", "proxy"])
+def route(request, sandbox_program, define):
     """How requests reach the sandbox, and a function that returns how many connections have been opened."""
-    running = sandboxes["plain" if request.param == "plain" else "TLS"]
+    running, proxy = sandbox_program, None
     connection, counters = running["connections"]["AIRFLOW_CONN_LOANAUTH_JWT"], f"{running['control_url']}/counters"
-    proxy = None
     with ExitStack() as stack:
         if request.param == "proxy":
             proxy = stack.enter_context(TunnelProxy()).url()

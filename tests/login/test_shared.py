@@ -447,8 +447,8 @@ def test_a_claim_does_not_count_if_another_process_has_logged_in_meanwhile():
 
 
 def test_a_claim_that_is_written_too_late_is_ended():
-    """By then, the other process has logged in. Nobody waits for that claim at the next expiry."""
-    slow = {("host 1", "write", "claim"): 5.0}
+    """By then, no time is left for Variables. Nobody waits for that claim at the next expiry."""
+    slow = {("host 1", "write", "claim"): 9.0}
     simulation = Simulation([Process(), Process()], slow=slow, rounds=2).run()
     assert posts(simulation) == 2
     assert max(process.ended_at[1] - LIFETIME - 200 for process in simulation.processes) < 5
