@@ -122,7 +122,14 @@ def with_slow_connection(simulation, seconds):
 
 @pytest.mark.parametrize(
     ("delay", "connection", "longest"),
-    [(0.14, 0.0, 3.0), (0.16, 0.0, 12.0), (0.4, 0.0, 12.0), (0.02, 0.9, 3.0), (0.06, 0.7, 3.0), (0.02, 2.0, 3.0)],
+    [
+        (0.14, 0.0, 3.0),
+        (0.4, 0.0, 12.0),
+        (0.02, 0.9, 3.0),
+        (0.06, 0.7, 3.0),
+        (0.02, 2.0, 3.0),
+        (0.9, 0.9, 20.0),
+    ],
 )
 def test_valid_credentials_leave_no_claim_if_variables_are_slow(delay, connection, longest):
     """Seconds for each Variable and for the Connection; and how long a task without a credential waits at most."""
@@ -446,11 +453,12 @@ def test_a_claim_does_not_count_if_another_process_has_logged_in_meanwhile():
     assert waits(simulation)[3] < 3
 
 
-def test_a_claim_that_is_written_too_late_is_ended():
-    """By then, no time is left for Variables. Nobody waits for that claim at the next expiry."""
-    slow = {("host 1", "write", "claim"): 9.0}
+@pytest.mark.parametrize(("seconds", "logins"), [(5.0, 2), (9.9, 3)])
+def test_a_claim_that_is_written_too_late_is_ended(seconds, logins):
+    """By then, the other process has logged in, or no time is left. Nobody waits for that claim at the next expiry."""
+    slow = {("host 1", "write", "claim"): seconds}
     simulation = Simulation([Process(), Process()], slow=slow, rounds=2).run()
-    assert posts(simulation) == 2
+    assert posts(simulation) == logins
     assert max(process.ended_at[1] - LIFETIME - 200 for process in simulation.processes) < 5
 
 

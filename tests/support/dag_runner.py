@@ -2,9 +2,6 @@
 
 A plan is a JSON list of steps. Each step has the DAG file, changes to the environment, and an output directory for
 everything that was printed and a copy of the metadata database.
-
-``python -m tests.support.dag_runner PLAN`` runs one plan. Without an argument, it loads Airflow, then runs each plan
-whose path it reads in a forked child, and prints the exit status. Loading Airflow takes as long as the tasks.
 """
 
 import functools
@@ -16,34 +13,22 @@ import os
 import shutil
 import sqlite3
 import sys
-import threading
-import traceback
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from tests.support.airflow_scratch import reload_fernet_key
 
-#: What a run loads, as far as this version of Airflow has it. Nothing of this package.
-PRELOADED = (
-    "airflow.jobs.scheduler_job_runner",
-    "airflow.models.dagbag",
-    "airflow.providers.standard.operators.python",
-    "airflow.sdk.execution_time.task_runner",
-    "airflow.serialization.serialized_objects",
-)
-
 
 def cache_task_api():
-    """Make Airflow build its API for tasks once per process, and return it. Airflow 2.11 has no such API.
+    """Make Airflow build its API for tasks once per process. Airflow 2.11 has no such API.
 
     From 3.0 to 3.2 it is built again for each task, which takes 3 to 5 seconds. 3.3 builds it once and caches it.
     """
     try:
         from airflow.sdk.execution_time import supervisor
     except ImportError:
-        return None
+        return
     supervisor.in_process_api_server = functools.cache(supervisor.in_process_api_server)
-    return supervisor.in_process_api_server()
 
 
 def run(step, home):
@@ -85,38 +70,7 @@ def dags_of(path):
     return [value for value in vars(module).values() if isinstance(value, DAG)]
 
 
-def run_plan(path):
-    for step in json.loads(Path(path).read_text()):
-        run(step, Path(os.environ["AIRFLOW_HOME"]))
-
-
-def serve(plans):
-    """Run each plan in a child."""
-    for name in PRELOADED:
-        with suppress(ImportError):
-            importlib.import_module(name)
-    if api := cache_task_api():
-        _ = api.app
-    assert threading.active_count() == 1
-    for path in plans:
-        child = os.fork()
-        if not child:
-            status = 1
-            try:
-                run_plan(path.strip())
-                status = 0
-            except BaseException:  # noqa: BLE001 - the parent must see each failure
-                traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(status)
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"\nended: {os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        cache_task_api()
-        run_plan(sys.argv[1])
-    else:
-        serve(sys.stdin)
+    cache_task_api()
+    for planned in json.loads(Path(sys.argv[1]).read_text()):
+        run(planned, Path(os.environ["AIRFLOW_HOME"]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import json
 import os
 import sqlite3
@@ -73,11 +71,10 @@ class RunResult:
 
 
 def run(home, *steps, environment=None):
-    """Run steps (name, DAG file, changes to the environment) in one process; return a RunResult for each.
+    """Run steps (name, DAG file, changes to the environment) in one new process; return a RunResult for each.
 
     :param home: home of Airflow, with its database
-    :param environment: variables that Airflow reads when it starts: then the process is a new one; otherwise it is
-        forked from one that has loaded Airflow, and shares nothing else with other runs
+    :param environment: variables that Airflow reads when it starts
     """
     outcomes = [RunResult(home / name, home) for name, _, _ in steps]
     plan = [
@@ -86,39 +83,17 @@ def run(home, *steps, environment=None):
     ]
     path = home / "plan.json"
     path.write_text(json.dumps(plan))
-    if environment is None:
-        status = in_child(home, path)
-    else:
-        status = start(home, path, environment=environment, stdout=subprocess.DEVNULL).wait(1800)
-    printed = [one.printed for one in outcomes if (one.out / "printed.txt").exists()]
-    assert status == 0, b"".join(printed)[-4000:].decode()
-    return outcomes
-
-
-def start(home, *arguments, environment, **options):
     variables = variables_of(home) | {
         "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
     }
-    command = [sys.executable, "-m", "tests.support.dag_runner", *map(str, arguments)]
-    return subprocess.Popen(command, env=os.environ | variables | environment, **options)
-
-
-def in_child(home, path):
-    # Airflow keeps the path of its home, so that path is a link to the home of each run.
-    link = Path(os.environ["AIRFLOW_HOME"], "home-of-runs")
-    link.unlink(missing_ok=True)
-    link.symlink_to(home)
-    process = runner(link)
-    process.stdin.write(f"{path}\n")
-    process.stdin.flush()
-    # Airflow prints too.
-    return next(int(line[7:]) for line in process.stdout if line.startswith("ended: "))
-
-
-@functools.cache
-def runner(home):
-    """Start the process that forks."""
-    process = start(home, environment={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    atexit.register(process.communicate)
-    return process
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.dag_runner", str(path)],
+        env=os.environ | variables | (environment or {}),
+        stdout=subprocess.DEVNULL,
+        check=False,
+        timeout=1800,
+    )
+    printed = [one.printed for one in outcomes if (one.out / "printed.txt").exists()]
+    assert done.returncode == 0, b"".join(printed)[-4000:].decode()
+    return outcomes
