@@ -36,8 +36,8 @@ from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotif
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.service import telemetry
+from airflow_provider_loanauth.system import system
 from tests.support.airflow_names import AirflowTaskTimeout
-from tests.support.clock import replace_waits
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password, without
@@ -102,7 +102,7 @@ def recorded(logs, capfd, sentry, spans, statsd):
 def marked(sandbox, define, monkeypatch):
     """Prepare an outcome for the Connection ``marked`` of a method."""
     sandbox.set_accounts([COMPANY])
-    replace_waits(monkeypatch, lambda _: None)
+    monkeypatch.setattr(system, "sleep", lambda _: None)
 
     def prepare(method, change=None):
         connection = secret_connections(sandbox.url)[method]

@@ -38,8 +38,3 @@ def replace_clock(monkeypatch, clock):
         monkeypatch.setattr(system, name, lambda *seconds, name=name: getattr(clock, name)(*seconds))
     monkeypatch.setattr(sensors, "time", clock)
     return clock
-
-
-def replace_waits(monkeypatch, wait):
-    """Call ``wait(seconds)`` instead of waiting before a retry of an authentication."""
-    monkeypatch.setattr(system, "sleep", wait)

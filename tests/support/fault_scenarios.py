@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import time
 
 import pytest
 
 from airflow_provider_loanauth import exceptions
-from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
+from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from airflow_provider_loanauth.system import system
 from loanauth_sandbox.server import running_sandbox
-from tests.support.clock import replace_waits
 from tests.support.fault_table import ROWS
 from tests.support.secret_accounts import COMPANY, with_wrong_password
 
@@ -20,15 +19,6 @@ CONN_ID = "faulty"
 TIMEOUT = 5.0  # seconds
 SHORT_TIMEOUT = 0.25  # seconds, for faults that last until the deadline
 MAX_WAIT = 15.0  # seconds
-#: What a message has in the place of a word in the table, which is for method jwt.
-OTHER_WORDS = {
-    "los": {"Client ID and Client secret": "LOS client ID and LOS client secret"},
-    "ppe": {
-        "access_token": "secret",
-        "Username or Password": "API key or User ID",
-        "Client ID and Client secret": "API key and User ID",
-    },
-}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +33,6 @@ class Scenario:
 
     sandbox: object
     row: object
-    method: str
     waits: list  # seconds of each wait between two attempts of the hook
 
     def requests(self):
@@ -68,23 +57,20 @@ class Scenario:
         with pytest.raises(getattr(exceptions, self.row.exception)) as raised:
             call()
         error = raised.value
-        message = self.row.message
-        for of_jwt, of_this_method in OTHER_WORDS.get(self.method, {}).items():
-            message = message.replace(of_jwt, of_this_method)
-        assert message.partition("Gave up after")[0] in str(error)
-        assert str(error).endswith(f"(connection id '{CONN_ID}', method '{self.method}')")
+        assert self.row.message.partition("Gave up after")[0] in str(error)
+        assert str(error).endswith(f"(connection id '{CONN_ID}', method 'jwt')")
         return error
 
     def check_credential(self, value):
         """Check that a value is a credential that can be opened."""
-        assert type(value) is (ApiSecret if self.method == "ppe" else AccessToken)
-        assert (value.conn_id, value.method) == (CONN_ID, self.method)
+        assert type(value) is AccessToken
+        assert (value.conn_id, value.method) == (CONN_ID, "jwt")
         assert value.value
 
 
 @pytest.fixture
 def scenario(servers, define, monkeypatch, memory_clock, request):
-    row, method = request.param
+    row = request.param
     sandbox = servers[row.tls]
     sandbox.clear_faults()
     sandbox.reset()
@@ -94,8 +80,8 @@ def scenario(servers, define, monkeypatch, memory_clock, request):
         waits.append(seconds)
         memory_clock.pass_time(seconds)
 
-    replace_waits(monkeypatch, wait)
-    conn = copy.deepcopy(sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"])
+    monkeypatch.setattr(system, "sleep", wait)
+    conn = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
     is_slow = row.kind in ("hang", "stall") or row.params.get("body") == "slow" or "interval" in row.params
     conn["extra"]["timeout"] = SHORT_TIMEOUT if is_slow else TIMEOUT
     if row.wrong_password:
@@ -104,13 +90,9 @@ def scenario(servers, define, monkeypatch, memory_clock, request):
     sandbox.set_fault(row.kind, **row.params)
     if row.locked:
         sandbox.state.wrong_passwords[COMPANY.company_id, COMPANY.users[0].username] = 1
-    yield Scenario(sandbox, row, method, waits)
+    yield Scenario(sandbox, row, waits)
     sandbox.clear_faults()
 
 
 def each(rows=ROWS):
-    """Parametrize by the rows, each with one of the methods that can have the fault, in turn."""
-    cases = [(row, row.methods[number % len(row.methods)]) for number, row in enumerate(rows)]
-    return pytest.mark.parametrize(
-        "scenario", cases, ids=[f"{row.description}-{method}" for row, method in cases], indirect=True
-    )
+    return pytest.mark.parametrize("scenario", rows, ids=[row.description for row in rows], indirect=True)

@@ -32,12 +32,11 @@ class Row:
     params: dict[str, Any] = field(default_factory=dict)  # the sandbox's parameters of the fault
     exception: str | None = None  # its name; None if the hook succeeds
     attempts: int = 1  # requests that the hook sends
-    message: str = ""  # part of the log message, of method jwt
+    message: str = ""  # part of the log message
     task: str = SUCCEEDS
     sensor: str = SUCCEEDS
     tls: bool = False  # of the sandbox
     received: bool = True  # whether the sandbox receives a request
-    methods: tuple[str, ...] = ("jwt", "los", "ppe")  # those that can have the fault
     wrong_password: bool = False  # in the Connection
     locked: bool = False  # whether the user is locked already
 
@@ -73,7 +72,6 @@ _ASKED = "Gave up after 3 attempts. The service asked to wait "
 _WRONG_PASSWORD = "Username or Password is wrong, or the user is locked"
 _BAD_CREDENTIALS = f"{_STATUS} 400 (invalid_grant: Bad credentials). {_WRONG_PASSWORD}"
 _WRONG_CLIENT = "The credentials were not accepted: check Client ID and Client secret in the Connection."
-_TOKEN_METHODS = ("jwt", "los")
 SLOW = 0.01  # seconds between two octets
 
 ROWS = (
@@ -141,7 +139,7 @@ ROWS = (
     ),
     unexpected("200 and an HTML page", "html-200", f"{_STATUS} 200 and an HTML page instead of JSON"),
     used("The correct body with a different content type", "wrong-content-type"),
-    used("A header line without a colon", "broken-head", head="bad-header", methods=_TOKEN_METHODS),
+    used("A header line without a colon", "broken-head", head="bad-header"),
     unexpected(
         "302 to a different host", "redirect", f"{_STATUS} 302. It is a redirect to elsewhere.invalid.", status=302
     ),
@@ -158,7 +156,6 @@ ROWS = (
         "lockout",
         _BAD_CREDENTIALS,
         after=3,
-        methods=_TOKEN_METHODS,
         wrong_password=True,
     ),
     rejected(
@@ -166,7 +163,6 @@ ROWS = (
         "lockout",
         f"{_STATUS} 400 (invalid_grant: User account is locked). {_WRONG_PASSWORD}",
         after=1,
-        methods=_TOKEN_METHODS,
         locked=True,
     ),
     # --- another refusal: the same values rest ---
@@ -229,9 +225,9 @@ ROWS = (
     ),
     # --- an unusual token ---
     used("A token that expires after 5 s", "short-lived-token"),
-    used("A token without `exp`", "no-exp", methods=_TOKEN_METHODS),
-    used("`expires_in` is missing", "no-expires-in", methods=_TOKEN_METHODS),
-    used("`expires_in` is a string", "string-expires-in", methods=_TOKEN_METHODS),
+    used("A token without `exp`", "no-exp"),
+    used("`expires_in` is missing", "no-expires-in"),
+    used("`expires_in` is a string", "string-expires-in"),
 )
 
 #: One row of each kind of outcome: exception, and what a task and a sensor do.
