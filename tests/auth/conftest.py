@@ -25,8 +25,6 @@ for _library in ASYNC_LIBRARIES:
 
 
 class Caller:
-    """Sends requests with a client of one of the libraries."""
-
     def __init__(self, kind):
         self.kind = kind
         self.name, _, self.mode = kind.partition(" ")

@@ -31,14 +31,11 @@ each_library = pytest.mark.parametrize("library", ASYNC_LIBRARIES)
 
 
 def make(name, *arguments, conn_id="loanauth_jwt", **options):
-    """Return the client that this method of a hook makes, with a library."""
     method, _, library = name.partition(" ")
     return getattr(LoanAuthHook(conn_id), method)(*arguments, **options, **({"library": library} if library else {}))
 
 
 def run(client, work):
-    """Run a coroutine with a client, which ends after it."""
-
     async def main():
         async with client:
             return await work(client)
@@ -47,7 +44,6 @@ def run(client, work):
 
 
 def price(client, url):
-    """Price a loan with either client, which ends after it; return the status."""
     if isinstance(client, requests.Session):
         with client:
             return client.post(url, json=loan()).status_code

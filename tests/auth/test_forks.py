@@ -66,7 +66,6 @@ def of_hook(route):
 
 
 def of_user(route, library, kind="Client"):
-    """Return a client that a user has made."""
     auth = CLASSES[library](route.token)
     if library == "requests":
         session = requests.Session()

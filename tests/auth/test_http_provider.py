@@ -22,7 +22,6 @@ def test_a_loanauth_of_a_connection_is_an_auth_type(world):
 
 @pytest.mark.parametrize("auth_type", [LoanAuth.from_task("authenticate"), LoanAuth.from_connection("made-up")])
 def test_it_cannot_be_deferred(auth_type):
-    """The deferred HTTP operator asks for this name."""
     with pytest.raises(AttributeError, match="deferrable=True, because the triggerer must not get a credential"):
         _ = auth_type.__qualname__
     with pytest.raises(AttributeError, match=rf"^'{type(auth_type).__name__}' object has no attribute 'made_up'$"):

@@ -22,13 +22,11 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture(params=ASYNC_LIBRARIES)
 def loan_auth(request):
-    """``LoanAuth`` of either library."""
     return CLASSES[request.param]
 
 
 @pytest.fixture
 def expired(world, pulled):
-    """A pulled token that has expired."""
     token = pulled()
     world.pass_time(4000)
     return token
@@ -36,7 +34,6 @@ def expired(world, pulled):
 
 @pytest.fixture
 def threads(monkeypatch):
-    """The threads that were started for refreshes."""
     started = []
     really = threading.Thread.start
 

@@ -1,12 +1,9 @@
 """Metrics and spans of a refresh, on real backends: ``docs/monitoring.md`` has the meaning of each."""
 
-from contextlib import nullcontext
-
 import pytest
 import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
-from airflow_provider_loanauth.exceptions import RejectedError
 from tests.support.backends import LOGIN, OPENED, total
 from tests.support.pricing_fixtures import in_threads, loan
 from tests.support.processes import start_new_process
@@ -62,21 +59,15 @@ def test_an_expired_credential_is_refreshed_once_and_other_processes_take_it_ove
         assert [span.name for span in spans.finished] == ["loanauth.refresh"]
 
 
-@pytest.mark.parametrize(("left", "not_sent"), [(-1, 1), (30, 0)])
-def test_another_process_repeats_a_rejection_of_the_register(
-    left, not_sent, credential, variables, world, define, statsd, spans
-):
-    """A task whose token is still valid does not fail, so it is not counted."""
-    world.pass_time(LIFETIME - left)
+def test_a_rejection_that_fails_no_task_is_not_counted_again(credential, variables, world, define, statsd, spans):
+    """Their token is still valid. ``hooks/test_shared_login.py`` has those that fail."""
+    world.pass_time(LIFETIME - 30)
     define(CONN_ID, world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
-    for name, count in (("rejected", 1), ("not_sent", not_sent), ("not_sent", not_sent)):
+    for rejected in ({"rejected": 1}, {}, {}):
         start_new_process()
         statsd.datagrams.clear()
-        with pytest.raises(RejectedError) if left < 0 else nullcontext():
-            price(credential, world)
-        assert statsd.counts == total(OPENED, {name: count} if count else {})
-        counted = [metric.tags for metric in statsd.metrics if metric.name == "not_sent"]
-        assert counted in ([], [TAGS | {"error_type": "RejectedError"}])
+        price(credential, world)
+        assert statsd.counts == total(OPENED, rejected)
     assert world.rejected_logins == 1
     assert [span.name for span in spans.finished] == ["loanauth.login", *["loanauth.refresh"] * 3]
 

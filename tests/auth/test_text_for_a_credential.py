@@ -18,7 +18,6 @@ OTHER = "loanauth_los"
 
 @pytest.fixture
 def read_ids(world, monkeypatch):
-    """The ids of the Connections that are read."""
     ids = []
     get_connection = BaseHook.get_connection.__func__
 

@@ -9,12 +9,10 @@ from tests.support.programs import run_python
 
 
 def conn_variable(conn_id, value):
-    """Return the environment variable that defines a Connection, and its value."""
     return f"AIRFLOW_CONN_{conn_id.upper()}", value if isinstance(value, str) else json.dumps(value)
 
 
 def variables_of(home):
-    """Return the environment variables of an Airflow that has its home and its database in a directory."""
     return {"AIRFLOW_HOME": str(home), "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db"}
 
 

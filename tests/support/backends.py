@@ -47,8 +47,6 @@ class Metric(NamedTuple):
 
 
 class StatsD:
-    """A StatsD server on a loopback port, which keeps every datagram."""
-
     def __init__(self):
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         # A burst of datagrams must not be dropped before a test reads them.
@@ -139,8 +137,6 @@ def statsd(stats):
 
 
 class Spans(InMemorySpanExporter):
-    """Spans of OpenTelemetry in memory."""
-
     @property
     def finished(self):
         return self.get_finished_spans()

@@ -20,8 +20,6 @@ KEY_LENGTH = 40
 
 @dataclass(frozen=True)
 class Block:
-    """A code block."""
-
     page: str  # its path
     line: int  # that of its first row, counted from 1
     language: str  # empty if the page states none

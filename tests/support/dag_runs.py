@@ -17,8 +17,6 @@ from tests.support.paths import DAG_FILES
 
 @dataclass
 class RunResult:
-    """The output of a step."""
-
     out: Path
     home: Path
 

@@ -246,7 +246,6 @@ def table() -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    """Return the columns of a row after the first."""
     exception = f"`{row.exception}`" if row.exception else "none"
     return [exception, str(row.attempts), row.message.strip(), row.task, row.sensor]
 

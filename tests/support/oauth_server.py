@@ -79,7 +79,6 @@ async def token(request):
 
 @contextlib.contextmanager
 def running_server():
-    """Run the server; yield its URL."""
     app = Starlette(routes=[Route("/oauth/token", token, methods=["POST"])])
     web = uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None))
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -37,7 +37,6 @@ SENT_SECRETS = {
 
 
 def secret_connections(url):
-    """Return the Connections by method, in Airflow's JSON form."""
     by_variable = connections(COMPANY, url)
     return {name.rpartition("_")[2].lower(): value for name, value in by_variable.items()}
 

@@ -9,8 +9,6 @@ start_transaction = getattr(sentry_sdk, "start_transaction", sentry_sdk.start_sp
 
 
 class Recorder(Transport):
-    """Keeps what the SDK would send."""
-
     def __init__(self, options=None):
         super().__init__(options)
         self.sent = []

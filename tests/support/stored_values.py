@@ -16,7 +16,6 @@ ISSUED_AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone.utc)
 
 
 def facts_of(credential):
-    """Return what must be found in a credential, as JSON."""
     names = ("method", "conn_id", "issued_at", "expires_at", "lifetime", "value")
     return {"class": type(credential).__name__} | {
         name: value if value is None else str(value) for name in names for value in [getattr(credential, name)]

@@ -17,7 +17,6 @@ CONN_ID = "from_the_page"
 
 
 def connection():
-    """Return the Connection of the metadata database."""
     from airflow.models import Connection
     from airflow.utils.session import create_session
 

@@ -67,8 +67,6 @@ class Event(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request that a probe has sent."""
-
     at: float
     address: str
     timeout: float

@@ -22,8 +22,6 @@ BOUNDARY = b"0123456789abcdef0123456789abcdef"
 
 @dataclass(frozen=True)
 class Case:
-    """A row of the table."""
-
     name: str
     method: str
     connection: dict[str, Any]  # in Airflow's JSON form
