@@ -88,15 +88,6 @@ def test_one_host_of_two_cannot_log_in(outcome):
     assert posts(simulation) > 300
 
 
-@pytest.mark.parametrize("outcome", ["unavailable", "forbidden", "overloaded", "401"])
-@pytest.mark.parametrize("skew", [-3600, 3600])
-def test_one_host_has_a_wrong_clock_during_a_short_outage(skew, outcome):
-    wrong = [Process(start=one / 4, host="wrong", skew=skew) for one in range(20)]
-    simulation = run([*wrong, *batch(140, 3600, host="right")], until(5, outcome))
-    assert failed(simulation, lambda process: process.host == "right" and process.start > 5) == 0
-    assert simulation.service.errors
-
-
 @pytest.mark.parametrize("takes", [0.05, 30.0])
 def test_an_outage_holds_nobody_for_much_longer_than_it_would_alone(takes):
     """300 pods start within a minute; each sends what it would send alone, at most."""
