@@ -5,6 +5,7 @@ import html
 import json
 import re
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -13,7 +14,7 @@ _TESTS = str(Path(__file__).parents[1])
 _JSON_WEB_TOKEN = re.compile(r"eyJ[\w-]{8,}\.[\w-]+")
 
 
-def forms(secret):
+def forms(secret: str) -> set[str]:
     """Return the forms of a secret: raw, escaped as in JSON, Python, HTML or a URL, Base64 at each offset."""
     octets = secret.encode()
     found = {secret, repr(secret)[1:-1], ascii(secret)[1:-1], repr(octets)[2:-1], html.escape(secret)}
@@ -28,7 +29,7 @@ def forms(secret):
     return {form for form in found if len(form) > 4}
 
 
-def leaks(text, secrets):
+def leaks(text: str | bytes, secrets: Iterable[str]) -> list[str]:
     """Return the secrets that a text, or a text as octets, contains, and all JSON web tokens in it."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
@@ -36,9 +37,10 @@ def leaks(text, secrets):
     return found + _JSON_WEB_TOKEN.findall(text)
 
 
-def chain_of(error):
+def chain_of(error: BaseException) -> list[BaseException]:
     """Return an exception and its inner exceptions: causes, contexts, and exceptions in arguments or groups."""
-    chain, pending = [], [error]
+    chain: list[BaseException] = []
+    pending: list[object] = [error]
     while pending:
         current = pending.pop()
         if isinstance(current, BaseException) and not any(current is one for one in chain):
@@ -47,7 +49,7 @@ def chain_of(error):
     return chain
 
 
-def messages(error):
+def messages(error: BaseException) -> str:
     """Return every text of an exception and its chain: messages, representations, the traceback."""
     texts = ["".join(traceback.format_exception(error))]
     for one in chain_of(error):
@@ -55,7 +57,7 @@ def messages(error):
     return "\n".join(texts)
 
 
-def locals_of(error):
+def locals_of(error: BaseException) -> str:
     """Return the local variables of the frames below the test in the tracebacks of an exception and its chain, as a
     debugger or a traceback with locals prints them.
     """
@@ -69,7 +71,7 @@ def locals_of(error):
     return "\n".join(f"{name} = {_safe_repr(value)}" for name, value in variables)
 
 
-def _safe_repr(value):
+def _safe_repr(value: object) -> str:
     try:
         return repr(value)
     except Exception:  # noqa: BLE001 - an interruption may leave an object half-built
