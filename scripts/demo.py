@@ -198,7 +198,7 @@ def find_leaks(secrets: dict[str, str], files: list[Path]) -> list[str]:
         for file in files
         for content in [file.read_bytes()]
         for name, secret in secrets.items()
-        if any(form.encode() in content for form in forms(secret))  # type: ignore[no-untyped-call]
+        if any(form.encode() in content for form in forms(secret))
     ]
 
 

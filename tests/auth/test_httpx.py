@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import threading
 
 import httpcore
@@ -200,3 +201,11 @@ def test_a_trace_reports_an_ipv6_address_without_brackets(pulled, loan_auth):
         assert client.get("http://[::1]:8461").status_code == 200
         with pytest.raises(LoanAuthError, match="is sent nowhere else"):
             client.get("http://[::1]:8462")
+
+
+def test_a_body_of_the_other_kind_is_the_error_of_httpx(world, pricing, pulled, loan_auth):
+    """A file in an asynchronous client."""
+    with pytest.raises(RuntimeError, match="with an AsyncClient"):
+        Caller(f"{loan_auth._library.__name__} async")(
+            pricing.url, loan_auth(pulled()), content=io.BytesIO(b"made-up loans")
+        )
