@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.login import shared
 from airflow_provider_loanauth.login.claims import MAX_TURN, MIN_CLAIM_DELAY
 from airflow_provider_loanauth.login.rules import CLEARED_FINAL_SECONDS, DAY, MIN_PAUSE
 from airflow_provider_loanauth.service.error_responses import MAX_RETRY_AFTER
