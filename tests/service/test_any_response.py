@@ -25,7 +25,6 @@ NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 PROXY_PASSWORD = "Egress-7Zq"
 PROXY = f"https://made-up:{PROXY_PASSWORD}@proxy.example"
 SETTINGS = {settings_of("jwt", proxy=PROXY): TokenResponse, settings_of("ppe", proxy=PROXY): ApiSecretResponse}
-each_request = pytest.mark.parametrize(("settings", "model"), SETTINGS.items(), ids=["token", "secret"])
 
 words = st.text(max_size=20)
 #: Secrets of the request, as a service might repeat them.
@@ -64,7 +63,6 @@ def dumped(value):
 
 
 bodies = st.one_of(
-    objects.map(dumped),
     st.one_of(values, objects).map(dumped),
     st.binary(max_size=200),
     st.builds(lambda head, value: head + dumped(value), st.sampled_from([b"<html>", b"\xef\xbb\xbf", b" "]), values),
@@ -83,12 +81,7 @@ headers = st.dictionaries(
 )
 
 
-def check_error(error):
-    assert type(error) in (RejectedError, UnavailableError, ResponseError)
-    assert leaks(messages(error), [*SECRETS.values(), PROXY_PASSWORD]) == []
-
-
-@each_request
+@pytest.mark.parametrize(("settings", "model"), SETTINGS.items(), ids=["token", "secret"])
 @given(body=bodies, status=statuses, headers=headers)
 @example(body=b'{"access_token":"a.b.c","expires_in":1e400}', status=200, headers={})
 @example(body=b'{"error":"invalid_grant","error_description":"Egress-7Zq of the proxy"}', status=400, headers={})
@@ -98,7 +91,8 @@ def test_any_response(settings, model, body, status, headers):
     try:
         response = protocol.parse_response(settings, received, now=NOW)
     except LoanAuthError as error:
-        check_error(error)
+        assert type(error) in (RejectedError, UnavailableError, ResponseError)
+        assert leaks(messages(error), [*SECRETS.values(), PROXY_PASSWORD]) == []
         return
     assert type(response) is model
     assert 200 <= status < 300

@@ -49,14 +49,15 @@ def test_the_time_of_a_request_is_from_before_it_is_sent(loopback, clock):
         ("ppe", {"valid": 1, "secret": "CANARY"}, None, "PPE API secret; the service does not state when the API"),
     ],
 )
-def test_a_result(method, body, lifetime, summary, loopback):
+def test_a_result(method, body, lifetime, summary, loopback, logs):
     loopback.responses = [json_response(json.dumps(body).encode())]
     result = authenticate(method, loopback.url)
     assert (result.requested_at, result.lifetime) == (REQUESTED_AT, lifetime)
     assert result.expires_at == (lifetime and datetime(2026, 11, 21, 10, tzinfo=timezone.utc))
-    assert result.summary().startswith(f"Authenticated {result.settings.grant.user!r} with {summary}")
-    assert not lifetime or result.summary().endswith(" 2026-11-21 10:00:00 UTC.")
-    assert "CANARY" not in repr(result) + result.summary()
+    [line] = logs.at("info")
+    assert line.startswith(f"Authenticated {result.settings.grant.user!r} with {summary}")
+    assert not lifetime or line.endswith(" 2026-11-21 10:00:00 UTC.")
+    assert "CANARY" not in repr(result) + logs.text
 
 
 def token(**claims):
@@ -74,11 +75,9 @@ def expiry_of(access_token, expires_in=None):
         ({"exp": NOW + 60, "iat": NOW - 40}, None, REQUESTED_AT + timedelta(seconds=60), 100),
         # The service has returned a token that it issued earlier.
         ({"exp": NOW + 60, "iat": NOW - 3540}, 60, REQUESTED_AT + timedelta(seconds=60), 60),
-        ({"exp": NOW + 60, "iat": NOW - 40}, 3599, REQUESTED_AT + timedelta(seconds=60), 100),
         ({"exp": NOW + 60}, 0, REQUESTED_AT + timedelta(seconds=60), 60),
         ({"exp": NOW + 0.5}, None, REQUESTED_AT + timedelta(seconds=0.5), 0.5),
         ({}, 3599, REQUESTED_AT + timedelta(seconds=3599), 3599),
-        ({"iat": NOW - 40}, 3599, REQUESTED_AT + timedelta(seconds=3599), 3599),
         ({"exp": "soon"}, 60, REQUESTED_AT + timedelta(seconds=60), 60),
         ({"exp": True}, 60, REQUESTED_AT + timedelta(seconds=60), 60),
         ({}, None, None, None),
@@ -87,10 +86,8 @@ def expiry_of(access_token, expires_in=None):
         ({"exp": NOW + 60, "iat": NOW + 60}, None, REQUESTED_AT + timedelta(seconds=60), None),
         # Not an instant.
         ({"exp": 1e300}, None, None, None),
-        ({"exp": 1e300}, 60, REQUESTED_AT + timedelta(seconds=60), 60),
         ({"exp": 10**400}, 60, REQUESTED_AT + timedelta(seconds=60), 60),
         ({}, 10**400, None, None),
-        ({}, 10**15, None, None),
         ({}, 0, REQUESTED_AT, None),
         # It is not checked here: the clock of this machine may be the one that is wrong.
         ({"exp": 1, "nbf": NOW * 2, "aud": "other"}, None, datetime.fromtimestamp(1, tz=timezone.utc), None),

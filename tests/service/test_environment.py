@@ -1,7 +1,6 @@
 """The TLS context that connections share. tests/integration/test_environment.py has what the environment says."""
 
 import shutil
-import socket
 import ssl
 import threading
 
@@ -94,17 +93,3 @@ def test_a_client_certificate_is_sent_by_its_own_request_only(authority, session
         # The CA bundle applies to it too.
         with pytest.raises(requests.exceptions.SSLError):
             session.get(server.url, cert=client)
-
-
-def test_no_library_changes_it():
-    """While another thread begins a handshake, that would not be safe."""
-    context = tls_context(False)
-    context.set_alpn_protocols(["h2"])
-    authority = trustme.CA()
-    server = server_context(authority)
-    server.set_alpn_protocols(["h2", "http/1.1"])
-    with (
-        Loopback(lambda connection, _: server.wrap_socket(connection, server_side=True)) as running,
-        context.wrap_socket(socket.create_connection(("127.0.0.1", running.port))) as connection,
-    ):
-        assert connection.selected_alpn_protocol() == "http/1.1"

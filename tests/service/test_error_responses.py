@@ -14,14 +14,12 @@ from airflow_provider_loanauth.service.error_responses import (
     is_unavailable,
     parse_retry_after,
     raise_for_status,
-    safe_text,
 )
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 ALL_FIELDS = "Check in the Connection: Username, Password, Origin, Client ID, Client secret."
 FIELDS = ("Username", "Password", "Origin", "Client ID", "Client secret")
 PASSWORD = "CANARY <pass>/ü"
-OAUTH = {"error": "invalid_grant", "error_description": "Bad credentials"}
 
 
 def error_of(status, document=None, headers=None, *, fields=FIELDS, secrets=(), is_page=False):
@@ -81,15 +79,15 @@ def test_which_response_is_which_error(status, document, headers, is_page, kind,
 @pytest.mark.parametrize(
     ("status", "sentence"),
     [
-        (103, "103. It is not a valid final status"),
-        (300, "300. It is a redirect. It was not followed"),
-        (407, "407. A proxy requires authentication"),
-        (410, "410. The service did not accept the request: check Auth URL"),
+        (103, "It is not a valid final status"),
+        (300, "It is a redirect. It was not followed"),
+        (407, "A proxy requires authentication"),
+        (410, "The service did not accept the request: check Auth URL"),
     ],
 )
 def test_a_cause(status, sentence):
     """`tests/support/fault_table.py` has the usual statuses."""
-    assert str(error_of(status)).startswith(f"The service responded with {sentence}")
+    assert str(error_of(status)).startswith(f"The service responded with {status}. {sentence}")
 
 
 def test_only_a_login_with_an_origin_names_it():
@@ -101,19 +99,15 @@ def test_only_a_login_with_an_origin_names_it():
     ("code", "cause"),
     [
         ("invalid_client", "check Client ID and Client secret in"),
-        ("invalid_grant", "Username or Password is wrong"),
-        ("invalid_request", ALL_FIELDS),
-        ("invalid_scope", ALL_FIELDS),
         ("unauthorized_client", "check Client ID and Client secret in"),
-        ("unsupported_grant_type", ALL_FIELDS),
+        ("invalid_grant", "Username or Password is wrong"),
+        *((code, ALL_FIELDS) for code in ("invalid_request", "invalid_scope", "unsupported_grant_type")),
     ],
 )
 def test_the_cause_of_an_error_code(code, cause):
-    for status in (100, 200, 302, 400, 401, 408, 429, 500, 599):
-        error = error_of(status, {"error": code})
-        assert error.code == code
-        assert f"({code})" in str(error)
-        assert cause in str(error)
+    for status in (200, 302, 401, 503):
+        assert f"{status} ({code}). " in str(error_of(status, {"error": code}))
+        assert cause in str(error_of(status, {"error": code}))
 
 
 @pytest.mark.parametrize(
@@ -137,37 +131,28 @@ def test_other_errors_do_not_change_what_the_status_means(document):
         "an escape \x1b[31m",
         "half \ud800 a character",
         "a bidi \u202e override",
-        "",
         "   ",
         7,
         None,
-        ["a"],
     ],
 )
 def test_unsafe_text_is_not_shown(unsafe):
-    assert safe_text(unsafe, [PASSWORD]) is None
-    assert error_details({"error": "safe-error", "message": unsafe}, [PASSWORD]) == " (safe-error)"
-    assert error_details({"error": unsafe, "error_description": "Try again."}, [PASSWORD]) == " (Try again)"
+    assert error_details({"error": "safe-error", "message": unsafe}, ["", PASSWORD]) == " (safe-error)"
+    assert error_details({"error": unsafe, "error_description": "Try again."}, ["", PASSWORD]) == " (Try again)"
 
 
 @pytest.mark.parametrize(
     ("document", "details"),
     [
-        *((document, "") for document in ({}, {"other": "x"}, {"error": PASSWORD})),
+        *((document, "") for document in ({}, {"other": "x"}, {"error": "grant!"})),
         ({"message": "a" * MAX_TEXT_LENGTH}, f" ({'a' * MAX_TEXT_LENGTH})"),
         ({"error": "e", "error_description": "d", "message": "m"}, " (e: d)"),
-        ({"error": "invalid_grant", "error_description": f"no user with {PASSWORD}"}, " (invalid_grant)"),
+        # A code is one of a fixed list, so it repeats no password.
+        ({"error": "invalid_grant", "error_description": "Bad credentials"}, " (invalid_grant: Bad credentials)"),
     ],
 )
 def test_details(document, details):
-    assert error_details(document, ["", PASSWORD]) == details
-
-
-@pytest.mark.parametrize("password", ["invalid_grant", "grant"])
-def test_an_error_code_is_shown_with_every_password(password):
-    """The code is one of a fixed list, so it repeats nothing. Other texts with the password are not shown."""
-    assert error_details(OAUTH, [password]) == " (invalid_grant: Bad credentials)"
-    assert error_details({"error": f"{password}!"}, [password]) == ""
+    assert error_details(document, ["grant"]) == details
 
 
 @pytest.mark.parametrize(
@@ -193,17 +178,14 @@ def test_only_the_host_of_a_redirect_is_shown(location, target):
     ("value", "seconds"),
     [
         (None, None),
-        ("", None),
         ("0", 0.0),
         (" 120 ", 120.0),
-        ("3600", 3600.0),
+        ("3601", 3601.0),
         ("9" * 5000, math.inf),
         ("1.5", None),
         ("-3", None),
         ("²", None),
-        ("soon", None),
         ("Sat, 21 Nov 2026 09:01:30 GMT", 90.0),
-        ("Sat, 21 Nov 2026 09:01:30 -0000", 90.0),
         ("Sat, 21 Nov 2026 10:01:30 +0100", 90.0),
         ("Sat Nov 21 09:01:30 2026", 90.0),
         ("Sat, 21 Nov 2020 09:01:30 GMT", 0.0),

@@ -19,10 +19,6 @@ def response(body, status=200):
     return WireResponse(status=status, headers={}, body=octets)
 
 
-def test_the_url_in_messages_has_no_api_key():
-    assert secret_request("https://auth.example").target == "GET https://auth.example/encodeAES128/***/***"
-
-
 @pytest.mark.parametrize("credential", ["", "a b", "a\r\nX-Header: 1", "a\n", "\x7f", "tok\u00e9n", "\ud800"])
 def test_a_credential_that_does_not_fit_into_a_header(credential):
     for request, name in ((TOKEN_REQUEST, "access_token"), (SECRET_REQUEST, "secret")):
@@ -39,7 +35,7 @@ def test_a_refresh_token_that_is_longer_than_a_header():
         parse(TOKEN_REQUEST, received, now=NOW)
 
 
-@pytest.mark.parametrize("kind", ["bearer", "Bearer", "BEARER", None, 7, ["mac"]])
+@pytest.mark.parametrize("kind", ["bearer", "BEARER", None, 7])
 def test_a_token_that_is_used_as_bearer(kind):
     received = response({"access_token": "1|abc.DEF-1_2~+/==", "token_type": kind})
     assert parse(TOKEN_REQUEST, received, now=NOW).access_token == "1|abc.DEF-1_2~+/=="
@@ -57,10 +53,8 @@ def test_a_token_of_another_type(kind):
     ("body", "sentence"),
     [
         (b"", r"a body that is not JSON \(0 bytes\)"),
-        (b"{", r"a body that is not JSON \(1 bytes\)"),
         (b"\xff\xfe\x00", "a body that is not JSON"),
         (b"[" * 100_000, "a body that is not JSON"),
-        (b"[]", "JSON that is not an object"),
         (b"null", "JSON that is not an object"),
         (b' "CANARY" ', "JSON that is not an object"),
         (b"<!DOCTYPE html><p>CANARY", "an HTML page instead of JSON, probably a login page"),

@@ -57,33 +57,22 @@ def proxy(request, authority):
 
 
 @pytest.fixture
-def connection(tls_sandbox, define, bundle):
-    """Define the Connection, with a proxy and other changes of its extra."""
+def connection(tls_sandbox, define, bundle, monkeypatch):
+    """Define the Connection with a proxy, which has precedence over all that the environment says."""
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
 
-    def define_connection(url, method="jwt", **extra):
-        usual = tls_sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"]
-        changes = {"proxy": url, "verify": bundle, "timeout": 20} | extra
-        define("loanauth_default", usual | {"extra": usual["extra"] | changes})
+    def define_connection(url):
+        usual = tls_sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+        define("loanauth_default", usual | {"extra": usual["extra"] | {"proxy": url, "verify": bundle, "timeout": 20}})
         return f"{tls_sandbox.url}/sandbox/price"
 
     return define_connection
 
 
-@pytest.fixture(params=["another proxy", "no proxy for the service"])
-def _environment(request, monkeypatch):
-    """Settings of the machine that the field has precedence over."""
-    if request.param == "another proxy":
-        for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
-            monkeypatch.setenv(name, "http://127.0.0.1:1")
-    else:
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.setenv(name, "127.0.0.1,localhost")
-
-
-@pytest.mark.usefixtures("_environment")
-@pytest.mark.parametrize("method", ["jwt", "ppe"])
-def test_a_login_goes_through_it(method, proxy, connection, tls_sandbox, target):
-    connection(proxy.url(WRITTEN), method)
+def test_a_login_goes_through_it(proxy, connection, tls_sandbox, target):
+    connection(proxy.url(WRITTEN))
     LoanAuthHook().get_credential()
     for form in (PASSWORD, CREDENTIALS, WRITTEN, quote(PASSWORD, safe="")):
         assert leaks(str(masking.redact(f"made up: {form}")), SECRETS) == []
@@ -94,9 +83,7 @@ def test_a_login_goes_through_it(method, proxy, connection, tls_sandbox, target)
     assert head.lower().count(b"authorization") == 1
 
 
-@pytest.mark.usefixtures("_environment")
-def test_pricing_requests_go_through_it(proxy, connection, target, logs, pricing, monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+def test_pricing_requests_go_through_it(proxy, connection, target, logs, pricing):
     url = connection(proxy.url(WRITTEN))
     with LoanAuthHook().get_conn() as session:
         # Plain http is for loopback addresses only, and a proxy would receive the credential unencrypted.
@@ -128,36 +115,28 @@ def test_the_ca_bundle_of_a_request_is_for_its_proxy_too(proxy, connection, tls_
                     session.get(url, verify=verify)
 
 
-@pytest.mark.usefixtures("_environment")
-@pytest.mark.parametrize("user_information", [WRITTEN, WRONG])
-def test_concurrent_pricing_requests_go_through_it(proxy, connection, target, logs, pricing, user_information):
-    """With ``httpx``, which shows no password either."""
+async def price_concurrently(client, url, **options):
+    async with client:
+        # All of them end here: what asyncio cancels would leave sockets to the garbage collector.
+        results = await asyncio.gather(
+            *(client.post(url, json=loan(), **options) for _ in range(3)), return_exceptions=True
+        )
+    for error in filter(lambda one: isinstance(one, Exception), results):
+        raise error
+    return {response.status_code for response in results}
+
+
+def test_concurrent_pricing_requests_go_through_it(proxy, connection, target, logs, pricing):
     url = connection(proxy.url(WRITTEN))
     token = LoanAuthHook().get_credential()
-    connection(proxy.url(user_information))
     client = LoanAuthHook().get_async_conn(token)
-
-    async def price():
-        async with client:
-            # Plain http is for loopback addresses only.
-            await client.get(pricing.url, auth=None)
-            calls = [client.post(url, json=loan(number)) for number in range(3)]
-            # All of them end here: what asyncio cancels would leave sockets to the garbage collector.
-            results = await asyncio.gather(*calls, return_exceptions=True)
-            for error in filter(lambda one: isinstance(one, Exception), results):
-                raise error
-            return {response.status_code for response in results}
-
-    if user_information == WRITTEN:
-        assert asyncio.run(price()) == {200}
-        assert proxy.tunnels[1:] == [target] * 3
-    else:
-        failure_of(lambda: asyncio.run(price()), httpx.ProxyError)
-    assert len(pricing.seen) == 1
-    assert leaks(f"{logs.text} {vars(client)}", [*SECRETS, WRITTEN, WRONG, token.value]) == []
+    assert asyncio.run(price_concurrently(client, url)) == {200}
+    # Plain http is for loopback addresses only.
+    assert asyncio.run(price_concurrently(LoanAuthHook().get_async_conn(token), pricing.url, auth=None)) == {200}
+    assert proxy.tunnels[1:] == [target] * 3
+    assert leaks(f"{logs.text} {vars(client)}", [*SECRETS, WRITTEN, token.value]) == []
 
 
-@pytest.mark.usefixtures("_environment")
 def test_a_redirect_goes_through_it_too(proxy, connection, tls_sandbox, target, bundle, tmp_path):
     url = connection(proxy.url(WRITTEN))
     with LoanAuthHook().get_conn() as session, running_sandbox(tls="good") as other:
@@ -213,46 +192,38 @@ def test_a_wrong_password_of_the_proxy_is_sent_once_in_a_pause(proxy, connection
     assert len(proxy.requests) == 2
 
 
-@pytest.mark.parametrize("password", ["CANARY/x", "CANARY#x", "CANARY@127.0.0.1:99999/"])
-def test_a_wrong_address_in_the_environment_is_named_and_not_shown(password, connection, tls_sandbox, monkeypatch):
-    connection("")
-    url = f"http://user:{password}@127.0.0.1:1"
-    monkeypatch.setenv("HTTPS_PROXY", url)
-    for call in (LoanAuthHook().get_credential, lambda: price_without_credential(tls_sandbox)):
-        error = failure_of(call, SettingsError)
-        assert "The proxy address in this machine's environment is invalid" in str(error)
-    # A parameter of a request.
-    monkeypatch.delenv("HTTPS_PROXY")
-    call = partial(price_without_credential, tls_sandbox, proxies={"https": url})
-    error = failure_of(call, requests.exceptions.InvalidProxyURL)
-    assert (str(error), error.request) == ("The address of the proxy is not valid.", None)
-
-
 def price_without_credential(tls_sandbox, **options):
     with LoanAuthHook().get_conn() as session:
         session.auth = None
         session.get(tls_sandbox.url, **options)
 
 
+@pytest.mark.parametrize("password", ["CANARY/x", "CANARY@127.0.0.1:99999/"])
+def test_a_wrong_address_is_named_and_not_shown(password, connection, tls_sandbox, monkeypatch):
+    """Not even to a tool that follows what an exception suppresses."""
+    connection("")
+    url = f"http://user:{password}@127.0.0.1:1"
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv("HTTPS_PROXY", url)
+    error = failure_of(lambda: price_without_credential(tls_sandbox), SettingsError)
+    assert "The proxy address in this machine's environment is invalid" in str(error)
+    assert leaks(repr(exception_chain(error)), [password]) == []
+    # A parameter of a request.
+    call = partial(price_without_credential, tls_sandbox, proxies={"https": url})
+    error = failure_of(call, requests.exceptions.InvalidProxyURL)
+    assert (str(error), error.request) == ("The address of the proxy is not valid.", None)
+
+
 @pytest.mark.parametrize("where", ["Connection", "environment"])
-@pytest.mark.parametrize("case", ["a wrong password", "down"])
-def test_an_error_shows_no_password(case, where, proxy, connection, tls_sandbox, logs, monkeypatch):
-    """`test_transport_errors.py` has the sentences."""
-    url = proxy.url(WRONG) if case == "a wrong password" else f"http://{WRONG}@127.0.0.1:1"
-    connection(url if where == "Connection" else "")
+def test_a_wrong_password_is_not_shown(where, proxy, connection, tls_sandbox, logs, monkeypatch):
+    connection(proxy.url(WRONG) if where == "Connection" else "")
     if where == "environment":
-        monkeypatch.setenv("HTTPS_PROXY", url)
-    kind = ResponseError if case == "a wrong password" else UnavailableError
-    failure_of(LoanAuthHook(max_attempts=1).get_credential, kind)
+        monkeypatch.delenv("NO_PROXY")
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url(WRONG))
+    failure_of(LoanAuthHook(max_attempts=1).get_credential, ResponseError)
     failure_of(lambda: price_without_credential(tls_sandbox), requests.exceptions.ProxyError)
+    client = LoanAuthHook().get_async_conn()
+    failure_of(lambda: asyncio.run(price_concurrently(client, tls_sandbox.url, auth=None)), httpx.ProxyError)
     session = LoanAuthHook().get_conn()
     assert leaks("\n".join([repr(session), repr(vars(session)), logs.text]), [WRONG, *WRONG.split(":")]) == []
     assert tls_sandbox.counters().connections_accepted == 0
-
-
-def test_a_proxy_that_is_no_address_shows_no_password(connection, tls_sandbox, monkeypatch):
-    """Not even to a tool that follows what an exception suppresses."""
-    connection("")
-    monkeypatch.setenv("HTTPS_PROXY", "http://made-up:Egress-7Zq/x@127.0.0.1:8080")
-    error = failure_of(lambda: price_without_credential(tls_sandbox), SettingsError)
-    assert leaks(repr(exception_chain(error)), ["Egress-7Zq"]) == []

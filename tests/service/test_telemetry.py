@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.trace import SpanKind, StatusCode
 
-from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
+from airflow_provider_loanauth.exceptions import RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.telemetry import Labels
 from tests.support.airflow_names import AirflowTaskTimeout
@@ -60,9 +60,7 @@ NAMES = {
     ("conn_id", "tag"),
     [
         ("loanauth.tenant-1_a", "loanauth.tenant-1_a"),
-        ("tenant#1!(a):b/c\\d", "tenant_1__a__b_c_d"),
-        ("tenant one, two=three|c", "tenant_one__two_three_c"),
-        ("Bücher-銀行", "B_cher-__"),
+        ("tenant#1!(a):b/c\\d, two=three|ü銀", "tenant_1__a__b_c_d__two_three___"),
         ("x" * 250, "x" * telemetry.MAX_TAG_LENGTH),
     ],
 )
@@ -117,11 +115,7 @@ def test_the_seconds_to_expiry(seconds, sent, statsd):
 
 @pytest.mark.parametrize(
     ("url", "host", "port"),
-    [
-        ("https://auth.example:8443/CANARY", "auth.example", 8443),
-        ("https://auth.example", "auth.example", 443),
-        ("http://[::1]/CANARY", "::1", 80),
-    ],
+    [("https://auth.example:8443/CANARY", "auth.example", 8443), ("http://[::1]/CANARY", "::1", 80)],
 )
 def test_a_login_within_a_refresh(url, host, port, spans):
     with telemetry.span("loanauth.refresh", LABELS.attributes), telemetry.login(LABELS, url):
@@ -141,14 +135,7 @@ def test_a_login_within_a_refresh(url, host, port, spans):
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [
-        (RejectedError("CANARY", status=401), 401),
-        (UnavailableError("CANARY"), None),
-        (ResponseError("CANARY", status=407), 407),
-        (OSError("CANARY"), None),
-        (AirflowTaskTimeout("CANARY"), None),
-    ],
-    ids=lambda value: type(value).__name__,
+    [(RejectedError("CANARY", status=401), 401), (OSError("CANARY"), None), (AirflowTaskTimeout("CANARY"), None)],
 )
 def test_an_error_in_a_span(error, status, spans):
     """Its class, and no text: the texts of libraries contain URLs."""
@@ -160,7 +147,6 @@ def test_an_error_in_a_span(error, status, spans):
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, name)
     assert span.attributes["error.type"] == name
     assert span.attributes.get("http.response.status_code") == status
-    assert span.events == ()
     assert "CANARY" not in spans.text
 
 
@@ -199,16 +185,6 @@ def test_a_broken_backend_is_logged_once_and_changes_nothing(name, spans, statsd
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert warnings == ["Metrics or spans of loanauth cannot be recorded (OSError). The task continues."]
     assert "CANARY" not in caplog.text
-
-
-def test_a_span_that_cannot_be_ended_has_no_text_of_an_error(spans, stats, monkeypatch):
-    recorded = []
-    monkeypatch.setattr("opentelemetry.sdk.trace.Span.set_attribute", broken)
-    for name in ("record_exception", "set_status"):
-        monkeypatch.setattr(f"opentelemetry.sdk.trace.Span.{name}", lambda _, *values, **names: recorded.append(values))
-    with pytest.raises(OSError, match="CANARY"), telemetry.span("loanauth.refresh", LABELS.attributes):
-        raise OSError("CANARY")
-    assert recorded == []
 
 
 def test_opentelemetry_that_is_not_imported_is_no_error(statsd, monkeypatch, caplog):
