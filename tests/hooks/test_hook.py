@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-import re
 import socket
 
 import pytest
 
-from airflow_provider_loanauth.exceptions import LoanAuthError, SealError, UnavailableError
+from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.redaction import encoded_forms
 from tests.support.loopback import json_response
@@ -52,19 +51,6 @@ def test_the_method_of_the_call_overrides_hook_and_connection(
     assert set(sandbox.counters().by_method) == {expected}
 
 
-def test_attributes_of_the_hook_may_change_between_calls(all_methods, sandbox):
-    hook = LoanAuthHook("no_such_connection", method="ppe")
-    with pytest.raises(LoanAuthError):
-        hook.authenticate()
-    hook.loanauth_conn_id, hook.method, hook.max_attempts = "tenant_a", "los", 1
-    hook.authenticate()
-    assert set(sandbox.counters().by_method) == {"los"}
-    sandbox.set_fault("status", status=500)
-    with pytest.raises(UnavailableError, match="500"):
-        hook.authenticate()
-    assert sandbox.counters().token == 2
-
-
 @each_method
 def test_the_credential_and_unknown_secrets_of_a_plaintext_response_are_masked(method, define, loopback):
     define("marked", secret_connections(loopback.url)[method])
@@ -93,13 +79,6 @@ def test_aget_credential_does_not_block_the_event_loop(all_methods, sandbox):
     # About 50 times where the loop is free, once or twice where it is blocked.
     assert asyncio.run(ticks_during(LoanAuthHook("tenant_a").aget_credential("los"))) >= 10
     assert set(sandbox.counters().by_method) == {"los"}
-
-
-def test_a_login_logs_one_line_at_info(all_methods, sandbox, logs):
-    LoanAuthHook("tenant_a").authenticate()
-    [line] = [line for line in logs.at("info") if "Authenticated" in line]
-    assert re.match(r"Authenticated 'pat@lender.example' with Authen JWT; the access token expires at 20\d\d-", line)
-    assert logs.at("warning", "error", "critical") == []
 
 
 def test_warnings_of_the_connection_once(all_methods, sandbox, define, logs):

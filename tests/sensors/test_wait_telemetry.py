@@ -110,11 +110,9 @@ def test_a_sensor_that_fails_has_only_a_span(
     assert dict(span.attributes) == ATTRIBUTES | {"error.type": kind.__name__} | attributes
 
 
-@pytest.mark.parametrize(
-    "parameters", [{"loanauth_conn_id": MISPLACED}, {"loanauth_conn_id": CONN_ID, "method": MISPLACED}]
-)
+@pytest.mark.parametrize("parameters", [{"loanauth_conn_id": MISPLACED}, {"method": MISPLACED}])
 def test_a_token_in_the_place_of_a_parameter_is_in_no_span(parameters, world, monkeypatch, spans):
-    waits = LoanAuthSensor(task_id="wait", **parameters)
+    waits = LoanAuthSensor(task_id="wait", **{"loanauth_conn_id": CONN_ID} | parameters)
     with pytest.raises(LoanAuthError):
         waits.execute(context_of_a_task(monkeypatch))
     assert "loanauth.wait" in spans.named

@@ -81,6 +81,11 @@ headers = st.dictionaries(
 )
 
 
+def check_error(error):
+    assert type(error) in (RejectedError, UnavailableError, ResponseError)
+    assert leaks(messages(error), [*SECRETS.values(), PROXY_PASSWORD]) == []
+
+
 @pytest.mark.parametrize(("settings", "model"), SETTINGS.items(), ids=["token", "secret"])
 @given(body=bodies, status=statuses, headers=headers)
 @example(body=b'{"access_token":"a.b.c","expires_in":1e400}', status=200, headers={})
@@ -91,8 +96,7 @@ def test_any_response(settings, model, body, status, headers):
     try:
         response = protocol.parse_response(settings, received, now=NOW)
     except LoanAuthError as error:
-        assert type(error) in (RejectedError, UnavailableError, ResponseError)
-        assert leaks(messages(error), [*SECRETS.values(), PROXY_PASSWORD]) == []
+        check_error(error)
         return
     assert type(response) is model
     assert 200 <= status < 300
