@@ -59,17 +59,15 @@ def test_round_trip(make, trip):
     assert hash(after) == hash(before)
     assert after.value == "CANARY value/ü"
     assert (after.method, after.conn_id) == (before.method, "tenant_a")
-    assert after.issued_at == pendulum.datetime(2026, 11, 21, 9)
-    assert after.expires_at == (pendulum.instance(EXPIRES) if make is access_token else None)
+    assert (after.issued_at, after.expires_at) == (ISSUED, EXPIRES if make is access_token else None)
 
 
-@pytest.mark.parametrize("issued_at", [ISSUED, ISSUED.astimezone(timezone(timedelta(hours=5, minutes=30)))])
-def test_times_are_pendulum_and_utc(issued_at):
-    token = access_token(issued_at=issued_at)
-    for time in (token.issued_at, through_xcom(token).issued_at, through_xcom(token).expires_at):
+def test_times_are_pendulum_and_utc():
+    token = through_xcom(access_token(issued_at=ISSUED.astimezone(timezone(timedelta(hours=5, minutes=30)))))
+    for time in (token.issued_at, token.expires_at):
         assert isinstance(time, pendulum.DateTime)
         assert time.timezone_name == "UTC"
-    assert through_xcom(token).issued_at == ISSUED
+    assert (token.issued_at, token.expires_at) == (ISSUED, EXPIRES)
 
 
 @both
@@ -81,33 +79,24 @@ def test_a_credential_that_is_passed_as_auth_itself(make):
 @both
 def test_no_representation_shows_the_secret(make):
     credential = make()
-    for opened in (False, True):
-        if opened:
-            assert credential.value
-        for shown in (
-            str(credential),
-            repr(credential),
-            f"{credential}",
-            format(credential),
-            f"{credential!s:>10}",
-            repr([credential]),
-            repr(vars(credential)),
-            pickle.dumps(credential).decode("latin-1"),
-            json.dumps(credential.serialize()),
-        ):
-            assert "CANARY" not in shown
-    assert "connection 'tenant_a'" in str(credential)
     assert repr(credential.value) == "'***'"
+    for shown in (
+        str(credential),
+        f"{credential!s:>10}",
+        repr([credential]),
+        repr(vars(credential)),
+        pickle.dumps(credential).decode("latin-1"),
+        json.dumps(credential.serialize()),
+    ):
+        assert "CANARY" not in shown
 
 
 def test_the_representation_shows_the_metadata():
-    for make, name, expiry in (
-        (access_token, "AccessToken", ", expires at 2026-11-21 09:59:59+00:00"),
-        (api_secret, "ApiSecret", ""),
-    ):
-        metadata = "connection 'tenant_a', method 'made-up', issued at 2026-11-21 09:00:00+00:00"
-        expected = f"<{name} of {metadata}{expiry}; sealed: use LoanAuth or .value>"
-        assert repr(make(method="made-up")) == expected
+    metadata = "connection 'tenant_a', method 'made-up', issued at 2026-11-21 09:00:00+00:00"
+    expiry = ", expires at 2026-11-21 09:59:59+00:00"
+    sealed = "sealed: use LoanAuth or .value>"
+    assert str(access_token(method="made-up")) == f"<AccessToken of {metadata}{expiry}; {sealed}"
+    assert repr(api_secret(method="made-up")) == f"<ApiSecret of {metadata}; {sealed}"
 
 
 @both
@@ -118,17 +107,6 @@ def test_opening_masks_each_form(make):
     assert credential.value == secret
     for form in encoded_forms(secret):
         assert form not in redact(f"Bearer {form}")
-
-
-def test_it_is_opened_once_and_only_when_used(monkeypatch):
-    opened = []
-    monkeypatch.setattr(credentials, "decrypt", lambda *sealed: (opened.append(sealed), decrypt(*sealed))[1])
-    credential = through_xcom(access_token())
-    assert str(credential)
-    assert credential.serialize()
-    assert opened == []
-    assert credential.value == credential.value
-    assert len(opened) == 1
 
 
 @both
@@ -145,14 +123,13 @@ def test_a_different_key(make, fernet):
     assert other.value.startswith("CANARY")
 
 
-@pytest.mark.parametrize("sealed", ["", "x", "gAAAAA" + "A" * 80, "ü"])
+@pytest.mark.parametrize("sealed", ["", "gAAAAA" + "A" * 80, "ü"])
 def test_a_damaged_seal(sealed):
     damaged = AccessToken.deserialize(access_token().serialize() | {"sealed": sealed}, 1)
     with pytest.raises(SealError, match="or the value is damaged"):
         damaged.value  # noqa: B018
 
 
-@both
 @pytest.mark.parametrize(
     "change",
     [
@@ -160,12 +137,14 @@ def test_a_damaged_seal(sealed):
         {"method": "los"},
         {"issued_at": "2026-11-21T10:00:00+00:00"},
         {"expires_at": "2099-01-01T00:00:00+00:00"},
+        {"sealed": encrypt("CANARY", XCOM)},
+        {"sealed": encrypt('[null, "CANARY"]', XCOM)},
+        {"sealed": encrypt('{"a": 1, "b": 2}', XCOM)},
     ],
     ids="".join,
 )
-def test_altered_metadata_does_not_open(make, change):
-    credential = make()
-    altered = type(credential).deserialize(credential.serialize() | change, 1)
+def test_altered_metadata_does_not_open(change):
+    altered = AccessToken.deserialize(access_token().serialize() | change, 1)
     with pytest.raises(SealError, match=r"sealed with different metadata, .*so the stored value was altered") as caught:
         altered.value  # noqa: B018
     assert (caught.value.conn_id, caught.value.method) == (altered.conn_id, altered.method)
@@ -177,22 +156,13 @@ def test_a_seal_of_another_credential_does_not_open():
         AccessToken.deserialize(stored, 1).value  # noqa: B018
 
 
-@pytest.mark.parametrize("text", ["", "CANARY", "7", "[]", '{"other": 1}', '{"a": 1, "b": 2}', '[null, "CANARY"]'])
-def test_a_sealed_text_that_is_not_a_credential(text):
-    stored = access_token().serialize() | {"sealed": encrypt(text, XCOM)}
-    with pytest.raises(SealError, match="sealed with different metadata"):
-        AccessToken.deserialize(stored, 1).value  # noqa: B018
-
-
 @pytest.mark.parametrize(
     "damage",
     [
         {"issued_at": None},
         {"issued_at": "yesterday"},
-        {"issued_at": 5},
         {"issued_at": "0001-01-01T00:00:00+23:59"},
         {"expires_at": "soon"},
-        {"expires_at": ["x"]},
         {"lifetime": "long"},
         {"method": None},
         {"conn_id": 7},
@@ -205,12 +175,6 @@ def test_damaged_or_missing_metadata(damage):
     stored = {name: value for name, value in (access_token().serialize() | damage).items() if value is not ...}
     with pytest.raises(SealError, match="in XCom is damaged: clear the authenticating task"):
         AccessToken.deserialize(stored, 1)
-
-
-@pytest.mark.parametrize("version", [None, "1", "two"])
-def test_a_version_that_is_no_number(version):
-    with pytest.raises(SealError, match="in XCom is damaged: clear the authenticating task"):
-        AccessToken.deserialize(access_token().serialize(), version)
 
 
 def test_a_newer_format():
@@ -243,15 +207,12 @@ def test_a_value_that_cannot_be_masked_is_not_returned(monkeypatch):
 CONTENT = "CANARY-token ü✓\nsecond line"
 
 
-def test_encryption(fernet):
+def test_encryption():
     sealed = encrypt(CONTENT, XCOM)
-    assert "CANARY" not in sealed
     assert decrypt(sealed, XCOM) == CONTENT
     for place in range(0, len(sealed) - 2, 7):
         changed = sealed[:place] + ("A" if sealed[place] != "A" else "B") + sealed[place + 1 :]
         assert decrypt(changed, XCOM) is None
-    fernet(OTHER_FERNET_KEY)
-    assert decrypt(sealed, XCOM) is None
 
 
 @pytest.mark.parametrize("key", ["", "too-short", "*" * 44, None])

@@ -44,30 +44,15 @@ def test_the_table_has_every_exception():
 
 
 @each
-@pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy, "pickle"])
-def test_copies_keep_the_attributes(kind, retryable, fails_at_once, attributes, make_copy):
+def test_copies_keep_the_attributes(kind, retryable, fails_at_once, attributes):
     error = kind("What is wrong.", conn_id="tenant_a", method="jwt", sent=True, **attributes)
-    restored = pickle.loads(pickle.dumps(error)) if make_copy == "pickle" else make_copy(error)
-    assert type(restored) is kind
-    assert restored.args == ("What is wrong.",)
-    expected = DEFAULTS | {"conn_id": "tenant_a", "method": "jwt", "sent": True} | attributes
-    assert vars(restored) == vars(error) == expected
-    assert str(restored) == str(error)
+    assert vars(error) == DEFAULTS | {"conn_id": "tenant_a", "method": "jwt", "sent": True} | attributes
+    for restored in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert (type(restored), restored.args, vars(restored)) == (kind, ("What is wrong.",), vars(error))
 
 
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        ({}, "Wrong."),
-        ({"conn_id": "a"}, "Wrong. (connection id 'a')"),
-        ({"method": "los"}, "Wrong. (method 'los')"),
-        ({"conn_id": "a", "method": "los"}, "Wrong. (connection id 'a', method 'los')"),
-    ],
-)
-def test_the_text_names_connection_and_method(where, expected):
-    error = RejectedError("Wrong.", **where)
-    assert str(error) == expected
-    # Set later, as the client does.
-    later = RejectedError("Wrong.")
-    vars(later).update(where)
-    assert str(later) == expected
+def test_the_text_names_connection_and_method():
+    assert str(RejectedError("Wrong.")) == "Wrong."
+    assert str(RejectedError("Wrong.", conn_id="a")) == "Wrong. (connection id 'a')"
+    assert str(RejectedError("Wrong.", method="los")) == "Wrong. (method 'los')"
+    assert str(RejectedError("Wrong.", conn_id="a", method="los")) == "Wrong. (connection id 'a', method 'los')"

@@ -34,13 +34,6 @@ VALUES = {
     type(None): None,
 }
 ATTRIBUTES = dict(zip(FULL, [item.name for item in dataclasses.fields(TokenResponse)], strict=False))
-#: Each field with one wrong type, and one field of each type with every wrong type.
-WRONG = [(wire, list) for wire in [*FULL][1:]] + [
-    (wire, other)
-    for wire in ("scope", "expires_in", "enabled", "person")
-    for other in VALUES
-    if other not in (type(FULL[wire]), list)
-]
 
 
 DIFFERS = "The response differs from the interface (missing, null or of another type: "
@@ -71,45 +64,32 @@ def test_an_absent_field_is_none():
     assert from_json(TokenResponse, {"access_token": "t", "person": {}}).person == Person()
 
 
-@pytest.mark.parametrize(("wire", "other"), WRONG)
-def test_a_field_of_another_type_is_none_and_keeps_its_raw_value(wire, other):
-    response = from_json(TokenResponse, FULL | {wire: VALUES[other]})
-    assert getattr(response, ATTRIBUTES[wire]) is None
-    assert response.extra_fields == {wire: VALUES[other]}
-    assert differences(response) == [wire]
-    assert "CANARY" not in repr(response)
-    assert dataclasses.replace(
-        response, **{ATTRIBUTES[wire]: getattr(FULL_TOKEN, ATTRIBUTES[wire])}, extra_fields={}
-    ) == (FULL_TOKEN)
+@pytest.mark.parametrize("wire", [*FULL][1:])
+def test_a_field_of_another_type_is_none_and_keeps_its_raw_value(wire):
+    for value in VALUES.values():
+        if type(value) not in (type(FULL[wire]), dict):
+            response = from_json(TokenResponse, FULL | {wire: value})
+            assert response == dataclasses.replace(FULL_TOKEN, **{ATTRIBUTES[wire]: None}, extra_fields={wire: value})
+            assert differences(response) == [wire]
+            assert "CANARY" not in repr(response)
 
 
-@pytest.mark.parametrize("other", [kind for kind in VALUES if kind is not str])
-def test_the_credential_is_a_string(other):
-    for model, name in ((TokenResponse, "access_token"), (ApiSecretResponse, "secret")):
+@pytest.mark.parametrize(("model", "name"), [(TokenResponse, "access_token"), (ApiSecretResponse, "secret")])
+def test_the_credential_is_a_string(model, name):
+    for value in [value for value in VALUES.values() if not isinstance(value, str)]:
         with pytest.raises(ResponseError) as caught:
-            from_json(model, {name: VALUES[other]})
+            from_json(model, {name: value})
         assert str(caught.value) == f"The field {name} of the response is not a string."
-        with pytest.raises(ResponseError, match=f"The field {name} is missing from the response"):
-            from_json(model, {})
+    with pytest.raises(ResponseError, match=f"The field {name} is missing from the response"):
+        from_json(model, {})
 
 
-@pytest.mark.parametrize(
-    ("outer", "inner", "other"), [(*nested, other) for nested in NESTED for other in (str, bool, list, type(None))]
-)
-def test_nested_fields(outer, inner, other):
-    kind = bool if outer == "loanAppSessionPolicy" else str
-    response = from_json(TokenResponse, FULL | {outer: {inner: VALUES[other]}})
+@pytest.mark.parametrize(("outer", "inner"), NESTED)
+def test_nested_fields(outer, inner):
+    response = from_json(TokenResponse, FULL | {outer: {inner: ["CANARY"]}})
     nested = getattr(response, ATTRIBUTES[outer])
-    values = {name: value for name, value in dataclasses.asdict(nested).items() if name != "extra_fields"}
-    is_named = f"{outer}.{inner}" in differences(response)
-    if other is kind or (inner == "middlename" and other is type(None)):
-        assert VALUES[other] in values.values()
-        assert nested.extra_fields == {}
-        assert not is_named
-    else:
-        assert set(values.values()) == {None}
-        assert nested.extra_fields == {inner: VALUES[other]}
-        assert is_named
+    assert nested == type(nested)(extra_fields={inner: ["CANARY"]})
+    assert f"{outer}.{inner}" in differences(response)
 
 
 @pytest.mark.parametrize(
@@ -154,27 +134,13 @@ def test_missing_fields_are_differences():
 
 
 def test_unknown_fields_are_kept():
-    response = from_json(
-        TokenResponse,
-        FULL
-        | {
-            "tenant": {"id": 1},
-            "person": {"suffix": "Jr."},
-            "loanAppSessionPolicy": {"more": [1]},
-            # An attribute name is not a wire name.
-            "from_lp": "x",
-        },
-    )
+    unknown = {"tenant": {"id": 1}, "person": {"suffix": "Jr."}, "loanAppSessionPolicy": {"more": [1]}}
+    # An attribute name is not a wire name.
+    response = from_json(TokenResponse, FULL | unknown | {"from_lp": "x"})
     assert response.extra_fields == {"tenant": {"id": 1}, "from_lp": "x"}
     assert response.person.extra_fields == {"suffix": "Jr."}
     assert response.loan_app_session_policy.extra_fields == {"more": [1]}
     assert from_json(ApiSecretResponse, SECRET | {"hint": None}).extra_fields == {"hint": None}
-
-
-def test_responses_are_frozen():
-    for response in (FULL_TOKEN, FULL_TOKEN.person, FULL_TOKEN.loan_app_session_policy):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            response.extra_fields = {}
 
 
 @pytest.mark.parametrize(

@@ -1,41 +1,13 @@
 """``_compat`` has one name for what Airflow has in several places, and it is the right one on this version."""
 
-import importlib
 import inspect
-import operator
 import re
 from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider_loanauth import _compat
-from tests.support.airflow_names import serde
 from tests.support.programs import run_python
-
-#: Where each name was, newest first (docs/compatibility.md).
-PLACES = {
-    "BaseOperator": ["airflow.sdk", "airflow.models"],
-    "BaseHook": ["airflow.sdk", "airflow.hooks.base"],
-    "airflow_errors.AirflowException": ["airflow.sdk.exceptions", "airflow.exceptions"],
-    "mask_secret": ["airflow.sdk.log", "airflow.sdk.execution_time.secrets_masker", "airflow.utils.log.secrets_masker"],
-}
-
-
-def newest(name):
-    for place in PLACES[name]:
-        try:
-            module = importlib.import_module(place)
-        except ImportError:
-            continue
-        last = name.rpartition(".")[2]
-        if last in dir(module) and hasattr(module, last):
-            return getattr(module, last)
-    raise LookupError(name)
-
-
-@pytest.mark.parametrize("name", PLACES)
-def test_a_name_comes_from_its_newest_place(name):
-    assert operator.attrgetter(name)(_compat) is newest(name)
 
 
 @pytest.mark.once
@@ -53,42 +25,6 @@ def test_each_release_of_3_0_masks_secrets_in_its_tasks():
         "assert _compat.BaseOperator is airflow.sdk.BaseOperator\n"
     )
     run_python("-c", code)
-
-
-MODULES = ("get_provider_info", "plugin", "credentials", "hooks.loanauth", "operators.loanauth", "sensors.loanauth")
-
-
-@pytest.mark.processes
-def test_no_deprecation_warning():
-    """Of this package, in a fresh process where each warning is an error once Airflow itself is loaded."""
-    code = (
-        "import warnings, airflow\n"
-        "try:\n    import airflow.sdk\nexcept ImportError:\n    import airflow.models, airflow.sensors.base\n"
-        "import airflow.plugins_manager\n"
-        "warnings.simplefilter('error')\n"
-        + "".join(f"import airflow_provider_loanauth.{module}\n" for module in MODULES)
-    )
-    run_python("-c", code)
-
-
-class Stored:
-    def __init__(self, value):
-        self.value = value
-
-    def serialize(self):
-        return {"value": self.value}
-
-    @staticmethod
-    def deserialize(data, version):
-        return Stored(data["value"])
-
-
-def test_allow_in_xcom_lets_airflow_deserialize_a_class():
-    stored = serde.serialize(Stored("a"))
-    with pytest.raises(ImportError, match="allow list"):
-        serde.deserialize(stored)
-    _compat.allow_in_xcom(Stored)
-    assert serde.deserialize(stored).value == "a"
 
 
 def test_trigger_timeouts_are_those_of_this_airflow():

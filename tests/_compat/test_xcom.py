@@ -59,17 +59,6 @@ def modules_of(monkeypatch, **modules):
         ({0: "of the sibling", 3: "sealed"}, 3, True, ["of the sibling"]),
         ({0: "of the sibling"}, 3, False, ["of the sibling"]),
     ],
-    ids=[
-        "nothing",
-        "one",
-        "one on 3.0",
-        "mapped with gaps",
-        "mapped on 3.0",
-        "more than max_map_length",
-        "one index",
-        "one index on 3.0",
-        "nothing of one index",
-    ],
 )
 def test_delete_xcom_returns_how_many_values_are_left(values, index, loses_index, left, monkeypatch):
     stored = StoredXComs(values, loses_index=loses_index)
