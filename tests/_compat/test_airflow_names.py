@@ -1,4 +1,4 @@
-"""``_compat`` has one name for what Airflow has in several places, and it is the right one on this version."""
+"""What ``_compat`` knows of this version of Airflow: its masker, timeouts of triggers, tries, tasks of a run, teams."""
 
 import inspect
 import re

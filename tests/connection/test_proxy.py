@@ -15,11 +15,9 @@ WRITTEN = "CANARY-pr%C3%B6xy:p%40ss%2fw%C3%B6rd"
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("http://proxy.example:3128", "http://proxy.example:3128"),
         ("http://proxy.example", "http://proxy.example:80"),
         ("https://proxy.example/", "https://proxy.example:443"),
         (" HTTP://Proxy.EXAMPLE:3128/ ", "http://proxy.example:3128"),
-        ("http://[::1]:3128", "http://[::1]:3128"),
         ("http://proxy_1.xn--prxy-5qa.example.:65535", "http://proxy_1.xn--prxy-5qa.example.:65535"),
         ("http://@proxy.example:3128", "http://proxy.example:3128"),
     ],
@@ -34,7 +32,6 @@ def test_the_address(url, expected):
     ("user_information", "expected"),
     [
         (f"user:{WRITTEN}", f"user:{PASSWORD}"),
-        ("user:p@ss-word", "user:p@ss-word"),
         ("made-up-api-key", "made-up-api-key:"),
         (":made-up-password", ":made-up-password"),
         ("üser:✓✓✓✓✓", "üser:✓✓✓✓✓"),
@@ -52,17 +49,13 @@ def test_user_and_password_are_sent_decoded_and_are_not_part_of_the_address(user
     ("url", "sentence"),
     [
         ("socks5://CANARY@proxy.example:1080", "does not begin with http:// or https://"),
-        ("proxy.example:3128", "does not begin with http:// or https://"),
         ("http://user:CANARY@:3128", "has no valid host name"),
-        ("http://user:CANARY@proxy..example:3128", "has no valid host name"),
         (f"http://user:CANARY@{'p' * 64}.example:3128", "has no valid host name"),
         ("http://grünwald.example:3128", "enter an international domain in its xn-- form"),
         ("http://proxy.example:65536", "is not a valid proxy URL"),
-        ("http://[::1:3128", "is not a valid proxy URL"),
         ("http://user:CANARY/x@proxy.example:3128", "percent-encode user and password"),
         ("http://proxy.example:3128/CANARY", "contains a path, a query or a fragment"),
         ("http://proxy.example:3128?CANARY", "contains a path, a query or a fragment"),
-        ("http://proxy.example:3128#CANARY", "contains a path, a query or a fragment"),
         ("http://user:%FCANARY@proxy.example:3128", "password as UTF-8"),
         ("http://user:CANARY\n@proxy.example:3128", "contains an invalid character"),
         ("***", "is literally '***'"),

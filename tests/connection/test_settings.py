@@ -108,12 +108,9 @@ def test_a_missing_field_is_named_by_its_label(method):
 
 def test_all_problems_at_once():
     for extra in (None, "", "{}"):
-        empty = conn(host=None, login=None, password="")
-        empty.extra = extra
-        text = problems(empty)
+        text = problems(SimpleNamespace(**vars(conn(host=None, login=None, password="")) | {"extra": extra}))
         assert all(f"{LABELS[name]} is missing" in text for name in REQUIRED_FIELDS["jwt"])
         assert "Auth URL is missing: every method requires it." in text
-        assert "Extra" not in text
     wrong = {"method": "no such", "timeout": "soon"}
     assert "Method must be one of jwt, los, ppe. Timeout must be a number" in problems(conn(wrong))
 
@@ -123,8 +120,7 @@ def test_the_address():
     for port, expected in ((None, ""), (0, ""), (8443, ":8443")):
         assert load(conn(port=port)).auth_url == f"https://auth.example{expected}"
     # White space around it is not sent.
-    settings = load(conn(host=" auth.example "))
-    assert (settings.auth_url, settings.warnings) == ("https://auth.example", ())
+    assert load(conn(host=" auth.example ")).auth_url == "https://auth.example"
     assert "Auth URL has a scheme other than https or http: use https." in problems(conn(host="ftp://auth.example"))
 
 
@@ -135,11 +131,10 @@ def test_a_method_in_capitals_and_an_empty_one():
     assert load(conn({"method": "ppe"}), "").method == "ppe"
 
 
-def test_an_unknown_method():
-    for configured in ("CANARY", 7, ["jwt"]):
-        assert "Method must be one of jwt, los, ppe." in problems(conn({"method": configured}))
-    for requested in ("CANARY", 5):
-        assert "The method parameter of the task must be one of jwt, los, ppe." in problems(conn(), requested)
+@pytest.mark.parametrize("method", ["CANARY", 7])
+def test_an_unknown_method(method):
+    assert "Method must be one of jwt, los, ppe." in problems(conn({"method": method}))
+    assert "The method parameter of the task must be one of jwt, los, ppe." in problems(conn(), method)
 
 
 def test_extra_that_is_not_an_object():
@@ -199,10 +194,10 @@ def test_text_that_is_valid():
     assert load(conn({"client_secret": "a:b:c"})).grant.client_secret == "a:b:c"
 
 
-@pytest.mark.parametrize("name", ["api_key", "user_id"])
-def test_a_field_of_ppe_that_is_sent_in_a_header(name):
-    assert f"{LABELS[name]} {NOT_IN_HEADERS}" in problems(conn({name: "ü-abc", "api_key_in_headers": True}), "ppe")
-    load(conn({name: "ü-abc"}), "ppe")
+def test_a_field_of_ppe_that_is_sent_in_a_header():
+    for name in ("api_key", "user_id"):
+        assert f"{LABELS[name]} {NOT_IN_HEADERS}" in problems(conn({name: "ü-abc", "api_key_in_headers": True}), "ppe")
+        load(conn({name: "ü-abc"}), "ppe")
 
 
 @pytest.mark.parametrize(
