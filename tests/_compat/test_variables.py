@@ -1,6 +1,5 @@
 """Variables through the supervisor of a task, and through the database; and processes that must use neither."""
 
-import multiprocessing
 import sys
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -66,14 +65,11 @@ def test_a_task_asks_its_supervisor(supervised):
     assert supervisor.sent == ["GetVariable", "PutVariable", "GetVariable", "DeleteVariable", "GetVariable"]
 
 
-def test_an_error_of_the_api_server_is_not_a_missing_variable(supervised):
+def test_an_error_of_the_api_server_is_no_missing_variable_and_no_conflict(supervised):
+    """The supervisor has tried again, also after the 500 with which that of 3.0 responds to one of two writers."""
     supervised(Supervisor(error="API_SERVER_ERROR"))
     with pytest.raises(SupervisorError, match="API_SERVER_ERROR"):
         variables.read_variable("made.up")
-
-
-def test_an_error_of_the_api_server_is_no_conflict(supervised):
-    """The supervisor has tried again, also after the 500 with which that of 3.0 responds to one of two writers."""
     supervised(Supervisor(error=RuntimeError("made-up text")))
     with pytest.raises(RuntimeError, match="made-up text"):
         variables.write_variable("made.up", "text", "A description.")
@@ -141,18 +137,22 @@ def test_two_writers_of_one_variable_conflict_in_the_database(error, stored, is_
         assert not variables.write_variable("made.up", "text", "")
 
 
-def test_a_forked_child_masks_a_secret_without_the_channel_of_its_parent(supervised, monkeypatch):
-    """Airflow sends each secret to the supervisor, and reads a response."""
+def test_a_forked_child_does_not_use_the_channel_of_its_parent(supervised, monkeypatch):
+    """It would get the responses to its parent. Airflow itself forks each task, and then opens a new channel."""
     seen, first = [], supervised(Supervisor())
     monkeypatch.setattr(_compat, "_inherited_channel", None)
+    # Airflow sends each secret to the supervisor, and reads a response.
     monkeypatch.setattr(redaction, "mask_secret", lambda _: seen.append(sys.modules[RUNNER].SUPERVISOR_COMMS))
     redaction.mask(["made-up-secret"])
     _compat._after_fork()
+    with pytest.raises(SupervisorError, match="this process was forked from a task"):
+        variables.read_variable("made.up")
     redaction.mask(["made-up-secret"])
     assert sys.modules[RUNNER].SUPERVISOR_COMMS is first
     new = supervised(Supervisor())
     redaction.mask(["made-up-secret"])
     assert seen == [first, None, new]
+    assert variables.read_variable("made.up") is None
 
 
 def test_that_channel_is_hidden_until_the_last_thread_needs_it_no_more(supervised, monkeypatch):
@@ -169,28 +169,3 @@ def test_that_channel_is_hidden_until_the_last_thread_needs_it_no_more(supervise
         variables.read_variable("made.up")
     second.__exit__(None, None, None)
     assert sys.modules[RUNNER].SUPERVISOR_COMMS is channel
-
-
-@pytest.mark.no_cover
-@pytest.mark.processes
-@pytest.mark.parametrize("new_channel", [False, True])
-def test_a_forked_child_does_not_use_the_channel_of_its_parent(new_channel, supervised):
-    """It would get the responses to its parent. Airflow itself forks each task, and then opens a new channel."""
-    supervised(Supervisor()).values["made.up"] = "text"
-    context = multiprocessing.get_context("fork")
-    results = context.SimpleQueue()
-
-    def read():
-        if new_channel:
-            supervised(Supervisor())
-        try:
-            results.put(variables.read_variable("made.up"))
-        except SupervisorError as error:
-            results.put(str(error))
-
-    child = context.Process(target=read)
-    child.start()
-    child.join(120)
-    assert child.exitcode == 0
-    assert results.get() == (None if new_channel else "this process was forked from a task")
-    assert variables.read_variable("made.up") == "text"

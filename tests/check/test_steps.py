@@ -1,11 +1,8 @@
 """A check over real sockets and TLS, step by step. No text of it contains a secret."""
 
 import copy
-import dataclasses
 import re
 import socket
-import ssl
-import threading
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,7 +14,7 @@ import trustme
 from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.check.report import TITLES
 from airflow_provider_loanauth.check.steps import AIRFLOW_VERSION
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
+from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
@@ -235,14 +232,10 @@ def test_verify_tls(check, sandbox, verify, expected, words, trusted):
     assert shown.details["trusted"] is trusted
 
 
-def test_a_certificate_that_is_not_shown(check, sandbox, monkeypatch):
+def test_the_issuer_of_a_certificate_is_not_shown_if_it_repeats_a_secret(check, sandbox):
     with tls_server(trustme.CA(organization_name=SECRETS["client_secret"])) as server:
         shown = step(check(connection_of(sandbox, url=server.url)), "tls")
     assert (shown.outcome, shown.details["issuer"]) == ("failed", "a name that is not shown")
-    # One that cannot be parsed.
-    monkeypatch.setattr(ssl.SSLSocket, "getpeercert", lambda *_, **__: b"made up")
-    shown = step(check(connection_of(sandbox, verify=False)), "tls")
-    assert (shown.outcome, shown.details) == ("ok", {})
 
 
 @pytest.mark.parametrize(
@@ -268,19 +261,14 @@ TUNNEL = b"HTTP/1.1 200 Connection established\r\nX: "
     ],
 )
 def test_every_connection_ends(check, sandbox, peer, start, repeated, failed):
-    """Within its time, and it leaves no thread."""
     with Loopback(endless(start, repeated, 0.02)) as server:
         changed = {"proxy": server.url} if peer == "proxy" else {"url": f"{peer}://127.0.0.1:{server.port}"}
-        threads, began = {*threading.enumerate()}, time.monotonic()
+        began = time.monotonic()
         report = check(connection_of(sandbox, timeout=0.3, **changed))
         # It waits for the time-out three times at most, on a busy machine.
         assert time.monotonic() - began < 20
         proxy = "failed" if peer == "proxy" else "ok"
         assert (results(report), report.exit_code) == (outcomes(failed, proxy=proxy), 3)
-        assert re.fullmatch(r"(?!.*issuer).*\.", step(report, failed).message)
-        while {*threading.enumerate()} - threads:
-            assert time.monotonic() - began < 30
-            time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -382,26 +370,11 @@ def test_a_shared_error_that_holds_is_a_failure(
     # A response that does not say what is wrong may concern one machine.
     with monkeypatch.context() as context:
         context.setattr("socket.gethostname", lambda: "another-machine")
-        there = step(check(None), "shared_login")
-    assert there.outcome == elsewhere
-    assert there.message.endswith("Tasks on this machine are not blocked.") == (elsewhere == "ok")
+        assert step(check(None), "shared_login").outcome == elsewhere
     # Another process ends it.
     start_new_process()
     assert check(None, login=True).status == "usable"
     assert line.details["variable"] not in variables
-
-
-def test_a_login_that_does_not_end_a_rejection_leaves_it_shown(check, sandbox, variables, monkeypatch):
-    """In a task of Airflow 3, which cannot list Variables: other tasks still send nothing."""
-    check(with_wrong_password(connection_of(sandbox)))
-    with pytest.raises(RejectedError):
-        LoanAuthHook(CONN_ID).get_credential()
-    monkeypatch.setattr("airflow_provider_loanauth.login.variables.list_variables", None)
-    sandbox.set_accounts([dataclasses.replace(COMPANY, users=(dataclasses.replace(USER, password=WRONG_PASSWORD),))])
-    start_new_process()
-    report = check(None, login=True)
-    assert results(report) == OK | {"shared_login": "failed"}
-    assert report.status == "not_usable"
 
 
 def test_fernet_keys(check, sandbox, fernet):

@@ -99,14 +99,6 @@ def test_each_way_tells_of_its_rejection_and_obeys_that_of_another(way, world, v
     assert statsd.counts == {"rejected": 2, "not_sent": 4}
 
 
-@pytest.fixture
-def rejected_once(world, variables):
-    """A login was rejected, and the cause is corrected at the service: the same values would be accepted now."""
-    world.sandbox.set_fault("status", where="token", status=400, shape="oauth", times=1)
-    with pytest.raises(RejectedError):
-        in_new_process(WAYS["get_credential"])
-
-
 def test_the_test_button_always_sends_and_its_success_ends_a_rejection(world, variables):
     """Also in a process that runs for long, such as a notebook."""
     world.sandbox.set_fault("status", where="token", status=400, shape="oauth")
@@ -171,7 +163,11 @@ def test_without_variables_one_line_says_why_and_a_minute_passes_before_the_next
 
 
 @pytest.mark.parametrize("way", ["get_credential", *ALONE])
-def test_a_task_that_a_person_has_cleared_tries_once_more(way, world, rejected_once, monkeypatch):
+def test_a_task_that_a_person_has_cleared_tries_once_more(way, world, variables, monkeypatch):
+    """The cause is corrected at the service: the same values would be accepted now."""
+    world.sandbox.set_fault("status", where="token", status=400, shape="oauth", times=1)
+    with pytest.raises(RejectedError):
+        in_new_process(WAYS["get_credential"])
     monkeypatch.setattr(shared_login, "cleared_try", lambda: ("made-up",))
     in_new_process((WAYS | ALONE)[way])
     assert world.logins == 1
@@ -190,10 +186,3 @@ def test_no_frame_of_a_failed_request_has_the_shared_credential(world, variables
         ):
             client.post(world.url, json=loan())
         assert leaks(locals_of(caught.value) + messages(caught.value), [token]) == []
-
-
-def test_a_fresh_credential_uses_no_variable(world, variables):
-    auth = LoanAuth(hook().get_credential())
-    before = (variables.reads, variables.writes)
-    assert {price(world.url, auth) for _ in range(5)} == {200}
-    assert (variables.reads, variables.writes) == before
