@@ -143,35 +143,32 @@ def test_help(capsys, arguments):
 def test_forget_deletes_the_variables_of_a_connection_and_no_others(variables, capsys, define, monkeypatch):
     define(CONN_ID, {"conn_type": "loanauth"})
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    digest = "0123456789abcdef"
-    names = ["jwt.one", "ppe.one", "jwt.one.two", f"jwt.one.{digest}", "los.odd", summary_key("jwt", "odd/#id")[9:]]
-    rows = {
-        name: [f"loanauth.{name}", f"loanauth.{name}.{digest}.login", f"loanauth.{name}.{digest}.claim"]
-        for name in names
-    }
+    row = "0123456789abcdef"
+    odd = summary_key("jwt", "odd/#id").removeprefix("loanauth.")
+    logins = ["jwt.one", "ppe.one", "jwt.one.two", f"jwt.one.{row}", "los.odd", odd]
     others = [
-        "loanauth",
-        "loanauth.jwt",
-        "loanauth.basic.one",
-        "loanauth.jwt.one two",
-        "loanauth.jwt.one.0123.login",
-        "my",
+        *("loanauth", "loanauth.jwt", "loanauth.basic.one", "loanauth.jwt.one two", "loanauth.jwt.one.0123.login")
     ]
-    others += [f"loanauth.note.one.{digest}.login", "xloanauth.jwt.one", "loanauth.jwt.one\n"]
-    variables.update(dict.fromkeys([*others, *(key for keys in rows.values() for key in keys)], "made-up"))
+    others += ["my", f"loanauth.note.one.{row}.login", "xloanauth.jwt.one", "loanauth.jwt.one\n"]
+
+    def keys_of(names):
+        return [f"loanauth.{name}{end}" for name in names for end in ("", f".{row}.claim", f".{row}.login")]
+
+    variables.update(dict.fromkeys([*others, *keys_of(logins)], "made-up"))
     for arguments, whose, deleted in (
         (["one", "--method", "ppe"], "connection 'one'", ["ppe.one"]),
         (["one"], "connection 'one'", ["jwt.one"]),
-        (["odd/#id"], "connection 'odd/#id'", [names[-1]]),
+        (["odd/#id"], "connection 'odd/#id'", [odd]),
         ([CONN_ID], f"connection {CONN_ID!r}", []),
-        (["--all"], "all connections", ["jwt.one.two", f"jwt.one.{digest}", "los.odd"]),
+        (["--all"], "all connections", ["jwt.one.two", f"jwt.one.{row}", "los.odd"]),
         (["--all", "--yes"], "all connections", []),
     ):
-        keys = sorted(key for name in deleted for key in rows.pop(name))
         assert cli.main(["forget", *arguments]) == 0
+        keys = sorted(keys_of(deleted))
         expected = [f"Deleted Variables of the shared login of {whose}: {len(keys)}", *keys]
         assert capsys.readouterr().out.splitlines() == expected
-        assert {*variables} == {*others, *(key for left in rows.values() for key in left)}
+        logins = [name for name in logins if name not in deleted]
+        assert {*variables} == {*others, *keys_of(logins)}
 
 
 def test_the_commands_of_airflow():

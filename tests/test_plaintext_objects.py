@@ -54,10 +54,9 @@ def test_no_part_shows_a_secret():
 
 @each_value
 def test_an_object_with_a_secret_is_not_stored(value):
-    for returned in (value, {"nested": [value]}):
-        with pytest.raises(SealError, match=rf"^{type(value).__name__} .* get_credential") as caught:
-            serde.serialize(returned)
-        assert "CANARY" not in str(caught.value)
+    with pytest.raises(SealError, match=rf"^{type(value).__name__} .* get_credential") as caught:
+        serde.serialize({"nested": [value]})
+    assert "CANARY" not in str(caught.value)
 
 
 def test_with_pickled_xcom_a_plaintext_response_is_stored_on_2_11(monkeypatch):

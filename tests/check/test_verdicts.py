@@ -58,7 +58,6 @@ OK = response(200)
     [
         (unreached(socket.gaierror(socket.EAI_NONAME, "X")), "host_name", "failed", ") does not resolve.", {}),
         (unreached(socket.gaierror(socket.EAI_AGAIN, "X")), "host_name", "later", "the name servers did not", {}),
-        (unreached(UnicodeError("X")), "host_name", "failed", "in Auth URL in the Connection", {"addresses": []}),
         (unreached(OSError(111, "X"), "12"), "tcp", "later", "on port 443 (X). It is down, the port is", {}),
         (unreached(TimeoutError("X"), "12"), "tcp", "later", "(no response within 5 s). It is", {"address": None}),
         (through(HTTP, peer=None), "tcp", "later", f"{BLOCKS} the proxy settings of this machine.", {}),

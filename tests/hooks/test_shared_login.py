@@ -186,3 +186,10 @@ def test_no_frame_of_a_failed_request_has_the_shared_credential(world, variables
         ):
             client.post(world.url, json=loan())
         assert leaks(locals_of(caught.value) + messages(caught.value), [token]) == []
+
+
+def test_a_fresh_credential_uses_no_variable(world, variables):
+    auth = LoanAuth(hook().get_credential())
+    before = (variables.reads, variables.writes)
+    assert price(world.url, auth) == 200
+    assert (variables.reads, variables.writes) == before

@@ -86,7 +86,6 @@ def test_a_rescheduled_sensor_is_not_measured(wait, world, statsd, spans):
 @pytest.mark.parametrize(
     ("mode", "parameters", "kind", "counts", "attributes"),
     [
-        ("poke", {"timeout": 0}, AirflowSensorTimeout, ["unavailable"], {}),
         ("deferrable", {"timeout": 0}, AirflowSensorTimeout, ["unavailable"], {}),
         ("poke", {"password": None}, SettingsError, [], {}),
         ("deferrable", {"password": "wrong"}, RejectedError, ["rejected"], {"http.response.status_code": 400}),
