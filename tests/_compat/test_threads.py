@@ -53,17 +53,6 @@ def test_a_child_waits_for_no_lock_of_its_parent(world, pulled, pricing):
     assert pricing.credentials != [{}]
 
 
-def test_a_process_that_forks_in_a_with_statement_releases_the_lock_it_acquired():
-    lock = ForkSafeLock()
-    with lock.current:
-        before = lock.current
-        _compat._after_fork()
-        assert lock.current is not before
-    # Both can be acquired again, also by another thread.
-    assert before.acquire(blocking=False)
-    assert lock.current.acquire(blocking=False)
-
-
 def test_the_thread_is_not_one_of_the_loops_pool_and_has_the_context_of_the_coroutine():
     variable = contextvars.ContextVar("made_up")
 
@@ -77,22 +66,3 @@ def test_the_thread_is_not_one_of_the_loops_pool_and_has_the_context_of_the_coro
             await run_in_thread(lambda: {}["made-up"])
 
     asyncio.run(main())
-
-
-def test_a_result_is_dropped_if_the_waiter_was_cancelled():
-    """Also after the loop is closed; pytest makes an exception of the thread an error."""
-    release = threading.Event()
-
-    async def main():
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(run_in_thread(lambda: release.wait(60)), 0.05)
-        # Another one ends while the loop is open.
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(run_in_thread(lambda: threading.Event().wait(0.1)), 0.05)
-        await asyncio.sleep(0.1)
-
-    asyncio.run(main())
-    release.set()
-    for thread in threading.enumerate():
-        if thread.name == "loanauth":
-            thread.join(60)

