@@ -1,8 +1,6 @@
 """The login that hooks share with other processes, over Variables in memory (``docs/refresh.md``)."""
 
 import asyncio
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -64,21 +62,6 @@ def test_what_needs_a_new_login_always_sends_one_request_for_all(way, world, var
         in_new_process(ALONE[way])
     assert world.logins == 2
     in_new_process(WAYS["get_credential"])
-    assert world.logins == 2
-
-
-def test_threads_that_need_a_new_login_at_the_same_moment_share_it(world, variables):
-    """Also if there was one before."""
-    hook().get_credential()
-    barrier = threading.Barrier(4)
-
-    def log_in(_):
-        barrier.wait(60)
-        return hook().get_credential(reuse=False)
-
-    world.sandbox.set_fault("latency", where="token", seconds=0.5)
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(log_in, range(4)))
     assert world.logins == 2
 
 

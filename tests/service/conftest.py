@@ -1,4 +1,4 @@
-"""A server with TLS that clients trust, through the CA bundle of the environment."""
+"""An authority, and a server with TLS that clients trust, through the CA bundle of the environment."""
 
 import pytest
 import trustme
@@ -7,11 +7,16 @@ from tests.support.loopback import tls_context
 
 
 @pytest.fixture
-def tls(tmp_path, monkeypatch):
+def authority(tmp_path):
+    made = trustme.CA()
+    made.path = str(tmp_path / "ca.pem")
+    made.cert_pem.write_to_path(made.path)
+    return made
+
+
+@pytest.fixture
+def tls(authority, monkeypatch):
     """Return a function that makes a server use TLS."""
-    authority = trustme.CA()
-    bundle = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(bundle))
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", authority.path)
     context = tls_context(authority)
     return lambda connection, stopped: context.wrap_socket(connection, server_side=True)

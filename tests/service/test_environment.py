@@ -2,7 +2,6 @@
 
 import shutil
 import ssl
-import threading
 
 import pytest
 import requests
@@ -10,22 +9,12 @@ import trustme
 
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.service import transport
-from airflow_provider_loanauth.service.environment import tls_context
 from airflow_provider_loanauth.service.transport import ProxyAdapter
 from tests.support.loopback import Loopback, json_response
 from tests.support.loopback import tls_context as server_context
-from tests.support.pricing_fixtures import in_threads
 from tests.support.wire_requests import secret_request
 
 SERVED = json_response(b"{}")
-
-
-@pytest.fixture
-def authority(tmp_path):
-    made = trustme.CA()
-    made.path = str(tmp_path / "ca.pem")
-    made.cert_pem.write_to_path(made.path)
-    return made
 
 
 def serve(authority, **changes):
@@ -53,18 +42,6 @@ def session():
         session.trust_env = False
         session.mount("https://", ProxyAdapter(None))
         yield session
-
-
-def test_threads_that_begin_together_share_it(authority):
-    together = threading.Barrier(16)
-
-    def begin(_):
-        together.wait(60)
-        return tls_context(authority.path)
-
-    assert len({*in_threads(16, begin)}) == 1
-    assert tls_context(authority.path) is tls_context(authority.path) is not tls_context(False)
-    assert tls_context(False) is tls_context(False)
 
 
 @pytest.mark.parametrize("replace", [shutil.copy, shutil.move], ids=["in place", "renamed"])

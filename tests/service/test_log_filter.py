@@ -2,7 +2,6 @@
 
 import logging
 import sys
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +9,7 @@ from opentelemetry.instrumentation.utils import is_http_instrumentation_enabled
 
 from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.log_filter import unrecorded
+from tests.support.pricing_fixtures import in_threads
 from tests.support.wire_requests import secret_request, token_request
 
 LOGGER = logging.getLogger("urllib3.connectionpool")
@@ -25,23 +25,12 @@ def test_urllib3_logs_nothing_of_a_login_at_debug(make, loopback, caplog):
 
 
 def test_records_of_other_requests_stay(logs):
-    """Another thread sends another request at the same time, and one ends before the other."""
-    inside, ended = threading.Event(), threading.Event()
-
-    def login():
-        with unrecorded():
-            inside.set()
-            ended.wait(30)
-            LOGGER.debug("of the login")
-
-    thread = threading.Thread(target=login)
     with unrecorded():
-        thread.start()
-        inside.wait(30)
+        LOGGER.debug("of the login")
+        in_threads(1, lambda _: LOGGER.debug("of another thread"))
     LOGGER.debug("of another request")
-    ended.set()
-    thread.join(30)
     assert "of another request" in logs.text
+    assert "of another thread" in logs.text
     assert "of the login" not in logs.text
 
 

@@ -95,15 +95,11 @@ CERTIFICATES = {
 
 
 @pytest.fixture(params=CERTIFICATES)
-def certificate(request, tmp_path):
+def certificate(request, authority):
     """The context of a server, a CA bundle for its clients, and the message."""
     options, message = CERTIFICATES[request.param]
-    authority = trustme.CA()
-    bundle = tmp_path / "authority.pem"
-    authority.cert_pem.write_to_path(str(bundle))
-    if options is None:
-        return tls_context(trustme.CA()), str(bundle), message
-    return tls_context(authority, **options), str(bundle), message
+    context = tls_context(trustme.CA()) if options is None else tls_context(authority, **options)
+    return context, authority.path, message
 
 
 def test_a_certificate_of_the_service(certificate):
