@@ -111,7 +111,6 @@ def test_the_error_of_a_connection_that_cannot_be_read_has_no_text_of_it(found, 
         ("abc", "… (3 characters)"),
         ("a" * 400, "aaaa… (400 characters)"),
         ("loanauth_default", "loanauth_default"),
-        ({"token": "CANARY"}, "not text but dict"),
         (None, "not text but NoneType"),
     ],
 )

@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 import pytest
 
 from airflow_provider_loanauth.exceptions import ResponseError
-from airflow_provider_loanauth.service.protocol import WireResponse, parse_response
-from tests.support.wire_requests import parse, secret_request, settings_of, token_request
+from airflow_provider_loanauth.service.protocol import WireResponse
+from tests.support.wire_requests import parse, secret_request, token_request
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc)
 TOKEN_REQUEST = token_request("https://auth.example/tenant")
@@ -102,11 +102,3 @@ def test_a_charset_that_takes_minutes_is_not_used():
     received = WireResponse(status=200, headers={"content-type": "application/json; charset=punycode"}, body=body)
     with pytest.raises(ResponseError, match="a body that is not JSON"):
         parse(TOKEN_REQUEST, received, now=NOW)
-
-
-def test_an_error_names_the_fields_of_its_method():
-    """`tests/support/fault_table.py` has the other errors."""
-    with pytest.raises(ResponseError, match="check LOS client ID and LOS client secret in the Connection"):
-        parse_response(settings_of("los"), response(b"", 401), now=NOW)
-    with pytest.raises(ResponseError, match="Check in the Connection: API key, User ID"):
-        parse_response(settings_of("ppe"), response(b"", 400), now=NOW)

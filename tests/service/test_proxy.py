@@ -14,15 +14,13 @@ from airflow_provider_loanauth.exceptions import ResponseError, SettingsError, U
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login.rules import MIN_PAUSE
 from airflow_provider_loanauth.redaction import exception_chain
-from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from airflow_provider_loanauth.service import transport
 from loanauth_sandbox.server import running_sandbox
 from tests.support import masking
-from tests.support.airflow_names import TaskDeferred
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.loopback import tls_context
 from tests.support.pricing_fixtures import loan
 from tests.support.proxy import TunnelProxy
-from tests.support.waiting import fire
 
 USER, PASSWORD = "CANARY pröxy", "CANARY-p@ss/wörd✓"
 CREDENTIALS = f"{USER}:{PASSWORD}"
@@ -71,16 +69,18 @@ def connection(tls_sandbox, define, bundle, monkeypatch):
     return define_connection
 
 
-def test_a_login_goes_through_it(proxy, connection, tls_sandbox, target):
+def test_a_login_and_a_probe_go_through_it(proxy, connection, tls_sandbox, target):
+    """Triggers have a proxy of their own: `triggers/test_probe.py`."""
     connection(proxy.url(WRITTEN))
     LoanAuthHook().get_credential()
     for form in (PASSWORD, CREDENTIALS, WRITTEN, quote(PASSWORD, safe="")):
         assert leaks(str(masking.redact(f"made up: {form}")), SECRETS) == []
-    assert proxy.tunnels == [target]
-    assert tls_sandbox.counters().authentications.succeeded == tls_sandbox.counters().connections_accepted == 1
     # The tunnel is opened with the credentials of the proxy and nothing else.
     [head] = proxy.requests
     assert head.lower().count(b"authorization") == 1
+    assert transport.probe(LoanAuthHook().read_settings(), timeout=20).status == 200
+    assert proxy.tunnels == [target] * 2
+    assert tls_sandbox.counters().connections_accepted == 2
 
 
 def test_pricing_requests_go_through_it(proxy, connection, target, logs, pricing):
@@ -148,24 +148,6 @@ def test_a_redirect_goes_through_it_too(proxy, connection, tls_sandbox, target, 
         assert proxy.tunnels[-2:] == [target, other.url.removeprefix("https://")]
         # The credentials of the proxy are for the proxy only.
         assert "Proxy-Authorization" not in response.request.headers
-
-
-def test_a_deferred_sensor_probes_through_it_without_its_password(proxy, connection, tls_sandbox, target):
-    connection(proxy.url(WRITTEN))
-    tls_sandbox.set_fault("status", where="token", times=1)
-    sensor = LoanAuthSensor(task_id="wait", deferrable=True, poke_interval=0.1, timeout=60)
-    with pytest.raises(TaskDeferred) as deferred:
-        sensor.execute({})
-    trigger = deferred.value.trigger
-    assert trigger.serialize()[1]["proxy"] == proxy.url()
-    assert leaks(repr(trigger) + repr(trigger.serialize()), [*SECRETS, USER]) == []
-    assert tls_sandbox.counters().probe == 1
-    # The proxy responds with 407 to the triggerer, which has no password. The worker, which has it, then pokes.
-    assert fire(trigger, 60).payload == {"status": "ready"}
-    assert tls_sandbox.counters().probe == 1
-    tunnels = len(proxy.tunnels)
-    sensor.resume_execution("execute_complete", {"event": {"status": "ready"}}, {})
-    assert proxy.tunnels[tunnels:] == [target] * 2
 
 
 def failure_of(call, kind):
