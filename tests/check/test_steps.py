@@ -310,6 +310,15 @@ def test_a_proxy_that_opens_no_tunnel(check, sandbox, loopback, monkeypatch, var
     assert step(report, "proxy").details == {"url": loopback.url, "source": source, "status": status}
 
 
+@pytest.mark.parametrize("url", ["http://canaryuser:4711/CANARY-word@127.0.0.1:9", "socks5://u:CANARY@127.0.0.1:9"])
+def test_a_proxy_whose_password_may_be_anywhere_is_not_shown(check, sandbox, monkeypatch, url):
+    monkeypatch.setenv("HTTPS_PROXY", url)
+    report = check(connection_of(sandbox))
+    assert results(report) == outcomes("tls", host_name="not_checked", tcp="not_checked", proxy="not_checked")
+    assert step(report, "proxy").details["url"] == "a proxy whose address is not shown"
+    assert not re.search("canary|4711", str(report) + report.to_json(), re.IGNORECASE)
+
+
 def test_a_shared_login_is_shown(check, sandbox):
     report = check(connection_of(sandbox))
     assert step(report, "shared_login").message == "No task has logged in with these values yet."

@@ -145,6 +145,17 @@ def test_without_variables_one_line_says_why_and_a_minute_passes_before_the_next
     assert logs.text.count("Logins cannot be shared") == 1
 
 
+@pytest.mark.parametrize("way", ["get_credential", *ALONE])
+def test_a_task_that_a_person_has_cleared_tries_once_more(way, world, variables, monkeypatch):
+    """The cause is corrected at the service: the same values would be accepted now."""
+    world.sandbox.set_fault("status", where="token", status=400, shape="oauth", times=1)
+    with pytest.raises(RejectedError):
+        in_new_process(WAYS["get_credential"])
+    monkeypatch.setattr(shared_login, "cleared_try", lambda: ("made-up",))
+    in_new_process((WAYS | ALONE)[way])
+    assert world.logins == 1
+
+
 def test_no_frame_of_a_failed_request_has_the_shared_credential(world, variables, define):
     """The flow of httpx is a generator, which runs in frames of httpx."""
     token = in_new_process(WAYS["get_credential"]).value

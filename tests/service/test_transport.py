@@ -80,6 +80,11 @@ def test_the_limit_of_a_body(coding, loopback):
         assert error.status == 200
 
 
+def test_a_coding_that_was_not_asked_for(loopback):
+    loopback.responses = [json_response(BODY, headers=b"Content-Encoding: deflate\r\n")]
+    assert "only gzip is accepted" in str(fails(secret_request(loopback.url), ResponseError))
+
+
 CODE = b'{"error": "invalid_grant"'
 #: What follows the status line of a response with an error code, whose body cannot be read or parsed.
 UNREADABLE = {
