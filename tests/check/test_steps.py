@@ -3,7 +3,9 @@
 import copy
 import re
 import socket
+import ssl
 import time
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import quote
@@ -14,7 +16,7 @@ import trustme
 from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.check.report import TITLES
 from airflow_provider_loanauth.check.steps import AIRFLOW_VERSION
-from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
@@ -398,3 +400,29 @@ def test_no_connection(check, monkeypatch):
     report = check(None)
     assert (results(report)["settings"], report.method) == ("unknown", None)
     assert "RuntimeError" in step(report, "settings").message
+
+
+@pytest.mark.parametrize("issuer", [SECRETS["client_secret"], "made up \x1b[31m", "x" * 201])
+def test_a_certificate_that_is_not_shown(check, sandbox, issuer, monkeypatch):
+    with tls_server(trustme.CA(organization_name=issuer)) as server:
+        shown = step(check(connection_of(sandbox, url=server.url)), "tls")
+    assert (shown.outcome, shown.details["issuer"]) == ("failed", "a name that is not shown")
+
+    # One that cannot be parsed.
+    monkeypatch.setattr(ssl.SSLSocket, "getpeercert", lambda *_, **__: b"made up")
+    shown = step(check(connection_of(sandbox, verify=False)), "tls")
+    assert (shown.outcome, shown.details) == ("ok", {})
+    assert shown.message.startswith("The handshake succeeded. It was not checked")
+
+
+def test_a_login_that_does_not_end_a_rejection_leaves_it_shown(check, sandbox, variables, monkeypatch):
+    """In a task of Airflow 3, which cannot list Variables: other tasks still send nothing."""
+    check(with_wrong_password(connection_of(sandbox)))
+    with pytest.raises(RejectedError):
+        LoanAuthHook(CONN_ID).get_credential()
+    monkeypatch.setattr("airflow_provider_loanauth.login.variables.list_variables", None)
+    sandbox.set_accounts([replace(COMPANY, users=(replace(USER, password=WRONG_PASSWORD),))])
+    start_new_process()
+    report = check(None, login=True)
+    assert results(report) == OK | {"shared_login": "failed"}
+    assert report.status == "not_usable"
