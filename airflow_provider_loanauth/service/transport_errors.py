@@ -151,17 +151,18 @@ def _is_alert(error: Exception) -> bool:
 
 def _about_certificate(error: ssl.SSLCertVerificationError, whose: str, check: str) -> str:
     """Return what is wrong with the certificate of the service or the proxy; ``check``: where its address is set."""
-    ask, clock = "ask who runs the proxy to", "check the clock of this machine"
+    owner, dates = "who runs the proxy", ""
     if whose == "service":
-        ask = "ask who runs the service, or its proxy, to"
+        owner = "who runs the service, or its proxy,"
         # No exception has the dates.
-        clock = f"{clock}; `python -m airflow_provider_loanauth check` shows the dates"
+        dates = "; `python -m airflow_provider_loanauth check` shows the dates"
+    clock = f", and check the clock of this machine{dates}"
     if error.verify_code == _EXPIRED:
-        problem = f"has expired: {ask} renew it, and {clock}"
+        problem = f"has expired: ask {owner} to renew it{clock}"
     elif error.verify_code == _NOT_YET_VALID:
-        problem = f"is not yet valid: {ask} replace it, and {clock}"
+        problem = f"is not yet valid: ask {owner} to replace it{clock}"
     else:
-        advice = f"{ask} replace it"
+        advice = f"ask {owner} to replace it"
         if error.verify_code in _UNKNOWN_ISSUER:
             advice = "if a private authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
         # A text of the TLS library, for example "Hostname mismatch".
