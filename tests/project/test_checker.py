@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from e2e.checker import Verdict, check
+from e2e.checker import check
 from e2e.history import History
 from loanauth_sandbox.log import LogEntry
 
@@ -83,10 +81,8 @@ def test_a_task_may_fail_if_a_password_is_wrong():
 @pytest.mark.parametrize(
     ("events", "problem"),
     [
-        (batch(login(101), login(115)), "a login 14.0 s after another one"),
         (batch(login(101), kill(102), login(115)), "a login 14.0 s after another one"),
         (batch(login(101), login(102), kill(103, between=True)), "a login 1.0 s after another one"),
-        (batch(login(101), kill(102, between=True), login(103), login(104)), "a login 1.0 s after another one"),
         (batch(login(101), login(140), kill(101, between=True), login(142)), "a login 2.0 s after another one"),
         (batch(login(101), login(102), login(103), shares=2, keys=PAIRS), "a login 2.0 s after another one"),
         (batch(rejected(101), rejected(160)), "a rejected password was sent again after 59.0 s"),
@@ -96,16 +92,12 @@ def test_a_task_may_fail_if_a_password_is_wrong():
         (batch(login(101), outage(100, alone=False), login(102)), "a login 1.0 s after another one"),
         (batch(login(101), price(141, "token 101")), "a token that had expired"),
         (batch(login(101), price(102, "token 9")), "a token that no login has issued"),
-        (batch(login(101), task("failed")), "failed, although not all of its 1 tries were killed"),
         (batch(login(101), task("failed"), task("failed", 2), kill(111, tasks=TRIES[:1])), "not all of its 2 tries"),
         (batch(login(101), task("failed", started=None), outage(90)), "not all of its 1 tries"),
         (batch(login(101), task("failed"), outage(116)), "not all of its 1 tries"),
-        (batch(login(101), task("failed"), outage(70)), "not all of its 1 tries"),
         (batch(login(101), task("running")), "did not end: running"),
         (batch(login(101), task(), kill(105, between=True), keys=KEYS[2:]), "1 Variables at the end"),
         (batch(login(101), keys=KEYS[:2]), "2 Variables at the end"),
-        (batch(login(101), keys=KEYS[::2]), "2 Variables at the end"),
-        (batch(login(101), keys=KEYS[1:]), "2 Variables at the end"),
         (batch(login(101), keys=PAIRS), "5 Variables at the end"),
         (batch(login(101), {"event": "audit", "at": 300, "leaks": ["password was found in logs"]}), "found in logs"),
     ],
@@ -113,14 +105,6 @@ def test_a_task_may_fail_if_a_password_is_wrong():
 def test_a_history_that_breaks_a_rule(events, problem):
     (found,) = check(events).problems
     assert problem in found
-
-
-def test_the_numbers():
-    events = batch(login(101), kill(102, between=True), login(103), rejected(104), price(105, "token 103"), keys=PAIRS)
-    assert str(Verdict() + check(events)) == (
-        "2 logins, 1 of them extra; 1 rejected, 0 of them again; 1 kills, 0 pauses, 0 outages, of which 1 between "
-        "claim and result; 0 sent in an outage; 1 loans priced, 0 requests with a token that had expired"
-    )
 
 
 def test_requests_of_the_sandbox(tmp_path):
@@ -133,8 +117,7 @@ def test_requests_of_the_sandbox(tmp_path):
         LogEntry(104.5, "POST", "/sandbox/price", "price", 200, sent="another"),
     ]
     history.record_requests(entries, 40)
-    _, *lines = map(json.loads, (tmp_path / "history").read_text().splitlines())
-    assert lines == [
+    assert history.batch[1:] == [
         {"event": "login", "at": 101.5, "sent": "digest", "issued": "another", "expires_at": 141},
         {"event": "rejected", "at": 102.5, "sent": "digest", "reason": "wrong password"},
         {"event": "price", "at": 104.5, "sent": "another", "reason": None},
