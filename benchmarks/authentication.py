@@ -5,12 +5,32 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+from functools import partial
 
 from benchmarks.measurement import Sandbox, interleaved, table, timed
 
 
-def row_authentication(options):
+def password_grant(user, extra):
+    client = {"client_id": extra["client_id"]}
+    return {"username": user.login, "password": user.password, "grant_type": "password", **client}
+
+
+def bare(sandbox, user, extra):
     import requests
+
+    response = requests.post(
+        f"{sandbox.url}/oauth/token",
+        files={name: (None, value) for name, value in password_grant(user, extra).items()},
+        headers={"Origin": extra["origin"]},
+        auth=(extra["client_id"], extra["client_secret"]),
+        verify=sandbox.ca or True,
+        timeout=30,
+    )
+    response.raise_for_status()
+    return response.json()["access_token"]
+
+
+def row_authentication(options):
     from airflow.providers.http.hooks.http import HttpHook
 
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
@@ -18,26 +38,8 @@ def row_authentication(options):
     texts = []
     for kind in ("plain", "TLS"):
         with Sandbox(*(["--tls"] if kind == "TLS" else [])) as sandbox:
-            form = {
-                "username": (None, sandbox.login),
-                "password": (None, sandbox.password),
-                "grant_type": (None, "password"),
-                "client_id": (None, sandbox.extra["client_id"]),
-            }
+            form = {name: (None, value) for name, value in password_grant(sandbox, sandbox.extra).items()}
             origin = {"Origin": sandbox.extra["origin"]}
-
-            def bare(sandbox=sandbox, form=form, origin=origin):
-                extra = sandbox.extra
-                response = requests.post(
-                    f"{sandbox.url}/oauth/token",
-                    files=form,
-                    headers=origin,
-                    auth=(extra["client_id"], extra["client_secret"]),
-                    verify=sandbox.ca or True,
-                    timeout=30,
-                )
-                response.raise_for_status()
-                return response.json()["access_token"]
 
             def with_http_hook(form=form, origin=origin):
                 response = HttpHook(http_conn_id="authentication").run("/oauth/token", headers=origin, files=form)
@@ -47,25 +49,10 @@ def row_authentication(options):
                 from airflow.sdk import BaseHook
 
                 conn = BaseHook.get_connection("loanauth_jwt")
-                extra = conn.extra_dejson
-                response = requests.post(
-                    f"{sandbox.url}/oauth/token",
-                    files={
-                        "username": (None, conn.login),
-                        "password": (None, conn.password),
-                        "grant_type": (None, "password"),
-                        "client_id": (None, extra["client_id"]),
-                    },
-                    headers={"Origin": extra["origin"]},
-                    auth=(extra["client_id"], extra["client_secret"]),
-                    verify=sandbox.ca or True,
-                    timeout=30,
-                )
-                response.raise_for_status()
-                return response.json()["access_token"]
+                return bare(sandbox, conn, conn.extra_dejson)
 
             functions = {
-                "bare requests, secrets in the code": bare,
+                "bare requests, secrets in the code": partial(bare, sandbox, sandbox, sandbox.extra),
                 "bare requests, secrets from the Connection": bare_with_connection,
                 "get_credential(reuse=False) of LoanAuthHook": lambda: LoanAuthHook("loanauth_jwt").get_credential(
                     reuse=False

@@ -78,16 +78,26 @@ class Sandbox:
         self._process.terminate()
         self._process.wait(10)
 
-    def control(self, http_method, path, body=None):
+    def control(self, *arguments):
         """Send a request to the control address; return the response."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.ready["control_url"] + path, data=data, method=http_method)
-        with urllib.request.urlopen(request, timeout=10) as response:
-            return json.load(response)
+        return control(self.ready["control_url"], *arguments)
 
     def logins(self):
         """Return the number of successful authentications."""
         return self.control("GET", "/counters")["authentications"]["succeeded"]
+
+
+def control(address, http_method, path, body=None):
+    """Send a request to the control address of a sandbox; return the response."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address + path, data=data, method=http_method)
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return json.load(response)
+
+
+def resident():
+    """Return the resident memory of this process in KiB."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def interleaved(rounds, functions):

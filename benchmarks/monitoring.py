@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from benchmarks.measurement import LOAN, Sandbox, table, timed
+from e2e.telemetry import MetricsServer, SpanCollector, serving
 
 AUTHENTICATIONS = 75
 #: Each runs in processes of its own, because Airflow reads its configuration when a process starts.
@@ -56,67 +53,14 @@ print("RESULT", json.dumps([measured(authenticate, {authentications}), measured(
 """
 
 
-class _Collector(BaseHTTPRequestHandler):
-    """Accepts everything, as an OpenTelemetry collector."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.exports += 1
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
-@contextmanager
-def backends():
-    """Return the environment of each alternative, and a function that returns how much its backend has received."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    listener.bind(("127.0.0.1", 0))
-    received = {"datagrams": 0}
-
-    def listen():
-        while listener.recv(65536) != b"end":
-            received["datagrams"] += 1
-
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
-    collector = ThreadingHTTPServer(("127.0.0.1", 0), _Collector)
-    collector.exports = 0
-    threading.Thread(target=collector.serve_forever, daemon=True).start()
-    statsd = {
-        "AIRFLOW__METRICS__STATSD_ON": "True",
-        "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
-        "AIRFLOW__METRICS__STATSD_PORT": str(listener.getsockname()[1]),
-        "AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED": "True",
-    }
-    opentelemetry = {
-        "AIRFLOW__METRICS__OTEL_ON": "True",
-        "AIRFLOW__TRACES__OTEL_ON": "True",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-        "OTEL_TRACES_EXPORTER": "otlp_proto_http",
-    }
-    try:
-        yield {
-            "off": ({}, lambda: 0),
-            "StatsD, with tags": (statsd, lambda: received["datagrams"]),
-            "OpenTelemetry, metrics and spans": (opentelemetry, lambda: collector.exports),
-        }
-    finally:
-        listener.sendto(b"end", listener.getsockname())
-        thread.join(10)
-        listener.close()
-        collector.shutdown()
-        collector.server_close()
-
-
 def row_monitoring(options):
-    with Sandbox() as sandbox, backends() as alternatives:
+    with Sandbox() as sandbox, serving(MetricsServer()) as statsd, serving(SpanCollector()) as collector:
+        opentelemetry = {"AIRFLOW__METRICS__OTEL_ON": "True", **collector.environment}
+        alternatives = {
+            "off": ({}, []),
+            "StatsD, with tags": (statsd.environment, statsd.received),
+            "OpenTelemetry, metrics and spans": (opentelemetry, collector.received),
+        }
         code = CODE.format(url=sandbox.price, loan=LOAN, loans=options.loans, authentications=AUTHENTICATIONS)
         samples = {name: [] for name in alternatives}
         for _ in range(options.rounds):
@@ -130,8 +74,8 @@ def row_monitoring(options):
                 )
                 line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
                 samples[name].append(json.loads(line.removeprefix("RESULT")))
-        for name, (environment, number) in alternatives.items():
-            if environment and not number():
+        for name, (environment, received) in alternatives.items():
+            if environment and not received:
                 raise SystemExit(f"{name}: the backend received nothing")
     texts = []
     parts = {

@@ -8,9 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from benchmarks.measurement import HOME, LOAN, Sandbox, interleaved, table, timed
+from benchmarks.measurement import HOME, LOAN, Sandbox, interleaved, resident, table, timed
 
 
 def row_loans(options):
@@ -149,8 +148,3 @@ def row_growth(_):
     return "Growth", table(
         ["loans", "authentications", "wall", "wall per loan", "CPU per loan", "growth of resident memory"], rows
     )
-
-
-def resident():
-    """Return the resident memory of this process in KiB."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024

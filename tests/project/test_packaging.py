@@ -10,6 +10,7 @@ import sys
 import grimp
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import airflow_provider_loanauth
 from airflow_provider_loanauth.get_provider_info import get_provider_info
@@ -19,10 +20,6 @@ from tests.support.paths import PACKAGE, ROOT
 from tests.support.programs import run_python
 
 pytestmark = pytest.mark.once
-
-
-def normalised(name):
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @pytest.mark.processes
@@ -48,25 +45,19 @@ def test_one_version_everywhere():
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-#: Imported only where the installed Airflow depends on them.
-FROM_AIRFLOW = {
-    "airflow": "apache-airflow is declared, and installs its parts",
-    "flask_appbuilder": "only the web server of 2.11 uses it, for its form",
-}
+#: Airflow is declared, and installs its parts; only the web server of 2.11 uses the second, for its form.
+FROM_AIRFLOW = {"airflow", "flask_appbuilder"}
+SANDBOX_NAME = "loanauth-sandbox"
 
 
 def declared(*extras, by=PACKAGE_NAME):
     """Return the names of the declared dependencies of a distribution, with these extras."""
-    names = set()
-    for text in importlib.metadata.requires(by):
-        requirement = Requirement(text)
-        environments = [{"extra": extra} for extra in ("", *extras)]
-        if requirement.marker is None or any(map(requirement.marker.evaluate, environments)):
-            names.add(normalised(requirement.name))
-    return names
-
-
-SANDBOX_NAME = "loanauth-sandbox"
+    environments = [{"extra": extra} for extra in ("", *extras)]
+    return {
+        canonicalize_name(one.name)
+        for one in map(Requirement, importlib.metadata.requires(by))
+        if one.marker is None or any(map(one.marker.evaluate, environments))
+    }
 
 
 def test_every_library_that_is_imported_is_declared():
@@ -76,8 +67,10 @@ def test_every_library_that_is_imported_is_declared():
     imported = {name.partition(".")[0] for name in graph.modules}
     assert {"requests", "httpx", "cryptography"} <= imported
     known = importlib.metadata.packages_distributions()
-    names = imported - sys.stdlib_module_names - FROM_AIRFLOW.keys() - {PACKAGE.name}
-    assert {name for name in names if not {*map(normalised, known.get(name, [name]))} & declared("httpx2")} == set()
+    names = imported - sys.stdlib_module_names - FROM_AIRFLOW - {PACKAGE.name}
+    assert {
+        name for name in names if not {*map(canonicalize_name, known.get(name, [name]))} & declared("httpx2")
+    } == set()
 
 
 PINS = sorted((ROOT / "constraints").glob("*.txt"))
@@ -93,6 +86,6 @@ def test_pins_are_exact_and_cover_every_dependency(file):
     pins = [Requirement(line) for line in lines if line and not line.lstrip().startswith("#")]
     assert all(re.fullmatch(r"==[\w.!+]+", str(pin.specifier)) and not pin.extras and not pin.url for pin in pins)
     needed = declared("dev", "sandbox") | declared(by=SANDBOX_NAME)
-    assert needed - {PACKAGE_NAME, SANDBOX_NAME} <= {normalised(pin.name) for pin in pins}
+    assert needed - {PACKAGE_NAME, SANDBOX_NAME} <= {canonicalize_name(pin.name) for pin in pins}
     (airflow,) = {str(pin.specifier) for pin in pins if pin.name == "apache-airflow"}
     assert f"{airflow}.".startswith(f"=={file.stem.removeprefix('airflow-')}.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from datetime import date, datetime, timezone
 from importlib import metadata
@@ -212,16 +211,6 @@ def test_the_sbom_of_a_distribution():
     assert needed["licenses"][0]["license"]["id"] == subject["licenses"][0]["license"]["id"] == "Apache-2.0"
     needs = {entry["ref"]: entry.get("dependsOn") for entry in document["dependencies"]}
     assert needed["bom-ref"] in needs[subject["bom-ref"]]
-
-
-@pytest.mark.processes
-def test_the_checksums_can_be_verified(tmp_path):
-    for name in ("b.whl", "a.tar.gz"):
-        (tmp_path / name).write_text(name)
-    lines = release.checksums(tmp_path)
-    verify = ["sha256sum", "--check", "--strict"]
-    done = subprocess.run(verify, input=lines, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "a.tar.gz: OK\nb.whl: OK\n"
 
 
 def test_a_link_that_a_package_index_cannot_follow_is_found():

@@ -99,7 +99,6 @@ def plain(text):
     return " ".join(text.replace("\\", "").replace("`", "").split())
 
 
-#: Everything on the page that is quoted from a message.
 QUOTED = [plain(text) for text in re.findall(r"(?<!\\)\*(.+?)(?<!\\)\*", PAGE)]
 
 
