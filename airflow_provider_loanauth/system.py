@@ -22,6 +22,14 @@ _KEY = secrets.token_hex(8)
 class System:
     """What this process gets from its machine."""
 
+    #: Seconds of a clock that never jumps.
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+    #: For random numbers that are not for cryptography.
+    uniform = staticmethod(random.uniform)
+    hostname = staticmethod(socket.gethostname)
+    event = staticmethod(threading.Event)
+
     def time(self) -> float:
         """Return the seconds since the epoch (UTC)."""
         return time.time()
@@ -30,33 +38,13 @@ class System:
         """Return the time (UTC)."""
         return datetime.now(timezone.utc)
 
-    def monotonic(self) -> float:
-        """Return the seconds of a clock that never jumps."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
-
-    def uniform(self, low: float, high: float) -> float:
-        """Return a random number, which is not for cryptography."""
-        return random.uniform(low, high)  # noqa: S311 - not for cryptography
-
     def new_id(self) -> str:
         """Return an id that no other process has."""
         return secrets.token_hex(8)
 
-    def hostname(self) -> str:
-        """Return the name of this machine."""
-        return socket.gethostname()
-
     def process_key(self) -> str:
         """Return a text that no other process has, not even a forked child."""
         return f"{_KEY} {os.getpid()}"
-
-    def event(self) -> threading.Event:
-        """Return an event for which a thread can wait."""
-        return threading.Event()
 
     def start(self, function: Callable[[], object], *, name: str) -> None:
         """Run a function in a daemon thread, which ends with the process."""

@@ -18,6 +18,7 @@ from airflow_provider_loanauth.check.report import TITLES
 from airflow_provider_loanauth.check.steps import AIRFLOW_VERSION
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.system import system
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
 from tests.support.loopback import Loopback, endless, json_response, tls_context
@@ -361,7 +362,7 @@ def test_a_shared_error_that_holds_is_a_failure(
     assert line.message.endswith(advice)
     # A response that does not say what is wrong may concern one machine.
     with monkeypatch.context() as context:
-        context.setattr("socket.gethostname", lambda: "another-machine")
+        context.setattr(system, "hostname", lambda: "another-machine")
         assert step(check(None), "shared_login").outcome == elsewhere
     # Another process ends it.
     start_new_process()
