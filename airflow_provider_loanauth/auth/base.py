@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow_provider_loanauth._compat import ForkSafeLock, task_logger
 from airflow_provider_loanauth.auth.origin import OriginGuard
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
-from airflow_provider_loanauth.exceptions import forbid_on_triggerer_loop
+from airflow_provider_loanauth.exceptions import LoanAuthError, forbid_on_triggerer_loop
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, MIN_TTL, Method
 from airflow_provider_loanauth.redaction import sanitize_exceptions, short_repr
 
@@ -154,7 +154,7 @@ class BaseLoanAuth(AuthType):
 
 
 def check_credential(credential: Any, receiver: str) -> None:
-    """Raise a TypeError that names the right form, if this is not a credential."""
+    """Raise a TypeError that names the right form, if this is not a credential; for None, a LoanAuthError."""
     given: type[Any] = type(credential)
     if issubclass(given, Credential):
         return
@@ -166,7 +166,11 @@ def check_credential(credential: Any, receiver: str) -> None:
         advice = 'pull a sealed one (seal=True, the default), or use LoanAuth.from_connection("connection id").'
     elif issubclass(given, Sequence) and not issubclass(given, bytes):
         advice = "if the authenticating task is mapped, pull one of them with map_indexes, or expand over them."
-    raise TypeError(
+    kind: type[Exception] = TypeError
+    if credential is None:
+        # No mistake in the code, so that a notifier tells a person.
+        kind = LoanAuthError
+    raise kind(
         f"{receiver} was given {given.__name__} instead of a credential: {advice} As auth_type of an HTTP hook or "
         'operator, use LoanAuth.from_task("task id").'
     )

@@ -50,7 +50,8 @@ class LoanAuth(BaseLoanAuth):
 
     :param credential: a credential pulled from XCom
     :param min_ttl: refresh when fewer seconds than this are left, or a tenth of the lifetime if that is less
-    :raises TypeError: ``credential`` is not a credential, or ``min_ttl`` is not a number
+    :raises LoanAuthError: ``credential`` is None, because the authenticating task returned none, or it was deleted
+    :raises TypeError: ``credential`` is something else, or ``min_ttl`` is not a number
     :raises ValueError: ``min_ttl`` is negative
     """
 

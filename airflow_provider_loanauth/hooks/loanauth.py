@@ -224,8 +224,8 @@ class LoanAuthHook(BaseHook):
             authenticates
         :param min_ttl: see :class:`~airflow_provider_loanauth.auth.LoanAuth`
         :raises SettingsError: the Connection is incomplete or wrong
-        :raises LoanAuthError: Airflow did not find the Connection
-        :raises TypeError: the credential is not a credential
+        :raises LoanAuthError: Airflow did not find the Connection, or the credential is None
+        :raises TypeError: the credential is something else
         :raises ValueError: the credential belongs to a different connection
         """
         from airflow_provider_loanauth.auth.session import PricingSession

@@ -7,7 +7,7 @@ import requests
 
 from airflow_provider_loanauth._compat import BaseHook
 from airflow_provider_loanauth.auth import LoanAuth
-from airflow_provider_loanauth.exceptions import SealError
+from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.redaction import SecretStr
 from tests.support.leaks import locals_of, messages
@@ -58,7 +58,8 @@ VALUES = {
     ],
 )
 def test_a_value_that_is_no_credential(place, value, hint, world, read_ids, in_task, logs):
-    with pytest.raises(TypeError, match=rf"(^|\.){place}\S* was given {hint.format(type(value).__name__)}") as caught:
+    kind = LoanAuthError if value is None else TypeError
+    with pytest.raises(kind, match=rf"(^|\.){place}\S* was given {hint.format(type(value).__name__)}") as caught:
         PLACES[place](value, in_task)
     assert read_ids == []
     assert world.credential_requests == 0
