@@ -31,6 +31,7 @@ except ImportError:  # Airflow 2.11
     from airflow.decorators import dag, task
     from airflow.models import Variable
 
+from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 
@@ -65,6 +66,11 @@ def made_up_loan(number: int) -> dict[str, Any]:
     }
 
 
+def tell(context: Any) -> None:
+    """Tell a person. Replace the print with your mail, chat or pager."""
+    print(context.get("loanauth_message") or f"{context['dag_run']} has failed: see the log of its tasks.")
+
+
 @dag(
     schedule="0 2 * * 1-5",
     start_date=pendulum.datetime(2026, 1, 1, tz="America/New_York"),
@@ -72,7 +78,13 @@ def made_up_loan(number: int) -> dict[str, Any]:
     max_active_runs=1,  # overlapping runs would price the same loans twice
     # Pricing a loan changes nothing, so it can be retried. If the service rejects the password, the sensor fails at
     # once, without retries, because more attempts could lock the user.
-    default_args={"retries": 2, "retry_delay": timedelta(minutes=2), "retry_exponential_backoff": True},
+    default_args={
+        "retries": 2,
+        "retry_delay": timedelta(minutes=2),
+        "retry_exponential_backoff": True,
+        "on_failure_callback": LoanAuthFailedNotifier(tell),  # says once why a login failed
+    },
+    on_failure_callback=tell,  # says that the run has failed, whatever the reason is
     tags=["loanauth", "example"],
 )
 def nightly_batch() -> None:

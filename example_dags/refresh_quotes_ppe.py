@@ -52,14 +52,14 @@ TIMEOUT = 30  # seconds for each loan
     schedule="15 5 * * *",
     start_date=pendulum.datetime(2026, 1, 1, tz="America/New_York"),
     catchup=False,  # an older run must not replace today's quotes
-    # Pricing a loan changes nothing, so it can be retried. If the service rejects the API key, the operator fails at
-    # once, without retries.
+    # Pricing a loan changes nothing, so it can be retried. Only if the service rejects the API key by name
+    # (invalid_grant) does the operator fail at once. After a 401, it is tried again at the end of a pause.
     default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
     tags=["loanauth", "example"],
 )
 def refresh_quotes_ppe() -> None:
     """Fetch the API secret once, price every batch with it, print the quotes."""
-    # This task sends the API key once for each DAG run, for any number of loans. XCom stores the secret encrypted.
+    # This task sends the API key once, for any number of loans. XCom stores the secret encrypted.
     secret = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=CONN_ID, method="ppe").output
 
     @task
