@@ -1,4 +1,4 @@
-"""Who logs in, when, and for whom. First of all, a rejected password is sent once; the rest would do with less.
+"""Who logs in, when, and for whom. The strictest requirement is that a rejected password is sent once.
 
-Nothing in this package knows of pricing requests (``auth/``) or of the wire (``service/``).
+``auth/``, which sends pricing requests, is never imported here.
 """

@@ -5,7 +5,7 @@ waits for longer than any other process needs to write one, and reads it again: 
 
 A claim is a lease. Its process renews it while its turn lasts, so that the others can tell that it is alive, and for
 no longer than ``MAX_TURN``. A process that was late in writing waits until it would have seen a renewal. No clock is
-compared with that of another host. Nothing here knows what a turn is for.
+compared with that of another host.
 """
 
 from __future__ import annotations
@@ -84,18 +84,18 @@ class Claims(NotForXCom):
 
     @contextmanager
     def turn(
-        self, *, delay: float, is_patient: bool, bad_hosts: Collection[str], still: Callable[[], bool]
+        self, *, delay: float, is_patient: bool, bad_hosts: Collection[str], is_row_unchanged: Callable[[], bool]
     ) -> Iterator[str | None]:
         """Yield an id for a turn, which ends after the block; None: it is the turn of another process.
 
         ``delay``: seconds between writing and reading, at least. ``is_patient``: whether to wait for longer, if reading
-        and writing is slow. ``bad_hosts``: other hosts whose claims do not count. ``still``: whether what was known
-        before the claim is still so.
+        and writing is slow. ``bad_hosts``: other hosts whose claims do not count. ``is_row_unchanged``: whether the
+        row is still the one that was read before the claim.
         """
         began = system.monotonic()
         before = self._look()
         self.under_way = self.other.id
-        if self._is_held(before, bad_hosts):
+        if self._is_turn_of_other(before, bad_hosts):
             yield None
             return
         if not is_patient:
@@ -103,13 +103,7 @@ class Claims(NotForXCom):
             self._variables.require(MAX_CALLS_OF_TURN * (system.monotonic() - began))
         claim = Claim(id=system.new_id(), host=self._host, by=this_process())
         try:
-            is_written = self._write(self._variables, claim)
-            is_late = system.monotonic() - began > MIN_CLAIM_DELAY
-            if is_late and is_patient:
-                self._variables.require(LATE_CLAIM_DELAY)
-                delay = LATE_CLAIM_DELAY
-            # A login that need not wait leaves the turn to another process.
-            if is_written and (is_patient or not is_late) and self._wait_and_confirm(claim, before, delay) and still():
+            if self._take(claim, before, delay, began, is_patient=is_patient) and is_row_unchanged():
                 with self._renewed(claim):
                     yield claim.id
             else:
@@ -126,7 +120,7 @@ class Claims(NotForXCom):
             _log.info("Waiting for the login of %s, until %s at the latest.", other.by, f"{latest:%H:%M:%S} UTC")
         claim: Claim | None = other
         began = sign_of_life = system.monotonic()
-        while claim and claim.id == other.id and self._is_held(claim, bad_hosts):
+        while claim and claim.id == other.id and self._is_turn_of_other(claim, bad_hosts):
             if self.waited + sign_of_life - began >= MAX_WAIT:
                 break
             # For a random time, so that not all processes continue at the same moment.
@@ -156,13 +150,25 @@ class Claims(NotForXCom):
         if self._memory.claim_seen[0] != claim:
             self._memory.claim_seen = (claim, system.monotonic())
 
-    def _is_held(self, claim: Claim | None, bad_hosts: Collection[str]) -> bool:
+    def _is_turn_of_other(self, claim: Claim | None, bad_hosts: Collection[str]) -> bool:
         """Return whether it is the turn of another process, which may still be alive."""
         if claim is None or claim.has_ended:
             return False
         if claim.host != self._host and claim.host in bad_hosts:
             return False
         return system.monotonic() - self._memory.claim_seen[1] < LEASE
+
+    def _take(self, claim: Claim, before: Claim | None, delay: float, began: float, *, is_patient: bool) -> bool:
+        """Write a claim, wait, and return whether it is still there; ``began``: when the claim before it was read."""
+        if not self._write(self._variables, claim):
+            return False
+        if system.monotonic() - began > MIN_CLAIM_DELAY:
+            if not is_patient:
+                # A login that need not wait leaves the turn to another process.
+                return False
+            self._variables.require(LATE_CLAIM_DELAY)
+            delay = LATE_CLAIM_DELAY
+        return self._wait_and_confirm(claim, before, delay)
 
     def _wait_and_confirm(self, claim: Claim, before: Claim | None, delay: float) -> bool:
         """Wait, and return whether the claim that this process has written is still there."""

@@ -29,14 +29,14 @@ class Memory(NotForXCom):
     #: The last row that this process read or wrote, and when.
     row: Row = field(default_factory=Row, repr=False)
     read_at: float = -math.inf
-    #: Ids of the last requests of this process that found the service unavailable, and of the last credentials it got.
+    #: Ids of the last requests of this process that found the service unavailable, and of those that got a credential.
     sent: deque[str] = field(default_factory=lambda: deque(maxlen=100))
     #: The last claim of another process, and when this one first saw it, or its last renewal.
     claim_seen: tuple[Any, float] = (None, -math.inf)
     #: Until when Variables are not used, because they could not be.
     not_shared_until: float = -math.inf
-    #: Until when a valid credential is kept, because they took too long.
-    kept_until: float = -math.inf
+    #: Until when a valid credential is used instead of them, because they took too long.
+    slow_until: float = -math.inf
     #: The try of a cleared task whose request failed: a clear is good for one.
     cleared_try: Any = None
 
@@ -45,8 +45,8 @@ class Memory(NotForXCom):
         self.row, self.read_at = row, system.monotonic()
         return row
 
-    def keep_row(self) -> None:
-        """Do not read the row again as long as a failure in it holds: others may not have it."""
+    def trust_row(self) -> None:
+        """Do not read the row again as long as a failure in it blocks this host: others may not have it."""
         self.read_at = math.inf
 
     def is_recent(self) -> bool:

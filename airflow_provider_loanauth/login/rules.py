@@ -17,18 +17,24 @@ from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError, changed
 from airflow_provider_loanauth.redaction import NotForXCom
 
-#: Classes of failures: the service has rejected the password by name; its response is about the values that were sent;
-#: it may be about the host that sent them; the service asked to wait; it is unavailable. An error of any other class
-#: concerns this process alone.
-FINAL, ABOUT_VALUES, ABOUT_HOST, WAIT, UNAVAILABLE = "final", "values", "host", "wait", "unavailable"
+# Classes of failures. An error of no class concerns this process alone.
+#: The service has rejected the password by name.
+FINAL = "final"
+#: The response is about the values that were sent.
+ABOUT_VALUES = "values"
+#: The response may be about the host that sent them.
+ABOUT_HOST = "host"
+#: The service asked to wait.
+WAIT = "wait"
+UNAVAILABLE = "unavailable"
 #: Seconds for which a rejected password is not sent again.
 DAY = 86_400.0
-#: Seconds of the pause after another response without a credential. Each one in a row is longer by this factor. So a
+#: Seconds of the pause after another response without a credential. Each consecutive one is longer by this factor. So a
 #: fault of the service stops nobody for more than about four times its own length.
 MIN_PAUSE, PAUSE_FACTOR = 30.0, 4.0
 #: Seconds for which a cleared task obeys a rejection that another cleared task has met.
 CLEARED_FINAL_SECONDS = 300.0
-#: What so many hosts in a row have met holds for all. Fewer may have no network, or may not be on an allow-list.
+#: What so many consecutive hosts have met holds for all. Fewer may have no network, or may not be on an allow-list.
 MIN_HOSTS_FOR_ALL = 5
 #: Failed requests of a class that are remembered.
 MAX_FAILURES = 12
@@ -50,14 +56,14 @@ class _Rule(NamedTuple):
     #: Whether it holds for all hosts, or only for those that have met it.
     is_for_all: bool = False
     #: Whether the count goes on after failures of other classes.
-    keeps_count: bool = False
+    survives_other_failures: bool = False
 
 
 _RULES = {
     FINAL: _Rule((DAY, DAY), max_skew=7200.0, cleared=CLEARED_FINAL_SECONDS, is_for_all=True),
     # That a host cannot reach the service says nothing about the values that another one has sent. They are remembered
     # for six hours: otherwise each run of a DAG that runs every hour would send them with each of its retries.
-    ABOUT_VALUES: _Rule((MIN_PAUSE, DAY), forget=21_600.0, is_for_all=True, keeps_count=True),
+    ABOUT_VALUES: _Rule((MIN_PAUSE, DAY), forget=21_600.0, is_for_all=True, survives_other_failures=True),
     ABOUT_HOST: _Rule((MIN_PAUSE, 3600.0)),
     WAIT: _Rule(None, cleared=None),
     UNAVAILABLE: _Rule(None),
@@ -143,7 +149,7 @@ class Row(NotForXCom):
 
     @property
     def public(self) -> Mapping[str, str]:
-        """What people read of it: who failed last and until when it holds, or who logged in last; without secrets."""
+        """What people read of it: the failure whose pause ends last, or who logged in last; without secrets."""
         if self.failures:
             return max(self.failures.values(), key=lambda failure: failure.until).public
         credential = self.credential
@@ -153,7 +159,12 @@ class Row(NotForXCom):
         # Without microseconds.
         return {"by": credential["by"]} | {name: f"{text[:19]}+00:00" for name, text in times.items() if text}
 
-    def holding(self, host: str, now: float, *, is_cleared: bool) -> Failure | None:
+    @property
+    def last_class(self) -> str | None:
+        """The class of the last failure."""
+        return next(reversed([*self.failures]), None)
+
+    def blocking_failure(self, host: str, now: float, *, is_cleared: bool) -> Failure | None:
         """Return the failure because of which a host sends nothing now; None if it may send."""
         found = [
             failure
@@ -189,14 +200,16 @@ class Row(NotForXCom):
             return self
         earlier = self.failures.get(name)
         rule = _RULES[name]
-        is_interrupted = not rule.keeps_count and next(reversed([*self.failures]), None) != name
+        is_interrupted = self.last_class != name and not rule.survives_other_failures
         if earlier and (is_interrupted or now >= earlier.until + rule.forget):
             earlier = None
         pauses, attempts = 1, [(id_, host)]
         if earlier:
-            # A request that was under way when the pause began does not make the next one longer.
-            pauses = earlier.pauses + (now >= earlier.until)
             attempts = [*earlier.attempts, *attempts]
+            pauses = earlier.pauses
+            # A request that was under way when the pause began does not make the next one longer.
+            if now >= earlier.until:
+                pauses += 1
         failure = Failure(
             error={
                 "type": type(error).__name__,
@@ -213,9 +226,7 @@ class Row(NotForXCom):
         )
         # No class ends the pause of another one, or the count of refused values.
         others = {
-            other: one
-            for other, one in self.failures.items()
-            if other != name and now < one.until + (_RULES[other].forget if _RULES[other].keeps_count else 0.0)
+            other: one for other, one in self.failures.items() if other != name and now < _remembered_until(other, one)
         }
         return replace(self, failures=others | {name: failure})
 
@@ -223,6 +234,13 @@ class Row(NotForXCom):
 def _concerns(name: str, failure: Failure, host: str) -> bool:
     """Return whether a failure says anything about a host."""
     return _RULES[name].is_for_all or host in failure.hosts or len(failure.hosts) >= MIN_HOSTS_FOR_ALL
+
+
+def _remembered_until(name: str, failure: Failure) -> float:
+    """Return until when a failure stays in the row after one of another class."""
+    if _RULES[name].survives_other_failures:
+        return failure.until + _RULES[name].forget
+    return failure.until
 
 
 def _may_clear(name: str, failure: Failure, now: float) -> bool:
@@ -273,16 +291,16 @@ def _advice(failure: Failure, key: str | None, settings: Settings) -> str:
 
 
 def error_after_waiting(
-    failure: Failure, attempts: int, settings: Settings, holding: Failure | None, now: float
+    failure: Failure, attempts: int, settings: Settings, blocking: Failure | None, now: float
 ) -> LoanAuthError:
     """Return the error of a login that has waited for so many requests of its host, which have failed.
 
-    ``holding``: the failure that still holds, if any.
+    ``blocking``: the failure that still blocks this host, if any.
     """
     advice = f"This task gave up after {number_of(attempts, 'failed request')} of this host."
     retry_after = None
-    if holding is not None:
-        retry_after = holding.until - now
+    if blocking is not None:
+        retry_after = blocking.until - now
     return _error_of(UnavailableError, failure, advice, settings, retry_after=retry_after)
 
 

@@ -26,6 +26,7 @@ from airflow_provider_loanauth.login.host import this_host, this_process
 from airflow_provider_loanauth.login.memory import memory_of
 from airflow_provider_loanauth.login.rules import (
     FINAL,
+    Failure,
     Row,
     class_of,
     error_after_waiting,
@@ -88,8 +89,8 @@ class _Need(NotForXCom):
         """Return whether this is the credential that got a 401, so that nobody may get it."""
         return self.got_401 and self.old is not None and self.old.value == value
 
-    def keep(self) -> ActiveCredential:
-        """Use the old credential for some seconds more."""
+    def use_old_credential(self) -> ActiveCredential:
+        """Return the old credential, which is used for some seconds more."""
         old = cast("ActiveCredential", self.old)
         old.start_grace_period()
         return old
@@ -131,7 +132,7 @@ def get_or_refresh(
         login = _Login(client, settings, need)
         lock = memory.lock.current
         if not lock.acquire(blocking=need.is_patient()):
-            return need.keep()
+            return need.use_old_credential()
         try:
             if memory.credential is None or not is_usable(memory.credential):
                 memory.credential = _refresh(login)
@@ -188,30 +189,25 @@ class _Login(NotForXCom):
         """Return a credential of another process, or the result of a login."""
         with self._memory.lock.current:
             self._start_sharing()
-            try:
-                while (result := self._try_once()) is None:
-                    pass
-            except LoanAuthError as error:
-                # A poke of a sensor waits, and a task with a valid credential goes on.
-                goes_on = not self.need.is_patient() or (error.retryable and self._attempts.tries_once)
-                if not error.sent and not goes_on:
-                    telemetry.count_not_sent(Labels(error.conn_id, error.method), error)
-                raise
+            result = None
+            while result is None:
+                try:
+                    result = self._step()
+                except NotSharedError as reason:  # noqa: PERF203 - the steps after it share nothing
+                    self._stop_sharing(reason)
+                except LoanAuthError as error:
+                    self._count_not_sent(error)
+                    raise
         return result
 
-    def _try_once(self) -> ActiveCredential | AuthenticationResult | None:
-        """Take a credential over, send one request, or wait once; return None if there is no result yet."""
-        try:
-            return self._take_turn()
-        except NotSharedError as reason:
-            self._stop_sharing(reason)
-            return None
-
-    def _take_turn(self) -> ActiveCredential | AuthenticationResult | None:
+    def _step(self) -> ActiveCredential | AuthenticationResult | None:
+        """Take a credential over, wait once, or send one request; return None if there is no result yet."""
         row = self._read()
         if credential := self._take_over(row):
             return credential
-        if self._rest(row):
+        self._raise_if_no_attempt_is_left(row)
+        if failure := self._blocking_failure(row):
+            self._wait_in_pause(failure, row)
             return None
         try:
             with self._turn(row) as id_:
@@ -223,15 +219,22 @@ class _Login(NotForXCom):
             system.sleep(self._attempts.seconds_to_retry(error, is_patient=self.need.is_patient()))
             return None
         if not self.need.is_patient():
-            return self.need.keep()
+            return self.need.use_old_credential()
         self._store.wait(row)
         return None
+
+    def _count_not_sent(self, error: LoanAuthError) -> None:
+        """Count a task that fails with the error of an earlier login."""
+        # A poke of a sensor waits, and a task with a valid credential goes on.
+        goes_on = not self.need.is_patient() or (error.retryable and self._attempts.tries_once)
+        if not error.sent and not goes_on:
+            telemetry.count_not_sent(Labels(error.conn_id, error.method), error)
 
     # --- what is known
 
     def _start_sharing(self) -> None:
         now = system.monotonic()
-        if not self.settings.share_logins or now < self._memory.not_shared_until or self._is_kept():
+        if not self.settings.share_logins or now < self._memory.not_shared_until or self._uses_old_credential():
             return
         seconds = MAX_SECONDS
         if not self.need.is_patient() and self.need.began is not None:
@@ -241,15 +244,15 @@ class _Login(NotForXCom):
         except NotSharedError as reason:
             self._stop_sharing(reason)
 
-    def _is_kept(self) -> bool:
-        """Return whether the valid credential is kept, because Variables took too long a moment ago."""
-        return not self.need.is_patient() and system.monotonic() < self._memory.kept_until
+    def _uses_old_credential(self) -> bool:
+        """Return whether the valid credential is used, because Variables took too long a moment ago."""
+        return not self.need.is_patient() and system.monotonic() < self._memory.slow_until
 
     def _stop_sharing(self, reason: NotSharedError) -> None:
         """Go on with what this process knows."""
         if isinstance(reason, SlowVariablesError):
             # A login would have to wait for the call that was left, because Airflow 3 responds to one after another.
-            self._memory.kept_until = system.monotonic() + NOT_SHARED_SECONDS
+            self._memory.slow_until = system.monotonic() + NOT_SHARED_SECONDS
             if not self.need.is_patient():
                 self._store = Alone(self._memory, self._store.variables)
                 _log.info("Variables are slow, so the valid credential is used until it expires or they respond.")
@@ -267,11 +270,11 @@ class _Login(NotForXCom):
         self._store = Alone(self._memory, self._store.variables)
 
     def _read(self) -> Row:
-        """Return the row; that of this process if it was read a moment ago and still holds."""
+        """Return the row; that of this process if it was read a moment ago and blocks this host."""
         row = self._memory.row
-        is_held = row.holding(self._host, system.time(), is_cleared=self._is_cleared()) and self._memory.is_recent()
+        is_blocked = self._memory.is_recent() and self._blocking_failure(row) is not None
         # A credential is taken out only of a row that was just read.
-        if self._attempts.has_begun or not is_held or self._has_rejected(row):
+        if self._attempts.has_begun or not is_blocked or self._has_rejected(row):
             row = self._store.read()
         self._attempts.note_earlier(row)
         return row
@@ -302,15 +305,18 @@ class _Login(NotForXCom):
         _log.info("Took over the %s that %s has requested.", credential.credential_type.label, credential.by)
         return credential
 
-    def _rest(self, row: Row) -> bool:
-        """Wait in a pause; return whether there is one. Raise the error if it is too long, or no attempt is left."""
-        now = system.time()
-        holding = row.holding(self._host, now, is_cleared=self._is_cleared())
+    def _blocking_failure(self, row: Row) -> Failure | None:
+        return row.blocking_failure(self._host, system.time(), is_cleared=self._is_cleared())
+
+    def _raise_if_no_attempt_is_left(self, row: Row) -> None:
         if failure := self._attempts.last_failure(row):
-            raise error_after_waiting(failure, len(self._attempts), self.settings, holding, now)
-        if holding is None:
-            return False
-        left = holding.until - now
+            blocking, now = self._blocking_failure(row), system.time()
+            raise error_after_waiting(failure, len(self._attempts), self.settings, blocking, now)
+
+    def _wait_in_pause(self, failure: Failure, row: Row) -> None:
+        """Wait for some seconds of a pause; raise its error if it is too long, or if the caller does not wait."""
+        now = system.time()
+        left = failure.until - now
         # All pauses together: after each one, another host may begin the next.
         can_wait = self._attempts.rested + left <= MAX_PAUSE_WAIT
         if can_wait and self.need.is_patient() and not self._attempts.tries_once:
@@ -318,13 +324,13 @@ class _Login(NotForXCom):
             seconds = min(left, LOOK_INTERVAL) + system.uniform(0, 1)
             self._attempts.rested += seconds
             system.sleep(seconds)
-            return True
+            return
         # After a rejection, nobody replaces the credential that got a 401, so nobody may take it over either.
-        if holding.kind is RejectedError and self._has_rejected(row):
+        if failure.kind is RejectedError and self._has_rejected(row):
             self._store.write(replace(row, credential=None))
         # A sensor waits for the end of such a pause too, and pokes again.
         is_temporary = can_wait and self._attempts.tries_once
-        raise error_in_pause(holding, self._store.key, self.settings, now, is_temporary=is_temporary)
+        raise error_in_pause(failure, self._store.key, self.settings, now, is_temporary=is_temporary)
 
     # --- one request
 
@@ -332,7 +338,7 @@ class _Login(NotForXCom):
         # Once another process has shown that the values are right, one that needs its own response need not wait.
         if self.need.accepts is None and row.credential_id is not None and self._attempts.is_new(row.credential_id):
             return nullcontext(system.new_id())
-        if self._is_kept():
+        if self._uses_old_credential():
             return nullcontext(None)
         delay = RETRY_CLAIM_DELAY if row.failures and self.need.is_patient() else MIN_CLAIM_DELAY
         return self._store.turn(row, delay, is_patient=self.need.is_patient())

@@ -47,7 +47,7 @@ class Alone(NotForXCom):
     def write(self, row: Row) -> None:
         """Remember and write a row."""
         row = self.memory.remember(replace(row, id=system.new_id()))
-        self.memory.keep_row()
+        self.memory.trust_row()
         if self.variables:
             self.variables.write_later("login", asdict(row), row.public)
 
@@ -71,10 +71,12 @@ class Together(Alone):
         if len(bad_hosts) >= MIN_HOSTS_FOR_ALL or self._claims.waited >= MAX_WAIT:
             return super().turn(row, delay, is_patient=is_patient)
 
-        def still() -> bool:
+        def is_row_unchanged() -> bool:
             return Row.parse(self._variables.read("login")).id == row.id
 
-        return self._claims.turn(delay=delay, is_patient=is_patient, bad_hosts=bad_hosts, still=still)
+        return self._claims.turn(
+            delay=delay, is_patient=is_patient, bad_hosts=bad_hosts, is_row_unchanged=is_row_unchanged
+        )
 
     def wait(self, row: Row) -> None:
         """Wait for the end of the turn of another process."""
@@ -94,4 +96,4 @@ class Together(Alone):
             _log.warning("The result of this login could not be shared (%s), so other tasks log in too.", reason)
             # It may still arrive, such as a rejection, which nobody else needs to meet.
             self._variables.write_later("login", asdict(row), row.public)
-            self.memory.keep_row()
+            self.memory.trust_row()

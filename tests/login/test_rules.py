@@ -28,7 +28,7 @@ def row_after(failures):
 
 def held_until(row, host, now):
     """Return until when a host sends nothing; None if it may send."""
-    failure = row.holding(host, now, is_cleared=False)
+    failure = row.blocking_failure(host, now, is_cleared=False)
     return failure and failure.until
 
 
@@ -132,7 +132,7 @@ def test_a_failure_of_a_host_whose_clock_is_ahead(name, ahead, holds):
 def test_what_holds_for_a_cleared_task(name, earlier_clear, holds):
     at, is_cleared = (0, False) if earlier_clear is None else (-earlier_clear, True)
     row = Row().after(ERRORS[name], id_="1", host="a", by="made-up", now=at, is_cleared=is_cleared)
-    assert (row.holding("a", 0, is_cleared=True) is not None) == holds
+    assert (row.blocking_failure("a", 0, is_cleared=True) is not None) == holds
 
 
 def test_whose_attempts_count():
