@@ -92,9 +92,10 @@ class Notification:
                 system.sleep(POLL)
                 continue
             if mark and mark != first:
+                # Another task has taken over.
                 return False
-            # Nobody has claimed it, or who has was killed, or has a slow notifier.
-            if self._write(self._mark) or (is_late and not mark):
+            # Nobody has claimed it; or the task that has was killed, or has a slow notifier.
+            if self._write_and_confirm(self._mark) or (is_late and not mark):
                 return True
 
     def confirm(self) -> None:
@@ -102,15 +103,17 @@ class Notification:
         self._ends_at = system.monotonic() + MAX_SECONDS
         # Another run of the DAG may write the Variable at the same moment.
         with suppress(Exception):
-            any(self._write(replace(self._mark, has_notified=True)) for _ in range(MAX_WRITES))
+            for _ in range(MAX_WRITES):
+                if self._write_and_confirm(replace(self._mark, has_notified=True)):
+                    break
 
     def release(self) -> None:
         """Let another task notify."""
         self._ends_at = system.monotonic() + MAX_SECONDS
         with suppress(Exception):
-            self._write(None)
+            self._write_and_confirm(None)
 
-    def _write(self, mark: Mark | None) -> bool:
+    def _write_and_confirm(self, mark: Mark | None) -> bool:
         """Write the mark of this run, or delete it; return whether that has lasted."""
         began = system.monotonic()
         runs = self._runs()
