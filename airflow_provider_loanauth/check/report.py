@@ -114,11 +114,11 @@ class Report:
         return "\n".join([*lines, "", self._summary()])
 
     def _summary(self) -> str:
+        summary = STATUSES[self.status][1]
         if self.status != "usable":
-            return STATUSES[self.status][1]
-        summary = "Usable, as far as it can be checked without a login."
-        if any(step.name == "login" and step.outcome != "not_checked" for step in self.steps):
-            summary = "Usable."
+            return summary
+        if all(step.outcome == "not_checked" for step in self.steps if step.name == "login"):
+            summary = "Usable, as far as it can be checked without a login."
         if any(step.outcome == "warning" for step in self.steps):
             summary += " A person has to act on the lines with !, before they fail."
         return summary

@@ -134,7 +134,7 @@ def _shared_login(settings: Settings) -> Step:
         row = Row.parse(variables.read("login"))
     except NotSharedError as error:
         return Step("shared_login", "not_checked", f"Not checked, because Variables cannot be read here ({error}).")
-    failure = row.holding(this_host(), system.time(), is_cleared=False)
+    failure = row.blocking_failure(this_host(), system.time(), is_cleared=False)
     public = (failure or row).public
     if not public:
         return Step("shared_login", "ok", "No task has logged in with these values yet.")
@@ -150,8 +150,8 @@ def _shared_login(settings: Settings) -> Step:
     if failure.kind is not UnavailableError:
         advice = (
             "Before that, correct the Connection: other values are sent at once. If the cause was corrected at the "
-            "service, clear an authenticating task; or add --login, which ends this if it succeeds; or run `python -m "
-            f"airflow_provider_loanauth forget {shlex.quote(settings.conn_id)}`."
+            "service, clear an authenticating task. Where Airflow's database can be used, a successful login (--login) "
+            f"ends this, and so does `python -m airflow_provider_loanauth forget {shlex.quote(settings.conn_id)}`."
         )
     blocked = f"Blocked until {public['until']}: {message} ({public['error']})"
     message = f"{blocked}, so tasks with the same values send nothing. {advice}"

@@ -162,14 +162,16 @@ class _FieldReader:
     def grant(self, name: Method) -> Grant:
         """Return what a method sends, with an empty text for each field that has a problem."""
         method = METHODS[name]
-        values: dict[str, Any] = {key: self._text(source, f"method {name}") for key, source in method.fields.items()}
+        values: dict[str, Any] = {}
+        for key, source in method.fields.items():
+            values[key] = self._read_text(source, f"method {name}")
         for key, source in method.switches.items():
             values[key] = self.read(source, _boolean, default=False)
         grant = method.grant(**values)
         self.problems += [f"{LABELS[method.fields[key]]} {problem}" for key, problem in grant.problems()]
         return grant
 
-    def _text(self, name: str, required_by: str) -> str:
+    def _read_text(self, name: str, required_by: str) -> str:
         """Return a field of a grant, a :class:`SecretStr` if it is secret."""
         text: str = self.read(name, _text, "", required_by=required_by)
         label = LABELS[name]

@@ -335,7 +335,7 @@ def test_a_shared_login_is_shown(check, sandbox):
     assert re.fullmatch(r".+ logged in at [-+:.\dTZ]+", step(check(None, "ppe"), "shared_login").message)
 
 
-FORGET = f"it succeeds; or run `python -m airflow_provider_loanauth forget {CONN_ID}`."
+FORGET = f"ends this, and so does `python -m airflow_provider_loanauth forget {CONN_ID}`."
 
 
 @pytest.mark.parametrize(
