@@ -20,6 +20,7 @@ import pytest
 import requests
 import sentry_sdk
 
+from airflow_provider_loanauth._compat import BaseNotifier, RetryDecision
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.credentials import AccessToken
@@ -34,9 +35,11 @@ from airflow_provider_loanauth.exceptions import (
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.policies.retry import LoanAuthRetryPolicy
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.system import system
+from tests.auth.conftest import ASYNC_LIBRARIES
 from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks, locals_of, messages
@@ -66,15 +69,31 @@ async def get(client, url):
         return await client.get(url)
 
 
-def notified(_):
-    """Fail as a task whose callback tells the message of its error."""
+class Chat(BaseNotifier):
+    """A notifier as a provider has it, which prints all that it knows, and fails."""
+
+    template_fields = ("text",)
+    text = "{{ loanauth_message }}"
+
+    def notify(self, context):
+        sys.stdout.write(f"{self.text} {vars(self)} {context}")
+        raise RuntimeError("made-up outage of the chat")
+
+
+def failed(_):
+    """Fail as a task whose callback tells the message of its error, and whose policy decides about a retry."""
     try:
         return LoanAuthHook("marked", max_attempts=1).get_credential()
     except BaseException as error:
         ti = SimpleNamespace(dag_id="nightly", run_id="manual", task_id="price", map_index=3, try_number=1)
-        tell = LoanAuthFailedNotifier(lambda context: sys.stdout.write(context["loanauth_message"]))
-        tell({"ti": ti, "dag": None, "exception": error})
+        LoanAuthFailedNotifier(Chat())({"ti": ti, "dag": None, "exception": error})
+        if RetryDecision is not None:
+            sys.stdout.write(repr(LoanAuthRetryPolicy().evaluate(error, 1, 2)))
         raise
+
+
+async def get_of(library, url):
+    return await get(LoanAuthHook("marked", max_attempts=1).get_async_conn(library=library), url)
 
 
 #: Each takes the address of the pricing service.
@@ -85,10 +104,10 @@ ENTRY_POINTS = {
     "check": lambda url: check_connection("marked", login=True),
     "operator": lambda url: LoanAuthOperator(task_id="login", loanauth_conn_id="marked").execute({}),
     "sensor": lambda url: LoanAuthSensor(task_id="wait", loanauth_conn_id="marked", timeout=0).execute({}),
-    "notifier": notified,
+    "notifier and policy": failed,
     "LoanAuth": lambda url: requests.get(url, auth=LoanAuth.from_connection("marked"), timeout=9),
     "get_conn": lambda url: LoanAuthHook("marked", max_attempts=1).get_conn().get(url),
-    "get_async_conn": lambda url: asyncio.run(get(LoanAuthHook("marked", max_attempts=1).get_async_conn(), url)),
+    **{library: lambda url, library=library: asyncio.run(get_of(library, url)) for library in ASYNC_LIBRARIES},
 }
 
 
