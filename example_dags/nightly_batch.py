@@ -68,7 +68,8 @@ def made_up_loan(number: int) -> dict[str, Any]:
 
 def tell(context: Any) -> None:
     """Tell a person. Replace the print with your mail, chat or pager."""
-    print(context.get("loanauth_message") or f"{context['dag_run']} has failed: see the log of its tasks.")
+    failed = f"DAG {context['dag'].dag_id}, run {context['run_id']} has failed: see the logs of its tasks."
+    print(context.get("loanauth_message") or failed)
 
 
 @dag(

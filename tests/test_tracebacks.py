@@ -135,3 +135,42 @@ def test_the_rest_of_the_traceback_is_logged_at_debug(logs):
     assert "raise error from inner" in record
     assert "ValueError:" in record
     assert leaks(record, [SECRET]) == []
+
+
+class OddAttributesError(Exception):
+    """An exception of a secrets backend, whose attributes have the names of those of other libraries."""
+
+    exceptions = None
+
+    @property
+    def reason(self):
+        raise RuntimeError("not known yet")
+
+
+def test_attributes_of_an_exception_do_not_matter():
+    with pytest.raises(OddAttributesError):
+        fail(OddAttributesError())
+
+
+def test_other_exceptions_keep_their_traceback_and_the_frames_of_the_caller():
+    with pytest.raises(KeyError) as caught:
+        call(KeyError("made up"), secret="of the caller")
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)][-4:]
+    assert [frame.f_code.co_name for frame in frames] == ["call", "sanitized", "fail", "fail_with"]
+    assert frames[0].f_locals["secret"] == "of the caller"
+
+
+def test_the_exception_that_the_caller_handles_is_raised_again():
+    @sanitize_exceptions
+    def raise_again(error):
+        raise error
+
+    def handle():
+        try:
+            int("x")
+        except ValueError as error:
+            raise_again(error)
+
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        handle()
+    assert caught.value.__context__ is None

@@ -161,23 +161,28 @@ class _Transport:
     async def handle_async_request(self, request: Any) -> Any:
         proxy = proxy_for(str(request.url), self._proxy)
         if proxy not in self._transports:
-            self._transports[proxy] = self._make(proxy)
+            made = await self._make(proxy)
+            self._transports.setdefault(proxy, made)
         return await self._transports[proxy].handle_async_request(request)
 
-    def _make(self, proxy: Proxy | None) -> Any:
-        used = None
+    async def _make(self, proxy: Proxy | None) -> Any:
+        used = transport = None
         # The text of any exception may have parts of the URL of a SOCKS proxy, perhaps of its password.
         with suppress(Exception):
             if proxy is not None:
                 tls = self._context if proxy.url.startswith("https:") else None
                 used = self._library.Proxy(proxy.url, ssl_context=tls, headers=proxy.headers)
-                if used.auth is not None:
-                    # That of a SOCKS proxy, which httpcore logs at DEBUG.
-                    mask([used.auth[1] or used.auth[0]])
             limits = self._library.Limits(max_keepalive_connections=MAX_CONNECTIONS)
-            return self._library.AsyncHTTPTransport(verify=self._context, limits=limits, proxy=used, trust_env=False)
-        # Not in a handler: that exception would be the context of this one.
-        raise SettingsError(WRONG_PROXY)
+            transport = self._library.AsyncHTTPTransport(
+                verify=self._context, limits=limits, proxy=used, trust_env=False
+            )
+        if used is not None and used.auth is not None:
+            # That of a SOCKS proxy, which httpcore logs at DEBUG. Not on the event loop, for which Airflow may wait.
+            await run_in_thread(partial(mask, [used.auth[1] or used.auth[0]]))
+        if transport is None:
+            # Not in a handler: that exception would be the context of this one.
+            raise SettingsError(WRONG_PROXY)
+        return transport
 
     async def aclose(self) -> None:
         for transport in self._transports.values():

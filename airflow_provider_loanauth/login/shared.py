@@ -316,7 +316,7 @@ class _Login(NotForXCom):
     def _wait_in_pause(self, failure: Failure, row: Row) -> None:
         """Wait for some seconds of a pause; raise its error if it is too long, or if the caller does not wait."""
         now = system.time()
-        left = failure.until - now
+        left = max(0.0, failure.until - now)
         # All pauses together: after each one, another host may begin the next.
         can_wait = self._attempts.rested + left <= MAX_PAUSE_WAIT
         if can_wait and self.need.is_patient() and not self._attempts.tries_once:

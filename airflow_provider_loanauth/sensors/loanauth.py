@@ -172,7 +172,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
                 return self._poke_or_defer(context)
             # Not super().execute(), which Airflow 2.11 takes for a call from outside of a task.
             execute: Any = BaseSensorOperator.execute
-            return execute.__wrapped__(self, context)  # type: ignore[no-any-return]
+            return getattr(execute, "__wrapped__", execute)(self, context)  # type: ignore[no-any-return]
 
     @sanitize_exceptions
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:

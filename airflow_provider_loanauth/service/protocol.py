@@ -29,8 +29,9 @@ MAX_CREDENTIAL_BYTES = 16 * 1024
 # An error code in a body that cannot be parsed: cut off, in Latin-1, or nested too deeply. A rejected password must not
 # be sent again then either. Only texts, numbers and the like may come before it: a code in an inner object or in a page
 # may be about something else.
-_MEMBER = r'\s*"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[-+.\w]+)\s*,'
-_ERROR_CODE = re.compile(rf'\s*{{(?:{_MEMBER})*\s*"error"\s*:\s*"({"|".join(CODES)})"'.encode())
+_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_MEMBER = rf"\s*{_TEXT}\s*:\s*(?:{_TEXT}|[-+.\w]+)\s*,"
+_ERROR_CODE = re.compile(rf'\s*{{(?:{_MEMBER})*\s*"error"\s*:\s*"({"|".join(CODES)})"'.encode(), re.DOTALL)
 
 # Decoding from other charsets, such as punycode, may take minutes.
 _CHARSET = re.compile(r"^(?:us-ascii|utf-(?:8|16|32)|(?:iso-8859|windows)-\d+)$")

@@ -20,6 +20,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from tests.support.airflow_names import AirflowException, AirflowFailException, AirflowNotFoundException
+from tests.support.wire_cases import CASES
 
 EXTRA = {
     "method": "jwt",
@@ -218,3 +219,16 @@ def test_outside_of_a_task_the_database_is_read_too(monkeypatch):
     monkeypatch.setattr(lookup, "current_task", lambda: "a task")
     with pytest.raises(AirflowNotFoundException):
         get_from_task_or_database("stored")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_json_and_the_exported_uri_have_the_same_meaning(case, define):
+    """Airflow makes such a URI in ``airflow connections get`` and in secrets backends."""
+    from airflow.models.connection import Connection
+
+    define("from_json", case.connection)
+    connection = Connection(conn_id="x", **case.connection | {"extra": json.dumps(case.connection["extra"])})
+    define("from_uri", connection.get_uri())
+    first, second = LoanAuthHook("from_json").read_settings(), LoanAuthHook("from_uri").read_settings()
+    assert first.grant == second.grant
+    assert (first.auth_url, first.pricing) == (second.auth_url, second.pricing)

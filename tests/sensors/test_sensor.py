@@ -353,3 +353,21 @@ def test_the_configuration_decides_whether_it_defers_by_default():
         "assert LoanAuthSensor(task_id='wait').deferrable\n"
     )
     run_python("-c", program, environment={"AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": "True"})
+
+
+def test_each_poke_of_a_deferrable_sensor_gets_the_context_of_the_task(connection, context):
+    contexts = []
+
+    class Recording(LoanAuthSensor):
+        """Its poke may use the context."""
+
+        def poke(self, context):
+            contexts.append(context)
+            return super().poke(context)
+
+    task = Recording(task_id="wait", loanauth_conn_id=CONN_ID, deferrable=True)
+    task.execute(context)
+    for status in ("ready", "timeout"):
+        task.resume_execution("execute_complete", {"event": {"status": status}}, context)
+    assert len(contexts) == 3
+    assert all(given is context for given in contexts)

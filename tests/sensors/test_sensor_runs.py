@@ -66,5 +66,7 @@ def test_every_mode_returns_its_credential_and_times_out_as_expected(metadata_te
         assert counters[name].probe >= 1
 
     assert b"Starting new HTTP connection" in outcome.printed  # a record at DEBUG
+    # Airflow's safeguard against operators that are called by hand.
+    assert b"cannot be called outside" not in outcome.printed
     for octets in outcome.octets.values():
         assert leaks(octets, [COMPANY.users[0].password, COMPANY.client_secret]) == []

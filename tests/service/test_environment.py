@@ -1,7 +1,9 @@
 """The TLS context that connections share. tests/integration/test_environment.py has what the environment says."""
 
 import shutil
+import socket
 import ssl
+import threading
 
 import pytest
 import requests
@@ -9,9 +11,11 @@ import trustme
 
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.service import transport
+from airflow_provider_loanauth.service.environment import tls_context
 from airflow_provider_loanauth.service.transport import ProxyAdapter
 from tests.support.loopback import Loopback, json_response
 from tests.support.loopback import tls_context as server_context
+from tests.support.pricing_fixtures import in_threads
 from tests.support.wire_requests import secret_request
 
 SERVED = json_response(b"{}")
@@ -70,3 +74,29 @@ def test_a_client_certificate_is_sent_by_its_own_request_only(authority, session
         # The CA bundle applies to it too.
         with pytest.raises(requests.exceptions.SSLError):
             session.get(server.url, cert=client)
+
+
+def test_no_library_changes_it():
+    """While another thread begins a handshake, that would not be safe."""
+    context = tls_context(False)
+    context.set_alpn_protocols(["h2"])
+    authority = trustme.CA()
+    server = server_context(authority)
+    server.set_alpn_protocols(["h2", "http/1.1"])
+    with (
+        Loopback(lambda connection, _: server.wrap_socket(connection, server_side=True)) as running,
+        context.wrap_socket(socket.create_connection(("127.0.0.1", running.port))) as connection,
+    ):
+        assert connection.selected_alpn_protocol() == "http/1.1"
+
+
+def test_threads_that_begin_together_share_it(authority):
+    together = threading.Barrier(16)
+
+    def begin(_):
+        together.wait(60)
+        return tls_context(authority.path)
+
+    assert len({*in_threads(16, begin)}) == 1
+    assert tls_context(authority.path) is tls_context(authority.path) is not tls_context(False)
+    assert tls_context(False) is tls_context(False)

@@ -183,3 +183,13 @@ def test_opentelemetry_that_is_not_imported_is_no_error(statsd, monkeypatch, cap
     record_everything()
     assert statsd.counts == dict.fromkeys(NAMES, 1)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_span_that_cannot_be_ended_has_no_text_of_an_error(spans, stats, monkeypatch):
+    recorded = []
+    monkeypatch.setattr("opentelemetry.sdk.trace.Span.set_attribute", broken)
+    for name in ("record_exception", "set_status"):
+        monkeypatch.setattr(f"opentelemetry.sdk.trace.Span.{name}", lambda _, *values, **names: recorded.append(values))
+    with pytest.raises(OSError, match="CANARY"), telemetry.span("loanauth.refresh", LABELS.attributes):
+        raise OSError("CANARY")
+    assert recorded == []

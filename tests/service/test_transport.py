@@ -89,7 +89,7 @@ CODE = b'{"error": "invalid_grant"'
 #: What follows the status line of a response with an error code, whose body cannot be read or parsed.
 UNREADABLE = {
     "cut off": b"Content-Length: 999\r\n\r\n" + CODE,
-    "not the first member": b'Content-Length: 999\r\n\r\n{"status": 400, "path": "/oauth/token", ' + CODE[1:],
+    "not the first member": b'Content-Length: 999\r\n\r\n{"status": 400, "path": "\\/oauth\\"token", ' + CODE[1:],
     "a broken chunk": b"Transfer-Encoding: chunked\r\n\r\n1a\r\n" + CODE + b"}\r\nzz\r\n",
     "too large": b"\r\n" + CODE + b"}" + b" " * MAX_BODY_BYTES,
     "gzip that is cut off": b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(CODE + b"}")[:-8],
