@@ -133,7 +133,7 @@ def _shared_login(settings: Settings) -> Step:
         variables = LoginVariables(settings)
         row = Row.parse(variables.read("login"))
     except NotSharedError as error:
-        return Step("shared_login", "not_checked", f"Not checked, because Variables cannot be read here ({error}).")
+        return Step("shared_login", "not_checked", f"Not checked, because Variables cannot be read ({error}).")
     failure = row.blocking_failure(this_host(), system.time(), is_cleared=False)
     public = (failure or row).public
     if not public:

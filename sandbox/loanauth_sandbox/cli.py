@@ -127,7 +127,8 @@ def greeting(ready: dict[str, Any]) -> str:
         "",
         f"  service:  {ready['url']}",
         f"  pricing:  {ready['pricing_url']}",
-        f"  control:  {ready['control_url']}  (GET /counters, /requests, /kinds; PUT, DELETE /fault; PUT /password)",
+        f"  control:  {ready['control_url']}  (GET /counters, /requests, /kinds; PUT, DELETE /fault;",
+        "            PUT /password; POST /revoke, /unlock, /reset)",
     ]
     if ready["ca_path"]:
         lines.append(f"  CA file:  {ready['ca_path']}")
