@@ -59,6 +59,14 @@ def test_the_text():
     assert str(report(method=None)).splitlines()[0] == "Connection 'made-up'"
 
 
+def test_long_lines_are_wrapped_between_words():
+    address = "https://" + "a-long-name." * 9 + "example"
+    *lines, last = str(report(OK | {"message": f"{'w ' * 129}{address}"})).splitlines()[4:-2]
+    assert last.strip() == address
+    assert [len(line) for line in lines] == [99] * 3
+    assert all(line.startswith(" " * 14) for line in lines[1:])
+
+
 def test_the_json_document():
     text = report(LATER | {"warnings": ("Risky.",), "details": {"port": 443}}).to_json()
     assert text.startswith('{\n  "format": ')

@@ -1,12 +1,13 @@
 """A check over real sockets and TLS, step by step. No text of it contains a secret."""
 
 import copy
+import dataclasses
 import re
 import socket
 import ssl
+import threading
 import time
-from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import quote
 
@@ -125,12 +126,16 @@ def test_everything_is_right(check, sandbox, shared_sandbox, monkeypatch):
     assert step(report, "response").details == {"status": 200}
     assert 0 <= step(report, "clock").details["difference"] <= 2
     details = step(report, "tls").details
+    assert [*details] == ["version", "issuer", "not_before", "not_after", "trusted"]
     assert (details["version"], details["trusted"]) == ("TLSv1.3", True)
     assert re.fullmatch(r"O=trustme v\S+, OU=Testing CA #\S+", details["issuer"])
     assert datetime.fromisoformat(details["not_before"]) < NOW < datetime.fromisoformat(details["not_after"])
+    assert all(details[name] in step(report, "tls").message for name in ("version", "issuer"))
+    assert step(report, "tls").message.endswith(f" to {details['not_after']}.")
     # Plain http on a loopback address.
     report = check(connection_of(sandbox, url=shared_sandbox.url))
     assert results(report) == WITHOUT_LOGIN
+    assert step(report, "tls").message.startswith("Not used")
     assert step(report, "tls").details == {"version": None}
 
 
@@ -181,7 +186,9 @@ def test_all_missing_fields_at_once(check, sandbox):
     report = check(connection_of(sandbox), "ppe", login=True)
     assert results(report) == outcomes("settings") | {"fernet_key": "ok"}
     assert (report.exit_code, report.method) == (1, "ppe")
-    assert all(f"{field} is missing" in step(report, "settings").message for field in ("API key", "User ID"))
+    message = step(report, "settings").message
+    assert all(f"{field} is missing" in message for field in ("API key", "User ID"))
+    assert "connection id" not in message
     assert sandbox.requests() == []
 
 
@@ -194,6 +201,7 @@ def test_a_wrong_password_is_sent_once(check, sandbox):
     message = step(report, "login").message
     assert "Username or Password is wrong" in message
     assert "Each test sends the password once, and how many wrong ones lock a user is not known." in message
+    assert "not sent again" not in message
     # A person asked for it.
     assert step(check(connection, login=True), "login").outcome == "failed"
     assert sandbox.counters().token == 2
@@ -235,13 +243,52 @@ def test_verify_tls(check, sandbox, verify, expected, words, trusted):
     assert shown.details["trusted"] is trusted
 
 
-@pytest.mark.parametrize(
-    ("failed", "url"), [("host_name", f"https://{'x' * 80}.example"), ("tcp", "https://127.0.0.1:1")]
-)
-def test_a_host_that_is_not_reached(check, sandbox, failed, url):
-    report = check(connection_of(sandbox, url=url), login=True)
+@pytest.mark.parametrize(("start", "word"), [(-9, "has expired"), (2, "is not yet valid")])
+def test_a_certificate_that_is_not_valid_now(check, sandbox, authority, start, word):
+    today = datetime.now(timezone.utc).replace(microsecond=0)
+    options = {"not_before": today + timedelta(days=start), "not_after": today + timedelta(days=start + 7)}
+    with tls_server(authority, **options) as server:
+        report = check(connection_of(sandbox, url=server.url, verify=authority.path))
+    assert results(report) == outcomes("tls")
+    validity = f"valid from {options['not_before'].isoformat()} to {options['not_after'].isoformat()}"
+    shown = rf"The certificate of the service {word}: ask who runs .+ The certificate: TLSv1.3; issuer [^;]+; "
+    assert re.fullmatch(rf"{shown}{re.escape(validity)}\.", step(report, "tls").message)
+    assert "issued it" not in step(report, "tls").message
+
+
+@pytest.mark.parametrize("issuer", [SECRETS["client_secret"], "made up \x1b[31m", "x" * 201])
+def test_a_certificate_that_is_not_shown(check, sandbox, issuer, monkeypatch):
+    with tls_server(trustme.CA(organization_name=issuer)) as server:
+        shown = step(check(connection_of(sandbox, url=server.url)), "tls")
+    assert (shown.outcome, shown.details["issuer"]) == ("failed", "a name that is not shown")
+
+    # One that cannot be parsed.
+    monkeypatch.setattr(ssl.SSLSocket, "getpeercert", lambda *_, **__: b"made up")
+    shown = step(check(connection_of(sandbox, verify=False)), "tls")
+    assert (shown.outcome, shown.details) == ("ok", {})
+    assert shown.message.startswith("The handshake succeeded. It was not checked")
+
+
+@pytest.mark.parametrize(("failed", "error"), [("host_name", UnicodeError("too long")), ("tcp", TimeoutError("X"))])
+def test_a_host_that_is_not_reached(check, sandbox, monkeypatch, failed, error):
+    timeouts, look_up = [], socket.getaddrinfo
+
+    def getaddrinfo(_, *arguments, **options):
+        if failed == "host_name":
+            raise error
+        return look_up("127.0.0.1", *arguments, **options) * 2
+
+    def connect(self, _):
+        timeouts.append(self.gettimeout())
+        raise error
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    report = check(connection_of(sandbox, url="https://lender.example"), login=True)
     assert results(report) == outcomes(failed, proxy="ok")
-    assert " (the service) does not " in step(report, failed).message
+    assert step(report, failed).message.startswith("lender.example (the service) does not ")
+    # Each address has its share of the time.
+    assert timeouts == ([2.5, 2.5] if failed == "tcp" else [])
 
 
 HANDSHAKE = b"\x16\x03\x03\x40\x00"  # begins a TLS record of 16 KiB
@@ -258,14 +305,19 @@ TUNNEL = b"HTTP/1.1 200 Connection established\r\nX: "
     ],
 )
 def test_every_connection_ends(check, sandbox, peer, start, repeated, failed):
+    """Within its time, and it leaves no thread."""
     with Loopback(endless(start, repeated, 0.02)) as server:
         changed = {"proxy": server.url} if peer == "proxy" else {"url": f"{peer}://127.0.0.1:{server.port}"}
-        began = time.monotonic()
+        threads, began = {*threading.enumerate()}, time.monotonic()
         report = check(connection_of(sandbox, timeout=0.3, **changed))
         # It waits for the time-out three times at most, on a busy machine.
         assert time.monotonic() - began < 20
         proxy = "failed" if peer == "proxy" else "ok"
         assert (results(report), report.exit_code) == (outcomes(failed, proxy=proxy), 3)
+        assert re.fullmatch(r"(?!.*issuer).*\.", step(report, failed).message)
+        while {*threading.enumerate()} - threads:
+            assert time.monotonic() - began < 30
+            time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -289,6 +341,8 @@ def test_a_proxy(check, sandbox, authority, scheme, is_trusted, expected, tunnel
         assert (results(report), len(proxy.tunnels), len(proxy.requests)) == (expected, tunnels, tunnels)
     shown = step(report, "proxy")
     assert shown.details == {"url": f"{scheme}://{proxy.address}", "source": "Proxy in the Connection"}
+    assert f"{scheme}://{proxy.address}, from Proxy in the Connection." in shown.message
+    assert "(the proxy)" in step(report, "host_name").message
     if not is_trusted:
         problem = "trustme" if scheme == "http" else "The certificate of the proxy is not trusted"
         assert problem in step(report, "tls").message
@@ -296,8 +350,13 @@ def test_a_proxy(check, sandbox, authority, scheme, is_trusted, expected, tunnel
 
 @pytest.mark.parametrize(
     ("variable", "status"),
-    # requests accepts an address without a scheme.
-    [(None, 503), (None, None), (f"CANARYuser:{WRONG_PROXY_PASSWORD}@", 407)],
+    [
+        (None, None),
+        (None, 503),
+        # requests accepts an address without a scheme.
+        (f"HTTP://CANARYuser:{WRONG_PROXY_PASSWORD}@", 407),
+        (f"CANARYuser:{WRONG_PROXY_PASSWORD}@", 407),
+    ],
 )
 def test_a_proxy_that_opens_no_tunnel(check, sandbox, loopback, monkeypatch, variable, status):
     loopback.responses = [status and f"HTTP/1.1 {status} X\r\n\r\n".encode()]
@@ -313,13 +372,26 @@ def test_a_proxy_that_opens_no_tunnel(check, sandbox, loopback, monkeypatch, var
     assert step(report, "proxy").details == {"url": loopback.url, "source": source, "status": status}
 
 
-@pytest.mark.parametrize("url", ["http://canaryuser:4711/CANARY-word@127.0.0.1:9", "socks5://u:CANARY@127.0.0.1:9"])
-def test_a_proxy_whose_password_may_be_anywhere_is_not_shown(check, sandbox, monkeypatch, url):
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://canaryuser:4711/CANARY-word@127.0.0.1:9",
+        "http://canarykey:4711\\@127.0.0.1:9",
+        f"socks5://user:{WRONG_PROXY_PASSWORD}@127.0.0.1:9",
+    ],
+    ids=["a slash", "a backslash", "SOCKS"],
+)
+def test_the_user_of_a_proxy_is_not_shown(check, sandbox, monkeypatch, url):
     monkeypatch.setenv("HTTPS_PROXY", url)
     report = check(connection_of(sandbox))
-    assert results(report) == outcomes("tls", host_name="not_checked", tcp="not_checked", proxy="not_checked")
-    assert step(report, "proxy").details["url"] == "a proxy whose address is not shown"
-    assert not re.search("canary|4711", str(report) + report.to_json(), re.IGNORECASE)
+    shown, expected = "http://127.0.0.1:9", outcomes("tcp")
+    if "\\" not in url:
+        shown = "a proxy whose address is not shown"
+        expected = outcomes("tls", host_name="not_checked", tcp="not_checked", proxy="not_checked")
+    assert (step(report, "proxy").details["url"], results(report)) == (shown, expected)
+    texts = str(report) + report.to_json()
+    assert "canary" not in texts.lower()
+    assert "4711" not in texts
 
 
 def test_a_shared_login_is_shown(check, sandbox):
@@ -333,6 +405,19 @@ def test_a_shared_login_is_shown(check, sandbox):
     check(connection_of(sandbox, "ppe"), "ppe")
     LoanAuthHook(CONN_ID, method="ppe").get_credential()
     assert re.fullmatch(r".+ logged in at [-+:.\dTZ]+", step(check(None, "ppe"), "shared_login").message)
+
+
+def test_the_failure_that_holds_here_is_shown_and_not_that_of_another_machine(check, sandbox, variables, monkeypatch):
+    check(connection_of(sandbox))
+    sandbox.set_fault("html-200", where="token", times=1)
+    sandbox.add_fault("status", status=429, retry_after=600, where="token", times=1)
+    for host in (socket.gethostname(), "another-machine"):
+        start_new_process()
+        with monkeypatch.context() as context:
+            context.setattr(system, "hostname", lambda host=host: host)
+            with pytest.raises(LoanAuthError):
+                LoanAuthHook(CONN_ID, max_attempts=1).get_credential()
+    assert step(check(None), "shared_login").details["error"] == "ResponseError"
 
 
 FORGET = f"ends this, and so does `python -m airflow_provider_loanauth forget {CONN_ID}`."
@@ -363,11 +448,26 @@ def test_a_shared_error_that_holds_is_a_failure(
     # A response that does not say what is wrong may concern one machine.
     with monkeypatch.context() as context:
         context.setattr(system, "hostname", lambda: "another-machine")
-        assert step(check(None), "shared_login").outcome == elsewhere
+        there = step(check(None), "shared_login")
+    assert there.outcome == elsewhere
+    assert there.message.endswith("Tasks on this machine are not blocked.") == (elsewhere == "ok")
     # Another process ends it.
     start_new_process()
     assert check(None, login=True).status == "usable"
     assert line.details["variable"] not in variables
+
+
+def test_a_login_that_does_not_end_a_rejection_leaves_it_shown(check, sandbox, variables, monkeypatch):
+    """In a task of Airflow 3, which cannot list Variables: other tasks still send nothing."""
+    check(with_wrong_password(connection_of(sandbox)))
+    with pytest.raises(RejectedError):
+        LoanAuthHook(CONN_ID).get_credential()
+    monkeypatch.setattr("airflow_provider_loanauth.login.variables.list_variables", None)
+    sandbox.set_accounts([dataclasses.replace(COMPANY, users=(dataclasses.replace(USER, password=WRONG_PASSWORD),))])
+    start_new_process()
+    report = check(None, login=True)
+    assert results(report) == OK | {"shared_login": "failed"}
+    assert report.status == "not_usable"
 
 
 def test_fernet_keys(check, sandbox, fernet):
@@ -391,39 +491,17 @@ def test_no_connection(check, monkeypatch):
     assert (report.conn_id, report.method, report.exit_code) == ("checked", None, 3)
     message = step(report, "settings").message
     assert message.startswith("Airflow did not find a connection with this id: define it in the UI")
+    for way in ("AIRFLOW_CONN_", "secrets backend"):
+        assert way in message
     # A shell of 2.11 reads the database.
-    assert ("example_dags/check_connection.py" in message) is not AIRFLOW_VERSION.startswith("2.")
+    for way in ("example_dags/check_connection.py", "scheduler"):
+        assert (way in message) is not AIRFLOW_VERSION.startswith("2.")
 
     def fail(conn_id):
         raise RuntimeError(f"the backend says {WRONG_PASSWORD}")
 
+    # An unexpected error of a secrets backend.
     monkeypatch.setattr("airflow_provider_loanauth.check.steps.get_from_task_or_database", fail)
     report = check(None)
     assert (results(report)["settings"], report.method) == ("unknown", None)
     assert "RuntimeError" in step(report, "settings").message
-
-
-@pytest.mark.parametrize("issuer", [SECRETS["client_secret"], "made up \x1b[31m", "x" * 201])
-def test_a_certificate_that_is_not_shown(check, sandbox, issuer, monkeypatch):
-    with tls_server(trustme.CA(organization_name=issuer)) as server:
-        shown = step(check(connection_of(sandbox, url=server.url)), "tls")
-    assert (shown.outcome, shown.details["issuer"]) == ("failed", "a name that is not shown")
-
-    # One that cannot be parsed.
-    monkeypatch.setattr(ssl.SSLSocket, "getpeercert", lambda *_, **__: b"made up")
-    shown = step(check(connection_of(sandbox, verify=False)), "tls")
-    assert (shown.outcome, shown.details) == ("ok", {})
-    assert shown.message.startswith("The handshake succeeded. It was not checked")
-
-
-def test_a_login_that_does_not_end_a_rejection_leaves_it_shown(check, sandbox, variables, monkeypatch):
-    """In a task of Airflow 3, which cannot list Variables: other tasks still send nothing."""
-    check(with_wrong_password(connection_of(sandbox)))
-    with pytest.raises(RejectedError):
-        LoanAuthHook(CONN_ID).get_credential()
-    monkeypatch.setattr("airflow_provider_loanauth.login.variables.list_variables", None)
-    sandbox.set_accounts([replace(COMPANY, users=(replace(USER, password=WRONG_PASSWORD),))])
-    start_new_process()
-    report = check(None, login=True)
-    assert results(report) == OK | {"shared_login": "failed"}
-    assert report.status == "not_usable"

@@ -56,8 +56,15 @@ OK = response(200)
 @pytest.mark.parametrize(
     ("facts", "name", "outcome", "words", "details"),
     [
-        (unreached(socket.gaierror(socket.EAI_NONAME, "X")), "host_name", "failed", ") does not resolve.", {}),
+        (
+            unreached(socket.gaierror(socket.EAI_NONAME, "X")),
+            "host_name",
+            "failed",
+            ") does not resolve. Check the",
+            {},
+        ),
         (unreached(socket.gaierror(socket.EAI_AGAIN, "X")), "host_name", "later", "the name servers did not", {}),
+        (unreached(UnicodeError("X")), "host_name", "failed", "in Auth URL in the Connection", {"addresses": []}),
         (unreached(OSError(111, "X"), "12"), "tcp", "later", "on port 443 (X). It is down, the port is", {}),
         (unreached(TimeoutError("X"), "12"), "tcp", "later", "(no response within 5 s). It is", {"address": None}),
         (through(HTTP, peer=None), "tcp", "later", f"{BLOCKS} the proxy settings of this machine.", {}),
@@ -69,6 +76,7 @@ OK = response(200)
         (through(HTTP, 400), "proxy", "failed", f"with 400: {ALLOW}; if it expects https, its URL", {}),
         (through(HTTP, 403), "proxy", "failed", f"It responded with 403: {ALLOW}.", {"status": 403}),
         (through(HTTP, 407), "proxy", "failed", "with 407: check user and password.", {}),
+        (through(HTTP, 501), "proxy", "failed", f"with 501: {ALLOW}.", {}),
         (through(HTTP, 503), "proxy", "later", f"with 503: {ALLOW}.", {}),
         (seen(replace(DIRECT, verify=False), result=OK), "tls", "ok", "succeeded. It was not checked", {}),
         (seen(replace(DIRECT, verify=False), None, 9, 90, result=OK), "tls", "ok", TLS, {"trusted": None}),

@@ -260,6 +260,7 @@ def test_tasks_of_a_host_that_claim_at_once_send_as_many_requests_as_one(max_att
     processes = [Process(host="a") for _ in range(5)]
     simulation = Simulation(processes, outcomes=["unavailable"], login_seconds=[5.0], max_attempts=max_attempts).run()
     assert (posts(simulation), simulation.values) == (max_attempts, [UnavailableError] * 5)
+    assert {process.results[0].retry_after for process in simulation.processes} == {None}
 
 
 def test_who_gave_up_after_requests_of_its_host_knows_the_end_of_the_pause():
