@@ -269,6 +269,7 @@ def test_who_gave_up_after_requests_of_its_host_knows_the_end_of_the_pause():
     errors = [process.results[0] for process in simulation.processes]
     assert any("This task gave up after 3 failed requests of this host" in str(error) for error in errors)
     assert all(3500 < error.retry_after <= 3600 for error in errors)
+    assert all("made-up" in str(error) and ".." not in str(error) for error in errors)
 
 
 def test_the_success_of_another_host_is_shared_after_an_unclear_response():
@@ -402,6 +403,20 @@ def test_the_wait_before_an_attempt_doubles(logs):
     simulation.random.uniform = lambda _, high: high
     simulation.run()
     assert re.findall(r"failed: made-up outage\. Retrying in (\S+) s\.", logs.text) == ["1.0", "2.0"]
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_wait_is_as_long_as_the_service_asked_and_at_most_a_second_longer(extra, logs):
+    """So that not all processes try at the same moment. The second one waits in the pause of the first one."""
+    processes = [Process(host="a"), Process(start=2, host="a")]
+    simulation = Simulation(processes, outcomes=["overloaded", "ok"])
+    simulation.random.uniform = lambda *limits: limits[extra]
+    simulation.run()
+    assert f"Retrying in {50 + extra:.1f} s." in logs.text
+    assert posts(simulation) == 2
+    assert 48 <= waits(simulation)[1] < 52
+    # It looks now and then.
+    assert processes[1].steps < 60
 
 
 def test_who_waits_for_the_end_of_a_pause_looks_whether_another_host_has_logged_in():
