@@ -64,7 +64,10 @@ class Seen:
 
 
 def look(client: Client, settings: Settings, *, login: bool) -> Seen:
-    """Connect to the service, and unless that fails, send it a request without credentials, and then a login."""
+    """Connect to the service, and unless that fails, send it a request without credentials, and then a login.
+
+    A login that succeeds ends the pauses of earlier failures.
+    """
     # The first connection trusts every certificate, to show it, so nothing is sent to the service over it. The request
     # is sent as a login is, and its error is the message for users.
     proxy = _proxy_of(settings)
