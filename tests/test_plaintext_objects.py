@@ -29,7 +29,7 @@ RECEIVED = WireResponse(status=200, headers={}, body=BODY)
 TOKEN = parse_response(JWT, RECEIVED, now=NOW)
 SECRET = parse_response(PPE, WireResponse(status=200, headers={}, body=b'{"secret": "CANARY-secret"}'), now=NOW)
 ACTIVE = ActiveCredential(value=TOKEN.access_token, conn_id="c", method="jwt", issued_at=NOW)
-ROW = Row(credential=ACTIVE.for_row())
+ROW = Row(credential=ACTIVE.for_row(id_="made-up-id", by="made-up host"))
 VALUES = (
     *(JWT, JWT.grant, JWT.proxy, PPE.grant),
     *(REQUEST, PPE_REQUEST, RECEIVED, TOKEN, SECRET),

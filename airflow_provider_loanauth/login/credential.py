@@ -58,13 +58,8 @@ class ActiveCredential(NotForXCom):
     expires_at: datetime | None = None
     #: Seconds from issue to expiry; None if they are not known.
     lifetime: float | None = None
-    #: Whether this process requested it from the service.
-    issued_here: bool = False
     #: Whether it has replaced one that got a 401.
     after_401: bool = False
-    #: An id, which is no secret; and which task requested it.
-    id: str = field(default_factory=system.new_id)
-    by: str = ""
     #: Whether the log says that it got a 401 although it is new.
     has_logged_401: bool = field(default=False, init=False)
     _requested_at: float = field(init=False)
@@ -84,7 +79,7 @@ class ActiveCredential(NotForXCom):
         return self.credential_type.seal(self.value, **_metadata_of(self))
 
     @classmethod
-    def from_result(cls, result: AuthenticationResult, *, after_401: bool, by: str) -> ActiveCredential:
+    def from_result(cls, result: AuthenticationResult, *, after_401: bool) -> ActiveCredential:
         """Return the credential of a login of this process."""
         return cls(
             value=SecretStr(result.response.credential),
@@ -94,9 +89,7 @@ class ActiveCredential(NotForXCom):
             issued_at=result.requested_at,
             expires_at=result.expires_at,
             lifetime=result.lifetime,
-            issued_here=True,
             after_401=after_401,
-            by=by,
         )
 
     @classmethod
@@ -112,22 +105,20 @@ class ActiveCredential(NotForXCom):
                 expires_at=datetime.fromisoformat(stored["expires_at"]) if stored["expires_at"] else None,
                 lifetime=stored["lifetime"] and float(stored["lifetime"]),
                 after_401=bool(stored["after_401"]),
-                id=stored["id"],
-                by=stored["by"],
             )
         except (KeyError, TypeError, ValueError):
             return None
 
-    def for_row(self) -> dict[str, Any]:
-        """Return what all processes need of it."""
+    def for_row(self, *, id_: str, by: str) -> dict[str, Any]:
+        """Return what all processes need of it; with an id, which is no secret, and the process that requested it."""
         return {
             "value": self.value,
             "issued_at": self.issued_at.isoformat(),
             "expires_at": self.expires_at and self.expires_at.isoformat(),
             "lifetime": self.lifetime,
             "after_401": self.after_401,
-            "id": self.id,
-            "by": self.by,
+            "id": id_,
+            "by": by,
         }
 
     @property

@@ -161,18 +161,12 @@ def _settings_for(need: _Need, client: Client) -> Settings:
 
 
 def _refresh(login: _Login) -> ActiveCredential:
-    """Return another credential than the old one, for requests; record it in metrics and spans."""
-    old, labels = login.need.old, Labels(login.settings.conn_id, login.settings.method)
-    if old is None:
+    """Return another credential than the old one, for requests; record it in a span."""
+    if login.need.old is None:
         # The first credential of a LoanAuth from a Connection replaces none.
         return cast("ActiveCredential", login.run())
-    with telemetry.span("loanauth.refresh", labels.attributes):
-        credential = cast("ActiveCredential", login.run())
-    if credential is not old:
-        telemetry.count_refresh(labels, shared=not credential.issued_here)
-        if not credential.issued_here:
-            telemetry.set_expiry(labels, credential.seconds_left)
-    return credential
+    with telemetry.span("loanauth.refresh", login.labels.attributes):
+        return cast("ActiveCredential", login.run())
 
 
 class _Login(NotForXCom):
@@ -180,6 +174,7 @@ class _Login(NotForXCom):
 
     def __init__(self, client: Client, settings: Settings, need: _Need) -> None:
         self.client, self.settings, self.need = client, settings, need
+        self.labels = Labels(settings.conn_id, settings.method)
         self._memory = memory_of(settings)
         self._host = this_host()
         self._attempts = Attempts(client.max_attempts, self._host, self._memory.sent)
@@ -290,8 +285,10 @@ class _Login(NotForXCom):
 
     def _take_over(self, row: Row) -> ActiveCredential | None:
         """Return the credential of another process, if it will do; or a rejected one that may not be replaced yet."""
-        credential = row.credential and ActiveCredential.from_row(row.credential, self.settings)
-        if not credential:
+        if row.credential is None:
+            return None
+        credential = ActiveCredential.from_row(row.credential, self.settings)
+        if credential is None:
             return None
         old = self.need.old
         if old is not None and credential.value == old.value:
@@ -299,10 +296,14 @@ class _Login(NotForXCom):
             if self.need.got_401 and not old.may_be_replaced():
                 return old
             return None
-        if self.need.accepts is None or not self.need.accepts(credential, self._attempts.is_new(credential.id)):
+        is_new = self._attempts.is_new(row.credential_id)
+        if self.need.accepts is None or not self.need.accepts(credential, is_new):
             return None
         self._mask(credential)
-        _log.info("Took over the %s that %s has requested.", credential.credential_type.label, credential.by)
+        _log.info("Took over the %s that %s has requested.", credential.credential_type.label, row.credential["by"])
+        if old is not None:
+            telemetry.count_refresh(self.labels, shared=True)
+            telemetry.set_expiry(self.labels, credential.seconds_left)
         return credential
 
     def _blocking_failure(self, row: Row) -> Failure | None:
@@ -350,13 +351,16 @@ class _Login(NotForXCom):
         except (RejectedError, ResponseError) as error:
             failure = self._memory.row.failures[str(class_of(error))]
             raise with_advice(error, failure, self._store.key, self.settings) from None
-        credential = ActiveCredential.from_result(result, after_401=self.need.got_401, by=this_process())
-        self._memory.sent.append(credential.id)
+        credential = ActiveCredential.from_result(result, after_401=self.need.got_401)
+        stored = credential.for_row(id_=system.new_id(), by=this_process())
+        self._memory.sent.append(stored["id"])
         try:
             # First, because Airflow 3 responds to one call after another, and a write may be slow.
             self._mask(credential)
         finally:
-            self._store.write(Row(credential=credential.for_row()))
+            self._store.write(Row(credential=stored))
+        if self.need.old is not None:
+            telemetry.count_refresh(self.labels, shared=False)
         if self.need.accepts is None:
             return result
         return credential
