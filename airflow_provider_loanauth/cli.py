@@ -58,7 +58,7 @@ def _forget(parsed: argparse.Namespace) -> tuple[str, int]:
     return "\n".join([f"Deleted Variables of the shared login of {whose}: {len(keys)}", *keys]), 0
 
 
-_METHOD = {"choices": [*METHOD_NAMES], "help": "default: check that of the connection, forget all"}
+_METHODS = [*METHOD_NAMES]
 _VERBOSE = {"action": "store_true", "help": "print a traceback if the command itself fails"}
 COMMANDS = {
     "check": Command(
@@ -70,8 +70,8 @@ COMMANDS = {
         "not usable; 2 wrong usage; 3 cannot tell, as while the service is down.",
         {
             ("conn_id",): {"nargs": "?", "default": DEFAULT_CONN_ID, "help": f"default: {DEFAULT_CONN_ID}"},
-            ("--method",): _METHOD,
-            ("--login",): {"action": "store_true", "help": "log in once, if the steps before succeeded"},
+            ("--method",): {"choices": _METHODS, "help": "default: that of the connection, else jwt"},
+            ("--login",): {"action": "store_true", "help": "log in once if the service is available, also in a pause"},
             ("-o", "--output"): {"choices": ["text", "json"], "default": "text", "help": "format; default: text"},
             ("-v", "--verbose"): _VERBOSE,
         },
@@ -80,13 +80,13 @@ COMMANDS = {
         _forget,
         "Variables cannot be deleted here ({error}). Run this command where Airflow's database can be used, as on the "
         "scheduler or the API server.",
-        "delete the shared login of a connection, or end its pause, so that the next task logs in",
+        "delete the shared login of a connection, and so end its pause: the next task logs in",
         "Run it where Airflow's database can be used. Exit codes: 0 deleted, or nothing to delete; 2 unknown "
         "connection id, not confirmed, or other wrong usage; 3 no access to the database.",
         {
             ("conn_id",): {"nargs": "?", "help": "connection id"},
-            ("--method",): _METHOD,
-            ("--all",): {"action": "store_true", "help": "of all connections, for uninstalling; asks first"},
+            ("--method",): {"choices": _METHODS, "help": "default: all methods"},
+            ("--all",): {"action": "store_true", "help": "for all connections and the notifier; asks first"},
             ("-y", "--yes"): {"action": "store_true", "help": "do not ask"},
             ("-v", "--verbose"): _VERBOSE,
         },

@@ -35,7 +35,7 @@ class LoanAuthError(airflow_errors.AirflowException):
 
     :param message: sentences that say what is wrong, where, and what to do; never contains a secret
     :param status: HTTP status of the response
-    :param code: error code of the response, if RFC 6749 §5.2 defines it, such as ``invalid_client``
+    :param code: error code of the response, if it is one of RFC 6749 or RFC 8628, such as ``invalid_client``
     :param retry_after: seconds until the same values may be sent again
     :param conn_id: the connection id
     :param method: a :data:`Method`
@@ -78,9 +78,9 @@ class SettingsError(LoanAuthError, airflow_errors.AirflowFailException):
 
 
 class RejectedError(LoanAuthError, airflow_errors.AirflowFailException):
-    """The service rejected the user by name: the code is ``invalid_grant`` (RFC 6749 §5.2), under any status.
+    """The service rejected the password by name: the code is ``invalid_grant`` (RFC 6749 §5.2), under any status.
 
-    It is the only code that names the password, and so the only response that may count towards a lock.
+    A service that does not use this code may count a :class:`ResponseError` towards a lock too.
     """
 
 

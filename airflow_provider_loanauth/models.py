@@ -61,9 +61,10 @@ class Person:
 class TokenResponse(NotForXCom):
     """Response of Authen JWT and Authen LOS (§2.1, which describes the fields). Attributes are in snake case.
 
-    Any field except ``access_token`` is None if it is missing, null or of a different type. The interface states no
-    unit of ``expires_in``. ``extra_fields``, here and in the objects inside, contains by their wire names fields that
-    the interface does not name, and the raw values of fields that are null or of a different type.
+    Any field except ``access_token`` is None if it is missing, null or of a different type; a string of digits counts
+    as an integer. The interface states no unit of ``expires_in``. ``extra_fields``, here and in the objects inside, has
+    by their wire names fields that the interface does not name, and the raw values of fields that are null or of a
+    different type.
     """
 
     access_token: str = wire_field(required=True, secret=True)

@@ -49,7 +49,8 @@ class LoanAuth(BaseLoanAuth):
     Threads may share one object.
 
     :param credential: a credential pulled from XCom
-    :param min_ttl: refresh when fewer seconds than this are left, or a tenth of the lifetime if that is less
+    :param min_ttl: refresh when fewer than one to two times these seconds are left, or one to two tenths of the
+        lifetime if that is less
     :raises LoanAuthError: ``credential`` is None, because the authenticating task returned none, or it was deleted
     :raises TypeError: ``credential`` is something else, or ``min_ttl`` is not a number
     :raises ValueError: ``min_ttl`` is negative

@@ -17,8 +17,8 @@ def check_connection(conn_id: str = DEFAULT_CONN_ID, *, method: Method | None = 
 
     :param conn_id: connection id
     :param method: a :data:`Method`
-    :param login: log in once, if the steps before succeeded. Each call sends the password, also a wrong one. Without
-        it, no credential is sent to the service
+    :param login: log in once if the service is available, also in a pause. Each call sends the password, also a wrong
+        one. Without it, no credential is sent to the service
     :return: the report, which contains no secret. Problems are steps of the report, and not exceptions
     """
     # Airflow's command line imports this package at its start, so nothing else is imported before it is needed.

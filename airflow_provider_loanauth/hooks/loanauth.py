@@ -52,7 +52,7 @@ _NOT_GIVEN: Any = object()
 class LoanAuthHook(BaseHook):
     """Authenticates to the loan pricing service with one of its three methods (``service-interface.md`` §4).
 
-    All tasks that use one Connection and method share one login (``docs/using-credentials.md``).
+    All tasks that use one Connection and method share one login (``docs/refresh.md``).
 
     :param loanauth_conn_id: id of the :ref:`connection <howto/connection:loanauth>`
     :param method: a :data:`Method`
@@ -139,8 +139,8 @@ class LoanAuthHook(BaseHook):
         :raises LoanAuthError: Airflow did not find the Connection
         :raises RejectedError: the service rejected the password by name, now or earlier; it is not sent again
         :raises UnavailableError: the service was unavailable at every attempt, or asked to wait
-        :raises ResponseError: the response, now or before the pause that it began, refused the login or has no usable
-            credential
+        :raises ResponseError: a response refused the login or has no usable credential; in the pause after it, this is
+            raised without a request
         """
         return self.authenticate("jwt")
 

@@ -27,9 +27,9 @@ _log = task_logger(__name__)
 class LoanAuthFailedNotifier(BaseNotifier):
     """Notify once for each DAG run that a login failed, through another notifier; for ``on_failure_callback``.
 
-    It does so if the exception of a task, or one of its causes, is a :class:`LoanAuthError`, or if an operator or
-    sensor of this package has timed out or its trigger has failed, however many tasks of the run fail in this way; and
-    again if the run fails after it was cleared. The message is ``{{ loanauth_message }}`` in the templates of the other
+    It does so if the exception of a task, or one of its causes, is a :class:`LoanAuthError`. It also does so if an
+    operator or sensor of this package has timed out, or its trigger has failed. It notifies again if the run fails
+    after it was cleared. The message is ``{{ loanauth_message }}`` in the templates of the other
     notifier, and ``context["loanauth_message"]`` in a function. It says which task failed, why, what to do, and until
     when nothing is sent, if that is known. It is never shortened, and contains no secret.
 

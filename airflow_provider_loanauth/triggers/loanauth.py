@@ -40,7 +40,7 @@ _PENDING: set[tuple[str, str | None, float]] = set()
 
 
 class LoanAuthSensorTrigger(BaseTrigger):
-    """Wait until an address responds with a status other than 408, 429 and 5xx.
+    """Wait until an address responds with a status other than 408, 429 and 5xx, or only a login can say what is wrong.
 
     All triggers of a process that wait for the same address through the same proxy, with the same interval, share one
     request per interval. The first one is sent after one interval, because the service was unavailable a moment ago. It
