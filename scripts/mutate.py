@@ -86,7 +86,7 @@ def extend_mutmut() -> None:
     # run on each version.
     file_mutation.NEVER_MUTATE_FUNCTION_NAMES.update(
         {"wire_field", "_extra_fields", "_newest", "_schema", "allow_in_xcom", "get_stats", "sanitize_exceptions"}
-        | {"task_logger"}
+        | {"task_logger", "first_start"}
     )
     isolation.PytestRunner = MirroredTests
     # Airflow's logging would write these lines to a closed file.

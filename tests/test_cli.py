@@ -1,5 +1,6 @@
 """The commands, in this process and as programs, and as commands of Airflow where that is possible."""
 
+import argparse
 import contextlib
 import copy
 import io
@@ -134,18 +135,26 @@ def test_a_wrong_command_line(capsys, variables, monkeypatch, arguments, words):
 
 
 @pytest.mark.parametrize("arguments", [[], *([name] for name in cli.COMMANDS)])
-def test_help(capsys, arguments):
+def test_help(capsys, arguments, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "500")
     with pytest.raises(SystemExit, match="0"):
         cli.main([*arguments, "--help"])
-    assert capsys.readouterr().out.startswith("usage: python -m airflow_provider_loanauth ")
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: python -m airflow_provider_loanauth ")
+    shown = [cli.GROUP_HELP, " COMMAND ...", *(command.help for command in cli.COMMANDS.values())]
+    for name in arguments:
+        shown = [cli.COMMANDS[name].help, cli.COMMANDS[name].epilog]
+    assert [text for text in shown if text not in printed] == []
 
 
 def test_forget_deletes_the_variables_of_a_connection_and_no_others(variables, capsys, define, monkeypatch):
     define(CONN_ID, {"conn_type": "loanauth"})
-    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    # Airflow 3 reports one that it cannot read as missing.
+    define("unreadable", "{")
+    monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
     row = "0123456789abcdef"
     odd = summary_key("jwt", "odd/#id").removeprefix("loanauth.")
-    logins = ["jwt.one", "ppe.one", "jwt.one.two", f"jwt.one.{row}", "los.odd", odd]
+    logins = ["jwt.one", "ppe.one", "jwt.one.two", f"jwt.one.{row}", "los.odd", "notified.made-up-dag", odd]
     others = [
         *("loanauth", "loanauth.jwt", "loanauth.basic.one", "loanauth.jwt.one two", "loanauth.jwt.one.0123.login")
     ]
@@ -160,7 +169,8 @@ def test_forget_deletes_the_variables_of_a_connection_and_no_others(variables, c
         (["one"], "connection 'one'", ["jwt.one"]),
         (["odd/#id"], "connection 'odd/#id'", [odd]),
         ([CONN_ID], f"connection {CONN_ID!r}", []),
-        (["--all"], "all connections", ["jwt.one.two", f"jwt.one.{row}", "los.odd"]),
+        (["unreadable"], "connection 'unreadable'", []),
+        (["--all"], "all connections", ["jwt.one.two", f"jwt.one.{row}", "los.odd", "notified.made-up-dag"]),
         (["--all", "--yes"], "all connections", []),
     ):
         assert cli.main(["forget", *arguments]) == 0
@@ -171,15 +181,24 @@ def test_forget_deletes_the_variables_of_a_connection_and_no_others(variables, c
         assert {*variables} == {*others, *keys_of(logins)}
 
 
-def test_the_commands_of_airflow():
+def test_the_commands_of_airflow(capsys, variables):
     """Airflow reads the section ``cli`` of the metadata from 3.2 on. A test below runs the commands."""
     assert get_provider_info()["cli"] == [f"{cli.__name__}.get_cli_commands"]
     if not HAS_COMMANDS:
         return
     [group] = cli.get_cli_commands()
-    assert group.help == cli.GROUP_HELP
+    assert (group.name, group.help) == ("loanauth", cli.GROUP_HELP)
     shown = {one.name: (one.help, one.epilog) for one in group.subcommands}
     assert shown == {name: (command.help, command.epilog) for name, command in cli.COMMANDS.items()}
+    for one in group.subcommands:
+        parser = argparse.ArgumentParser()
+        for argument in one.args:
+            argument.add_to_parser(parser)
+        arguments = {"check": ["--output", "json"], "forget": []}[one.name]
+        with pytest.raises(SystemExit) as raised:
+            one.func(parser.parse_args([*arguments, "absent"]))
+        assert raised.value.code == {"check": 3, "forget": 2}[one.name]
+    assert json.loads(capsys.readouterr().out)["conn_id"] == "absent"
 
 
 def program(home, module, *arguments, **environment):

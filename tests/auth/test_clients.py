@@ -16,6 +16,7 @@ import httpx
 import pytest
 import requests
 
+from airflow_provider_loanauth import _compat
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
@@ -111,11 +112,50 @@ def test_other_parameters_of_a_request_are_those_of_requests(session, pricing, s
 # --- get_conn ---
 
 
+def test_an_adapter_of_the_user_gets_the_tls_settings_and_the_proxy(world, define):
+    calls = []
+
+    class Adapter(requests.adapters.HTTPAdapter):
+        def send(self, request, **kwargs):
+            calls.append((kwargs["verify"], {**kwargs["proxies"]}))
+            raise requests.ConnectionError
+
+    url, own = "https://pricing.example", "http://own.example:3128"
+    connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"host": "https://auth.example"}
+    options = {"verify": __file__, "proxy": "http://proxy.example:3128"}
+    define("loanauth_jwt", connection | {"extra": connection["extra"] | options})
+    with LoanAuthHook("loanauth_jwt").get_conn() as session:
+        session.mount(url, Adapter())
+        session.auth = None
+        request = session.prepare_request(requests.Request("GET", url))
+        for call in (
+            lambda: session.get(url),
+            lambda: session.send(request),
+            lambda: session.get(url, verify=False, proxies={"https": own}),
+            # No proxy.
+            lambda: session.get(url, proxies={"https": None}),
+        ):
+            with pytest.raises(requests.ConnectionError):
+                call()
+    of_connection = (__file__, {"all": options["proxy"]})
+    assert calls == [of_connection, of_connection, (False, {"https": own}), (__file__, {"https": ""})]
+
+
 @pytest.fixture
 def session(world):
     """The session of a hook, without a credential."""
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         yield session
+
+
+def test_a_forked_child_does_not_wait_for_the_lock_of_the_cookies(session):
+    """A thread of its parent may hold it."""
+    before = vars(session.cookies)["_cookies_lock"]
+    _compat._after_fork()
+    after = vars(session.cookies)["_cookies_lock"]
+    assert after is not before
+    with after:
+        session.cookies.set("node", "7")
 
 
 def test_threads_share_a_session(world, session):

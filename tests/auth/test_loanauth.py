@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from airflow_provider_loanauth.auth.base import add_cookies
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.system import system
@@ -53,6 +54,22 @@ def test_the_headers(world, pricing, pulled, define, call, monkeypatch):
 
 
 # --- refresh ---
+
+
+@pytest.mark.parametrize(
+    ("sent", "cookies", "expected"),
+    [
+        ({}, None, {}),
+        ({}, "node=7", {"Cookie": "node=7"}),
+        # A value may contain "=" or a space.
+        ({"Cookie": "zone=1; language=en"}, "node=7; zone=a=b", {"Cookie": "language=en; node=7; zone=a=b"}),
+        ({"Cookie": "language=e n; zone=a=b"}, "zone=c", {"Cookie": "language=e n; zone=c"}),
+        ({"Cookie": "b=1"}, "a=x b=2", {"Cookie": "b=1; a=x b=2"}),
+    ],
+)
+def test_cookies_replace_those_of_the_same_name(sent, cookies, expected):
+    add_cookies(sent, cookies)
+    assert sent == expected
 
 
 def test_a_retry_carries_the_cookies_of_the_rejected_response(pricing, auth, call):

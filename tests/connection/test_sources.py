@@ -145,6 +145,7 @@ def test_a_variable_that_airflow_cannot_read(value, define):
         LoanAuthHook("tenant_a").read_settings()
     assert "CANARY" not in str(caught.value)
     assert "Correct its JSON" in str(caught.value)
+    assert "each value is percent-encoded." in str(caught.value)
     assert caught.value.conn_id == "tenant_a"
 
 
@@ -198,8 +199,12 @@ def test_a_process_forked_from_a_task_has_what_the_task_has_read(monkeypatch):
     _compat._after_fork()
     assert read_connection(get, "read") is read
     for other, conn_id in ((get, "not_read"), (partial(get), "read")):
-        with pytest.raises(LoanAuthError, match="This process was forked from a task, so it cannot ask Airflow"):
+        with pytest.raises(
+            LoanAuthError, match="This process was forked from a task, so it cannot ask Airflow"
+        ) as caught:
             read_connection(other, conn_id)
+        shown = {"not_read": "no… (8 characters)", "read": "r… (4 characters)"}
+        assert (caught.value.conn_id, caught.value.__suppress_context__) == (shown[conn_id], True)
 
 
 def test_outside_of_a_task_the_database_is_read_too(monkeypatch):

@@ -45,7 +45,7 @@ def test_processes_at_the_same_moment_make_one_login(needs, logs):
     waiting = [line for line in logs.at("info") if "Waiting for" in line]
     assert waiting
     # Who waits has seen whom it waits for, also if both wrote a claim.
-    assert all(re.search(r"Waiting for the login of host [0-9]+, until", line) for line in waiting)
+    assert all(re.search(r"Waiting for the login of host [0-9]+, until 00:00:2[5-8] UTC", line) for line in waiting)
     assert "made-up-token" not in logs.text
 
 
@@ -460,6 +460,29 @@ def test_a_claim_does_not_count_if_another_process_has_logged_in_meanwhile():
     simulation = Simulation(processes, slow={("host 1", "read", "claim"): 5.0}).run()
     assert simulation.values == [TOKEN, TOKEN_2, TOKEN_2, "made-up-token-3"]
     assert waits(simulation)[3] < 3
+
+
+def test_a_claim_of_a_host_that_finds_the_service_unavailable_holds_no_other_host():
+    """Its second request is under way when the other one starts."""
+    simulation = Simulation(
+        [Process(host="bad"), Process(start=18, host="good")],
+        outcomes=lambda host, _: "unavailable" if host == "bad" else "ok",
+    )
+    simulation.service.seconds_of = lambda host: 14.0 if host == "bad" else 0.3
+    simulation.run()
+    assert waits(simulation)[1] < 8
+
+
+def test_a_turn_ends_before_a_request_that_hangs():
+    """Another task of the same host then sends its own."""
+    processes = [Process(host="one"), Process(start=1, host="one")]
+    simulation = Simulation(processes, login_seconds=[60.0]).run()
+    assert posts(simulation) == 2
+    assert waits(simulation)[1] < MAX_TURN + 60 + 5
+
+
+def test_a_claim_that_met_a_conflict_is_no_turn():
+    assert run(Process(), Process(), writes={0: "conflict", 1: "conflict"}) == ([TOKEN] * 2, 1)
 
 
 def test_a_claim_that_is_written_too_late_is_ended():

@@ -55,6 +55,14 @@ def fails(request, kind, **options):
     return error
 
 
+def test_whether_a_port_expects_tls(tls_sandbox):
+    """Only that of a plain http address is tried, and no error matters."""
+    address = tls_sandbox.url.removeprefix("https://")
+    assert transport._expects_tls(f"HTTP://{address}")
+    for url in (f"https://{address}", "http://127.0.0.1", "http://127.0.0.1:99999"):
+        assert not transport._expects_tls(url), url
+
+
 @pytest.mark.parametrize("status", ["301 Moved", "303 See Other", "307 Temporary"])
 def test_no_redirect_is_followed(status, loopback):
     with Loopback() as elsewhere:
