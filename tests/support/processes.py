@@ -2,6 +2,9 @@
 
 import os
 import signal
+import sys
+import threading
+import time
 import traceback
 
 from airflow_provider_loanauth.login import memory
@@ -14,8 +17,14 @@ def start_new_process():
 
 def fork(work):
     """Run a function in a forked child; return the id of its process."""
+    # Nothing is measured in the child: it would wait for ever for a lock of coverage that another thread here holds.
+    trace = sys.gettrace()
+    sys.settrace(None)
     child = os.fork()
-    if not child:
+    if child:
+        sys.settrace(trace)
+    else:
+        threading.settrace(None)
         status = 1
         signal.alarm(60)
         try:
@@ -29,4 +38,10 @@ def fork(work):
 
 
 def status_of(child):
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    """Return the exit code of a child; kill one that hangs, perhaps before it could set its alarm."""
+    ends_at = time.monotonic() + 90
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > ends_at:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+    return os.waitstatus_to_exitcode(ended[1])
