@@ -6,7 +6,9 @@ All values are made up. Airflow reads its environment at its first import, so th
 import dataclasses
 import os
 import shutil
+import sys
 import tempfile
+import threading
 from importlib.metadata import version
 from pathlib import Path
 
@@ -75,6 +77,21 @@ def pytest_collection_modifyitems(items):
     """Start files that start programs or run DAGs first, so that no worker is left with a slow one at the end."""
     slow = {item.path for item in items if item.get_closest_marker("processes")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item):
+    """Measure no coverage of a test with the mark ``no_cover``: in a worker of xdist, pytest-cov 7.1 does."""
+    if item.get_closest_marker("no_cover") is None:
+        return (yield)
+    trace, trace_of_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(trace)
+        threading.settrace(trace_of_threads)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -22,7 +22,7 @@ from tests.support.proxy import TunnelProxy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    # A child may wait for ever for a lock of the coverage measurement that another thread of its parent held.
+    # A child would wait for ever for a lock of coverage that another thread of its parent held.
     pytest.mark.no_cover,
 ]
 

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import sys
-import threading
 import time
 import traceback
 
@@ -17,14 +15,8 @@ def start_new_process():
 
 def fork(work):
     """Run a function in a forked child; return the id of its process."""
-    # Nothing is measured in the child: it would wait for ever for a lock of coverage that another thread here holds.
-    trace = sys.gettrace()
-    sys.settrace(None)
     child = os.fork()
-    if child:
-        sys.settrace(trace)
-    else:
-        threading.settrace(None)
+    if not child:
         status = 1
         signal.alarm(60)
         try:
