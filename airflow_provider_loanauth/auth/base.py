@@ -6,6 +6,7 @@ from collections.abc import MutableMapping, Sequence
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakSet
 
 from airflow_provider_loanauth._compat import ForkSafeLock, task_logger
 from airflow_provider_loanauth.auth.origin import OriginGuard
@@ -33,6 +34,8 @@ MODULES = {
 }
 
 _log = task_logger(__name__)
+#: The credentials for which the log says that a new one got a 401.
+_logged: WeakSet[ActiveCredential] = WeakSet()
 
 
 class AuthType:
@@ -196,8 +199,8 @@ def add_cookies(headers: MutableMapping[str, str], cookies: str | None) -> None:
 
 def log_if_unauthorized(credential: ActiveCredential, status: int, host: str | None) -> None:
     """Say once for a credential that its expiry is not the reason, if the last response to a request is a 401."""
-    if status == HTTPStatus.UNAUTHORIZED and not credential.has_logged_401:
-        credential.has_logged_401 = True
+    if status == HTTPStatus.UNAUTHORIZED and credential not in _logged:
+        _logged.add(credential)
         _log.warning(
             "The service responded with 401 to a request to %s, although the credential is new: check the URL, and "
             "whether the service permits this user the request.",

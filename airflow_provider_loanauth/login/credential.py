@@ -60,8 +60,6 @@ class ActiveCredential(NotForXCom):
     lifetime: float | None = None
     #: Whether it has replaced one that got a 401.
     after_401: bool = False
-    #: Whether the log says that it got a 401 although it is new.
-    has_logged_401: bool = field(default=False, init=False)
     _requested_at: float = field(init=False)
     _grace_until: float = field(default=-math.inf, init=False)
 
