@@ -217,7 +217,6 @@ def program(home, module, *arguments, **environment):
 
 
 @pytest.mark.processes
-@pytest.mark.smoke
 def test_the_program_reads_a_secrets_backend_and_needs_no_database(connection, sandbox, tmp_path):
     stored = tmp_path / "connections.json"
     stored.write_text(json.dumps({CONN_ID: connection}))
