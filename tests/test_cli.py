@@ -151,7 +151,7 @@ def test_forget_deletes_the_variables_of_a_connection_and_no_others(variables, c
     define(CONN_ID, {"conn_type": "loanauth"})
     # Airflow 3 reports one that it cannot read as missing.
     define("unreadable", "{")
-    monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("yes\ny\n"))
     row = "0123456789abcdef"
     odd = summary_key("jwt", "odd/#id").removeprefix("loanauth.")
     logins = ["jwt.one", "ppe.one", "jwt.one.two", f"jwt.one.{row}", "los.odd", "notified.made-up-dag", odd]
@@ -171,6 +171,7 @@ def test_forget_deletes_the_variables_of_a_connection_and_no_others(variables, c
         ([CONN_ID], f"connection {CONN_ID!r}", []),
         (["unreadable"], "connection 'unreadable'", []),
         (["--all"], "all connections", ["jwt.one.two", f"jwt.one.{row}", "los.odd", "notified.made-up-dag"]),
+        (["--all"], "all connections", []),
         (["--all", "--yes"], "all connections", []),
     ):
         assert cli.main(["forget", *arguments]) == 0
@@ -194,6 +195,8 @@ def test_the_commands_of_airflow(capsys, variables):
         parser = argparse.ArgumentParser()
         for argument in one.args:
             argument.add_to_parser(parser)
+        printed = " ".join(parser.format_help().split())
+        assert all(options["help"] in printed for options in cli.COMMANDS[one.name].arguments.values())
         arguments = {"check": ["--output", "json"], "forget": []}[one.name]
         with pytest.raises(SystemExit) as raised:
             one.func(parser.parse_args([*arguments, "absent"]))

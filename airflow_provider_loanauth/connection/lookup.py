@@ -121,7 +121,7 @@ def _problem_of(definition: str) -> str:
 def _abbreviated(conn_id: Any) -> str:
     """Return the start and the length of an id, because a token may have been passed in its place."""
     # Airflow stores the parameter of an operator in plaintext anyway.
-    of_operator = getattr(getattr(current_task(), "task", None), "loanauth_conn_id", DEFAULT_CONN_ID)
+    of_operator = getattr(getattr(current_task(), "task", None), "loanauth_conn_id", None)
     if conn_id in (DEFAULT_CONN_ID, str(of_operator)):
         return str(conn_id)
     if not isinstance(conn_id, str):

@@ -177,6 +177,7 @@ def test_a_login_that_may_soon_be_rejected(check, sandbox, authority):
     assert results(report)["login"] == "warning"
     assert (report.status, report.exit_code) == ("usable", 0)
     login = step(report, "login")
+    assert login.message.startswith("Authenticated ")
     assert login.details["user_warnings"] == ["resetPasswordRequired"]
     assert login.warnings[-1].startswith("Ask the operator of the service about the user")
     assert str(report).endswith("Usable. A person has to act on the lines with !, before they fail.")

@@ -113,6 +113,7 @@ def test_the_error_of_a_connection_that_cannot_be_read_has_no_text_of_it(found, 
         ("a" * 400, "aaaa… (400 characters)"),
         ("loanauth_default", "loanauth_default"),
         (None, "not text but NoneType"),
+        (7, "not text but int"),
     ],
 )
 def test_at_most_a_fourth_of_an_id_that_was_not_found_is_shown(conn_id, shown):
@@ -181,6 +182,7 @@ def test_a_message_says_where_airflow_did_not_look(version, context, channel, is
     with pytest.raises(LoanAuthError, match="encrypted with another Fernet key") as caught:
         read_connection(get_connection, "tenant_a")
     assert ("This process is no task, so Airflow did not look in its database" in str(caught.value)) is is_said
+    assert (caught.value.args[0] == lookup._NOT_FOUND) is not is_said
 
 
 def test_a_process_forked_from_a_task_has_what_the_task_has_read(monkeypatch):
@@ -224,6 +226,19 @@ def test_outside_of_a_task_the_database_is_read_too(monkeypatch):
     monkeypatch.setattr(lookup, "current_task", lambda: "a task")
     with pytest.raises(AirflowNotFoundException):
         get_from_task_or_database("stored")
+
+
+@pytest.mark.parametrize(("conn_id", "defined"), [("known", True), ("unreadable", True), ("absent", False)])
+def test_whether_a_connection_is_defined(conn_id, defined, monkeypatch):
+    def get_connection(asked):
+        if asked == "unreadable":
+            raise ValueError
+        if asked != "known":
+            raise AirflowNotFoundException
+
+    monkeypatch.setattr(lookup, "BaseHook", SimpleNamespace(get_connection=get_connection))
+    monkeypatch.setattr(lookup, "current_task", lambda: "a task")
+    assert lookup.is_defined(conn_id) is defined
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

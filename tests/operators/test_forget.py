@@ -140,6 +140,7 @@ def one_edge(source, operator):
         ),
         (one_edge, {"price": "skipped", "report": "running"}, ["find the credential: report."]),
         (one_edge, {"price": "failed", "report": "upstream_failed"}, []),
+        (one_edge, {"price": "success", "report": "removed"}, []),
     ],
 )
 def test_it_names_the_tasks_that_it_does_not_wait_for(build, states, expected, deleted, logs):
