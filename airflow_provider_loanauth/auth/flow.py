@@ -173,9 +173,7 @@ class _Transport:
                 tls = self._context if proxy.url.startswith("https:") else None
                 used = self._library.Proxy(proxy.url, ssl_context=tls, headers=proxy.headers)
             limits = self._library.Limits(max_keepalive_connections=MAX_CONNECTIONS)
-            transport = self._library.AsyncHTTPTransport(
-                verify=self._context, limits=limits, proxy=used, trust_env=False
-            )
+            transport = self._library.AsyncHTTPTransport(verify=self._context, limits=limits, proxy=used)
         if used is not None and used.auth is not None:
             # That of a SOCKS proxy, which httpcore logs at DEBUG. Not on the event loop, for which Airflow may wait.
             await run_in_thread(partial(mask, [used.auth[1] or used.auth[0]]))

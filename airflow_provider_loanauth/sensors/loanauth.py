@@ -105,11 +105,9 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
     @cached_property
     def _limit(self) -> _Limit:
         """The parameter that ends the wait."""
-        limits = [_Limit(self.timeout, "timeout")]
-        if self.execution_timeout is not None:
-            # It has precedence if both are the same.
-            limits.insert(0, _Limit(self.execution_timeout.total_seconds(), "execution_timeout"))
-        return min(limits, key=lambda limit: limit.seconds)
+        if self.execution_timeout is not None and self.execution_timeout.total_seconds() <= self.timeout:
+            return _Limit(self.execution_timeout.total_seconds(), "execution_timeout")
+        return _Limit(self.timeout, "timeout")
 
     def pre_execute(self, context: Any) -> None:
         """Prepare to start or to resume (Airflow calls it)."""

@@ -173,6 +173,12 @@ def test_a_wait_ends_at_the_shorter_limit(parameters, message, limit, mode, conn
     assert sandbox.counters().token == 1
 
 
+@pytest.mark.parametrize(("seconds", "name"), [(9, "execution_timeout"), (10, "execution_timeout"), (11, "timeout")])
+def test_the_shorter_time_ends_the_wait(seconds, name):
+    limit = sensor(timeout=10, execution_timeout=dt.timedelta(seconds=seconds))._limit
+    assert limit == (min(seconds, 10), name)
+
+
 @each_limit
 @pytest.mark.parametrize("passed", [8, 10])
 def test_a_rescheduled_sensor_counts_from_its_first_start(passed, limit, connection, sandbox, monkeypatch):
