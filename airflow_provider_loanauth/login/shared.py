@@ -300,7 +300,7 @@ class _Login(NotForXCom):
         if self.need.accepts is None or not self.need.accepts(credential, is_new):
             return None
         self._mask(credential)
-        _log.info("Took over the %s that %s has requested.", credential.credential_type.label, row.credential["by"])
+        _log.info("Took over the %s that %s has requested.", credential.credential_type.label, row.credential.get("by"))
         if old is not None:
             telemetry.count_refresh(self.labels, shared=True)
             telemetry.set_expiry(self.labels, credential.seconds_left)
