@@ -87,7 +87,7 @@ def waits_that_end(batches: Batches) -> list[str]:
             "responded without TLS" if limit == "wrong_scheme" else f"was not available {expected}"
         )
         if state != {"fails": "failed", "skips": "skipped"}[end] or text != expected:
-            problems.append(f"{task_id} did not end as it should")
+            problems.append(f"{task_id} did not end as it should; its log ends with: {log[-2000:]}")
     return problems
 
 
