@@ -1,22 +1,116 @@
-"""Every row of `fault_table.py` over real sockets by the hook, and each error by `LoanAuth`."""
+"""Each row of `fault_table.py` over real sockets by the hook, and each outcome by `LoanAuth` and by the sensor."""
 
 from __future__ import annotations
+
+import dataclasses
+import math
+import time
 
 import pytest
 import requests
 
+from airflow_provider_loanauth import exceptions
 from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from airflow_provider_loanauth.system import system
 from loanauth_sandbox.faults import KINDS
-from tests.support.airflow_names import AirflowFailException
-from tests.support.fault_scenarios import CONN_ID, each
-from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, ROWS, WAITS, table
+from loanauth_sandbox.server import running_sandbox
+from tests.support.airflow_names import AirflowFailException, TaskDeferred
+from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, ROWS, SUCCEEDS, WAITS, table
 from tests.support.paths import ROOT
+from tests.support.processes import start_new_process
+from tests.support.secret_accounts import COMPANY, with_wrong_password
+from tests.support.waiting import fire, stored
 
-pytestmark = pytest.mark.once
+CONN_ID = "faulty"
+TIMEOUT = 5.0  # seconds
+SHORT_TIMEOUT = 0.25  # seconds, for faults that last until the deadline
+MAX_WAIT = 15.0  # seconds
+INTERVAL = 0.06  # seconds between two probes
+SHORT_WAIT = 3.5 * INTERVAL
 
 
-@each()
+@pytest.fixture(scope="module")
+def servers():
+    with running_sandbox(accounts=[COMPANY]) as plain, running_sandbox(accounts=[COMPANY], tls="good") as tls:
+        yield {False: plain, True: tls}
+
+
+@dataclasses.dataclass
+class Scenario:
+    """A fault that is set in the sandbox, and the observations of a test."""
+
+    sandbox: object
+    row: object
+    waits: list  # seconds of each wait between two attempts of the hook
+
+    def requests(self):
+        """Return how many authentication requests the sandbox has received."""
+        counters = self.sandbox.counters()
+        return counters.token + counters.secret
+
+    def check_requests(self, expected):
+        expected = expected if self.row.received else 0
+        # A client that timed out may get here before the sandbox has counted its request.
+        deadline = time.monotonic() + MAX_WAIT
+        while self.requests() < expected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert self.requests() == expected
+
+    def sensor(self, **parameters):
+        usual = {"task_id": "wait", "loanauth_conn_id": CONN_ID, "timeout": 3600, "poke_interval": 30}
+        return LoanAuthSensor(**(usual | parameters))
+
+    def failure(self, call):
+        """Return the exception of a call, which must be that of the table."""
+        with pytest.raises(getattr(exceptions, self.row.exception)) as raised:
+            call()
+        error = raised.value
+        assert self.row.message.partition("Gave up after")[0] in str(error)
+        assert str(error).endswith(f"(connection id '{CONN_ID}', method 'jwt')")
+        return error
+
+    def check_credential(self, value):
+        """Check that a value is a credential that can be opened."""
+        assert type(value) is AccessToken
+        assert (value.conn_id, value.method) == (CONN_ID, "jwt")
+        assert value.value
+
+
+@pytest.fixture
+def scenario(servers, define, monkeypatch, memory_clock, request):
+    row = request.param
+    sandbox = servers[row.tls]
+    sandbox.clear_faults()
+    sandbox.reset()
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        memory_clock.pass_time(seconds)
+
+    monkeypatch.setattr(system, "sleep", wait)
+    conn = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+    is_slow = row.kind in ("hang", "stall") or "interval" in row.params
+    conn["extra"]["timeout"] = SHORT_TIMEOUT if is_slow else TIMEOUT
+    if row.wrong_password:
+        conn = with_wrong_password(conn)
+    define(CONN_ID, conn)
+    sandbox.set_fault(row.kind, **row.params)
+    if row.locked:
+        sandbox.state.wrong_passwords[COMPANY.company_id, COMPANY.users[0].username] = 1
+    yield Scenario(sandbox, row, waits)
+    sandbox.clear_faults()
+
+
+def each(rows):
+    return pytest.mark.parametrize("scenario", rows, ids=[row.description for row in rows], indirect=True)
+
+
+@pytest.mark.once
+@each(ROWS)
 def test_hook(scenario, logs):
     hook, row = LoanAuthHook(CONN_ID), scenario.row
     if row.exception is None:
@@ -37,6 +131,7 @@ def test_hook(scenario, logs):
     assert (len(attempts), ".." in "".join(attempts)) == (row.attempts - 1, False)
 
 
+@pytest.mark.once
 @each([row for row in OUTCOMES if row.exception])
 def test_loanauth(scenario):
     url = f"{scenario.sandbox.url}/sandbox/price"
@@ -44,10 +139,79 @@ def test_loanauth(scenario):
     scenario.check_requests(scenario.row.attempts)
 
 
+WAITING = [row for row in OUTCOMES if row.sensor in (WAITS, POKES_AGAIN)]
+
+
+@each([row for row in OUTCOMES if row not in WAITING])
+def test_sensor_that_does_not_wait(scenario):
+    if scenario.row.sensor == SUCCEEDS:
+        scenario.check_credential(scenario.sensor().execute({}))
+    else:
+        error = scenario.failure(lambda: scenario.sensor().execute({}))
+        assert isinstance(error, AirflowFailException) == (scenario.row.sensor == FAILS_AT_ONCE)
+    scenario.check_requests(1)
+
+
+@each(WAITING)
+def test_sensor_that_pokes(scenario, monkeypatch, logs, memory_clock):
+    slept = []
+    # A poke sends nothing while the service asks to wait.
+    pokes_per_request = math.ceil(scenario.row.params.get("retry_after", 0) / 30) or 1
+
+    def sleep(seconds):
+        slept.append(seconds)
+        memory_clock.pass_time(seconds)
+        scenario.check_requests(math.ceil(len(slept) / pokes_per_request))
+        if len(slept) == 2:
+            scenario.sandbox.clear_faults()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    scenario.check_credential(scenario.sensor().execute({}))
+    assert slept == [30] * max(2, pokes_per_request)
+    assert logs.text.count("The service is not available yet: ") == len(slept)
+    assert scenario.row.message.partition("Gave up after")[0] in logs.text
+    assert scenario.waits == []
+
+
+@each(WAITING)
+def test_sensor_that_is_deferred(scenario, logs):
+    def poke(deferred=None, event=None):
+        """Poke as a worker does, with nothing but the values that Airflow stored."""
+        start_new_process()
+        sensor = scenario.sensor(deferrable=True, poke_interval=INTERVAL)
+        if deferred is None:
+            return sensor.execute({})
+        return sensor.resume_execution(deferred.method_name, stored(deferred, event.payload), {})
+
+    with pytest.raises(TaskDeferred) as first:
+        poke()
+    deferred = first.value
+    scenario.check_requests(1)
+    # During the fault, the trigger sends no event, or one after an interval, and the next poke defers again.
+    event = fire(deferred.trigger, MAX_WAIT if scenario.row.sensor == POKES_AGAIN else SHORT_WAIT)
+    assert (event is not None) == (scenario.row.sensor == POKES_AGAIN)
+    if event is not None:
+        with pytest.raises(TaskDeferred) as again:
+            poke(deferred, event)
+        deferred = again.value
+        scenario.check_requests(2)
+    requests_before = scenario.requests()
+    scenario.sandbox.clear_faults()
+    event = fire(deferred.trigger, MAX_WAIT)
+    assert event.payload == {"status": "ready"}
+    scenario.check_credential(poke(deferred, event))
+    if scenario.row.received:
+        assert scenario.requests() == requests_before + 1
+    assert {entry.endpoint for entry in scenario.sandbox.requests()} <= {"token", "secret", "probe"}
+    assert logs.text.count("The service is not available yet: ") == (2 if scenario.row.sensor == POKES_AGAIN else 1)
+
+
+@pytest.mark.once
 def test_every_fault_of_the_sandbox_is_in_the_table():
     assert {row.kind for row in ROWS} == set(KINDS)
 
 
+@pytest.mark.once
 def test_the_table_of_the_docs_is_generated():
     page = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
     assert page.endswith("|---|\n" + table()), "run: python -m tests.support.fault_table docs/faults.md"

@@ -1,5 +1,4 @@
-"""The fault table: each fault, and how the provider responds to it. ``test_faults.py`` and ``test_sensor_faults.py``
-check each row over real sockets.
+"""The fault table: each fault, and how the provider responds to it. ``test_faults.py`` checks each row.
 
 The table of ``docs/faults.md`` is generated from it: ``python -m tests.support.fault_table docs/faults.md``.
 """
@@ -62,10 +61,17 @@ unexpected = partial(_row, exception="ResponseError", task=FAILS, sensor=FAILS)
 
 _TIMED_OUT = "The service did not respond within the time set in Timeout"
 _BAD_HEAD = "The head of the response cannot be read"
-_LATE = "did not arrive within the time set in Timeout"
+_LATE_HEAD = "The head of the response did not arrive within the time set in Timeout"
+_LATE_BODY = "The body of the response did not arrive within the time set in Timeout"
 _STATUS = "The service responded with"
 _OVERLOADED = "The service, or a gateway in front of it, is failing or overloaded."
 _NOT_JSON = "and a body that is not JSON"
+_A_PAGE = "and an HTML page instead of JSON"
+_REDIRECT = "The service responded with 302. It is a redirect to"
+_MISSING = "The field access_token is missing from the response."
+_NO_STRING = "The field access_token of the response is not a string."
+_NOT_TRUSTED = "The certificate of the service is not trusted (unable to get local issuer certificate)"
+_NOT_REQUESTED = "The response of the service is encoded in a way that was not requested"
 _TOO_LARGE = "The response of the service is larger than 1024 KiB"
 _TOO_LONG = "The credential in the response is longer than 16 KiB"
 _ASKED = "Gave up after 3 attempts. The service asked to wait "
@@ -81,7 +87,7 @@ ROWS = (
     rejected(
         "TLS: the certificate is of an unknown authority",
         "certificate",
-        "The certificate of the service is not trusted (unable to get local issuer certificate)",
+        _NOT_TRUSTED,
         name="unknown-ca",
         exception="SettingsError",
         tls=True,
@@ -94,59 +100,32 @@ ROWS = (
     cut_off("The chunked body is cut off", "broken-body", body="cut"),
     cut_off("`Content-Length` is larger than the body", "wrong-content-length", delta=100),
     unexpected("`Content-Length` is smaller than the body", "wrong-content-length", _NOT_JSON, delta=-10),
-    cut_off(
-        "The body arrives octet by octet",
-        "endless",
-        message=f"The body of the response {_LATE}",
-        part="body",
-        interval=SLOW,
-    ),
+    cut_off("The body arrives octet by octet", "endless", message=_LATE_BODY, part="body", interval=SLOW),
     cut_off("The body is labelled gzip and is not", "broken-body", body="not-gzip"),
     # --- a head that cannot be read: the request is not sent again, because a login may have failed ---
     unexpected("Octets that are not HTTP", "broken-head", _BAD_HEAD, head="garbage", end="close"),
-    unexpected(
-        "The status line arrives octet by octet",
-        "endless",
-        f"The head of the response {_LATE}",
-        part="status-line",
-        interval=SLOW,
-    ),
+    unexpected("The status line arrives octet by octet", "endless", _LATE_HEAD, part="status-line", interval=SLOW),
     unexpected("200, and the head ends too early", "broken-head", _NOT_JSON, head="half-headers", end="close"),
     unexpected("401, and a header line never ends", "endless", _BAD_HEAD, part="header-line", status=401),
     # --- over a limit ---
     unexpected("200, and the body never ends", "endless", _TOO_LARGE, part="body"),
     used("A token or secret of 16 KiB", "long-credential", length=16_384),
     unexpected("A token or secret of 16,385 characters", "long-credential", _TOO_LONG, length=16_385),
-    unexpected(
-        "A gzip bomb in two layers",
-        "gzip-bomb",
-        "The response of the service is encoded in a way that was not requested",
-        size=2**24,
-        layers=2,
-    ),
+    unexpected("A gzip bomb in two layers", "gzip-bomb", _NOT_REQUESTED, size=2**24, layers=2),
     unexpected("A gzip body that becomes 16 MiB", "gzip-bomb", _TOO_LARGE, size=2**24),
     # --- a response that does not follow the interface ---
     unexpected("200 and a body that is not JSON", "invalid-json", _NOT_JSON),
     unexpected("200 and a JSON list", "wrong-shape", f"{_STATUS} 200 and JSON that is not an object.", shape="list"),
-    unexpected(
-        "200 without the token", "wrong-shape", "The field access_token is missing from the response.", shape="missing"
-    ),
-    unexpected(
-        "200 and a number for the token",
-        "wrong-shape",
-        "The field access_token of the response is not a string.",
-        shape="wrong-type",
-    ),
-    unexpected("200 and an HTML page", "html-200", f"{_STATUS} 200 and an HTML page instead of JSON"),
+    unexpected("200 without the token", "wrong-shape", _MISSING, shape="missing"),
+    unexpected("200 and a number for the token", "wrong-shape", _NO_STRING, shape="wrong-type"),
+    unexpected("200 and an HTML page", "html-200", f"{_STATUS} 200 {_A_PAGE}"),
     used("The correct body with a different content type", "wrong-content-type"),
     used("A header line without a colon", "broken-head", head="bad-header"),
-    unexpected(
-        "302 to a different host", "redirect", f"{_STATUS} 302. It is a redirect to elsewhere.invalid.", status=302
-    ),
+    unexpected("302 to a different host", "redirect", f"{_REDIRECT} elsewhere.invalid.", status=302),
     unexpected(
         "302 to a login page of the same host",
         "redirect",
-        f"{_STATUS} 302. It is a redirect to another path on the same host.",
+        f"{_REDIRECT} another path on the same host.",
         location="/login?error",
     ),
     # --- the service rejects the password by name ---
@@ -173,12 +152,8 @@ ROWS = (
     unexpected("401 `invalid_client`", "status", _WRONG_CLIENT, status=401, shape="oauth", error="invalid_client"),
     unexpected("423", "status", _WRONG_PASSWORD, status=423),
     # --- something in front of the service may have responded ---
-    unexpected(
-        "400, an HTML page", "status", f"{_STATUS} 400 and an HTML page instead of JSON", status=400, shape="html"
-    ),
-    unexpected(
-        "401, an HTML page", "status", f"{_STATUS} 401 and an HTML page instead of JSON", status=401, shape="html"
-    ),
+    unexpected("400, an HTML page", "status", f"{_STATUS} 400 {_A_PAGE}", status=400, shape="html"),
+    unexpected("401, an HTML page", "status", f"{_STATUS} 401 {_A_PAGE}", status=401, shape="html"),
     unexpected("403", "status", "Access denied. Likely causes: the Group of the user", status=403),
     unexpected("404", "status", "Nothing exists at this address: check Auth URL", status=404),
     # --- an error response whose body is broken: the status decides ---
