@@ -1,4 +1,4 @@
-"""The released distributions: bytes from the sdist alone, the declared dependencies, the pins, the version."""
+"""The released distributions: bytes from the sdist alone, the declared dependencies, the pins."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-import airflow_provider_loanauth
-from airflow_provider_loanauth.get_provider_info import get_provider_info
 from airflow_provider_loanauth.metadata import PACKAGE_NAME
 from scripts.reproducible import differences
 from tests.support.paths import PACKAGE, ROOT
@@ -36,13 +34,6 @@ def test_the_sdist_alone_builds_the_same_bytes_again(tmp_path):
     sources = tmp_path / sdist.name.removesuffix(".tar.gz")
     build(sources, tmp_path / "rebuilt", int((sources / "pyproject.toml").stat().st_mtime))
     assert differences(tmp_path / "dist", tmp_path / "rebuilt") == []
-
-
-def test_one_version_everywhere():
-    version = airflow_provider_loanauth.__version__
-    assert importlib.metadata.version(PACKAGE_NAME) == version
-    assert get_provider_info()["versions"][0] == version
-    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 #: Airflow is declared, and installs its parts; only the web server of 2.11 uses the second, for its form.
