@@ -1,4 +1,4 @@
-"""The docs name what exists: public classes, the lines of `check`, metrics, and the blocks of `deploying.md`.
+"""The docs name what exists: public classes, the lines of `check`, metrics, and a valid network policy.
 
 ``make docs-site`` checks the links, ``test_code_blocks.py`` runs the code blocks, and ``test_troubleshooting.py`` looks
 for each message.
@@ -24,10 +24,6 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.once
 
 DOCS = ROOT / "docs"
-
-
-def blocks(page, language):
-    return [block.text for block in BLOCKS if (block.page, block.language) == (page, language)]
 
 
 # --- reference.md
@@ -108,44 +104,13 @@ def test_alerts_and_dashboard_use_metrics_and_tags_that_exist():
     assert all(any(f"airflow_loanauth_{name}" in expression for expression in panels) for name in NAMES)
 
 
-def test_each_alert_is_described():
-    described = re.findall(r"^\| `(LoanAuth\w+)` \| (.+?) \|", PAGES["docs/monitoring.md"], re.MULTILINE)
-    assert {name: {*re.findall(r"loanauth\.(\w+)", cell)} for name, cell in described} == {
-        rule["alert"]: {*re.findall(r"airflow_loanauth_(\w+)", rule["expr"])} for rule in ALERTS
-    }
-
-
 # --- deploying.md
-
-DEPLOYING = "docs/deploying.md"
-#: The keys of ``values.schema.json`` of chart 1.22.0 that the page uses.
-KEYS = {"airflowVersion", "defaultAirflowRepository", "defaultAirflowTag", "env", "executor", "fernetKeySecretName"}
-KEYS |= {"secret", "volumeMounts", "volumes"}
-
-
-def manifest(kind):
-    """Return the YAML block of one kind; that of ``None`` has the values of the chart."""
-    (found,) = (one for one in map(yaml.safe_load, blocks(DEPLOYING, "yaml")) if one.get("kind") == kind)
-    return found
-
-
-def test_the_values_of_the_chart_name_the_objects_that_the_commands_create():
-    values = manifest(None)
-    assert {*values} == KEYS
-    commands = "\n".join(blocks(DEPLOYING, "shell"))
-    created = dict(re.findall(r"kubectl create (?:secret generic|configmap) (\S+) .*--from-file=(\S+)", commands))
-    (connection,) = values["secret"]
-    (volume,), (mount,) = values["volumes"], values["volumeMounts"]
-    assert created == {
-        values["fernetKeySecretName"]: "fernet-key=/dev/stdin",
-        connection["secretName"]: connection["secretKey"],
-        volume["configMap"]["name"]: "ca.pem",
-    }
-    assert volume["name"] == mount["name"]
-    assert f"Verify TLS of the Connection is then {mount['mountPath']}/ca.pem." in PAGES[DEPLOYING]
 
 
 def test_the_network_policy_is_valid_and_limits_outgoing_connections_only():
-    policy = manifest("NetworkPolicy")
+    manifests = [
+        yaml.safe_load(one.text) for one in BLOCKS if (one.page, one.language) == ("docs/deploying.md", "yaml")
+    ]
+    [policy] = [one for one in manifests if one.get("kind") == "NetworkPolicy"]
     kubernetes_validate.validate(policy, kubernetes_validate.latest_version(), strict=True)
     assert policy["spec"]["policyTypes"] == ["Egress"]
