@@ -1,9 +1,8 @@
-"""Each row of `fault_table.py` over real sockets by the hook, and each outcome by `LoanAuth` and by the sensor."""
+"""Each row of `fault_table.py` over real sockets by the hook; each outcome by `LoanAuth` and by a deferred sensor."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 
 import pytest
@@ -18,7 +17,7 @@ from airflow_provider_loanauth.system import system
 from loanauth_sandbox.faults import KINDS
 from loanauth_sandbox.server import running_sandbox
 from tests.support.airflow_names import AirflowFailException, TaskDeferred
-from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, ROWS, SUCCEEDS, WAITS, table
+from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, ROWS, WAITS, table
 from tests.support.paths import ROOT
 from tests.support.processes import start_new_process
 from tests.support.secret_accounts import COMPANY, with_wrong_password
@@ -58,10 +57,6 @@ class Scenario:
         while self.requests() < expected and time.monotonic() < deadline:
             time.sleep(0.01)
         assert self.requests() == expected
-
-    def sensor(self, **parameters):
-        usual = {"task_id": "wait", "loanauth_conn_id": CONN_ID, "timeout": 3600, "poke_interval": 30}
-        return LoanAuthSensor(**(usual | parameters))
 
     def failure(self, call):
         """Return the exception of a call, which must be that of the table."""
@@ -120,6 +115,7 @@ def test_hook(scenario, logs):
         error = scenario.failure(hook.get_credential)
         assert isinstance(error, AirflowFailException) == (row.task == FAILS_AT_ONCE)
         assert error.retryable == (row.sensor in (WAITS, POKES_AGAIN))
+        assert error.retryable or row.sensor == row.task
         if "Gave up after" in row.message:
             assert row.message in str(error)
     scenario.check_requests(row.attempts)
@@ -142,43 +138,15 @@ def test_loanauth(scenario):
 WAITING = [row for row in OUTCOMES if row.sensor in (WAITS, POKES_AGAIN)]
 
 
-@each([row for row in OUTCOMES if row not in WAITING])
-def test_sensor_that_does_not_wait(scenario):
-    if scenario.row.sensor == SUCCEEDS:
-        scenario.check_credential(scenario.sensor().execute({}))
-    else:
-        error = scenario.failure(lambda: scenario.sensor().execute({}))
-        assert isinstance(error, AirflowFailException) == (scenario.row.sensor == FAILS_AT_ONCE)
-    scenario.check_requests(1)
-
-
-@each(WAITING)
-def test_sensor_that_pokes(scenario, monkeypatch, logs, memory_clock):
-    slept = []
-    # A poke sends nothing while the service asks to wait.
-    pokes_per_request = math.ceil(scenario.row.params.get("retry_after", 0) / 30) or 1
-
-    def sleep(seconds):
-        slept.append(seconds)
-        memory_clock.pass_time(seconds)
-        scenario.check_requests(math.ceil(len(slept) / pokes_per_request))
-        if len(slept) == 2:
-            scenario.sandbox.clear_faults()
-
-    monkeypatch.setattr(time, "sleep", sleep)
-    scenario.check_credential(scenario.sensor().execute({}))
-    assert slept == [30] * max(2, pokes_per_request)
-    assert logs.text.count("The service is not available yet: ") == len(slept)
-    assert scenario.row.message.partition("Gave up after")[0] in logs.text
-    assert scenario.waits == []
-
-
 @each(WAITING)
 def test_sensor_that_is_deferred(scenario, logs):
+    """`sensors/test_sensor.py` has the other modes, and the errors for which it does not wait."""
+
     def poke(deferred=None, event=None):
         """Poke as a worker does, with nothing but the values that Airflow stored."""
         start_new_process()
-        sensor = scenario.sensor(deferrable=True, poke_interval=INTERVAL)
+        options = {"timeout": 3600, "poke_interval": INTERVAL, "deferrable": True}
+        sensor = LoanAuthSensor(task_id="wait", loanauth_conn_id=CONN_ID, **options)
         if deferred is None:
             return sensor.execute({})
         return sensor.resume_execution(deferred.method_name, stored(deferred, event.payload), {})
