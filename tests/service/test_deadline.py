@@ -11,12 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_loanauth.exceptions import (
-    LoanAuthError,
-    ResponseError,
-    SettingsError,
-    UnavailableError,
-)
+from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.service.transport import send
 from tests.support.loopback import Loopback, endless
 from tests.support.wire_requests import parse, secret_request, token_request, with_enough_time
@@ -56,12 +51,11 @@ def outcome(request, **options):
 CHUNKED = b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n"
 GZIP = b"HTTP/1.1 %d X\r\nContent-Encoding: gzip\r\n\r\n"
 #: Responses without end: what comes first, what is repeated, and whether it belongs to the head.
-TRAILERS = (CHUNKED + b"0\r\n", b"X: y\r\n", False)
 ENDLESS = {
     "a body of octets": (b"HTTP/1.1 %d X\r\n\r\n", b" ", False),
     "a body of chunks": (CHUNKED, b"1\r\n \r\n", False),
     "a chunk size": (CHUNKED + b"1;", b"a", False),
-    "trailers": TRAILERS,
+    "trailers": (CHUNKED + b"0\r\n", b"X: y\r\n", False),
     "gzip members": (GZIP, gzip.compress(b""), False),
     "deflate blocks": (GZIP + b"\x1f\x8b\x08" + bytes(7), b"\x00\x00\x00\xff\xff", False),
     "a gzip header": (GZIP + b"\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\x00", b"n", False),
@@ -139,7 +133,7 @@ def descriptors():
 
 def test_nothing_is_left_after_50_requests_that_ran_out_of_time(loopback):
     """A sensor may poke for a week."""
-    start, repeated, _ = TRAILERS
+    start, repeated, _ = ENDLESS["trailers"]
     loopback.responses = [endless(start.replace(b"%d", b"200"), repeated, 0.0) for _ in range(51)]
     threads, files = threading.active_count(), None
     for _ in range(51):

@@ -1,4 +1,4 @@
-"""A login stays out of urllib3's log at DEBUG, and out of OpenTelemetry; `test_secrets.py` has Sentry."""
+"""What is not recorded of a login; `integration/test_secrets.py` has the logs of urllib3 at DEBUG, and Sentry."""
 
 import logging
 import sys
@@ -7,21 +7,10 @@ from types import SimpleNamespace
 import pytest
 from opentelemetry.instrumentation.utils import is_http_instrumentation_enabled
 
-from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.log_filter import unrecorded
 from tests.support.pricing_fixtures import in_threads
-from tests.support.wire_requests import secret_request, token_request
 
 LOGGER = logging.getLogger("urllib3.connectionpool")
-
-
-@pytest.mark.parametrize("make", [token_request, secret_request])
-def test_urllib3_logs_nothing_of_a_login_at_debug(make, loopback, caplog):
-    """Nor of a line without a colon, for which it would log all headers."""
-    loopback.responses = [b"HTTP/1.1 200 OK\r\nno colon\r\nContent-Length: 2\r\n\r\n{}"]
-    with caplog.at_level("DEBUG", logger="urllib3"):
-        transport.send(make(loopback.url), timeout=5.0, verify=True)
-    assert caplog.records == []
 
 
 def test_records_of_other_requests_stay(logs):
