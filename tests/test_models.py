@@ -40,7 +40,6 @@ DIFFERS = "The response differs from the interface (missing, null or of another 
 
 
 def differences(response):
-    """Return the names in the warning about fields that cannot be used."""
     return [
         name for text in response_warnings(response) if DIFFERS in text for name in text[len(DIFFERS) : -2].split(", ")
     ]
@@ -149,7 +148,6 @@ def test_unknown_fields_are_kept():
         ("oldPASSWORD", "CANARY", {"CANARY"}),
         ("sessionToken", {"value": "made-up", "KEY": "CANARY-1"}, {"CANARY-1"}),
         ("client-secret", [["CANARY-1"], {"deep": [{"oldPassword": "CANARY-2"}]}], {"CANARY-1", "CANARY-2"}),
-        # Unknown fields inside of known ones.
         ("person", {"firstname": "Pat", "ssnKey": "CANARY-1"}, {"CANARY-1"}),
         ("loanAppSessionPolicy", {"sessions": [{"token": "CANARY-1"}]}, {"CANARY-1"}),
         ("hasPassword", "false", set()),

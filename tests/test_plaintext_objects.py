@@ -51,7 +51,6 @@ def test_no_part_shows_a_secret():
     parts += [JWT.secrets, JWT.proxy.headers, TOKEN.access_token, TOKEN.refresh_token, TOKEN.secrets, SECRET.secret]
     assert leaks(repr(parts), ALL_SECRETS) == []
     assert "CANARY" not in repr(parts)
-    # The rest helps.
     assert "http://proxy.example:80" in repr(JWT)
     assert "'shown'" in repr(TOKEN)
 

@@ -42,7 +42,6 @@ NOW = datetime(2026, 11, 22, 9, 0, tzinfo=timezone.utc)
 
 
 def outcomes(failed, outcome="failed", **others):
-    """Return the outcomes if a step fails, and those after it are not checked."""
     index = STEPS.index(failed)
     return OK | {failed: outcome} | dict.fromkeys(STEPS[index + 1 :], "not_checked") | others
 
@@ -124,7 +123,6 @@ def test_everything_is_right(check, sandbox, shared_sandbox, monkeypatch):
     assert datetime.fromisoformat(details["not_before"]) < NOW < datetime.fromisoformat(details["not_after"])
     assert all(details[name] in step(report, "tls").message for name in ("version", "issuer"))
     assert step(report, "tls").message.endswith(f" to {details['not_after']}.")
-    # Plain http on a loopback address.
     report = check(connection_of(sandbox, url=shared_sandbox.url))
     assert results(report) == WITHOUT_LOGIN
     assert step(report, "tls").message.startswith("Not used")

@@ -64,14 +64,11 @@ def test_airflow_masks_the_secret_fields_by_their_names():
 
 
 class SubmittedForm(dict):
-    """The submitted values of a form, in the shape that ``wtforms`` reads."""
-
     def getlist(self, name):
         return [self[name]]
 
 
 def drawn(submitted=None, **stored):
-    """Draw the form with submitted values, or with stored values."""
     from wtforms import Form
 
     cls = type("ConnectionForm", (Form,), LoanAuthHook.get_connection_form_widgets())

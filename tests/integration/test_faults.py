@@ -39,14 +39,11 @@ def servers():
 
 @dataclasses.dataclass
 class Scenario:
-    """A fault that is set in the sandbox, and the observations of a test."""
-
     sandbox: object
     row: object
     waits: list  # seconds of each wait between two attempts of the hook
 
     def requests(self):
-        """Return how many authentication requests the sandbox has received."""
         counters = self.sandbox.counters()
         return counters.token + counters.secret
 
@@ -68,7 +65,6 @@ class Scenario:
         return error
 
     def check_credential(self, value):
-        """Check that a value is a credential that can be opened."""
         assert type(value) is AccessToken
         assert (value.conn_id, value.method) == (CONN_ID, "jwt")
         assert value.value

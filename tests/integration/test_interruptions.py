@@ -70,7 +70,6 @@ def reject(request):
 
 @pytest.fixture
 def actions(pricing, define):
-    """What is interrupted, by name: a function that makes a new call."""
     for method, connection in secret_connections(pricing.url).items():
         define(f"marked_{method}", connection)
     pricing.respond = respond

@@ -162,7 +162,6 @@ def observe(action, *arguments):
 
 
 def issued(result):
-    """Return the secret values that the service has issued."""
     names = ("value", "secret", "access_token", "refresh_token")
     return [value for name in names if isinstance(value := getattr(result, name, None), str)]
 

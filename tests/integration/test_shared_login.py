@@ -40,7 +40,6 @@ def environment(name, sandbox):
 
 @pytest.fixture(scope="module")
 def steps(metadata_template, tmp_path_factory):
-    """Run all steps; return for each its result and the counters of its sandbox."""
     home = tmp_path_factory.mktemp("shared")
     shutil.copy(metadata_template, home)
     with contextlib.ExitStack() as stack:
@@ -65,7 +64,6 @@ def logins(step):
 
 
 def variables(step):
-    """Return key and description of each Variable of a shared login."""
     return step.outcome.query("select key, description from variable where key like 'loanauth.jwt.%' order by key")
 
 

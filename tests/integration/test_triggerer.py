@@ -29,7 +29,6 @@ SECRETS = [COMPANY.users[0].password, COMPANY.client_secret]
 
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory, shared_sandbox):
-    """An Airflow that runs until the end of the module."""
     home, logs = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("logs")
     (home / "dags").mkdir()
     (home / "plugins").mkdir()
@@ -56,7 +55,6 @@ def airflow(tmp_path_factory, shared_sandbox):
 
 
 def states(airflow, dag_id):
-    """Return how many tasks of a DAG are in each state."""
     uri = f"file:{airflow.home / 'airflow.db'}?mode=ro"
     with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=30)) as connection:
         query = "SELECT state, COUNT(*) FROM task_instance WHERE dag_id = ? GROUP BY state"

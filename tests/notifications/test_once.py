@@ -70,7 +70,6 @@ class Night:
 
 @pytest.mark.parametrize(("tasks", "within"), [(1, 0.0), (6, 2.0), (300, 0.0), (300, 60.0)])
 def test_one_task_of_each_run_notifies(tasks, within, monkeypatch):
-    """Of two runs of one DAG, and one of another, with slow Variables."""
     random = Random(tasks)
     night = Night(monkeypatch, delays=[random.uniform(0.005, 0.1) for _ in range(997)])
     starts = [[random.uniform(0, within) for _ in range(tasks)] for _ in range(3)]

@@ -189,7 +189,6 @@ CHOICES = CHOICES if HAS_POLICIES else {"none": {}}
 @pytest.mark.parametrize("kind", [LoanAuthOperator, LoanAuthSensor])
 @pytest.mark.parametrize("chosen", CHOICES)
 def test_operator_and_sensor_have_the_policy_unless_their_author_chooses_another_one(kind, chosen):
-    """Also in a mapped task."""
     with DAG("a_dag", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)):
         made = kind(task_id="a_task", **CHOICES[chosen])
         mapped = kind.partial(task_id="a_mapped_task", **CHOICES[chosen]).expand(loanauth_conn_id=["a"])

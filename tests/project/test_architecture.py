@@ -100,7 +100,6 @@ COSTLY |= {"opentelemetry", "statsd"}
 
 
 def newly_loaded(*modules, base=""):
-    """Return the packages that these modules load."""
     printed = run_python("-c", NEWLY_LOADED.format(base=base), *modules).stdout
     # Airflow 2.11 may print lines about its plugins.
     [line] = [line for line in printed.splitlines() if line.startswith("loaded:")]

@@ -46,7 +46,6 @@ IS_AIRFLOW_2 = metadata.version("apache-airflow").startswith("2.")
 
 
 def of(*languages):
-    """Return the blocks of some languages."""
     return [block for block in BLOCKS if block.language in languages]
 
 
@@ -149,7 +148,6 @@ def test_no_fragment_is_left_over():
 
 
 def module(block):
-    """Return the source of a module with a block."""
     if block.key not in FRAGMENTS:
         return airflow_names(block.text)
     task = PRICE if block.text.startswith("@dag") else ""

@@ -38,7 +38,6 @@ VERSION = INSTALLED if INSTALLED in PAIRS else [*PAIRS][-1]
 
 
 def table(heading):
-    """Return a table of the docs: cells by first column and by heading."""
     text = (ROOT / "docs" / "compatibility.md").read_text()
     lines = re.search(rf"^## {heading}\n.*?\n(\|.*?)\n\n", text + "\n\n", re.MULTILINE | re.DOTALL)[1].splitlines()
     head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
@@ -187,7 +186,6 @@ def members(cls):
 
 
 def interface():
-    """Yield a line for each public module, name and attribute."""
     for module, names in PUBLIC.items():
         yield f"{PACKAGE}.{module}"
         for name in names:

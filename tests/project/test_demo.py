@@ -23,7 +23,6 @@ DAGS = {method: next(EXAMPLE_DAGS.glob(f"*_{method}.py")).stem for method in dem
 
 
 def running(text):
-    """Return the ids of all processes that have a text in their command line or environment."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -33,7 +32,6 @@ def running(text):
 
 
 def wait_until(condition):
-    """Wait, because starting or killing a process takes a moment."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -57,7 +55,6 @@ def test_ctrl_c_in_the_middle_leaves_nothing_running(tmp_path):
         for line in program.stdout:
             if "was set up" in line:
                 break
-        # The sandbox and three Airflows.
         wait_until(lambda: len(running(str(tmp_path)) - {program.pid}) >= 4)
         program.send_signal(signal.SIGINT)
         rest = program.stdout.read()

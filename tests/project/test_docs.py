@@ -39,7 +39,6 @@ def test_the_api_reference_has_every_public_name():
 
 
 def rows(heading):
-    """Return the rows of all tables under a heading, as lists of cells without code marks."""
     section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGES["docs/checking.md"], re.MULTILINE | re.DOTALL)[1]
     found = re.findall(r"^\|(.*)\|$", section, re.MULTILINE)
     return [[cell.strip(" `") for cell in line.split("|")] for line in found if "---" not in line]

@@ -42,7 +42,6 @@ SANDBOX_NAME = "loanauth-sandbox"
 
 
 def declared(*extras, by=PACKAGE_NAME):
-    """Return the names of the declared dependencies of a distribution, with these extras."""
     environments = [{"extra": extra} for extra in ("", *extras)]
     return {
         canonicalize_name(one.name)

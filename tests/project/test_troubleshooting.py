@@ -65,7 +65,6 @@ def beginning(text):
 
 
 def strings(node):
-    """Yield the outermost string expressions, except docstrings."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.Constant, ast.JoinedStr)):
             if not isinstance(node, ast.Expr):

@@ -54,12 +54,10 @@ def connection(sandbox, define):
 
 @pytest.fixture
 def _no_sleep(monkeypatch, memory_clock):
-    """Move the clock instead of sleeping."""
     monkeypatch.setattr(time, "sleep", memory_clock.sleep)
 
 
 def deferred_by(call):
-    """Return the deferral that a call raises."""
     with pytest.raises(TaskDeferred) as raised:
         call()
     return raised.value
@@ -150,7 +148,6 @@ WHY = "The service was not available within {} s, the {} of the sensor. Last cau
 
 
 def ended_by(call):
-    """Return the error that a call raises at the end of a wait."""
     with pytest.raises((AirflowException, AirflowTaskTimeout)) as raised:
         call()
     return raised.value

@@ -16,7 +16,6 @@ def authority(tmp_path):
 
 @pytest.fixture
 def tls(authority, monkeypatch):
-    """Return a function that makes a server use TLS."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", authority.path)
     context = tls_context(authority)
     return lambda connection, stopped: context.wrap_socket(connection, server_side=True)

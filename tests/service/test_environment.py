@@ -50,7 +50,6 @@ def session():
 
 @pytest.mark.parametrize("replace", [shutil.copy, shutil.move], ids=["in place", "renamed"])
 def test_a_bundle_that_has_changed_is_read_again(authority, session, tmp_path, replace):
-    """Also by a session that has used it before."""
     path = str(tmp_path / "bundle.pem")
     with serve(authority) as server:
         trustme.CA().cert_pem.write_to_path(path)

@@ -36,7 +36,6 @@ def authority():
 
 @pytest.fixture(scope="module")
 def bundle(shared_tls_sandbox, authority, tmp_path_factory):
-    """A CA bundle for the service and for the https proxy."""
     path = tmp_path_factory.mktemp("ca") / "bundle.pem"
     path.write_bytes(Path(shared_tls_sandbox.ca_path).read_bytes() + authority.cert_pem.bytes())
     return str(path)

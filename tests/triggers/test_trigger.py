@@ -26,13 +26,11 @@ LIMIT = 15.0  # seconds of real time after which a test fails
 
 
 def recover(sensors, *, recovers=0.0, seed=0):
-    """Run triggers until each has ended; return their events and the times of the requests."""
     service = Service(recovers=recovers)
     return wait_for(service, sensors, seed=seed), service.times
 
 
 def max_per_second(events):
-    """Return the highest number of events within any one second."""
     times = sorted(event.at for event in events)
     return max(bisect_left(times, at + 1) - number for number, at in enumerate(times))
 
