@@ -109,7 +109,9 @@ def test_everything_is_right(check, sandbox, shared_sandbox, monkeypatch):
     # Only one request without credentials was sent.
     [request] = sandbox.requests()
     assert (request.method, request.path) == ("GET", "/")
-    assert step(report, "settings").details == {"auth_url": sandbox.url, "timeout": 5}
+    settings = step(report, "settings")
+    assert settings.message == f"Method jwt (Authen JWT) has all fields that it needs. Auth URL: {sandbox.url}."
+    assert settings.details == {"auth_url": sandbox.url, "timeout": 5}
     where = {"host": "127.0.0.1", "port": sandbox.port}
     assert step(report, "host_name").details == where | {"addresses": ["127.0.0.1"]}
     assert step(report, "tcp").details == where | {"address": "127.0.0.1"}
@@ -155,7 +157,7 @@ def test_warnings_are_in_the_line_that_they_belong_to(check, sandbox, company_id
     settings = step(check(connection_of(sandbox, "ppe", company_id=company_id, made_up="any"), "ppe"), "settings")
     assert [warning[:22] for warning in settings.warnings[1:]] == missing
     details = {"secret_header": "secret", "company_header": "companyid", "company_id": company_id or None}
-    assert settings.details.items() >= details.items()
+    assert settings.details == details | {"auth_url": sandbox.url, "timeout": 5}
 
 
 def test_a_login_that_may_soon_be_rejected(check, sandbox, authority):

@@ -65,6 +65,7 @@ OK = response(200)
         ),
         (unreached(socket.gaierror(socket.EAI_AGAIN, "X")), "host_name", "later", "the name servers did not", {}),
         (unreached(UnicodeError("X")), "host_name", "failed", "in Auth URL in the Connection", {"addresses": []}),
+        (seen(addresses=["1", "2"]), "host_name", "ok", "made-up.example (the service): 1, 2.", {}),
         (unreached(OSError(111, "X"), "12"), "tcp", "later", "on port 443 (X). It is down, the port is", {}),
         (unreached(TimeoutError("X"), "12"), "tcp", "later", "(no response within 5 s). It is", {"address": None}),
         (through(HTTP, peer=None), "tcp", "later", f"{BLOCKS} the proxy settings of this machine.", {}),
@@ -90,7 +91,7 @@ OK = response(200)
         (seen(age=9, left=90, result=BROKEN), "response", "later", "Broken.", {}),
         (seen(NO_TLS, result=WRONG), "response", "failed", "Wrong.", {}),
         (seen(result=response(404)), "response", "ok", "with 404 to a request without credentials.", {"status": 404}),
-        (seen(result=response(503)), "response", "later", "It, or a gateway in front of it, is", {"status": 503}),
+        (seen(result=response(503)), "response", "later", "credentials. It, or a gateway in front", {"status": 503}),
     ],
 )
 def test_a_step(facts, name, outcome, words, details):
@@ -148,7 +149,7 @@ def test_a_clock(date, difference, outcome, words):
         (403, ResponseError("X"), "unknown", "The response to a login shows which: add --login."),
         (403, UnavailableError("X", status=403), "unknown", "add --login."),
         (403, ResponseError("X", status=401), "ok", "was not rejected with 403"),
-        (403, ResponseError("X", status=403), "failed", "A login was rejected with 403 too: ask the service"),
+        (403, ResponseError("X", status=403), "failed", "credentials. A login was rejected with 403 too: ask"),
     ],
 )
 def test_an_allow_list(status, login, outcome, words):
