@@ -66,6 +66,7 @@ def check(define, monkeypatch, logs, capfd, variables):
         if connection is not None:
             define(CONN_ID, connection)
         report = check_connection(CONN_ID, method=method, **options)
+        assert all(one.message for one in report.steps)
         texts.extend([str(report), report.to_json(), repr(report)])
         assert ".." not in texts[-2].replace("...", "")
         return report
