@@ -6,21 +6,18 @@ import pytest
 
 try:
     import structlog
-    import structlog.testing
 except ImportError:  # Airflow 2.11
     structlog = None
 
 
-class CapturedLogs(logging.Handler):
+class CapturedLogs:
     """Log lines as (logger, level, text), in order."""
 
     def __init__(self):
-        super().__init__(logging.DEBUG)
         self.entries = []
-        self.setFormatter(logging.Formatter("%(message)s"))
 
-    def emit(self, record):
-        self.entries.append((record.name, record.levelname.lower(), self.format(record)))
+    def add(self, record):
+        self.entries.append((record.name, record.levelname.lower(), logging.Formatter().format(record)))
 
     def __call__(self, logger, method, event):
         """Take an event of structlog, as a processor."""
@@ -41,28 +38,23 @@ class CapturedLogs(logging.Handler):
 
 
 @pytest.fixture
-def logs():
+def logs(monkeypatch):
     """Collect everything that is logged, at DEBUG, on any Airflow, also by loggers that do not propagate records."""
     captured = CapturedLogs()
-    loggers = [logger for logger in logging.Logger.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
-    root = logging.getLogger()
-    handled = [root, *(logger for logger in loggers if not logger.propagate)]
-    before = [(logger, logger.level, logger.disabled) for logger in [root, *loggers]]
-    for logger in handled:
-        logger.addHandler(captured)
-    for logger, _, _ in before:
-        logger.setLevel(logging.DEBUG)
-        logger.disabled = False
-    if structlog is not None:
-        processors = structlog.get_config()["processors"]
-        old_processors = list(processors)
-        # In place, as structlog's own capture_logs does, because loggers that exist already keep this list.
-        processors[:] = [captured]
+    call_handlers = logging.Logger.callHandlers
+
+    def call_and_capture(logger, record):
+        call_handlers(logger, record)
+        captured.add(record)
+
+    monkeypatch.setattr(logging.Logger, "isEnabledFor", lambda *_: True)
+    monkeypatch.setattr(logging.Logger, "callHandlers", call_and_capture)
+    if structlog is None:
+        yield captured
+        return
+    # In place, as structlog's own capture_logs does, because loggers that exist already keep this list.
+    processors = structlog.get_config()["processors"]
+    old_processors = list(processors)
+    processors[:] = [captured]
     yield captured
-    if structlog is not None:
-        processors[:] = old_processors
-    for logger in handled:
-        logger.removeHandler(captured)
-    for logger, level, disabled in before:
-        logger.setLevel(level)
-        logger.disabled = disabled
+    processors[:] = old_processors
