@@ -1,4 +1,4 @@
-"""Use with Airflow's HTTP provider: ``LoanAuth.from_task`` as ``auth_type``, and a credential in a templated header."""
+"""Use with Airflow's HTTP provider: ``LoanAuth.from_task`` as ``auth_type``."""
 
 from __future__ import annotations
 
@@ -49,20 +49,14 @@ def test_it_pulls_the_value_of_its_task_and_of_its_own_index(world, pulled, in_t
 
 
 @pytest.mark.processes
-def test_hook_operator_mapped_operator_and_header_price_with_one_login_a_run(metadata_template, tmp_path):
+def test_the_operator_prices_with_one_login_a_run_also_if_it_is_mapped(metadata_template, tmp_path):
+    """``project/test_code_blocks.py`` has the hook."""
     shutil.copy(metadata_template, tmp_path)
     with running_sandbox() as sandbox:
-        connections = sandbox.connections()
-        env = dict(
-            conn_variable(f"http_{name}", connections[f"AIRFLOW_CONN_LOANAUTH_{name.upper()}"])
-            for name in ("jwt", "ppe")
-        )
+        env = dict([conn_variable("http_ppe", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_PPE"])])
         env |= dict([conn_variable("pricing", {"conn_type": "http", "host": sandbox.url})])
         [outcome] = run(tmp_path, ("http", "http_dags.py", env))
         counters = sandbox.counters()
-    assert set(outcome.states("http_jwt").values()) == {"success"}
-    assert set(outcome.states("http_ppe").values()) == {"success"}
-    assert "by_header" in outcome.states("http_jwt")
-    assert counters.authentications.succeeded == 2
-    # In each DAG three with the hook, one with the operator, two mapped; in one DAG, one with the header.
-    assert (counters.prices.succeeded, counters.prices.rejected) == (6 + 7, 0)
+    assert set(outcome.states("http").values()) == {"success"}
+    assert counters.authentications.succeeded == 1
+    assert (counters.prices.succeeded, counters.prices.rejected) == (3, 0)
