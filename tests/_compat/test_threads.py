@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import contextvars
-import multiprocessing
 import threading
 
 import pytest
@@ -14,6 +13,7 @@ from airflow_provider_loanauth._compat import ForkSafeLock, run_in_thread
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.redaction import mask
+from tests.support.processes import fork, status_of
 
 
 @pytest.mark.no_cover
@@ -41,13 +41,10 @@ def test_a_child_waits_for_no_lock_of_its_parent(world, pulled, pricing):
     thread = threading.Thread(target=hold)
     thread.start()
     held.wait(60)
-    child = multiprocessing.get_context("fork").Process(target=use)
-    child.start()
-    child.join(60)
-    child.kill()
+    status = status_of(fork(use))
     end.set()
     thread.join(60)
-    assert child.exitcode == 0
+    assert status == 0
     assert len(locks) > 1
     assert world.logins == 1
     assert pricing.credentials != [{}]

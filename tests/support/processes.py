@@ -1,9 +1,6 @@
 """What a new process of Airflow does not know, and processes that are forked from this one."""
 
-import os
-import signal
-import time
-import traceback
+import multiprocessing
 
 from airflow_provider_loanauth.login import memory
 
@@ -14,26 +11,15 @@ def start_new_process():
 
 
 def fork(work):
-    """Run a function in a forked child; return the id of its process."""
-    child = os.fork()
-    if not child:
-        status = 1
-        signal.alarm(60)
-        try:
-            work()
-            status = 0
-        except BaseException:  # noqa: BLE001 - the test shows what the child has printed
-            traceback.print_exc()
-        finally:
-            os._exit(status)
+    """Run a function in a forked child; return its process."""
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
     return child
 
 
 def status_of(child):
-    """Return the exit code of a child; kill one that hangs, perhaps before it could set its alarm."""
-    ends_at = time.monotonic() + 90
-    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-        if time.monotonic() > ends_at:
-            os.kill(child, signal.SIGKILL)
-        time.sleep(0.01)
-    return os.waitstatus_to_exitcode(ended[1])
+    """Return the exit code of a child; kill one that hangs."""
+    child.join(90)
+    child.kill()
+    child.join()
+    return child.exitcode
