@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.airflow_scratch import variables_of
 from tests.support.paths import DAG_FILES
+from tests.support.programs import run_python
 
 
 @dataclass
@@ -85,13 +83,8 @@ def run(home, *steps, environment=None):
         "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "DEBUG",
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.dag_runner", str(path)],
-        env=os.environ | variables | (environment or {}),
-        stdout=subprocess.DEVNULL,
-        check=False,
-        timeout=1800,
-    )
+    changes = variables | (environment or {})
+    done = run_python("-m", "tests.support.dag_runner", str(path), environment=changes, check=False)
     printed = [one.printed for one in outcomes if (one.out / "printed.txt").exists()]
-    assert done.returncode == 0, b"".join(printed)[-4000:].decode()
+    assert done.returncode == 0, done.stderr + b"".join(printed)[-4000:].decode()
     return outcomes
