@@ -1,9 +1,8 @@
 """Set-up of the Airflow under the tests: environment variables, the cached Fernet key, a migrated database."""
 
+import fcntl
 import importlib
 import json
-import os
-import time
 
 from tests.support.programs import run_python
 
@@ -31,17 +30,9 @@ def reload_fernet_key():
 
 def migrated_database(directory):
     """Return the path of a migrated ``airflow.db`` in a directory; the first process that calls this creates it."""
-    database, lock = directory / "airflow.db", directory.with_suffix(".lock")
-    deadline = time.monotonic() + 300
-    try:
-        os.close(os.open(lock, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        while not (directory / "ready").exists():
-            if time.monotonic() > deadline:
-                raise TimeoutError("another worker did not migrate the metadata database") from None
-            time.sleep(0.1)
-        return database
-    directory.mkdir()
-    run_python("-m", "airflow", "db", "migrate", environment=variables_of(directory))
-    (directory / "ready").touch()
-    return database
+    with directory.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.exists():
+            directory.mkdir()
+            run_python("-m", "airflow", "db", "migrate", environment=variables_of(directory))
+    return directory / "airflow.db"
