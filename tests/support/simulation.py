@@ -10,13 +10,14 @@ import heapq
 import math
 import threading
 from collections import Counter, defaultdict
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import count, cycle
 from random import Random
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -114,8 +115,6 @@ class Process:
     #: Whether it was stopped between its claim and its result.
     was_late: bool = False
     memories: dict = field(default_factory=lambda: defaultdict(memory.Memory))
-    #: Attempts of one login; None: those of the simulation.
-    max_attempts: int | None = None
     stopped_until: float = 0.0
 
     @property
@@ -181,11 +180,7 @@ class Scheduler:
         if process.steps + 1 == process.stopped_at:
             process.stopped_until, process.is_late = self.now + process.stops_for, True
             process.was_late = process.claims or process.unreported > 0
-        self._wake_at(self.now + max(0.0, seconds), thread)
-        self.switch()
-        while self.now < process.stopped_until:
-            self._wake_at(process.stopped_until, thread)
-            self.switch()
+        self.wait_until(self.now + max(0.0, seconds))
         process.steps += 1
         self.steps += 1
         if self.steps > self._max_steps:
@@ -195,9 +190,16 @@ class Scheduler:
         if process.steps == process.interrupted_at and thread.is_main:
             raise KeyboardInterrupt
 
-    def switch(self):
-        """Let others run until this thread is woken up."""
+    def wait_until(self, moment):
+        """Let others run until then, or until an event wakes this thread up; for longer if its process is stopped."""
         thread = self.thread
+        self._wake_at(moment, thread)
+        self._switch(thread)
+        while self.now < thread.process.stopped_until:
+            self._wake_at(thread.process.stopped_until, thread)
+            self._switch(thread)
+
+    def _switch(self, thread):
         following = self._next()
         if following is not thread:
             following.turn.release()
@@ -271,12 +273,8 @@ class Event:
         thread = self._time.thread
         if not self._is_set:
             self._waiting.append(thread)
-            self._time._wake_at(self._time.now + (1e9 if seconds is None else seconds), thread)
-            self._time.switch()
+            self._time.wait_until(self._time.now + (1e9 if seconds is None else seconds))
             self._waiting.remove(thread)
-            while self._time.now < thread.process.stopped_until:
-                self._time._wake_at(thread.process.stopped_until, thread)
-                self._time.switch()
         if thread.process.died:
             raise DiedError
         return self._is_set
@@ -445,23 +443,13 @@ ERRORS = {
     "client": about_values(401, "invalid_client"),
     "request": about_values(400, "invalid_request"),
     "forbidden": partial(ResponseError, "made-up response.", status=403),
-    "missing": partial(ResponseError, "made-up response.", status=404),
     "response": partial(ResponseError, "made-up response.", status=200),
     "unavailable": partial(UnavailableError, "made-up outage.", status=503),
     "overloaded": partial(UnavailableError, "made-up outage.", status=429, retry_after=50.0),
     "busy": partial(UnavailableError, "made-up outage.", status=503, retry_after=30.0),
     "closed": partial(UnavailableError, "made-up outage.", status=503, retry_after=3600.0),
     "settings": partial(SettingsError, "made-up certificate."),
-    "interrupted": KeyboardInterrupt,
 }
-
-
-NO_TELEMETRY = SimpleNamespace(
-    span=lambda *_: nullcontext(),
-    count_refresh=lambda *_, **__: None,
-    count_not_sent=lambda *_: None,
-    set_expiry=lambda *_: None,
-)
 
 
 class Simulation:
@@ -507,7 +495,7 @@ class Simulation:
                 patch.setattr(system, name, function)
             patch.setattr(shared, "memory_of", lambda settings: self.time.current.memories[settings])
             patch.setattr(shared, "cleared_try", lambda: id(self.time.current) if self.time.current.cleared else None)
-            patch.setattr(shared, "telemetry", NO_TELEMETRY)
+            patch.setattr(shared, "telemetry", MagicMock())
             for name in ("read", "write", "delete"):
                 patch.setattr(variables, f"{name}_variable", getattr(self.store, name))
             # The masker compiles all its patterns again for each new value.
@@ -559,5 +547,5 @@ class Simulation:
         return SimpleNamespace(
             settings=lambda: process.settings,
             authenticate=self.service.authenticate,
-            max_attempts=process.max_attempts or self.max_attempts,
+            max_attempts=self.max_attempts,
         )
