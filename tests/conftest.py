@@ -114,14 +114,9 @@ def _no_network_settings(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def _reset_masking():
-    """Start each test with an empty masker, so that a masked value was masked by this test."""
+def _start_new_process():
+    """No test sees the masked values, cached credentials and remembered failures of another test."""
     masking.reset()
-
-
-@pytest.fixture(autouse=True)
-def _forget_authentications():
-    """No test sees the cached credentials and remembered failures of another test."""
     start_new_process()
 
 
