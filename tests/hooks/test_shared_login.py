@@ -116,14 +116,6 @@ def test_a_connection_can_switch_sharing_off(world, variables, define):
     assert (world.logins, dict(variables)) == (2, {})
 
 
-def test_without_a_fernet_key_a_process_logs_in_on_its_own(world, variables, fernet, logs):
-    fernet("")
-    for _ in range(2):
-        assert in_new_process(WAYS["LoanAuth"], world.url) == 200
-    assert (world.logins, dict(variables)) == (2, {})
-    assert "Logins cannot be shared with other tasks (Airflow has no Fernet key)" in logs.text
-
-
 @pytest.mark.parametrize(("task", "level"), [(None, "info"), (object(), "warning")])
 def test_without_variables_one_line_says_why_and_a_minute_passes_before_the_next_attempt(
     task, level, world, variables, logs, monkeypatch
@@ -143,17 +135,6 @@ def test_without_variables_one_line_says_why_and_a_minute_passes_before_the_next
     assert 0 < variables.reads - before == before
     assert "Logins cannot be shared with other tasks (RuntimeError)" in "".join(logs.at(level))
     assert logs.text.count("Logins cannot be shared") == 1
-
-
-@pytest.mark.parametrize("way", ["get_credential", *ALONE])
-def test_a_task_that_a_person_has_cleared_tries_once_more(way, world, variables, monkeypatch):
-    """The cause is corrected at the service: the same values would be accepted now."""
-    world.sandbox.set_fault("status", where="token", status=400, shape="oauth", times=1)
-    with pytest.raises(RejectedError):
-        in_new_process(WAYS["get_credential"])
-    monkeypatch.setattr(shared_login, "cleared_try", lambda: ("made-up",))
-    in_new_process((WAYS | ALONE)[way])
-    assert world.logins == 1
 
 
 def test_no_frame_of_a_failed_request_has_the_shared_credential(world, variables, define):

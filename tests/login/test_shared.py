@@ -554,12 +554,6 @@ def test_a_write_that_fails_is_no_error_of_the_login(number, logs):
     assert "made-up-secret" not in logs.text
 
 
-def test_a_store_that_does_not_respond_is_not_used(logs):
-    simulation = Simulation([Process(), Process()], down=[(0, 100)]).run()
-    assert simulation.values == [TOKEN, TOKEN_2]
-    assert "(StoreError): each process logs in on its own" in logs.text
-
-
 @pytest.mark.parametrize(
     ("faults", "logins"),
     [
