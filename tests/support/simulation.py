@@ -1,14 +1,13 @@
 """Processes that share one login, simulated in virtual time.
 
-Each process is a thread, but only one thread runs at a time. When it waits, the thread that wakes up first continues.
-A run therefore depends on its plan only, and waiting takes no real time.
+Each process is a greenlet. When it waits, the one that wakes up first continues. A run therefore depends on its plan
+only, and waiting takes no real time.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-import threading
 from collections import Counter, defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from random import Random
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
+import greenlet
 import pytest
 
 from airflow_provider_loanauth.connection.methods import PasswordGrant
@@ -131,13 +131,6 @@ class Process:
         return self.ended_at[0] - self.start
 
 
-def no_turn():
-    """Return a lock that a thread acquires when another one releases it."""
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
 @dataclass(eq=False)
 class Thread:
     """A thread of a process. Only one thread of all processes runs at a time."""
@@ -145,7 +138,6 @@ class Thread:
     process: Process
     #: Python interrupts only the main thread of a process.
     is_main: bool = False
-    turn: threading.Lock = field(default_factory=no_turn)
     #: The number of the entry that wakes it up; until when a call may take.
     entry: int = 0
     deadline: float = math.inf
@@ -158,7 +150,8 @@ class Scheduler:
         self.now, self.steps = 0.0, 0
         self.thread = None
         self._max_steps = max_steps
-        self._waiting, self._numbers, self._ended = [], count(), no_turn()
+        self._waiting, self._numbers = [], count()
+        self._main = greenlet.getcurrent()
 
     @property
     def current(self):
@@ -194,22 +187,22 @@ class Scheduler:
         """Let others run until then, or until an event wakes this thread up; for longer if its process is stopped."""
         thread = self.thread
         self._wake_at(moment, thread)
-        self._switch(thread)
+        self._main.switch()
         while self.now < thread.process.stopped_until:
             self._wake_at(thread.process.stopped_until, thread)
-            self._switch(thread)
-
-    def _switch(self, thread):
-        following = self._next()
-        if following is not thread:
-            following.turn.release()
-            thread.turn.acquire()
+            self._main.switch()
 
     def start(self, function, *, name):
         """Run a function in another thread of the process that is running."""
-        thread = Thread(self.current)
-        threading.Thread(target=self._run, args=(thread, lambda _: function()), name=name, daemon=True).start()
-        self._wake_at(self.now, thread)
+        self._start(Thread(self.current), self.now, function)
+
+    def _start(self, thread, moment, function):
+        def run():
+            with suppress(DiedError):
+                function()
+
+        thread.greenlet = greenlet.greenlet(run, self._main)
+        self._wake_at(moment, thread)
 
     def event(self):
         return Event(self)
@@ -225,24 +218,10 @@ class Scheduler:
 
     def run(self, processes, work):
         """Run ``work(process)`` for each process until all have ended."""
-        started = [Thread(process, is_main=True) for process in processes]
-        threads = [threading.Thread(target=self._run, args=(thread, work), daemon=True) for thread in started]
-        for thread, real in zip(started, threads, strict=True):
-            self._wake_at(max(self.now, thread.process.start), thread)
-            real.start()
-        self._next().turn.release()
-        assert self._ended.acquire(timeout=3600)
-        for real in threads:
-            real.join(60)
-
-    def _run(self, thread, work):
-        thread.turn.acquire()
-        try:
-            with suppress(DiedError):
-                work(thread.process)
-        finally:
-            following = self._next()
-            (following.turn if following else self._ended).release()
+        for process in processes:
+            self._start(Thread(process, is_main=True), max(self.now, process.start), partial(work, process))
+        while thread := self._next():
+            thread.greenlet.switch()
 
     def _wake_at(self, moment, thread):
         thread.entry = next(self._numbers)
