@@ -134,6 +134,12 @@ def variables(_no_variables, monkeypatch):
 
 
 @pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until a test moves it."""
+    return replace_clock(monkeypatch, Clock(standing=1e9))
+
+
+@pytest.fixture
 def memory_clock(monkeypatch):
     """The clock by which remembered failures end."""
     return replace_clock(monkeypatch, Clock())

@@ -14,16 +14,10 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login import credential
 from airflow_provider_loanauth.login.credential import GRACE_PERIOD, MIN_401_AGE, ActiveCredential
 from airflow_provider_loanauth.service.client import Client
-from tests.support.clock import Clock, replace_clock
 from tests.support.pricing_fixtures import in_threads
 from tests.support.processes import fork, start_new_process, status_of
 from tests.support.secret_accounts import secret_connections
 from tests.support.wire_requests import connection_of
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return replace_clock(monkeypatch, Clock(standing=1_795_000_000.0))
 
 
 def active(clock, age=0.0, **changes):

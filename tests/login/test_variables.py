@@ -24,7 +24,6 @@ from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.system import system
-from tests.support.clock import Clock, replace_clock
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
 from tests.support.simulation import NEW, OLD, settings_of
@@ -40,11 +39,6 @@ CONTENT = {"made": "up", "id": "1", "seconds": 0.0, "written_at": 0.0}
 @pytest.fixture
 def store(variables):
     return variables
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return replace_clock(monkeypatch, Clock(standing=1e9))
 
 
 def values_of(settings):
