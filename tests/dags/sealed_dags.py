@@ -92,11 +92,6 @@ with DAG("sealed_los", schedule=None, **COMMON) as sealed_los_dag:
 
 
 @task
-def call_hook(conn_id):
-    LoanAuthHook(conn_id).authenticate()
-
-
-@task
 def try_once(conn_id):
     LoanAuthHook(conn_id, max_attempts=1).get_credential()
 
@@ -110,7 +105,7 @@ RETRIES = {"retries": 5, "retry_delay": timedelta(0)}
 
 with DAG("rejected", schedule=None, **COMMON) as rejected_dag:
     LoanAuthOperator(task_id="operator", loanauth_conn_id="marked_rejected", **RETRIES)
-    call_hook.override(task_id="hook", **RETRIES)("marked_rejected")
+    try_once.override(task_id="hook", **RETRIES)("marked_rejected")
     LoanAuthOperator(task_id="settings", loanauth_conn_id="marked_unset", **RETRIES)
     for name, mode in {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}.items():
         LoanAuthSensor(task_id=name, loanauth_conn_id="marked_rejected", soft_fail=True, **mode, **RETRIES)

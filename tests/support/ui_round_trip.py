@@ -40,10 +40,6 @@ def read_by_hook():
     return credentials | {"method": settings.method, "auth_url": settings.auth_url, "timeout": settings.timeout}
 
 
-def _raw_extra(page):
-    return re.search(r'<textarea[^>]*id="extra"[^>]*>(.*?)</textarea>', page, re.DOTALL)[1].strip()
-
-
 class WebServer:
     """The web server of Airflow 2.11; every visitor is an administrator."""
 
@@ -77,7 +73,8 @@ class WebServer:
         """Submit the values that the page shows, without secrets, and the changes."""
         secrets = ("password", "client_secret", "los_client_secret", "api_key", "proxy")
         again = {name: "" if name in secrets else value for name, value in fields.items()}
-        self._save(f"/connection/edit/{self.number}", {**again, **changes, "extra": html.unescape(_raw_extra(page))})
+        raw = re.search(r'<textarea[^>]*id="extra"[^>]*>(.*?)</textarea>', page, re.DOTALL)[1].strip()
+        self._save(f"/connection/edit/{self.number}", {**again, **changes, "extra": html.unescape(raw)})
 
 
 class ApiServer:
