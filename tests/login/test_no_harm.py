@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from tests.support.simulation import LIFETIME, MIN_TTL, OLD, Process, Simulation, settings_of
+from tests.support.simulation import LIFETIME, MIN_TTL, Process, Simulation, settings_of
 
 # They run the same lines thousands of times, which takes twice as long while coverage is measured.
 pytestmark = [pytest.mark.once, pytest.mark.no_cover, pytest.mark.usefixtures("no_log_lines")]
@@ -31,10 +31,6 @@ def run(processes, outcomes, **options):
 def failed(simulation, of=lambda process: True):
     """Return how many of these processes got an error."""
     return sum(isinstance(one, LoanAuthError) for p in simulation.processes if of(p) for one in p.results)
-
-
-def posts(simulation):
-    return simulation.service.posts[OLD]
 
 
 def until(seconds, outcome):
@@ -74,7 +70,7 @@ def test_how_often_values_that_are_wrong_for_good_are_sent(outcome, most, hosts)
     processes = batch(280, 84_000, host=lambda one: f"host {one % hosts}")
     processes += batch(60, 600, host=lambda one: f"host {one % hosts}")
     simulation = run(processes, [outcome])
-    assert 1 <= posts(simulation) <= most
+    assert 1 <= simulation.posts <= most
     assert failed(simulation) == 340
 
 
@@ -87,7 +83,7 @@ def test_one_host_of_two_cannot_log_in(outcome):
     simulation = run(processes, lambda host, _: outcome if host == "host 1" else "ok")
     assert failed(simulation, lambda process: process.host == "host 0") <= (6 if outcome in ABOUT_VALUES else 0)
     assert simulation.service.errors
-    assert posts(simulation) > 100
+    assert simulation.posts > 100
 
 
 @pytest.mark.slow
@@ -95,7 +91,7 @@ def test_one_host_of_two_cannot_log_in(outcome):
 def test_an_outage_holds_nobody_for_much_longer_than_it_would_alone(takes):
     """300 pods start within a minute; each sends what it would send alone, at most."""
     simulation = run(batch(300, 60, host=lambda one: f"pod {one}"), ["unavailable"], login_seconds=[takes])
-    assert posts(simulation) <= 900
+    assert simulation.posts <= 900
     assert failed(simulation) == 300
     # Alone, three attempts take up to 7 seconds more than their requests.
     assert max(process.waited for process in simulation.processes) < 3 * takes + 7 + 20
@@ -152,7 +148,7 @@ def test_a_slow_write_of_a_claim_sends_no_rejected_password_twice(slow):
         delays = [delay for stall in stalls for delay in (0.01 + stall * source.uniform(0.5, 1.5), 0.01)]
         processes = [Process(start=source.uniform(0, 1), host=f"host {number}") for number in range(20)]
         simulation = run(processes, ["rejected"], login_seconds=[9.0], delays=delays, seed=seed, slow=slow)
-        assert posts(simulation) == 1, seed
+        assert simulation.posts == 1, seed
 
 
 @pytest.mark.parametrize(
@@ -188,7 +184,7 @@ def test_an_expiry_without_a_herd(number):
         process.results.append(has)
 
     simulation.run(work=work)
-    assert posts(simulation) == 1
+    assert simulation.posts == 1
     assert {*simulation.values} == {"made-up-token-1"}
     assert sum(process.requests for process in processes) < 1.3 * number + 20
     assert simulation.time.now < LIFETIME

@@ -18,10 +18,6 @@ from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, OLD, VALID, Proce
 TOKEN, TOKEN_2 = "made-up-token-1", "made-up-token-2"
 
 
-def posts(simulation, settings=OLD):
-    return simulation.service.posts[settings]
-
-
 def waits(simulation):
     """Return how long each process that was not killed has waited."""
     return [process.waited for process in simulation.alive]
@@ -30,7 +26,7 @@ def waits(simulation):
 def run(*processes, **options):
     """Let processes log in; return what each of them gets, and how often the credentials were sent."""
     simulation = Simulation([*processes], **options).run()
-    return simulation.values, posts(simulation)
+    return simulation.values, simulation.posts
 
 
 # --- one login ---
@@ -39,7 +35,7 @@ def run(*processes, **options):
 @pytest.mark.parametrize("needs", ["first", "expired", "rejected"])
 def test_processes_at_the_same_moment_make_one_login(needs, logs):
     simulation = Simulation([Process(needs=needs) for _ in range(6)]).run()
-    assert (posts(simulation), simulation.values) == (1, [TOKEN] * 6)
+    assert (simulation.posts, simulation.values) == (1, [TOKEN] * 6)
     assert max(waits(simulation)) < 3
     assert len([line for line in logs.at("info") if "Took over the access token that host " in line]) == 5
     waiting = [line for line in logs.at("info") if "Waiting for" in line]
@@ -69,9 +65,9 @@ def test_slow_variables_hold_a_login_for_a_short_time(delay):
     """Seconds that each request for a Variable takes. What is written late is still shared."""
     simulation = Simulation([Process()], delays=[delay, 0.0], login_seconds=[0.0]).run()
     assert waits(simulation)[0] <= 12.0
-    assert (posts(simulation), simulation.values) == (1, [TOKEN])
+    assert (simulation.posts, simulation.values) == (1, [TOKEN])
     simulation.run([Process(start=simulation.time.now + 100)])
-    assert posts(simulation) == 2 - (delay < 10)
+    assert simulation.posts == 2 - (delay < 10)
 
 
 @pytest.mark.parametrize("delay", [4.8, 30.0])
@@ -86,7 +82,7 @@ def test_a_valid_credential_is_used_until_it_expires_if_variables_are_slow(delay
     longest = []
     simulation = Simulation([Process()], delays=[delay, 0.0])
     simulation.run(work=work)
-    assert (simulation.processes[0].results, posts(simulation)) == ([FIRST] * 4 + [TOKEN], 1)
+    assert (simulation.processes[0].results, simulation.posts) == ([FIRST] * 4 + [TOKEN], 1)
     assert max(longest[:4]) <= 1.5
     assert longest[4] <= 12.0
 
@@ -105,7 +101,7 @@ def test_slow_variables_of_a_valid_credential_are_tried_again_when_it_expires():
     simulation = Simulation([Process() for _ in range(20)], outcomes=["rejected"], slow=slow)
     simulation.run(work=work)
     assert [process.results[0] for process in simulation.processes] == [FIRST] * 20
-    assert posts(simulation) == 1
+    assert simulation.posts == 1
 
 
 def with_slow_connection(simulation, seconds):
@@ -160,7 +156,7 @@ def test_a_login_is_shared_although_its_credential_cannot_be_masked():
     simulation = Simulation([Process()])
     simulation.run(work=work)
     simulation.run([Process(start=simulation.time.now + 10)])
-    assert posts(simulation) == 1
+    assert simulation.posts == 1
 
 
 # --- which credential is taken over ---
@@ -184,7 +180,7 @@ def test_only_one_process_waits_while_the_old_credential_is_valid():
     processes = [Process(needs="valid", start=index) for index in (0, 0.5, 2, 3)] + [Process(needs="expired", start=2)]
     simulation = Simulation(processes, login_seconds=[5]).run()
     assert simulation.values == [TOKEN, FIRST, FIRST, FIRST, TOKEN]
-    assert posts(simulation) == 1
+    assert simulation.posts == 1
     assert max(waits(simulation)[1:4]) < 0.1
     assert waits(simulation)[4] > 3
 
@@ -235,7 +231,7 @@ def test_a_failure_holds_for_a_while(outcome, error, holds):
     first, second, third = (process.results[0] for process in processes)
     assert (type(first), third.value) == (error, TOKEN)
     assert isinstance(second, error if holds > 60 else UnavailableError)
-    assert posts(simulation) == 2
+    assert simulation.posts == 2
     assert (first.sent, second.sent) == (True, False)
     assert str(first).startswith("made-up ")
     assert not re.search("Nothing was sent|Gave up", str(first))
@@ -258,7 +254,7 @@ def test_a_failure_holds_for_a_while(outcome, error, holds):
 def test_tasks_of_a_host_that_claim_at_once_send_as_many_requests_as_one(max_attempts):
     processes = [Process(host="a") for _ in range(5)]
     simulation = Simulation(processes, outcomes=["unavailable"], login_seconds=[5.0], max_attempts=max_attempts).run()
-    assert (posts(simulation), simulation.values) == (max_attempts, [UnavailableError] * 5)
+    assert (simulation.posts, simulation.values) == (max_attempts, [UnavailableError] * 5)
     assert {process.results[0].retry_after for process in simulation.processes} == {None}
 
 
@@ -294,7 +290,7 @@ def test_a_clear_is_good_for_one_request_of_its_try(skew):
             simulation.time.sleep(CLEARED_FINAL_SECONDS + 20)
 
     simulation.run(work=work)
-    assert posts(simulation) == 2
+    assert simulation.posts == 2
     assert {*simulation.values} == {RejectedError}
 
 
@@ -328,7 +324,7 @@ def test_a_token_that_got_a_401_is_not_handed_on(obeys):
 
     values = simulation.run(work=work).values
     assert values == [TOKEN, RejectedError if obeys else TOKEN, RejectedError, RejectedError]
-    assert posts(simulation) == 2
+    assert simulation.posts == 2
 
 
 def test_a_rejection_that_a_process_has_seen_does_not_end_a_later_success():
@@ -372,7 +368,7 @@ def test_mapped_calls_that_need_the_response_send_a_rejected_password_once(earli
             simulation.authenticate(process)
 
     simulation.run(work=work)
-    assert posts(simulation) == len(earlier) + 1
+    assert simulation.posts == len(earlier) + 1
 
 
 @pytest.mark.parametrize("reuse", [True, False])
@@ -391,7 +387,7 @@ def test_a_request_that_began_before_a_task_is_no_attempt_of_it():
 def test_who_needs_a_response_does_not_wait_for_the_others_once_one_has_succeeded():
     simulation = Simulation([Process() for _ in range(30)], login_seconds=[1])
     simulation.run(work=simulation.authenticate)
-    assert (posts(simulation), simulation.time.now < 9) == (30, True)
+    assert (simulation.posts, simulation.time.now < 9) == (30, True)
 
 
 def test_the_wait_before_an_attempt_doubles(logs):
@@ -409,7 +405,7 @@ def test_a_wait_is_as_long_as_the_service_asked_and_at_most_a_second_longer(extr
     simulation.random.uniform = lambda *limits: limits[extra]
     simulation.run()
     assert f"Retrying in {50 + extra:.1f} s." in logs.text
-    assert posts(simulation) == 2
+    assert simulation.posts == 2
     assert 48 <= waits(simulation)[1] < 52
     # It looks now and then.
     assert processes[1].steps < 60
@@ -418,7 +414,7 @@ def test_a_wait_is_as_long_as_the_service_asked_and_at_most_a_second_longer(extr
 def test_who_waits_for_the_end_of_a_pause_looks_whether_another_host_has_logged_in():
     processes = [Process(host="a"), Process(start=2, host="a"), Process(start=9, host="b")]
     simulation = Simulation(processes, outcomes=["overloaded", "ok"]).run()
-    assert (simulation.values, posts(simulation)) == ([TOKEN] * 3, 2)
+    assert (simulation.values, simulation.posts) == ([TOKEN] * 3, 2)
     assert 7 < waits(simulation)[1] < 20
     # Nobody holds the other host meanwhile.
     assert waits(simulation)[2] < 3
@@ -430,7 +426,7 @@ def test_who_waits_for_the_end_of_a_pause_looks_whether_another_host_has_logged_
 def test_a_request_that_hangs_holds_another_host_for_a_short_time():
     """Its process is alive, and renews its claim until the time of one turn is over."""
     simulation = Simulation([Process(), Process(start=1)], login_seconds=[2 * OLD.timeout, 0.3]).run()
-    assert (simulation.values, posts(simulation)) == ([TOKEN_2, TOKEN], 2)
+    assert (simulation.values, simulation.posts) == ([TOKEN_2, TOKEN], 2)
     assert MAX_TURN - 1 < waits(simulation)[1] < MAX_TURN + 4
     assert run(Process(), Process(start=1), login_seconds=[MAX_TURN - 1]) == ([TOKEN] * 2, 1)
 
@@ -474,7 +470,7 @@ def test_a_turn_ends_before_a_request_that_hangs():
     """Another task of the same host then sends its own."""
     processes = [Process(host="one"), Process(start=1, host="one")]
     simulation = Simulation(processes, login_seconds=[60.0]).run()
-    assert posts(simulation) == 2
+    assert simulation.posts == 2
     assert waits(simulation)[1] < MAX_TURN + 60 + 5
 
 
@@ -486,7 +482,7 @@ def test_a_claim_that_is_written_too_late_is_ended():
     """By then, the other process has logged in. Nobody waits for that claim at the next expiry."""
     slow = {("host 1", "write", "claim"): 5.0}
     simulation = Simulation([Process(), Process()], slow=slow, rounds=2).run()
-    assert posts(simulation) == 2
+    assert simulation.posts == 2
     assert max(process.ended_at[1] - LIFETIME - 200 for process in simulation.processes) < 5
 
 
@@ -527,7 +523,7 @@ def test_processes_that_wait_read_rarely():
 def test_a_write_that_fails_is_no_error_of_the_login(number, logs):
     simulation = Simulation([Process()], writes={number: "error"}, outcomes=["unavailable", "ok"]).run()
     assert simulation.values == [TOKEN]
-    assert posts(simulation) == 2
+    assert simulation.posts == 2
     assert ("The result of this login could not be shared" in logs.text) == (number == 1)
     assert "made-up-secret" not in logs.text
 
@@ -550,7 +546,7 @@ def test_a_process_that_cannot_share_any_more_sends_a_rejected_password_once(fau
             simulation.time.sleep(40)
 
     assert simulation.run(work=work).values == [RejectedError] * 18
-    assert posts(simulation) == logins
+    assert simulation.posts == logins
 
 
 def test_a_rejection_is_written_although_variables_stall_at_that_moment():
@@ -564,7 +560,7 @@ def test_a_rejection_is_written_although_variables_stall_at_that_moment():
 
     simulation.service.authenticate = send
     assert simulation.run().values == [RejectedError] * 2
-    assert posts(simulation) == 1
+    assert simulation.posts == 1
 
 
 def test_a_process_that_cannot_claim_does_not_end_the_claim_of_another_one():
@@ -576,7 +572,7 @@ def test_a_failure_does_not_replace_a_rejection_that_came_meanwhile():
     """The first request takes longer than its claim holds."""
     processes = [Process(), Process(start=5), Process(start=300)]
     simulation = Simulation(processes, outcomes=["unavailable", "rejected", "ok"], login_seconds=[100, 1]).run()
-    assert (simulation.values, posts(simulation)) == ([RejectedError] * 3, 2)
+    assert (simulation.values, simulation.posts) == ([RejectedError] * 3, 2)
 
 
 def test_a_process_that_cannot_claim_obeys_a_rejection_that_it_can_read():
@@ -589,5 +585,5 @@ def test_after_a_conflict_the_result_of_the_other_process_stands(logs):
     simulation = Simulation([Process(), Process()], conflicts=True)
     simulation.run(work=simulation.authenticate)
     simulation.run([Process(start=10)])
-    assert posts(simulation) <= 2
+    assert simulation.posts <= 2
     assert "could not be shared" not in logs.text

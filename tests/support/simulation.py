@@ -451,6 +451,11 @@ class Simulation:
         return [process for process in self.processes if not process.died]
 
     @property
+    def posts(self):
+        """How often the usual password was sent."""
+        return self.service.posts[OLD]
+
+    @property
     def values(self):
         """The value of the credential of each process, or the type of its error."""
         return [getattr(result, "value", type(result)) for process in self.processes for result in process.results]
