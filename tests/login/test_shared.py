@@ -61,11 +61,12 @@ def test_who_comes_later_reads_one_variable_and_gets_what_was_requested(needs, a
 
 
 @pytest.mark.parametrize("delay", [4.8, 30.0])
-def test_slow_variables_hold_a_login_for_a_short_time(delay):
+def test_slow_variables_hold_a_login_for_a_short_time(delay, logs):
     """Seconds that each request for a Variable takes. What is written late is still shared."""
     simulation = Simulation([Process()], delays=[delay, 0.0], login_seconds=[0.0]).run()
     assert waits(simulation)[0] <= 12.0
     assert (simulation.posts, simulation.values) == (1, [TOKEN])
+    assert "Logins cannot be shared with other tasks (Variables are slow): each" in logs.text
     simulation.run([Process(start=simulation.time.now + 100)])
     assert simulation.posts == 2 - (delay < 10)
 
@@ -516,6 +517,16 @@ def test_processes_that_wait_read_rarely():
     assert max(process.requests for process in processes[1:]) < 18
 
 
+def test_a_process_that_can_start_no_thread_logs_in_alone(logs):
+    def fail(*_, **__):
+        raise RuntimeError
+
+    simulation = Simulation([Process()])
+    simulation.time.start = fail
+    assert simulation.run().values == [TOKEN]
+    assert "(no thread can be started): each process logs in on its own" in logs.text
+
+
 # --- errors of the store ---
 
 
@@ -524,7 +535,8 @@ def test_a_write_that_fails_is_no_error_of_the_login(number, logs):
     simulation = Simulation([Process()], writes={number: "error"}, outcomes=["unavailable", "ok"]).run()
     assert simulation.values == [TOKEN]
     assert simulation.posts == 2
-    assert ("The result of this login could not be shared" in logs.text) == (number == 1)
+    text = "The result of this login could not be shared (StoreError), so other tasks log in too."
+    assert (text in logs.text) == (number == 1)
     assert "made-up-secret" not in logs.text
 
 

@@ -194,6 +194,7 @@ class Scheduler:
 
     def start(self, function, *, name):
         """Run a function in another thread of the process that is running."""
+        assert name
         self._start(Thread(self.current), self.now, function)
 
     def _start(self, thread, moment, function):
@@ -209,6 +210,7 @@ class Scheduler:
 
     def run_within(self, seconds, function, *, name):
         """Call a function, whose call to the store ends with an error after so many seconds."""
+        assert name
         thread = self.thread
         thread.deadline = self.now + seconds
         try:
