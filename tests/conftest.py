@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,12 +31,15 @@ os.environ |= {
     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
     "AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
     "NETRC": os.devnull,
+    # Each time that is stored or shown is in UTC, wherever the machine is.
+    "TZ": "NPT-5:45",
     # The suite may run twice in one checkout at the same time.
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 for _name in [*os.environ]:
     if _name.startswith("AIRFLOW_CONN_"):
         del os.environ[_name]
+time.tzset()
 
 from loanauth_sandbox.server import running_sandbox  # noqa: E402
 from loanauth_sandbox.state import Settings  # noqa: E402
