@@ -261,7 +261,7 @@ def test_rows_of_earlier_values_are_deleted_after_a_day(store, clock):
     assert len(store) == 3
 
 
-def test_a_successful_test_ends_a_rejection_of_the_same_values_only(store, fernet):
+def test_a_successful_test_ends_a_rejection_of_the_same_values_only(store, fernet, monkeypatch):
     """The Test button has a random connection id."""
     rejection = RejectedError("made-up rejection.", status=400)
     another = settings_of(conn_id="another")
@@ -280,6 +280,13 @@ def test_a_successful_test_ends_a_rejection_of_the_same_values_only(store, ferne
     for store.error, key in ((SdkError(403), FERNET_KEY), (None, "")):
         fernet(key)
         login_variables.forget_shared_failures(NEW)
+
+    def fail(key):
+        raise RuntimeError("the database is gone")
+
+    fernet(FERNET_KEY)
+    monkeypatch.setattr(login_variables, "delete_variable", fail)
+    login_variables.forget_shared_failures(NEW)
 
 
 def test_what_a_readable_variable_lists_is_deleted_without_a_fernet_key(store, fernet):
