@@ -249,6 +249,9 @@ def test_a_failure_holds_for_a_while(outcome, error, holds):
         assert re.search(rest, message)
         forget = r"clear the authenticating task, run `\S+ -m \S+ forget made-up`, or delete the Variable '\S+\.login'"
         assert re.search(forget, message)
+        assert first.retry_after == holds
+        assert re.match(r"made-up [a-z ]+\. The same values rest until ", str(first))
+        assert re.search(forget, str(first))
 
 
 @pytest.mark.parametrize("max_attempts", [1, 3])
