@@ -116,6 +116,8 @@ def test_an_adapter_of_the_user_gets_the_tls_settings_and_the_proxy(world, defin
     calls = []
 
     class Adapter(requests.adapters.HTTPAdapter):
+        __hash__ = None  # as that of a dataclass
+
         def send(self, request, **kwargs):
             calls.append((kwargs["verify"], {**kwargs["proxies"]}))
             raise requests.ConnectionError
