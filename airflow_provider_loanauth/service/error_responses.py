@@ -79,7 +79,7 @@ def raise_for_status(
     now: datetime,
     fields: list[str],
     secrets: Iterable[str],
-    is_page: bool = False,
+    is_page: bool,
 ) -> None:
     """Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code.
 

@@ -108,7 +108,7 @@ def test_the_cause_of_an_error_code(code, cause):
     "document", [{"error": "Unauthorized"}, {"error": None}, {"error": ["invalid_grant"]}, [], "error", 3]
 )
 def test_other_errors_do_not_change_what_the_status_means(document):
-    raise_for_status(200, document, {}, now=NOW, fields=FIELDS, secrets=())
+    raise_for_status(200, document, {}, now=NOW, fields=FIELDS, secrets=(), is_page=False)
     assert type(error_of(503, document)) is UnavailableError
     assert type(error_of(302, document)) is ResponseError
 
