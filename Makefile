@@ -54,7 +54,7 @@ demo: $(READY) ## Run an example DAG for each method against the sandbox, and sh
 
 .PHONY: test
 test: $(READY) ## Run the quick tests, or some tests (ARGS="tests/hooks -x")
-	@$(BIN)/python -m pytest $(or $(ARGS),-q -n auto -m "smoke or not (processes or slow)" --hypothesis-profile=fast)
+	@$(BIN)/python -m pytest $(or $(ARGS),-q -n auto -m "smoke or not processes" --hypothesis-profile=fast)
 
 .PHONY: test-full
 test-full: $(READY) ## Run all tests with coverage
@@ -74,7 +74,7 @@ test-all: $(READY) ## Run the tests on every Airflow and Python, or on some (ARG
 
 .PHONY: test-next
 test-next: $(READY) ## Run the quick tests on the newest pre-releases of Airflow and of its libraries
-	@$(BIN)/python -m scripts.matrix --next $(ARGS) -- -m "smoke or not (processes or slow)" --hypothesis-profile=fast
+	@$(BIN)/python -m scripts.matrix --next $(ARGS) -- -m "smoke or not processes" --hypothesis-profile=fast
 
 .PHONY: e2e
 e2e: $(READY) ## Run the end-to-end tests on real Airflow installations (ARGS="--update-docs" updates the docs)

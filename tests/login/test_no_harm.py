@@ -53,7 +53,6 @@ def test_a_fault_harms_for_at_most_six_times_its_own_length(outcome, seconds):
     assert failed(simulation, lambda process: process.start > 60 + 6 * seconds) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outcome", "most", "hosts"),
     [
@@ -74,7 +73,6 @@ def test_how_often_values_that_are_wrong_for_good_are_sent(outcome, most, hosts)
     assert failed(simulation) == 340
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("outcome", ["unavailable", "forbidden", "settings", "401", "client"])
 def test_one_host_of_two_cannot_log_in(outcome):
     """A refused connection, a login page, a certificate, a gateway. Two tasks at a time need a new login."""
@@ -86,7 +84,6 @@ def test_one_host_of_two_cannot_log_in(outcome):
     assert simulation.posts > 100
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("takes", [0.05, 30.0])
 def test_an_outage_holds_nobody_for_much_longer_than_it_would_alone(takes):
     """300 pods start within a minute; each sends what it would send alone, at most."""
@@ -168,7 +165,6 @@ def test_good_and_bad_pods(outcome, seconds, cohorts, most):
     assert good <= most
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [10, 1000])
 def test_an_expiry_without_a_herd(number):
     """Processes that send requests all the time: each asks for a new token once, at a moment of its own."""
