@@ -146,7 +146,7 @@ class Credential:
 
     def _open(self) -> SecretStr:
         document = decrypt(self._sealed, XCOM)
-        with suppress(ValueError, TypeError):
+        with suppress(ValueError):
             metadata, value = json.loads(document or "")
             if metadata == self._metadata():
                 return SecretStr(value)

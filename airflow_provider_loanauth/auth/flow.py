@@ -206,7 +206,6 @@ class PricingMixin:
             auth=auth,
             timeout=settings.timeout,
             transport=_Transport(auth._library, settings),  # noqa: SLF001 - of this module
-            trust_env=False,
             event_hooks={"request": [_check_request]},
         )
 

@@ -281,7 +281,7 @@ def _response(seen: Seen, result: WireResponse | LoanAuthError) -> Step:
 
 
 def _clock(response: WireResponse, now: datetime) -> Step:
-    served = parse_http_date(response.headers.get("date", ""))  # RFC 9110 §6.6.1
+    served = parse_http_date(response.headers.get("date"))  # RFC 9110 §6.6.1
     if served is None or "age" in response.headers:
         return Step("clock", "not_checked", "Not checked: no response has a valid Date, or it is from a cache.")
     seconds = round((now - served).total_seconds())

@@ -36,7 +36,6 @@ _read: dict[str, tuple[Any, Any]] = {}
 
 def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
     """Return the Connection of an id, as ``get``, the ``get_connection`` of a hook, finds it."""
-    is_forked = False
     turn = supervisor_turn()
     try:
         with turn, hidden_inherited_channel() as is_forked:

@@ -249,7 +249,7 @@ class _Login(NotForXCom):
             # A login would have to wait for the call that was left, because Airflow 3 responds to one after another.
             self._memory.slow_until = system.monotonic() + NOT_SHARED_SECONDS
             if not self.need.is_patient():
-                self._store = Alone(self._memory, self._store.variables)
+                self._store = Alone(self._memory)
                 _log.info("Variables are slow, so the valid credential is used until it expires or they respond.")
                 return
         if self._memory.not_shared_until == -math.inf:

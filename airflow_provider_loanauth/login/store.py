@@ -45,8 +45,11 @@ class Alone(NotForXCom):
         return None
 
     def write(self, row: Row) -> None:
-        """Remember and write a row."""
-        row = self.memory.remember(replace(row, id=system.new_id()))
+        """Remember a row, and write it for others."""
+        # With a new id, so that a process that has just claimed sees that there is another row.
+        self._share(self.memory.remember(replace(row, id=system.new_id())))
+
+    def _share(self, row: Row) -> None:
         self.memory.trust_row()
         if self.variables:
             self.variables.write_later("login", asdict(row), row.public)
@@ -86,9 +89,7 @@ class Together(Alone):
         """Return the id of the claim of another process when this one last asked for a turn."""
         return self._claims.under_way
 
-    def write(self, row: Row) -> None:
-        """Write a row for all."""
-        row = self.memory.remember(replace(row, id=system.new_id()))
+    def _share(self, row: Row) -> None:
         try:
             # After a conflict, the result that another process has written at the same moment stands: it is as new.
             self._variables.write("login", asdict(row), row.public)

@@ -103,6 +103,7 @@ class LoginVariables:
         key, content = self.keys[kind], {**content, "conn_id": self._conn_id}
         is_written = self._call(lambda: write_variable(key, _sealed(key, content, public), _DESCRIPTIONS[kind]))
         if is_written and kind == "login":
+            # The login has succeeded, whatever happens here.
             with suppress(NotSharedError):
                 self._call(partial(self._summarize, public))
         return is_written
@@ -132,16 +133,14 @@ class LoginVariables:
 
     def _summarize(self, public: Mapping[str, str]) -> None:
         """Write the readable Variable, and delete what was written for earlier values more than a day ago."""
-        # The login has succeeded, whatever happens here.
-        with suppress(Exception):
-            now = system.time()
-            rows = _rows(self._summary) | {self.digest: now}
-            old = [digest for digest, written_at in rows.items() if now - written_at > DAY]
-            for digest in old[:MAX_DELETIONS]:
-                for key in _keys(self._summary, digest).values():
-                    delete_variable(key)
-                del rows[digest]
-            write_variable(self._summary, json.dumps({**public, "rows": rows}, indent=2), _SUMMARY)
+        now = system.time()
+        rows = _rows(self._summary) | {self.digest: now}
+        old = [digest for digest, written_at in rows.items() if now - written_at > DAY]
+        for digest in old[:MAX_DELETIONS]:
+            for key in _keys(self._summary, digest).values():
+                delete_variable(key)
+            del rows[digest]
+        write_variable(self._summary, json.dumps({**public, "rows": rows}, indent=2), _SUMMARY)
 
 
 def forget(method: Method, conn_id: str, settings: Settings | None = None) -> None:

@@ -160,7 +160,7 @@ def _host_of(location: str, secrets: Iterable[str]) -> str:
 
 def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
     """Return the seconds to wait (RFC 9110 §10.2.3), 0 or more; None if the header is missing or invalid."""
-    text = (headers.get("retry-after") or "").strip()
+    text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         # float() of hundreds of digits is infinite, which is too long as well.
         return float(text)
@@ -169,14 +169,14 @@ def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | N
         return None
     if "age" not in headers:
         # By the clock of the service, if it says what that shows: the clock of this machine may be wrong.
-        now = parse_http_date(headers.get("date", "")) or now
+        now = parse_http_date(headers.get("date")) or now
     return max(0.0, (moment - now).total_seconds())
 
 
-def parse_http_date(text: str) -> datetime | None:
+def parse_http_date(text: str | None) -> datetime | None:
     """Return a date of a header (RFC 9110 §5.6.7), in UTC if it states no zone; None if it is not a date."""
     try:
-        moment = parsedate_to_datetime(text)
+        moment = parsedate_to_datetime(text or "")
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
     if moment.tzinfo is None:

@@ -44,6 +44,7 @@ _MEANINGS: tuple[tuple[Any, type[LoanAuthError], str], ...] = (
     (rq.Timeout, UnavailableError, _TIMED_OUT),
     (rq.ConnectionError, UnavailableError, _UNREACHABLE),
     (ValueError, SettingsError, "Auth URL is not a valid address: correct it"),
+    (Exception, UnavailableError, _BROKEN),
 )
 #: Reasons of OpenSSL that need a person. The second one is that of OpenSSL 3.2 and later.
 _REASONS = {
@@ -81,7 +82,7 @@ def map_exception(
 def map_body_error(error: Exception, request: WireRequest, *, expired: bool) -> LoanAuthError:
     """Map an exception that was raised while the body of a response was read; ``expired``: at the deadline."""
     sentence = _BROKEN
-    if expired or _cause_of(error, TimeoutError, u3.ReadTimeoutError):
+    if expired or _cause_of(error, TimeoutError):
         sentence = f"The body of the response did not arrive within the time set in Timeout: {_IF_SLOW}"
     return UnavailableError(f"{sentence} ({request.target})")
 
@@ -110,8 +111,7 @@ def _meaning(  # noqa: PLR0911 - one return for each kind of exception
         if _cause_of(ended, TimeoutError):
             return UnavailableError, _TIMED_OUT
         return UnavailableError, _BROKEN
-    found = ((make, sentence) for types, make, sentence in _MEANINGS if isinstance(error, types))
-    return next(found, (UnavailableError, _BROKEN))
+    return next((make, sentence) for types, make, sentence in _MEANINGS if isinstance(error, types))
 
 
 def _meaning_of_proxy_error(
@@ -128,7 +128,7 @@ def _meaning_of_proxy_error(
         return SettingsError, _about_certificate(certificate, "proxy", check)
     if _REASONS.get(_reason(error)) == _PLAIN:
         problem = "responded without TLS, so its URL has to begin with http"
-    elif _is_alert(error) or (_cause_of(error, http.client.HTTPException, ConnectionError) and expects_tls()):
+    elif _is_alert(error) or (_cause_of(error, ConnectionError) and expects_tls()):
         problem = "expects https, so its URL has to begin with https"
     elif _cause_of(error, http.client.BadStatusLine) and not _cause_of(error, http.client.RemoteDisconnected):
         problem = "did not respond in HTTP, so it is no http proxy"
