@@ -7,6 +7,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from rich import pretty
 
+from airflow_provider_loanauth import redaction
 from airflow_provider_loanauth.redaction import SecretStr, encoded_forms, mask
 from tests.support.masking import redact
 from tests.support.secret_accounts import SECRETS
@@ -51,6 +52,18 @@ def test_masked_in_each_form(secret):
         assert form not in shown
     basic = base64.b64encode(secret.encode()).decode()
     assert "".join(redact(f"Basic {basic}").split("=")) == "Basic ***"
+
+
+def test_it_is_masked_in_this_process_and_told_to_its_supervisor(monkeypatch):
+    told = []
+    monkeypatch.setattr(redaction, "mask_secret", told.append)
+    mask(["CANARY-told-once"])
+    assert told == [sorted(encoded_forms("CANARY-told-once"))]
+    assert redact("CANARY-told-once") == "***"
+
+
+def test_the_repr_of_an_object_in_a_dag_file_is_its_class():
+    assert redaction.short_repr(SecretStr("CANARY")) == "SecretStr(...)"
 
 
 #: How a program writes a text into a line of its log.

@@ -99,6 +99,21 @@ def test_exceptions_in_arguments_are_cleared_too():
         assert [frame.f_locals for frame in frames] == [{}] * len(frames)
 
 
+def test_the_frames_of_a_hidden_exception_are_cleared_too():
+    """``raise … from None`` hides it from Python's traceback, and not from an error tracker."""
+
+    def hide():
+        try:
+            fail_with(KeyError("made up"))
+        except KeyError:
+            raise OSError("made up") from None
+
+    with pytest.raises(OSError, match="made up") as caught, clear_locals():
+        hide()
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__context__.__traceback__)]
+    assert [frame.f_locals for frame in frames if frame.f_code.co_name == "fail_with"] == [{}]
+
+
 @dataclass
 class EqualError(Exception):
     """An exception of a user, all of which are equal."""

@@ -83,10 +83,12 @@ def connection_of(sandbox, method="jwt", url=None, **extra):
     return connection | ({"host": url} if url else {})
 
 
-def tls_server(authority):
-    context = tls_context(authority)
+def tls_server(authority, name="127.0.0.1"):
+    """Return a server with TLS, which keeps the names of hosts (RFC 6066 §3) that its clients ask for in ``asked``."""
+    context, asked = tls_context(authority, name), []
+    context.sni_callback = lambda _, asked_for, __: asked.append(asked_for)
     server = Loopback(lambda connection, _: context.wrap_socket(connection, server_side=True))
-    server.url = f"https://127.0.0.1:{server.port}"
+    server.url, server.asked = f"https://{name}:{server.port}", asked
     return server
 
 
@@ -237,11 +239,16 @@ def test_verify_tls(check, sandbox, verify, expected, words, trusted):
     assert shown.details["trusted"] is trusted
 
 
-def test_a_certificate_that_is_not_shown(check, sandbox, monkeypatch):
+def test_which_certificate_is_shown(check, sandbox, authority, monkeypatch):
     """`service/test_error_responses.py` has which texts are not shown."""
     with tls_server(trustme.CA(organization_name=SECRETS["client_secret"])) as server:
         shown = step(check(connection_of(sandbox, url=server.url)), "tls")
     assert (shown.outcome, shown.details["issuer"]) == ("failed", "a name that is not shown")
+
+    # That of the name is shown: one address may have several.
+    with tls_server(authority, "localhost") as server:
+        shown = step(check(connection_of(sandbox, url=server.url, verify=authority.path)), "tls")
+        assert (shown.outcome, server.asked) == ("ok", ["localhost"] * 2)
 
     # One that cannot be parsed.
     monkeypatch.setattr(ssl.SSLSocket, "getpeercert", lambda *_, **__: b"made up")
@@ -318,8 +325,9 @@ def test_a_proxy(check, sandbox, authority, scheme, is_trusted, expected, tunnel
     with TunnelProxy(PROXY_CREDENTIALS, tls_context(authority) if scheme == "https" else None) as proxy:
         settings = {"proxy": proxy.url(PROXY_WRITTEN), "verify": authority.path if is_trusted else True}
         report = check(connection_of(sandbox, **settings), login=True)
-        # Without tunnels, the proxy got no password either.
+        # Without tunnels, the proxy got no password either; an https proxy gets none outside of TLS.
         assert (results(report), len(proxy.tunnels), len(proxy.requests)) == (expected, tunnels, tunnels)
+        assert scheme == "http" or proxy.first_octets <= {b"\x16", b""}
     shown = step(report, "proxy")
     assert shown.details == {"url": f"{scheme}://{proxy.address}", "source": "Proxy in the Connection"}
     assert f"{scheme}://{proxy.address}, from Proxy in the Connection." in shown.message
@@ -431,7 +439,8 @@ def test_a_shared_error_that_holds_is_a_failure(
         context.setattr(system, "hostname", lambda: "another-machine")
         there = step(check(None), "shared_login")
     assert there.outcome == elsewhere
-    assert there.message.endswith("Tasks on this machine are not blocked.") == (elsewhere == "ok")
+    rest = re.escape(". Tasks on this machine are not blocked.")
+    assert bool(re.fullmatch(rf".+ failed at \S+{rest}", there.message)) == (elsewhere == "ok")
     # Another process ends it.
     start_new_process()
     assert check(None, login=True).status == "usable"
@@ -456,6 +465,7 @@ def test_fernet_keys(check, sandbox, fernet):
     fernet("")
     report = check(connection_of(sandbox))
     assert results(report) == WITHOUT_LOGIN | {"fernet_key": "failed", "shared_login": "not_checked"}
+    assert "Variables cannot be read (Airflow has no Fernet key)" in step(report, "shared_login").message
     assert report.exit_code == 1
     assert "AIRFLOW__CORE__FERNET_KEY" in step(report, "fernet_key").message
     fernet(f"{FERNET_KEY},{OTHER_FERNET_KEY}")

@@ -56,6 +56,7 @@ def test_user_and_password_are_sent_decoded_and_are_not_part_of_the_address(user
         ("http://user:CANARY/x@proxy.example:3128", "percent-encode user and password"),
         ("http://proxy.example:3128/CANARY", "contains a path, a query or a fragment"),
         ("http://proxy.example:3128?CANARY", "contains a path, a query or a fragment"),
+        ("http://proxy.example:3128#CANARY", "contains a path, a query or a fragment"),
         ("http://user:%FCANARY@proxy.example:3128", "password as UTF-8"),
         ("http://user:CANARY\n@proxy.example:3128", "contains an invalid character"),
         ("***", "is literally '***'"),

@@ -197,6 +197,11 @@ def test_a_process_forked_from_a_task_has_what_the_task_has_read(monkeypatch):
             raise AirflowNotFoundException
         return SimpleNamespace(password="", extra="")
 
+    # Outside of a task, nothing is kept: there is no channel to hide in a child.
+    runner.SUPERVISOR_COMMS, channel = None, runner.SUPERVISOR_COMMS
+    read_connection(lambda _: SimpleNamespace(password="", extra=""), "read")
+    assert lookup._read == {}
+    runner.SUPERVISOR_COMMS = channel
     read = read_connection(get, "read")
     _compat._after_fork()
     assert read_connection(get, "read") is read

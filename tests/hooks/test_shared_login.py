@@ -8,7 +8,7 @@ import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.httpx import LoanAuth as HttpxLoanAuth
-from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login import shared as shared_login
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
@@ -80,6 +80,16 @@ def test_each_way_tells_of_its_rejection_and_obeys_that_of_another(way, world, v
                 second(world.url)
     assert world.credential_requests == 2
     assert statsd.counts == {"rejected": 2, "not_sent": 4}
+    tags = [metric.tags for metric in statsd.metrics if metric.name == "not_sent"]
+    assert tags == [{"conn_id": CONN_ID, "method": "jwt", "error_type": "RejectedError"}] * 4
+
+
+def test_a_task_that_sends_nothing_in_a_pause_is_counted_and_a_poke_that_waits_is_not(world, variables, statsd):
+    world.sandbox.set_fault("status", where="token", status=429, retry_after=600)
+    for max_attempts in (3, 3, 1):
+        with pytest.raises(UnavailableError):
+            in_new_process(lambda _, number=max_attempts: LoanAuthHook(CONN_ID, max_attempts=number).get_credential())
+    assert statsd.counts == {"unavailable": 1, "not_sent": 1}
 
 
 def test_the_test_button_always_sends_and_its_success_ends_a_rejection(world, variables):

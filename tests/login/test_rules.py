@@ -1,5 +1,6 @@
 """What holds after failures, for whom and for how long: ``Row.after``, ``Row.holding`` and ``Row.attempts``."""
 
+import json
 from dataclasses import asdict, replace
 
 import pytest
@@ -149,6 +150,11 @@ def test_an_outage_is_over_a_minute_after_its_last_request():
     assert row.unavailable_for(68) == {*HOSTS}
     assert row.unavailable_for(69) == set()
     assert row_after([("unclear", "a", 0)]).unavailable_for(0) == set()
+
+
+def test_a_row_is_stored_whole():
+    row = replace(row_after([("rejected", "a", 0), ("unclear", "b", 1)]), id="made-up", credential={"value": "x"})
+    assert Row.parse(json.loads(json.dumps(asdict(row)))) == row
 
 
 def test_a_class_that_this_release_does_not_know_counts_as_none():

@@ -10,8 +10,8 @@ import pytest
 from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.login import shared
-from airflow_provider_loanauth.login.claims import MAX_TURN, MIN_CLAIM_DELAY
-from airflow_provider_loanauth.login.rules import CLEARED_FINAL_SECONDS, DAY, MIN_PAUSE
+from airflow_provider_loanauth.login.claims import LEASE, MAX_TURN, MIN_CLAIM_DELAY, RENEWAL_INTERVAL
+from airflow_provider_loanauth.login.rules import CLEARED_FINAL_SECONDS, DAY, MIN_HOSTS_FOR_ALL, MIN_PAUSE
 from airflow_provider_loanauth.service.error_responses import MAX_RETRY_AFTER
 from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, OLD, VALID, Process, Simulation
 
@@ -72,7 +72,7 @@ def test_slow_variables_hold_a_login_for_a_short_time(delay, logs):
 
 
 @pytest.mark.parametrize("delay", [4.8, 30.0])
-def test_a_valid_credential_is_used_until_it_expires_if_variables_are_slow(delay):
+def test_a_valid_credential_is_used_until_it_expires_if_variables_are_slow(delay, logs):
     def work(process):
         has = simulation.active(50.0)
         for start in (0, 15, 30, 45, 60):
@@ -86,6 +86,7 @@ def test_a_valid_credential_is_used_until_it_expires_if_variables_are_slow(delay
     assert (simulation.processes[0].results, simulation.posts) == ([FIRST] * 4 + [TOKEN], 1)
     assert max(longest[:4]) <= 1.5
     assert longest[4] <= 12.0
+    assert "Variables are slow, so the valid credential is used until it expires" in logs.text
 
 
 def test_slow_variables_of_a_valid_credential_are_tried_again_when_it_expires():
@@ -142,6 +143,14 @@ def test_a_credential_that_expires_while_the_connection_is_read_waits_for_it():
 
     simulation = with_slow_connection(Simulation([Process()]), 2.0)
     assert simulation.run(work=work).values == [TOKEN]
+
+
+@pytest.mark.parametrize(("needs", "value", "longest"), [("valid", FIRST, 1.1), ("expired", TOKEN, 2.9)])
+def test_a_connection_is_read_once_and_while_a_credential_is_valid_for_a_second_at_most(needs, value, longest, logs):
+    simulation = with_slow_connection(Simulation([Process(needs=needs)]), 2.0).run()
+    assert simulation.values == [value]
+    assert waits(simulation)[0] < longest
+    assert ("until it expires: The Connection was not read within 1 s." in logs.text) == (needs == "valid")
 
 
 def test_a_login_is_shared_although_its_credential_cannot_be_masked():
@@ -490,7 +499,9 @@ def test_a_claim_that_is_written_too_late_is_ended():
     assert max(process.ended_at[1] - LIFETIME - 200 for process in simulation.processes) < 5
 
 
-def test_a_claim_whose_end_takes_too_long_is_ended_nevertheless():
+@pytest.mark.parametrize(("can_start_threads", "longest"), [(True, 3), (False, LEASE + 3)])
+def test_a_claim_whose_end_takes_too_long_is_ended_nevertheless(can_start_threads, longest):
+    """Without a thread, with its lease."""
     simulation = Simulation([Process(needs="valid"), Process(start=1.0)])
     reads = []
 
@@ -501,9 +512,56 @@ def test_a_claim_whose_end_takes_too_long_is_ended_nevertheless():
             simulation.time.sleep(2.0)
         return really(key)
 
-    simulation.store.read = read
+    def start(function, *, name, really=simulation.time.start):
+        if simulation.time.current.host == "host 0" and not can_start_threads:
+            raise RuntimeError
+        really(function, name=name)
+
+    simulation.store.read, simulation.time.start = read, start
     assert simulation.run().values == [FIRST, TOKEN]
-    assert waits(simulation)[1] < 3
+    assert waits(simulation)[1] < longest
+
+
+def test_a_login_with_a_valid_credential_leaves_its_turn_if_its_claim_is_late():
+    slow = {("host 0", "write", "claim"): MIN_CLAIM_DELAY + 0.1}
+    assert run(Process(needs="valid"), slow=slow) == ([FIRST], 0)
+
+
+def test_the_end_of_a_turn_waits_for_a_second_for_a_slow_renewal():
+    simulation = Simulation([Process()], login_seconds=[RENEWAL_INTERVAL + 0.1])
+
+    def write(*arguments, really=simulation.store.write):
+        if not simulation.time.thread.is_main:
+            simulation.time.sleep(20)
+        return really(*arguments)
+
+    simulation.store.write = write
+    assert simulation.run().values == [TOKEN]
+    assert waits(simulation)[0] < RENEWAL_INTERVAL + 1 + 1
+
+
+def test_the_turns_of_other_hosts_hold_a_login_for_the_time_of_one_turn_in_all(logs):
+    """The error of each concerns that host alone. The turns are too short for a renewal."""
+    processes = [Process(start=number / 10) for number in range(14)]
+    simulation = Simulation(processes, outcomes=["settings"], login_seconds=[1.8]).run()
+    assert max(waits(simulation)) < MAX_TURN + 1.8 + 3
+    latest = [re.search("until 00:00:([0-9]+) UTC", line) for line in logs.at("info")]
+    assert {int(one[1]) for one in latest if one} <= {*range(25, 29)}
+
+
+def test_a_login_that_has_waited_for_others_enough_waits_for_no_request_that_hangs():
+    processes = [Process(start=number / 10) for number in range(3)]
+    simulation = Simulation(processes, outcomes=["response", "ok"], login_seconds=[7.0, 60.0, 0.3]).run()
+    assert sorted(waits(simulation))[1] < MAX_TURN + 3
+
+
+@pytest.mark.parametrize(("number", "claims"), [(MIN_HOSTS_FOR_ALL - 1, True), (MIN_HOSTS_FOR_ALL, False)])
+def test_if_the_service_is_unavailable_for_many_hosts_nobody_waits_for_a_turn(number, claims):
+    processes = [Process(start=10.0 * one) for one in range(number + 1)]
+    outcomes = ["unavailable"] * number + ["ok"]
+    simulation = Simulation(processes, outcomes=outcomes, max_attempts=1).run()
+    assert simulation.values == [UnavailableError] * number + [TOKEN]
+    assert (waits(simulation)[-1] > shared.RETRY_CLAIM_DELAY) == claims
 
 
 def test_a_store_that_loses_writes_after_a_login_fails_nobody(logs):
@@ -533,13 +591,15 @@ def test_a_process_that_can_start_no_thread_logs_in_alone(logs):
 # --- errors of the store ---
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(7))
 def test_a_write_that_fails_is_no_error_of_the_login(number, logs):
-    simulation = Simulation([Process()], writes={number: "error"}, outcomes=["unavailable", "ok"]).run()
+    """The second and the third one are a renewal of the claim, and the result of the first request."""
+    options = {"outcomes": ["unavailable", "ok"], "login_seconds": [RENEWAL_INTERVAL + 0.5]}
+    simulation = Simulation([Process()], writes={number: "error"}, **options).run()
     assert simulation.values == [TOKEN]
     assert simulation.posts == 2
     text = "The result of this login could not be shared (StoreError), so other tasks log in too."
-    assert (text in logs.text) == (number == 1)
+    assert (text in logs.text) == (number == 2)
     assert "made-up-secret" not in logs.text
 
 

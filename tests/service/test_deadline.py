@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
-from airflow_provider_loanauth.service.transport import send
+from airflow_provider_loanauth.service.transport import Deadline, send
 from tests.support.loopback import Loopback, endless
 from tests.support.wire_requests import parse, secret_request, token_request, with_enough_time
 
@@ -125,6 +125,15 @@ def test_a_proxy_that_sends_without_end(start, repeated, loopback, monkeypatch):
     assert type(error) in (UnavailableError, *([SettingsError] if b"401" in start else []))
     assert error.status is None
     assert loopback.requests[0].startswith(b"CONNECT auth.example:443")
+
+
+def test_a_connection_that_has_ended_before_its_deadline():
+    with socket.socket() as sock, Deadline(0.0) as deadline:
+        deadline.watch(sock)
+        began = time.monotonic()
+        while not deadline.expired:
+            assert time.monotonic() < began + LIMIT
+    assert deadline._thread.is_alive() is False
 
 
 def descriptors():

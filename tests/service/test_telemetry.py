@@ -15,6 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from airflow_provider_loanauth.exceptions import RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.telemetry import Labels
+from airflow_provider_loanauth.system import system
 from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.backends import PREFIX, seconds_of
 from tests.support.clock import Clock, replace_clock
@@ -122,6 +123,13 @@ def test_a_login_within_a_refresh(url, host, port, spans):
     assert login.parent.span_id == refresh.context.span_id
     assert trace.get_current_span().get_span_context().is_valid is False
     assert "CANARY" not in spans.text
+
+
+def test_the_duration_of_a_login(statsd, monkeypatch):
+    monkeypatch.setattr(system, "monotonic", iter([100.0, 100.25]).__next__)
+    with telemetry.login(LABELS, URL):
+        pass
+    assert [metric.value for metric in statsd.metrics if metric.name == "login_duration"] == [250.0]
 
 
 @pytest.mark.parametrize(

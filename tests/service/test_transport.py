@@ -55,12 +55,18 @@ def fails(request, kind, **options):
     return error
 
 
-def test_whether_a_port_expects_tls(tls_sandbox):
-    """Only that of a plain http address is tried, and no error matters."""
-    address = tls_sandbox.url.removeprefix("https://")
-    assert transport._expects_tls(f"HTTP://{address}")
-    for url in (f"https://{address}", "http://127.0.0.1", "http://127.0.0.1:99999"):
-        assert not transport._expects_tls(url), url
+def test_whether_a_port_expects_tls(authority, monkeypatch):
+    """Only that of a plain http address is tried, for a short time, and no error matters."""
+    monkeypatch.setattr(transport, "_HANDSHAKE_SECONDS", 0.2)
+    context, asked = tls_context(authority, "localhost"), []
+    context.sni_callback = lambda _, name, __: asked.append(name)
+    with Loopback(lambda connection, _: context.wrap_socket(connection, server_side=True)) as server:
+        assert transport._expects_tls(f"HTTP://localhost:{server.port}")
+        assert asked == ["localhost"]
+        assert not transport._expects_tls(f"https://localhost:{server.port}")
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.create_connection(full.getsockname()):
+        for port in (f":{full.getsockname()[1]}", "", ":99999"):
+            assert not transport._expects_tls(f"http://127.0.0.1{port}"), port
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "303 See Other", "307 Temporary"])

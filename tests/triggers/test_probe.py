@@ -170,7 +170,7 @@ def test_certificates_are_not_checked():
 
 def test_a_thread_that_cannot_be_started_ends_no_wait(loopback, monkeypatch):
     loopback.responses = [b"HTTP/1.1 200 OK\r\n\r\n"]
-    errors = [RuntimeError("can't start new thread")]
+    errors = [RuntimeError("can't start new thread")] * 2
     start = threading.Thread.start
 
     def start_unless_it_fails(thread):
@@ -179,6 +179,7 @@ def test_a_thread_that_cannot_be_started_ends_no_wait(loopback, monkeypatch):
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_unless_it_fails)
+    assert reason(loopback.url) == "no request could be sent (RuntimeError)"
     assert fire(LoanAuthSensorTrigger(loopback.url, poke_interval=0.3), TIMEOUT).payload == {"status": "ready"}
 
 
