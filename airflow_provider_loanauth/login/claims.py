@@ -114,27 +114,32 @@ class Claims(NotForXCom):
 
     def wait(self, bad_hosts: Collection[str]) -> None:
         """Wait until another process's turn has ended, a third one has claimed, or this login has waited enough."""
-        other, poll = self.other, MIN_POLL
+        other, began = self.other, system.monotonic()
         latest = datetime.fromtimestamp(system.time() + MAX_WAIT - self.waited + LEASE, tz=timezone.utc)
         if other.id:
             _log.info("Waiting for the login of %s, until %s at the latest.", other.by, f"{latest:%H:%M:%S} UTC")
-        claim: Claim | None = other
-        began = sign_of_life = system.monotonic()
-        while claim and claim.id == other.id and self._is_turn_of_other(claim, bad_hosts):
-            if self.waited + sign_of_life - began >= MAX_WAIT:
-                break
-            # For a random time, so that not all processes continue at the same moment.
-            system.sleep(system.uniform(poll / 2, poll))
-            poll = min(poll * POLL_FACTOR, MAX_POLL)
-            last, claim = claim, self._look()
-            if claim and claim.id == other.id and claim != last:
-                sign_of_life = system.monotonic()
+        sign_of_life = self._watch(other, bad_hosts)
         ended = system.monotonic()
         if ended - sign_of_life >= MAX_SILENCE:
             # A process that was killed gives no sign. Waiting for the end of its lease does not count.
             ended = sign_of_life
         if other.host != self._host:
             self.waited += ended - began
+
+    def _watch(self, claim: Claim, bad_hosts: Collection[str]) -> float:
+        """Wait as long as it is the turn of another process; return when that gave its last sign of life."""
+        began = sign_of_life = system.monotonic()
+        poll = MIN_POLL
+        while self.waited + sign_of_life - began < MAX_WAIT and self._is_turn_of_other(claim, bad_hosts):
+            # For a random time, so that not all processes continue at the same moment.
+            system.sleep(system.uniform(poll / 2, poll))
+            poll = min(poll * POLL_FACTOR, MAX_POLL)
+            found = self._look()
+            if found is None or found.id != claim.id:
+                break
+            if found != claim:
+                claim, sign_of_life = found, system.monotonic()
+        return sign_of_life
 
     def _look(self) -> Claim | None:
         """Read and note the claim of another process."""

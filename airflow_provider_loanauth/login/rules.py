@@ -198,13 +198,8 @@ class Row(NotForXCom):
         name = class_of(error)
         if name is None:
             return self
-        earlier = self.failures.get(name)
-        rule = _RULES[name]
-        is_interrupted = self.last_class != name and not rule.survives_other_failures
-        if earlier and (is_interrupted or now >= earlier.until + rule.forget):
-            earlier = None
         pauses, attempts = 1, [(id_, host)]
-        if earlier:
+        if earlier := self._counted(name, now):
             attempts = [*earlier.attempts, *attempts]
             pauses = earlier.pauses
             # A request that was under way when the pause began does not make the next one longer.
@@ -219,7 +214,7 @@ class Row(NotForXCom):
             },
             by=by,
             at=now,
-            until=now + _pause(rule, pauses, error),
+            until=now + _pause(_RULES[name], pauses, error),
             pauses=pauses,
             attempts=tuple(attempts[-MAX_FAILURES:]),
             is_cleared=is_cleared,
@@ -229,6 +224,15 @@ class Row(NotForXCom):
             other: one for other, one in self.failures.items() if other != name and now < _remembered_until(other, one)
         }
         return replace(self, failures=others | {name: failure})
+
+    def _counted(self, name: str, now: float) -> Failure | None:
+        """Return the last failure of a class; None if the count begins anew."""
+        rule, last = _RULES[name], self.failures.get(name)
+        if last is None or now >= last.until + rule.forget:
+            return None
+        if self.last_class != name and not rule.survives_other_failures:
+            return None
+        return last
 
 
 def _concerns(name: str, failure: Failure, host: str) -> bool:

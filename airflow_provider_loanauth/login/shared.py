@@ -85,6 +85,10 @@ class _Need(NotForXCom):
         """Return whether to wait for others and to try again. What has a valid credential need not."""
         return self.old is None or self.got_401 or not self.old.is_valid()
 
+    def is_met_by(self, credential: ActiveCredential, *, is_new: bool = True) -> bool:
+        """Return whether a credential of another thread or process will do."""
+        return self.accepts is not None and self.accepts(credential, is_new)
+
     def has_rejected(self, value: object) -> bool:
         """Return whether this is the credential that got a 401, so that nobody may get it."""
         return self.got_401 and self.old is not None and self.old.value == value
@@ -118,33 +122,38 @@ def get_or_refresh(
 ) -> ActiveCredential:
     """Return a credential that another thread or process requested, or a new one; or the old one, if it must stay."""
 
-    def is_usable(credential: ActiveCredential, _is_new: bool = True) -> bool:
+    def is_usable(credential: ActiveCredential, _: bool) -> bool:
         return credential.is_fresh(min_ttl) and not need.has_rejected(credential.value)
 
     need = _Need(is_usable, old, got_401, system.monotonic())
     try:
-        settings = _settings_for(need, client)
-        memory = memory_of(settings)
-        # Do not wait for another thread if there is a usable credential.
-        if memory.credential is not None and is_usable(memory.credential):
-            return memory.credential
-        # Before it waits for another thread, whose requests then count as its own.
-        login = _Login(client, settings, need)
-        lock = memory.lock.current
-        if not lock.acquire(blocking=need.is_patient()):
-            return need.use_old_credential()
-        try:
-            if memory.credential is None or not is_usable(memory.credential):
-                memory.credential = _refresh(login)
-            return memory.credential
-        finally:
-            lock.release()
+        return _refresh_once(client, need)
     except LoanAuthError as error:
         # The service, its proxy or the source of the Connection does not work now, or the password has changed.
         if old is None or got_401 or not old.start_grace_period():
             raise
         _log.warning("The %s cannot be refreshed, and is used until it expires: %s", old.credential_type.label, error)
         return old
+
+
+def _refresh_once(client: Client, need: _Need) -> ActiveCredential:
+    """Return the credential of this process if it will do, or refresh it; one thread does that for all."""
+    settings = _settings_for(need, client)
+    memory = memory_of(settings)
+    # Do not wait for another thread if there is a usable credential.
+    if memory.credential is not None and need.is_met_by(memory.credential):
+        return memory.credential
+    # Before it waits for another thread, whose requests then count as its own.
+    login = _Login(client, settings, need)
+    lock = memory.lock.current
+    if not lock.acquire(blocking=need.is_patient()):
+        return need.use_old_credential()
+    try:
+        if memory.credential is None or not need.is_met_by(memory.credential):
+            memory.credential = _refresh(login)
+        return memory.credential
+    finally:
+        lock.release()
 
 
 def _settings_for(need: _Need, client: Client) -> Settings:
@@ -296,8 +305,7 @@ class _Login(NotForXCom):
             if self.need.got_401 and not old.may_be_replaced():
                 return old
             return None
-        is_new = self._attempts.is_new(row.credential_id)
-        if self.need.accepts is None or not self.need.accepts(credential, is_new):
+        if not self.need.is_met_by(credential, is_new=self._attempts.is_new(row.credential_id)):
             return None
         self._mask(credential)
         _log.info("Took over the %s that %s has requested.", credential.credential_type.label, row.credential.get("by"))
