@@ -94,6 +94,18 @@ def test_each_process_opens_connections_of_its_own(library, route):
         assert route.opened() - before == 1
 
 
+def test_a_connection_of_a_request_without_the_credential_stays_with_its_process_too(route):
+    def post():
+        assert session.post(route.url, json=loan(), auth=lambda request: request).status_code == 401
+
+    with of_hook(route) as session:
+        post()
+        before = route.opened()
+        assert status_of(fork(post)) == 0
+        post()
+        assert route.opened() - before == 1
+
+
 def test_children_of_a_process_whose_threads_price(route):
     ended, numbers = threading.Event(), iter(range(1, 1_000_000))
     # Each has its connection before anything is forked.

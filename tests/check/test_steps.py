@@ -484,6 +484,8 @@ def test_no_connection(check, monkeypatch):
     assert message.startswith("Airflow did not find a connection with this id: define it in the UI")
     for way in ("AIRFLOW_CONN_", "secrets backend"):
         assert way in message
+    # A check looks in the database too, where there is one.
+    assert "did not look in its database" not in message
     # A shell of 2.11 reads the database.
     for way in ("example_dags/check_connection.py", "scheduler"):
         assert (way in message) is not AIRFLOW_VERSION.startswith("2.")

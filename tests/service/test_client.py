@@ -6,6 +6,7 @@ from datetime import datetime, timedelta, timezone
 import jwt
 import pytest
 
+from airflow_provider_loanauth.exceptions import UnavailableError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service.client import Client, read_expiry
 from tests.support.clock import Clock, replace_clock
@@ -39,6 +40,14 @@ def test_the_time_of_a_request_is_from_before_it_is_sent(loopback, clock):
     loopback.responses = [respond]
     result = authenticate("jwt", loopback.url)
     assert (result.requested_at, result.expires_at) == (REQUESTED_AT, REQUESTED_AT + timedelta(seconds=60))
+
+
+def test_a_date_to_wait_for_is_compared_with_this_clock_if_the_service_shows_none(loopback):
+    headers = b"Retry-After: Sat, 21 Nov 2026 09:02:00 GMT\r\n"
+    loopback.responses = [json_response(b"", "503 Service Unavailable", headers)]
+    with pytest.raises(UnavailableError) as caught:
+        authenticate("jwt", loopback.url)
+    assert caught.value.retry_after == 120.0
 
 
 @pytest.mark.parametrize(

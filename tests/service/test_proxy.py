@@ -88,11 +88,12 @@ def test_pricing_requests_go_through_it(proxy, connection, target, logs, pricing
         # Plain http is for loopback addresses only, and a proxy would receive the credential unencrypted.
         assert session.get(pricing.url).status_code == 200
         assert session.send(session.prepare_request(requests.Request("GET", pricing.url))).status_code == 200
-    with LoanAuthHook().get_conn() as session, TunnelProxy() as other:
+    with LoanAuthHook().get_conn() as session, TunnelProxy() as other, TunnelProxy("of:its-own") as third:
         assert session.post(url, json=loan()).status_code == 200
         # A parameter of a request has precedence. That proxy does not receive the credentials of the other one.
         session.post(url, json=loan(), proxies={"https": other.url()})
-        assert other.tunnels == [target]
+        session.post(url, json=loan(), proxies={"https": third.url("of:its-own")})
+        assert other.tunnels == third.tunnels == [target]
         assert b"Proxy-Authorization" not in other.requests[0]
     with LoanAuthHook().get_conn() as session:
         prepared = session.prepare_request(requests.Request("POST", url, json=loan()))

@@ -102,6 +102,12 @@ def test_the_spread_grows_with_the_number_of_triggers_up_to_one_interval(number,
     assert delays != sorted(delays) or number <= 2
 
 
+def test_the_spread_ends_at_the_deadline():
+    events, _ = recover([Sensor(time_left=70)] * 1000)
+    assert {event.status for event in events} == {"ready"}
+    assert 69 < max(event.at for event in events) <= 70 + ROUNDING
+
+
 def test_triggers_that_join_or_are_cancelled_during_the_spread():
     """The service was unavailable a moment ago for the one that joins, so it waits for an interval of its own."""
     events, requests = recover([Sensor(leaves=80)] * 500 + [Sensor()] * 500 + [Sensor(joins=70, interval=10)])
