@@ -223,7 +223,8 @@ class _Session(requests.Session):
         self.headers.update({"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "gzip"})
 
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """Ignore redirects: even with ``allow_redirects=False``, requests reads the whole body of one."""
+        """Follow no redirect: a 307 would send the password to its target."""
+        # With allow_redirects=False, requests would still read the whole body of a redirect.
 
 
 def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> WireResponse:
@@ -245,8 +246,6 @@ def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Pro
                 auth=basic,
                 timeout=timeout,
                 verify=verify,
-                # A 307 would send the password to the target of the redirect.
-                allow_redirects=False,
                 stream=True,
             )
             if deadline.expired:

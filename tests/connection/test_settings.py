@@ -127,6 +127,9 @@ def test_an_unknown_method(method):
 
 
 def test_extra_that_is_not_an_object():
+    for extra in (None, ""):
+        text = problems(SimpleNamespace(**vars(conn()) | {"extra": extra}))
+        assert ("Client ID is missing" in text, "Extra" in text) == (True, False)
     for extra in ("CANARY", "[]", "3", "null", "{", '{"a": 1}x', "[" * 99_999, {"a": 1}):
         assert "Extra is not a JSON object: correct it." in problems(SimpleNamespace(**vars(conn()) | {"extra": extra}))
 
