@@ -159,17 +159,17 @@ def from_json(cls: type[M], document: Mapping[str, Any]) -> M:
     """Make a model from a parsed JSON object. A message names a wrong field, never its value."""
     schema = _SCHEMAS[cls]
     extra_fields = {name: value for name, value in document.items() if name not in schema}
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"extra_fields": extra_fields}
     for name, (declared, kind) in schema.items():
-        raw = document.get(name)
-        value = _convert(kind, raw)
-        if value is None and declared.default is MISSING:
+        value = _convert(kind, document.get(name))
+        if value is not None:
+            values[declared.name] = value if declared.repr else SecretStr(value)
+        elif declared.default is MISSING:
             problem = "of the response is not a string" if name in document else "is missing from the response"
             raise ResponseError(f"The field {name} {problem}.")
-        if value is None and name in document and not (raw is None and declared.metadata["nullable"]):
-            extra_fields[name] = raw
-        values[declared.name] = value if declared.repr or value is None else SecretStr(value)
-    return cls(**values | {"extra_fields": extra_fields})
+        elif name in document and not (document[name] is None and declared.metadata["nullable"]):
+            extra_fields[name] = document[name]
+    return cls(**values)
 
 
 def _convert(kind: type[Any], raw: Any) -> Any:

@@ -140,9 +140,9 @@ def safe_text(text: Any, secrets: Iterable[str]) -> str | None:
     """Return a text of the service if it is short, printable and contains no form of a secret that was sent."""
     if not isinstance(text, str) or len(text) > MAX_TEXT_LENGTH or not text.isprintable():
         return None
+    forms = [form for secret in filter(None, secrets) for form in encoded_forms(secret)]
     # A service that writes HTML may escape what it repeats.
-    texts = (text, html.unescape(text))
-    if any(form in one for secret in secrets if secret for form in encoded_forms(secret) for one in texts):
+    if any(form in one for one in (text, html.unescape(text)) for form in forms):
         return None
     return text.strip().removesuffix(".") or None
 
