@@ -80,22 +80,24 @@ class Notification:
     def _claim(self) -> bool:
         ends_at, first = system.monotonic() + MAX_WAIT, None
         while True:
-            mark = self._read()
-            if mark and mark.task == self._mark.task:
+            mark, is_late = self._read(), system.monotonic() >= ends_at
+            if mark is None:
+                # Nobody has claimed it.
+                if self._write_and_confirm(self._mark) or is_late:
+                    return True
+            elif mark.task == self._mark.task:
                 # This task has several notifiers.
                 return True
-            if mark and mark.has_notified:
+            elif mark.has_notified:
                 return False
-            is_late = system.monotonic() >= ends_at
-            if mark and not is_late:
+            elif not is_late:
                 first = first or mark
                 system.sleep(POLL)
-                continue
-            if mark and mark != first:
+            elif mark != first:
                 # Another task has taken over.
                 return False
-            # Nobody has claimed it; or the task that has was killed, or has a slow notifier.
-            if self._write_and_confirm(self._mark) or (is_late and not mark):
+            elif self._write_and_confirm(self._mark):
+                # The task that has claimed it was killed, or has a slow notifier.
                 return True
 
     def confirm(self) -> None:
