@@ -31,6 +31,7 @@ from airflow_provider_loanauth.redaction import sanitize_exceptions
 if TYPE_CHECKING:
     from airflow_provider_loanauth._compat import Context
     from airflow_provider_loanauth.connection.settings import Settings
+    from airflow_provider_loanauth.service.telemetry import Labels
 
 __all__ = ["LoanAuthSensor"]
 
@@ -252,7 +253,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
     @contextmanager
     def _ending(self, started: float) -> Iterator[None]:
         """Skip the task instead of failing it where a parameter says so; record the wait in metrics and spans."""
-        from airflow_provider_loanauth.service.telemetry import Labels, record_wait
+        from airflow_provider_loanauth.service.telemetry import record_wait
 
         error: Any = None
         try:
@@ -262,17 +263,25 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         # A deferral is none of these, so it passes too.
         except (Exception, airflow_errors.AirflowTaskTimeout) as raised:  # noqa: BLE001 - raised again
             error = self._reason_of(raised)
-        known: Any = self._settings
-        # Without a method, the connection id may be one that does not exist.
-        if isinstance(error, LoanAuthError) and error.method:
-            known = error
+        labels = self._labels(error)
         skip = airflow_errors.AirflowSkipException
         may_skip = isinstance(error, (airflow_errors.AirflowException, airflow_errors.AirflowTaskTimeout))
         if self.never_fail and may_skip and not isinstance(error, skip):
             error = skip(f"Skipped because never_fail is set: {error}")
         # A rescheduled sensor is a new process for each poke, which does not know when the first one was.
         if self.deferrable or not self.reschedule:
-            labels = Labels(known.conn_id, known.method) if known is not None else Labels(None, None)
             record_wait(labels, started, error)
         if error:
             raise error from None
+
+    def _labels(self, error: BaseException | None) -> Labels:
+        """Return the labels of the metric and the span of a wait."""
+        from airflow_provider_loanauth.service.telemetry import Labels
+
+        known: Any = self._settings
+        # Without a method, the connection id may be one that does not exist.
+        if isinstance(error, LoanAuthError) and error.method:
+            known = error
+        if known is None:
+            return Labels(None, None)
+        return Labels(known.conn_id, known.method)
