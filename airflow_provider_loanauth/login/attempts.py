@@ -47,7 +47,7 @@ class Attempts(NotForXCom):
         if not self.has_begun:
             # What another thread of this process has sent while this login waited for it counts as new.
             sent_meanwhile = {*self._sent} - self._sent_before
-            self._earlier |= {row.credential_id, *row.attempts()} - sent_meanwhile
+            self._earlier = {row.credential_id, *row.attempts()} - sent_meanwhile
         self.has_begun = True
 
     def note_under_way(self, under_way: str | None) -> None:

@@ -69,6 +69,9 @@ class Claim(NotForXCom):
             return None
 
 
+_NOBODY = Claim(id="", host="", by="")
+
+
 class Claims(NotForXCom):
     """The claims of one login of this process."""
 
@@ -78,9 +81,9 @@ class Claims(NotForXCom):
         #: it would have met too.
         self.waited = 0.0
         #: The claim of another process that this login has read last.
-        self.other = Claim(id="", host="", by="")
+        self.other = _NOBODY
         #: Its id when this login last asked for a turn.
-        self.under_way = ""
+        self.under_way = self.other.id
 
     @contextmanager
     def turn(
@@ -116,7 +119,7 @@ class Claims(NotForXCom):
         """Wait until another process's turn has ended, a third one has claimed, or this login has waited enough."""
         other, began = self.other, system.monotonic()
         latest = datetime.fromtimestamp(system.time() + MAX_WAIT - self.waited + LEASE, tz=timezone.utc)
-        if other.id:
+        if other != _NOBODY:
             _log.info("Waiting for the login of %s, until %s at the latest.", other.by, f"{latest:%H:%M:%S} UTC")
         sign_of_life = self._watch(other, bad_hosts)
         ended = system.monotonic()
