@@ -38,10 +38,17 @@ class LoanAuthFailedNotifier(BaseNotifier):
 
     :param notifier: a notifier of Airflow, such as ``SlackNotifier``, or a function, which may be asynchronous; it
         takes the context of the task
+    :raises TypeError: it is something else, such as a list or a class
     """
 
     def __init__(self, notifier: Callable[[Context], Any]) -> None:
         super().__init__()
+        # Otherwise, nobody would be told when it matters.
+        if not callable(notifier) or isinstance(notifier, type):
+            raise TypeError(
+                "LoanAuthFailedNotifier takes one notifier or one function. For several of them, set "
+                "on_failure_callback to a list with one LoanAuthFailedNotifier for each."
+            )
         self.notifier = notifier
 
     __repr__ = short_repr

@@ -96,6 +96,12 @@ def test_an_asynchronous_function_is_awaited():
     assert sent == [f"{BEGIN}: {TEXT}"]
 
 
+@pytest.mark.parametrize("notifier", [[Chat("")], Chat, None, "made up"])
+def test_what_cannot_notify_is_an_error_when_the_dag_is_parsed(notifier):
+    with pytest.raises(TypeError, match="takes one notifier or one function"):
+        LoanAuthFailedNotifier(notifier)
+
+
 def test_a_message_is_no_template_of_the_next_one():
     """It has texts of the service. The notifier of a task and that of a cluster policy may be one object."""
     chat, text = Chat("{{ loanauth_message }}"), "the service says {{ 6 * 7 }}"
