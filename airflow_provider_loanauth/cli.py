@@ -141,5 +141,7 @@ def _run(command: Command, parsed: argparse.Namespace) -> int:
             one = one.__cause__ or one.__context__
         return 3
     output = sys.stderr if code == WRONG_USAGE else sys.stdout
-    output.write(f"{text}\n")
+    # A terminal may have no character for a mark.
+    encoding = output.encoding or "utf-8"
+    output.write(f"{text}\n".encode(encoding, "replace").decode(encoding))
     return code

@@ -59,6 +59,13 @@ def test_the_connection_id(define, connection, capsys):
     assert capsys.readouterr().out.startswith("Connection 'loanauth_defualt'\n")
 
 
+def test_a_terminal_without_the_marks(monkeypatch):
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="iso-8859-1", write_through=True))
+    assert cli.main(["check", "absent"]) == 3
+    assert "? Settings    Airflow did not find" in printed.getvalue().decode("iso-8859-1")
+
+
 def test_a_rejected_login(define, connection, capsys):
     define(CONN_ID, with_wrong_password(connection))
     assert cli.main(["check", CONN_ID, "--login", "-o", "json"]) == 1
