@@ -91,11 +91,19 @@ class LoanAuthOperator(AuthenticatingOperator):
 
         :return: the sealed credential, or its plaintext with ``seal=False``
         :raises SealError: Airflow has no usable Fernet key; no request was sent
+        :raises AirflowTaskTimeout: the login did not end within ``execution_timeout``
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
-        if self.seal:
-            return self.hook.get_credential(reuse=self.reuse)
-        return self.hook.get_plaintext(reuse=self.reuse)
+        try:
+            if self.seal:
+                return self.hook.get_credential(reuse=self.reuse)
+            return self.hook.get_plaintext(reuse=self.reuse)
+        except airflow_errors.AirflowTaskTimeout:
+            # That of Airflow does not say what has not ended.
+            raise airflow_errors.AirflowTaskTimeout(
+                f"The login did not end within {self.execution_timeout}, the execution_timeout of the task. Its log "
+                "says what it waited for."
+            ) from None
 
 
 class LoanAuthForgetOperator(BaseOperator):

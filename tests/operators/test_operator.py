@@ -1,12 +1,14 @@
 """``LoanAuthOperator``: parameters, template fields, what it returns and raises."""
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
+from unittest.mock import Mock
 
 import pytest
 
 from airflow_provider_loanauth.credentials import AccessToken
+from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
-from tests.support.airflow_names import DAG
+from tests.support.airflow_names import DAG, AirflowTaskTimeout
 
 
 def operator(**options):
@@ -22,6 +24,15 @@ def test_defaults_and_template_fields():
     task.render_template_fields({"params": {"c": "tenant_a", "m": "los"}})
     assert (task.loanauth_conn_id, task.method) == ("tenant_a", "los")
     assert (task.hook.loanauth_conn_id, task.hook.method) == ("tenant_a", "los")
+
+
+def test_a_login_that_reaches_the_execution_timeout_says_so(monkeypatch):
+    """``notifications/`` passes its message on. That of Airflow is *Timeout, PID: 4711*."""
+    error = AirflowTaskTimeout("Timeout, PID: 4711")
+    monkeypatch.setattr(LoanAuthHook, "read_settings", Mock(side_effect=error))
+    with pytest.raises(AirflowTaskTimeout) as caught:
+        operator(execution_timeout=timedelta(seconds=90)).execute({})
+    assert str(caught.value).startswith("The login did not end within 0:01:30, the execution_timeout of the task.")
 
 
 def test_an_id_of_digits_is_text_with_native_rendering(define, sandbox):
