@@ -1,4 +1,4 @@
-"""Notifier that says once for each DAG run that a login failed."""
+"""Notifier that says once for each DAG run, Connection and class of error that a login failed."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ class LoanAuthFailedNotifier(BaseNotifier):
     """Notify once for each DAG run that a login failed, through another notifier; for ``on_failure_callback``.
 
     It does so if the exception of a task, or one of its causes, is a :class:`LoanAuthError`. It also does so if an
-    operator or sensor of this package has timed out, or its trigger has failed. It notifies again if the run fails
-    after it was cleared. The message is ``{{ loanauth_message }}`` in the templates of the other
-    notifier, and ``context["loanauth_message"]`` in a function. It says which task failed, why, what to do, and until
-    when nothing is sent, if that is known. It is never shortened, and contains no secret.
+    operator or sensor of this package has timed out, or its trigger has failed. Of several Connections, or several
+    classes of errors, it notifies once each. It notifies again if the run fails after it was cleared.
+
+    The message is ``{{ loanauth_message }}`` in the templates of the other notifier, and
+    ``context["loanauth_message"]`` in a function. It says which task failed, why, what to do, and until when nothing is
+    sent, if that is known. It is never shortened, and contains no secret.
 
     If it is not certain that another task has notified, this one does. An error of the other notifier is logged, and
     another task of the run notifies.
@@ -67,7 +69,7 @@ class LoanAuthFailedNotifier(BaseNotifier):
         error = _error_of_login(exception, context.get("task"))
         if error is None:
             return
-        notification = Notification(context)
+        notification = Notification(context, error)
         if not notification.claim():
             _log.info("Another task of this DAG run has notified of the failed login.")
             return

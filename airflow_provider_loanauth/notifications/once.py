@@ -1,6 +1,6 @@
-"""Which task of a DAG run notifies, of all that fail.
+"""Which task of a DAG run notifies, of all that fail with one class of error of one Connection.
 
-An Airflow Variable of the DAG has a mark for each of its last runs: which task notifies, and whether it has. No
+An Airflow Variable of the DAG has a mark for each of the last failures: which task notifies, and whether it has. No
 operation of Variables compares and writes in one step. So a task writes its mark, waits for longer than another one
 needs to write one, and notifies if its mark is still there (Fischer's algorithm, as in ``login/claims.py``).
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: Maximum of runs in the Variable of a DAG.
-MAX_RUNS = 100
+#: Maximum of marks in the Variable of a DAG.
+MAX_MARKS = 100
 #: Seconds between writing a mark and reading it again: at least, at most, and so many times as long as writing took.
 MIN_DELAY, MAX_DELAY, DELAY_FACTOR = 0.5, 3.0, 4.0
 #: Seconds for which a task waits until another one has notified, and between two reads. Airflow 3 ends the process of a
@@ -38,14 +38,14 @@ CALL_SECONDS = 3.0
 MAX_SECONDS = 10.0
 #: Maximum of writes until other tasks see that this one has notified.
 MAX_WRITES = 3
-_DESCRIPTION = "Which tasks have notified of a failed login, for the last runs of a DAG. Deleting it is safe."
+_DESCRIPTION = "Which tasks have notified of a failed login, in the last runs of a DAG. Deleting it is safe."
 
 _log = task_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """What a run has in the Variable: the task that notifies, and whether it has."""
+    """What a failure of a run has in the Variable: the task that notifies, and whether it has."""
 
     task: str
     #: How often the run had been cleared, and when it began (UTC): one that was deleted may be created again.
@@ -55,12 +55,14 @@ class Mark:
 
 
 class Notification:
-    """The notification of a DAG run, as one of its tasks sees it."""
+    """The notification of a failure in a DAG run, as one of its tasks sees it."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, error: BaseException) -> None:
         task: Any = context["ti"]
         self._key = summary_key("notified", task.dag_id)
-        self._run_id = task.run_id
+        # Who was told of an outage does not know of a rejection, or of another Connection.
+        about = (task.run_id, type(error).__name__, getattr(error, "conn_id", None))
+        self._failure = ", ".join(filter(None, about))
         run: Any = context.get("dag_run")
         clears, began = getattr(run, "clear_number", None) or 0, getattr(run, "start_date", None)
         self._ends_at = system.monotonic() + MAX_SECONDS
@@ -116,31 +118,31 @@ class Notification:
             self._write_and_confirm(None)
 
     def _write_and_confirm(self, mark: Mark | None) -> bool:
-        """Write the mark of this run, or delete it; return whether that has lasted."""
+        """Write the mark of this failure, or delete it; return whether that has lasted."""
         began = system.monotonic()
-        runs = self._runs()
-        runs.pop(self._run_id, None)
+        marks = self._marks()
+        marks.pop(self._failure, None)
         if mark:
-            runs[self._run_id] = asdict(mark)
-        text = json.dumps(dict([*runs.items()][-MAX_RUNS:]), indent=2)
+            marks[self._failure] = asdict(mark)
+        text = json.dumps(dict([*marks.items()][-MAX_MARKS:]), indent=2)
         self._call(partial(write_variable, self._key, text, _DESCRIPTION))
         system.sleep(min(MAX_DELAY, max(MIN_DELAY, DELAY_FACTOR * (system.monotonic() - began))))
         return self._read() == mark
 
     def _read(self) -> Mark | None:
-        """Return the mark of this run; None if there is none, or if the run was cleared since then."""
+        """Return the mark of this failure; None if there is none, or if the run was cleared since then."""
         with suppress(KeyError, TypeError):
-            mark = Mark(**self._runs()[self._run_id])
+            mark = Mark(**self._marks()[self._failure])
             if mark.clears >= self._mark.clears and mark.began >= self._mark.began:
                 return mark
         return None
 
-    def _runs(self) -> dict[str, Any]:
+    def _marks(self) -> dict[str, Any]:
         """Return what the Variable has; empty if it has another shape."""
         with suppress(ValueError):
-            runs = json.loads(self._call(partial(read_variable, self._key)) or "{}")
-            if isinstance(runs, dict):
-                return runs
+            marks = json.loads(self._call(partial(read_variable, self._key)) or "{}")
+            if isinstance(marks, dict):
+                return marks
         return {}
 
     def _call(self, function: Callable[[], R]) -> R:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 from airflow_provider_loanauth.notifications import once
 from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from airflow_provider_loanauth.system import system
@@ -19,6 +19,8 @@ from tests.support.simulation import DiedError, Process, Scheduler, SimulatedSto
 #: Seconds after the failure of a task when Airflow 3 ends its process.
 OVERTIME = 20.0
 DAY = 86_400.0
+REJECTION = RejectedError("made-up rejection")
+MARK = "night, RejectedError"
 
 
 class Night:
@@ -34,7 +36,7 @@ class Night:
         monkeypatch.setattr(once, "read_variable", self.store.read)
         monkeypatch.setattr(once, "write_variable", self.store.write)
 
-    def fail(self, *starts, run="night", clears=0, began=None, dag="price", dies_at=None):
+    def fail(self, *starts, run="night", clears=0, began=None, dag="price", dies_at=None, error=REJECTION):
         """Return the processes of tasks of a run, by when they fail; the first one dies at some step."""
         found = []
         for number, start in enumerate(starts):
@@ -45,7 +47,7 @@ class Night:
                 "ti": ti,
                 "dag": None,
                 "dag_run": SimpleNamespace(clear_number=clears, start_date=began),
-                "exception": RejectedError("made-up rejection"),
+                "exception": error,
             }
             found.append(process)
         return found
@@ -76,6 +78,18 @@ def test_one_task_of_each_run_notifies(tasks, within, monkeypatch):
     runs = (night.fail(*starts[0], run="a"), night.fail(*starts[1], run="b"), night.fail(*starts[2], run="c", dag="x"))
     assert night.run(*runs) == {"a": 1, "b": 1, "c": 1}
     assert night.longest < OVERTIME / 2
+
+
+def test_each_class_of_error_and_each_connection_is_told_of(monkeypatch):
+    """Who was told of an outage, as after a retry, does not know of a rejection, nor of another Connection."""
+    night = Night(monkeypatch)
+    errors = [
+        UnavailableError("made-up outage", conn_id="one"),
+        RejectedError("made-up rejection", conn_id="one"),
+        RejectedError("made-up rejection", conn_id="other"),
+    ]
+    assert night.run(*(night.fail(0.0, 0.1, DAY, error=error) for error in errors)) == {"night": 3}
+    assert night.longest < OVERTIME
 
 
 @pytest.mark.parametrize("dies_at", range(1, 12))
@@ -137,7 +151,7 @@ def test_all_notify_if_it_is_not_certain_that_one_does(store, monkeypatch, caplo
     assert "made-up-secret" not in caplog.text
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"night": 1}', '{"night": {"task": "price", "other": 1}}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", f'{{"{MARK}": 1}}', f'{{"{MARK}": {{"task": "x", "other": 1}}}}'])
 def test_a_value_of_another_shape_is_replaced(text, monkeypatch, caplog):
     night = Night(monkeypatch)
     night.store.texts["loanauth.notified.price"].append(text)
@@ -145,10 +159,10 @@ def test_a_value_of_another_shape_is_replaced(text, monkeypatch, caplog):
     assert "cannot be used" not in caplog.text
 
 
-def test_the_variable_of_a_dag_has_the_last_runs(monkeypatch):
+def test_the_variable_of_a_dag_has_the_last_failures(monkeypatch):
     night = Night(monkeypatch)
-    runs = [night.fail(60.0 * number, run=f"run {number}") for number in range(once.MAX_RUNS + 5)]
+    runs = [night.fail(60.0 * number, run=f"run {number}") for number in range(once.MAX_MARKS + 5)]
     assert set(night.run(*runs).values()) == {1}
     [(key, [*_, text])] = night.store.texts.items()
     assert key == "loanauth.notified.price"
-    assert [*json.loads(text)] == [f"run {number}" for number in range(5, once.MAX_RUNS + 5)]
+    assert [*json.loads(text)] == [f"run {number}, RejectedError" for number in range(5, once.MAX_MARKS + 5)]
