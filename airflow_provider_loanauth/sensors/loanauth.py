@@ -58,14 +58,17 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
     ``poke_interval``. A poke sends no credentials while this process knows that the service asked to wait.
 
     The wait ends after ``timeout`` (default: ``[sensors] default_timeout``, 7 days), or after ``execution_timeout`` if
-    that is shorter. Both count from the first start of the try, in every mode and on every Airflow, also while the
-    sensor is deferred or rescheduled. The error says which of the two it was, and why the last poke failed. As in
-    Airflow, the ``retries`` of the task apply after ``execution_timeout``, but not after ``timeout``.
+    that is shorter. Both count from the first start of the try, also while the sensor is deferred or rescheduled; only
+    on 2.11, with ``mode="reschedule"``, ``timeout`` counts from the first try. The error says which of the two it was,
+    and why the last poke failed. As in Airflow, the ``retries`` of the task apply after ``execution_timeout``, but not
+    after ``timeout``.
 
     A :class:`~airflow_provider_loanauth.exceptions.RejectedError`, and settings that only a person can correct, fail
     the task at once, whatever ``retries``, ``soft_fail`` or ``silent_fail`` are, so that a password that the service
-    rejects by name is sent only once and no skip hides it. With ``deferrable``, waiting occupies no worker, and all
-    tasks of a triggerer that wait for the same service with the same interval share one request per interval
+    rejects by name is sent only once and no skip hides it.
+
+    With ``deferrable``, waiting occupies no worker, but for a poke once an hour, and all tasks of a triggerer that wait
+    for the same service with the same interval share one request per interval
     (:class:`~airflow_provider_loanauth.triggers.loanauth.LoanAuthSensorTrigger`), without ``exponential_backoff``.
 
     From Airflow 3.3 on, a :class:`~airflow_provider_loanauth.policies.retry.LoanAuthRetryPolicy` decides when a sensor

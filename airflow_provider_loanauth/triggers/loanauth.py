@@ -35,8 +35,9 @@ MIN_INTERVAL = 0.05
 EVENTS_PER_SECOND = 20.0
 #: Seconds that one request may take; less if an interval is shorter.
 REQUEST_TIMEOUT = 10.0
-#: Seconds after which a trigger sends its event without a response, at the latest. A login on a worker may succeed
-#: where the requests of the triggerer fail: its network is another one, or the address responds to them with 5xx.
+#: Seconds after which a trigger sends its event without a response, at the latest; or four intervals, if these are
+#: longer. A login on a worker may succeed where the requests of the triggerer fail: its network is another one, or the
+#: address responds to them with 5xx.
 MAX_SECONDS_WITHOUT_RESPONSE = 3600.0
 #: Addresses, with proxies and intervals, to which a request is under way: one at most for each.
 _PENDING: set[tuple[str, str | None, float]] = set()
@@ -51,7 +52,8 @@ class LoanAuthSensorTrigger(BaseTrigger):
 
     After a response, these triggers send their events in random order, about 20 per second, so that the sensors do not
     all log in at the same moment. They send more if that would take longer than a ``poke_interval`` or a deadline.
-    Without a response, each sends its event after half an hour to an hour, so that a sensor tries to log in.
+    Without a response, each sends its event after half an hour to an hour, and not before two intervals, so that its
+    sensor tries to log in.
 
     :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests
@@ -86,7 +88,8 @@ class LoanAuthSensorTrigger(BaseTrigger):
         interval = max(self.poke_interval, MIN_INTERVAL)
         # Random, so that a thousand triggers do not write their logs at the same moment.
         pause = interval * random.uniform(1, 2)  # noqa: S311 - not for cryptography
-        latest = min(ends, began + MAX_SECONDS_WITHOUT_RESPONSE * random.uniform(0.5, 1))  # noqa: S311 - as above
+        seconds = max(MAX_SECONDS_WITHOUT_RESPONSE, 4 * interval) * random.uniform(0.5, 1)  # noqa: S311 - as above
+        latest = min(ends, began + seconds)
         with shared_probe(self.address, self.proxy, interval) as probe:
             await asyncio.wait([probe.task], timeout=min(pause, latest - now()))
             while not probe.task.done() and now() < latest:

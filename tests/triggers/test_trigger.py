@@ -110,12 +110,15 @@ def test_the_spread_ends_at_the_deadline():
 
 def test_without_a_response_a_sensor_tries_to_log_in_once_an_hour():
     """The address may respond with 5xx to each request without credentials, or the triggerer may have no network."""
-    events, _ = recover([Sensor(), *[Sensor(time_left=7 * 86_400)] * 99, Sensor(time_left=1700)], recovers=math.inf)
+    sensors = [Sensor(), *[Sensor(time_left=7 * 86_400)] * 99, Sensor(time_left=1700), Sensor(interval=7200)]
+    events, _ = recover(sensors, recovers=math.inf)
     assert {event.status for event in events[:100]} == {"ready"}
     times = [event.at for event in events[:100]]
     assert 1800 <= min(times) < 2000
     assert 3400 < max(times) <= 3600
     assert events[100] == Event("timeout", 1700)
+    # Not more often than its interval.
+    assert 2 * 7200 <= events[101].at <= 4 * 7200
 
 
 def test_triggers_that_join_or_are_cancelled_during_the_spread():
