@@ -29,7 +29,8 @@ class LoanAuthFailedNotifier(BaseNotifier):
 
     It does so if the exception of a task, or one of its causes, is a :class:`LoanAuthError`. It also does so if an
     operator or sensor of this package has timed out, or its trigger has failed. Of several Connections, or several
-    classes of errors, it notifies once each. It notifies again if the run fails after it was cleared.
+    classes of errors, and of failures before a retry, it notifies once each. It notifies again if the run fails after
+    it was cleared.
 
     The message is ``{{ loanauth_message }}`` in the templates of the other notifier, and
     ``context["loanauth_message"]`` in a function. It says which task failed, why, what to do, and until when nothing is
@@ -69,11 +70,11 @@ class LoanAuthFailedNotifier(BaseNotifier):
         error = _error_of_login(exception, context.get("task"))
         if error is None:
             return
-        notification = Notification(context, error)
+        notification = Notification(context, _about(error, context))
         if not notification.claim():
             _log.info("Another task of this DAG run has notified of the failed login.")
             return
-        cast("dict[str, Any]", context)["loanauth_message"] = _message(error, context["ti"])
+        cast("dict[str, Any]", context)["loanauth_message"] = _message(error, context)
         try:
             self._notify(context)
         except Exception:  # noqa: BLE001 - any notifier can be used
@@ -110,7 +111,25 @@ def _error_of_login(exception: BaseException, task: Any) -> BaseException | None
     return next((one for one in exception_chain(exception, suppressed=False) if isinstance(one, LoanAuthError)), None)
 
 
-def _message(error: BaseException, task: Any) -> str:
+def _will_retry(context: Context) -> bool:
+    return getattr(context["ti"], "state", None) == "up_for_retry"
+
+
+def _about(error: BaseException, context: Context) -> list[str]:
+    """Return what tells failures of a run apart: who knows of an outage or a retry does not know of a rejection."""
+    # A time-out knows no Connection.
+    conn_id = getattr(error, "conn_id", None) or getattr(context.get("task"), "loanauth_conn_id", None)
+    about = [type(error).__name__, conn_id, _will_retry(context) and "before a retry"]
+    return [str(one) for one in about if one]
+
+
+def _message(error: BaseException, context: Context) -> str:
     """Return the whole message for people."""
+    task: Any = context["ti"]
     index = "" if task.map_index is None or task.map_index < 0 else f"[{task.map_index}]"
-    return f"DAG {task.dag_id}, run {task.run_id}, task {task.task_id}{index}: {error}"
+    message = f"DAG {task.dag_id}, run {task.run_id}, task {task.task_id}{index}: {error}"
+    if isinstance(error, airflow_errors.TaskDeferralError):
+        message += ". The log of the task says why."
+    if _will_retry(context):
+        message += " Airflow will try this task again."
+    return message

@@ -1,4 +1,4 @@
-"""Which task of a DAG run notifies, of all that fail with one class of error of one Connection.
+"""Which task of a DAG run notifies, of all that fail in the same way.
 
 An Airflow Variable of the DAG has a mark for each of the last failures: which task notifies, and whether it has. No
 operation of Variables compares and writes in one step. So a task writes its mark, waits for longer than another one
@@ -57,12 +57,10 @@ class Mark:
 class Notification:
     """The notification of a failure in a DAG run, as one of its tasks sees it."""
 
-    def __init__(self, context: Context, error: BaseException) -> None:
+    def __init__(self, context: Context, about: list[str]) -> None:
         task: Any = context["ti"]
         self._key = summary_key("notified", task.dag_id)
-        # Who was told of an outage does not know of a rejection, or of another Connection.
-        about = (task.run_id, type(error).__name__, getattr(error, "conn_id", None))
-        self._failure = ", ".join(filter(None, about))
+        self._failure = ", ".join([task.run_id, *about])
         run: Any = context.get("dag_run")
         clears, began = getattr(run, "clear_number", None) or 0, getattr(run, "start_date", None)
         self._ends_at = system.monotonic() + MAX_SECONDS

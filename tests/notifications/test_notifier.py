@@ -83,7 +83,8 @@ def test_a_sensor_that_ends_in_vain_is_told(kind):
     chat = Chat("{{ loanauth_message }}")
     for task in (None, LoanAuthSensor(task_id="wait")):
         LoanAuthFailedNotifier(chat)(context_of(kind(TEXT)) | {"task": task})
-    assert chat.sent == [f"{BEGIN}: {TEXT}"]
+    why = ". The log of the task says why." if kind is TaskDeferralError else ""
+    assert chat.sent == [f"{BEGIN}: {TEXT}{why}"]
 
 
 def test_an_asynchronous_function_is_awaited():
@@ -94,6 +95,25 @@ def test_an_asynchronous_function_is_awaited():
 
     LoanAuthFailedNotifier(tell)(context_of(RejectedError(TEXT)))
     assert sent == [f"{BEGIN}: {TEXT}"]
+
+
+def test_a_retry_is_told_apart_from_the_last_failure():
+    """``on_retry_callback`` and ``on_failure_callback``, with the same error."""
+    chat = Chat("{{ loanauth_message }}")
+    for number, state in enumerate(["up_for_retry", "up_for_retry", "failed", "failed"]):
+        context = context_of(UnavailableError("made-up outage."), map_index=number)
+        context["ti"].state = state
+        LoanAuthFailedNotifier(chat)(context)
+    again = " Airflow will try this task again."
+    assert chat.sent == [f"{BEGIN}[0]: made-up outage.{again}", f"{BEGIN}[2]: made-up outage."]
+
+
+def test_time_outs_of_sensors_of_two_connections_are_told_of():
+    chat = Chat("{{ loanauth_message }}")
+    for number, conn_id in enumerate(["one", "other", "other"]):
+        task = LoanAuthSensor(task_id="wait", loanauth_conn_id=conn_id)
+        LoanAuthFailedNotifier(chat)(context_of(AirflowSensorTimeout(TEXT), map_index=number) | {"task": task})
+    assert len(chat.sent) == 2
 
 
 @pytest.mark.parametrize("notifier", [[Chat("")], Chat, None, "made up"])
