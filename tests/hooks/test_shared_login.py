@@ -13,7 +13,7 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login import shared as shared_login
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from tests.support.leaks import leaks, locals_of, messages
-from tests.support.pricing_fixtures import loan
+from tests.support.pricing_fixtures import in_threads, loan
 from tests.support.processes import start_new_process
 
 CONN_ID = "loanauth_jwt"
@@ -108,6 +108,13 @@ def test_the_test_button_always_sends_and_its_success_ends_a_rejection(world, va
         hook().get_credential()
     assert button.test_connection()[0] is True
     assert hook().get_credential()
+
+
+def test_a_thread_takes_the_new_login_of_one_that_it_has_waited_for_over(world, variables):
+    """Also without reuse. A login takes longer than the start of all threads."""
+    world.sandbox.set_fault("latency", where="token", seconds=1.0)
+    in_threads(6, lambda _: hook().get_credential(reuse=False))
+    assert world.logins == 1
 
 
 @pytest.mark.parametrize(("passed", "logins"), [(599, 1), (601, 2)])

@@ -591,6 +591,27 @@ def test_a_process_that_can_start_no_thread_logs_in_alone(logs):
 # --- errors of the store ---
 
 
+def test_after_variables_could_not_be_used_they_are_left_alone_for_a_minute():
+    simulation = Simulation([Process()], down=[(0, 10)])
+
+    def work(process):
+        for start in (0, 30, 70):
+            simulation.time.sleep(start - simulation.time.now)
+            before = process.requests
+            simulation.log_in(process)
+            uses.append(process.requests > before)
+
+    uses = []
+    simulation.run(work=work)
+    assert uses == [True, False, True]
+
+
+def test_without_a_fernet_key_each_process_logs_in_alone(fernet, logs):
+    fernet("")
+    assert run(Process(), Process()) == ([TOKEN, TOKEN_2], 2)
+    assert "(Airflow has no Fernet key): each process logs in on its own." in logs.text
+
+
 @pytest.mark.parametrize("number", range(7))
 def test_a_write_that_fails_is_no_error_of_the_login(number, logs):
     """The second and the third one are a renewal of the claim, and the result of the first request."""
