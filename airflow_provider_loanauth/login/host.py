@@ -34,5 +34,5 @@ def this_host() -> str:
     with suppress(OSError):
         known.append(_BOOT_ID.read_text())
     for name in _NETWORK_SETTINGS:
-        known += [os.environ.get(name, ""), os.environ.get(name.lower(), "")]
+        known += [os.environ.get(name), os.environ.get(name.lower())]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]

@@ -47,7 +47,16 @@ def test_trigger_timeouts_are_those_of_this_airflow():
 
 @pytest.mark.parametrize(
     ("max_tries", "retries", "try_number", "cleared"),
-    [(0, 0, 1, False), (1, 0, 2, True), (2, 2, 1, False), (2, 2, 3, False), (5, 2, 4, True), (5, 2, 5, False)],
+    [
+        (0, 0, 1, False),
+        (1, 0, 2, True),
+        (2, 2, 1, False),
+        (2, 2, 3, False),
+        (5, 2, 4, True),
+        (5, 2, 5, False),
+        # As of a stand-in for a task.
+        (None, 0, 1, False),
+    ],
 )
 def test_the_first_try_after_a_person_has_cleared_the_task(max_tries, retries, try_number, cleared, monkeypatch):
     task = SimpleNamespace(

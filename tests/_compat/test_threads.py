@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import contextvars
 import threading
+from types import SimpleNamespace
 
 import pytest
 import requests
@@ -14,6 +15,14 @@ from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.redaction import mask
 from tests.support.processes import fork, status_of
+
+
+@pytest.mark.parametrize(
+    ("channel", "may"), [(None, True), (SimpleNamespace(_thread_lock="made up"), True), (SimpleNamespace(), False)]
+)
+def test_a_call_to_the_supervisor_may_be_left_if_the_channel_has_a_lock(channel, may, monkeypatch):
+    monkeypatch.setattr(_compat, "_channel", lambda: channel)
+    assert _compat.may_leave_calls() is may
 
 
 @pytest.mark.no_cover

@@ -340,6 +340,22 @@ def test_a_token_that_got_a_401_is_not_handed_on(obeys):
     assert simulation.posts == 2
 
 
+def test_a_process_that_obeys_a_rejection_reads_it_again_after_ten_seconds():
+    simulation = Simulation([Process()], outcomes=["rejected"])
+
+    def work(process):
+        for start in (0, 5, 20):
+            simulation.time.sleep(start - simulation.time.now)
+            before = process.requests
+            with suppress(RejectedError):
+                simulation.log_in(process)
+            reads.append(process.requests - before)
+
+    reads = []
+    simulation.run(work=work)
+    assert reads[1:] == [0, 1]
+
+
 def test_a_rejection_that_a_process_has_seen_does_not_end_a_later_success():
     """While it still knows the rejection, a cleared task logs in, which makes the old token of the process invalid."""
     processes = [Process(), Process(start=3000), Process(start=3500, cleared=True), Process(start=3520)]

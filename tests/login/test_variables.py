@@ -186,6 +186,17 @@ def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
         assert raised.value.__suppress_context__
 
 
+def test_a_call_has_a_thread_only_where_it_is_limited_and_may_be_left(store, monkeypatch):
+    """Airflow 3.0 and 3.1 cannot respond to two threads of a task."""
+    calls = []
+    monkeypatch.setattr(system, "run_within", lambda seconds, function, *, name: calls.append(seconds) or function())
+    for may_leave_calls in (True, False):
+        monkeypatch.setattr(login_variables, "may_leave_calls", lambda may=may_leave_calls: may)
+        limited = LoginVariables(OLD, seconds=5.0)
+        assert limited.read("login") == limited.without_limit().read("login") == {}
+    assert calls == [5.0]
+
+
 @pytest.mark.parametrize(
     ("task", "who"),
     [
@@ -200,16 +211,23 @@ def test_the_metadata_say_who(task, who, monkeypatch):
     assert host.this_process() == who
 
 
-def test_two_networks_of_one_machine_are_two_hosts(monkeypatch):
-    monkeypatch.delenv("https_proxy", raising=False)
-    usual = host.this_host()
-    assert host.this_host() == usual
-    monkeypatch.setenv("https_proxy", "http://user:made-up-password@proxy.example:3128")
-    with_proxy = host.this_host()
-    assert with_proxy != usual
-    assert leaks(with_proxy, ["made-up-password"]) == []
+def test_two_networks_of_one_machine_and_two_machines_are_two_hosts(tmp_path, monkeypatch):
+    """Also machines with one name; of some, no boot id is known."""
+    ids = [host.this_host()]
+    assert host.this_host() == ids[0]
+    for number, name in enumerate(["HTTPS_PROXY", "https_proxy", "REQUESTS_CA_BUNDLE"]):
+        monkeypatch.setenv(name, f"http://user:made-up-password@proxy-{number}.example:3128")
+        ids.append(host.this_host())
+    for boot_id in ("one", "other"):
+        (tmp_path / boot_id).write_text(boot_id)
+        monkeypatch.setattr(host, "_BOOT_ID", tmp_path / boot_id)
+        ids.append(host.this_host())
+    monkeypatch.setattr(host, "_BOOT_ID", tmp_path / "absent")
+    ids.append(host.this_host())
     monkeypatch.setattr(system, "hostname", lambda: "another")
-    assert host.this_host() not in {usual, with_proxy}
+    ids.append(host.this_host())
+    assert len({*ids}) == 8
+    assert leaks(" ".join(ids), ["made-up-password"]) == []
 
 
 def publish(settings, error=None, *, expires=True):
