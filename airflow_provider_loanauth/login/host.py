@@ -30,7 +30,7 @@ def this_process() -> str:
 
 def this_host() -> str:
     """Return an id of this host. Two machines with one name have two, and so have two networks of one machine."""
-    known = [system.hostname()]
+    known: list[str | None] = [system.hostname()]
     with suppress(OSError):
         known.append(_BOOT_ID.read_text())
     for name in _NETWORK_SETTINGS:
