@@ -77,7 +77,10 @@ def drawn(submitted=None, **stored):
 
 def test_an_empty_form_is_valid_and_has_labels_and_help():
     for name, field in drawn()._fields.items():
-        assert (field.label.text, field.description) == (CONN_FIELDS[name]["label"], CONN_FIELDS[name]["description"])
+        label = CONN_FIELDS[name]["label"]
+        assert (field.label.text, field.description) == (label, CONN_FIELDS[name]["description"])
+        drawn_as = {"class": "form-control", "placeholder": label}
+        assert field.render_kw == (None if name == "api_key_in_headers" else drawn_as)
     assert drawn({}).validate()
     assert drawn(dict.fromkeys(CONN_FIELDS, "")).validate()
 

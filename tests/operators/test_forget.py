@@ -40,7 +40,7 @@ class Instance(SimpleNamespace):
     dag_id, run_id, map_index = "nightly", "manual__1", -1
 
     def xcom_pull(self, *, task_ids, map_indexes=None):
-        return self.pulled[task_ids] if map_indexes is None else self.pulled[task_ids][map_indexes]
+        return self.pulled.get(task_ids) if map_indexes is None else self.pulled[task_ids][map_indexes]
 
     def get_task_states(self, *, dag_id, task_ids, run_ids, map_index):
         self.asked = dag_id, run_ids, task_ids, map_index
@@ -121,6 +121,10 @@ def no_edge(source, operator):
     price().set_upstream(source)
 
 
+def two_in_a_row(source, operator):
+    source >> price() >> price.override(task_id="report")() >> operator
+
+
 def one_edge(source, operator):
     between(source, operator)
     source >> price.override(task_id="report")()
@@ -136,9 +140,12 @@ def one_edge(source, operator):
         (
             no_edge,
             {"price": None},
-            ["No task between 'authenticate' and this one", "have not ended, and will not find the credential: price."],
+            ["No task between 'authenticate' and this one", "credential: price. Add an edge from each of them to this"],
         ),
+        (no_edge, {"price": None}, ["such as: priced >> clean_up", "and clear 'authenticate' together with them."]),
+        (two_in_a_row, {"price": "success", "report": "running"}, ["find the credential: report."]),
         (one_edge, {"price": "skipped", "report": "running"}, ["find the credential: report."]),
+        (one_edge, {"price": "queued", "report": "running"}, ["find the credential: price, report."]),
         (one_edge, {"price": "failed", "report": "upstream_failed"}, []),
         (one_edge, {"price": "success", "report": "removed"}, []),
     ],
@@ -170,18 +177,39 @@ def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(dele
 
 
 def test_shared_deletes_the_login_of_the_task_also_without_xcom_and_without_a_list(deleted, variables, sandbox, define):
-    for name, value in sandbox.connections().items():
-        define(name.removeprefix("AIRFLOW_CONN_").lower(), value)
+    fields = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_LOS"]
+    define("tenant_a", fields | {"extra": fields["extra"] | {"method": "jwt"}})
     with DAG("nightly", schedule=None, start_date=START):
-        source = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_{{ params.name }}")
+        names = {"loanauth_conn_id": "tenant_{{ params.name }}", "method": "{{ params.method }}"}
+        source = LoanAuthOperator(task_id="authenticate", **names)
         operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", shared=True)
         between(source, operator)
-    LoanAuthHook("loanauth_jwt").get_credential()
+    LoanAuthHook("tenant_a", method="los").get_credential()
     assert len(variables) == 3
-    del variables["loanauth.jwt.loanauth_jwt"]
+    del variables["loanauth.los.tenant_a"]
     instance = Instance(pulled={"authenticate": None}, states={})
-    operator.execute({"ti": instance, "task": operator, "params": {"name": "jwt"}})
+    operator.execute({"ti": instance, "task": operator, "params": {"name": "a", "method": "los"}})
     assert variables == {}
+
+
+def absent():
+    """What an absent Variable raises in a template."""
+    raise KeyError("made-up")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_shared_deletes_nothing_if_it_cannot_know_the_login(known, deleted, variables):
+    variables["loanauth.jwt.another"] = "{}"
+    with DAG("nightly", schedule=None, start_date=START):
+        if known:
+            source = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="{{ absent() }}")
+        else:
+            source = price().operator
+        operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id=source.task_id, shared=True)
+        source >> operator
+    operator.execute({"ti": Instance(pulled={}, states={}), "task": operator, "absent": absent})
+    assert set(variables) == {"loanauth.jwt.another"}
+    assert len(deleted) == 1
 
 
 def test_the_credential_is_deleted_also_if_the_shared_login_cannot_be(deleted):
