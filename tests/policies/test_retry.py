@@ -51,7 +51,7 @@ class Decision(SimpleNamespace):
 def decisions(monkeypatch):
     """A clock that stands still, the longest jitter, and on earlier versions a class for decisions."""
     replace_clock(monkeypatch, Clock(standing=NOW))
-    monkeypatch.setattr(system, "uniform", lambda _, high: high)
+    monkeypatch.setattr(system, "uniform", lambda low, high: low + high)
     if not HAS_POLICIES:
         monkeypatch.setattr(retry, "RetryDecision", Decision)
 
@@ -112,6 +112,7 @@ DAY = 86_400.0
 ERRORS = {
     "asked to wait": (UnavailableError("made up", status=503, retry_after=90.0), 100.0),
     "a pause": (pause(120.0), 133.0),
+    "a pause of an hour": (pause(3600.0), 3631.0),
     "a longer pause, of which a person should know": (pause(3601.0), None),
     "no time is known": (UnavailableError("made up", status=503), None),
     "another error of this package": (SealError("made up"), None),
@@ -124,6 +125,7 @@ ERRORS = {
     "another status": (requests_error(500, "60"), None),
     "no response": (requests.ConnectionError("made up"), None),
     "the response of another library": (linked("response", {"status_code": 429}), None),
+    "a response without headers": (linked("response", SimpleNamespace(status_code=429)), None),
     "a cause": (linked("__cause__", pause(120.0)), 133.0),
     "handled before": (linked("__context__", requests_error(429, "60")), 67.0),
     "handled before, and raised from None": (from_none(requests_error(429, "60")), None),
@@ -151,6 +153,7 @@ DELAYS = {
     "shorter": (task(99.0), 1, 100.0),
     "not shorter": (task(100.0), 1, None),
     "backoff, second try": (task(60.0, True), 2, None),
+    "backoff that is shorter": (task(40.0, True), 2, 100.0),
     "backoff by a factor": (task(12.0, 3.0), 3, None),
     "backoff up to a maximum": (task(12.0, 3.0, 80.0), 3, 100.0),
     "a maximum without backoff": (task(100.0, 0, 80.0), 1, None),
@@ -164,6 +167,13 @@ DELAYS = {
 def test_the_next_try_is_not_before_the_delay_of_the_task(of, try_number, seconds):
     expected = "default" if seconds is None else "retry", seconds
     assert evaluated(pause(90.0), of=of, try_number=try_number) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"), [(pause(1.0), ("retry", pytest.approx(2.1))), (ValueError(), ("default", None))]
+)
+def test_a_second_is_a_time_and_none_is_not(error, expected):
+    assert evaluated(error, of="none") == expected
 
 
 def test_not_all_tasks_are_tried_at_the_same_moment(monkeypatch):
