@@ -64,6 +64,10 @@ def test_a_terminal_without_the_marks(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="iso-8859-1", write_through=True))
     assert cli.main(["check", "absent"]) == 3
     assert "? Settings    Airflow did not find" in printed.getvalue().decode("iso-8859-1")
+    # It has no encoding.
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert cli.main(["check", "absent"]) == 3
+    assert "Settings    Airflow did not find" in sys.stdout.getvalue()
 
 
 def test_a_rejected_login(define, connection, capsys):
@@ -111,10 +115,12 @@ def test_an_error_of_the_command_itself(monkeypatch, capsys, arguments, function
     printed = capsys.readouterr()
     assert printed.out == ""
     advice = "" if verbose else " Add --verbose for a traceback."
-    assert printed.err.splitlines()[0] == cli.COMMANDS[arguments[0]].failure.format(error="ValueError") + advice
+    first, *others = printed.err.splitlines()
+    assert first == cli.COMMANDS[arguments[0]].failure.format(error="ValueError") + advice
     assert leaks(printed.err, SECRETS.values()) == []
     # Frames of each exception, the last one first.
     assert ("in fail" in printed.err) == bool(verbose)
+    assert all(re.match(r"  |\w+:$", line) for line in others)
     assert [*re.findall(r"^(\w+):$", printed.err, re.MULTILINE)] == (["ValueError", "KeyError"] if verbose else [])
 
 

@@ -47,7 +47,8 @@ def test_the_method_of_the_call_overrides_hook_and_connection(
 ):
     if in_connection:
         define("tenant_a", all_methods | {"extra": all_methods["extra"] | {"method": in_connection}})
-    LoanAuthHook("tenant_a", method=in_hook).authenticate(in_call)
+    for name in ("authenticate", "get_credential", "get_plaintext"):
+        getattr(LoanAuthHook("tenant_a", method=in_hook), name)(in_call)
     assert set(sandbox.counters().by_method) == {expected}
 
 

@@ -30,6 +30,8 @@ class Chat(BaseNotifier):
     def notify(self, context):
         if self.error:
             raise self.error
+        # Airflow adds the fields of a notifier to the context.
+        assert context["text"] == "{{ loanauth_message }}"
         self.sent.append(self.text)
 
 
@@ -66,6 +68,8 @@ def test_the_message_is_whole():
         ("made-up text", False),
         (None, False),
         (chained(RuntimeError("made up"), "__context__", RejectedError(TEXT)), True),
+        # The task has handled it.
+        (chained(chained(RuntimeError("made up"), "__context__", RejectedError(TEXT)), "__cause__", None), False),
         (chained(AirflowSensorTimeout("made up"), "__cause__", UnavailableError(TEXT)), True),
     ],
 )
@@ -132,14 +136,30 @@ def test_a_message_is_no_template_of_the_next_one():
 
 def test_an_error_of_the_other_notifier_is_logged_and_the_next_task_tells(caplog):
     """On 2.11 and 3.0, the notifiers of Airflow raise none."""
+    caplog.set_level(logging.INFO)
+    LoanAuthFailedNotifier(Chat(""))(context_of(None))
     for other in (Chat("", RuntimeError("made-up outage of the chat")), Chat("{{ 1 / 0 }}")):
         LoanAuthFailedNotifier(other)(context_of(RejectedError(TEXT), map_index=1))
-    ours = [record for record in caplog.records if "notifications" in record.name and record.levelno == logging.ERROR]
-    assert [record.exc_info[0] for record in ours] == [RuntimeError, ZeroDivisionError]
     chats = [Chat("{{ loanauth_message }}") for _ in range(2)]
     for index, chat in enumerate(chats, 2):
         LoanAuthFailedNotifier(chat)(context_of(RejectedError(TEXT), map_index=index))
     assert [len(chat.sent) for chat in chats] == [1, 0]
+    ours = [record for record in caplog.records if "notifications" in record.name]
+    assert [record.exc_info and record.exc_info[0] for record in ours] == [
+        None,
+        RuntimeError,
+        ZeroDivisionError,
+        None,
+        None,
+    ]
+    beginnings = [
+        "Nobody was notified",
+        *["The notification of the"] * 2,
+        "Notified of the",
+        "Another task of this DAG",
+    ]
+    for record, beginning in zip(ours, beginnings, strict=True):
+        assert record.getMessage().startswith(beginning)
 
 
 def test_all_notifiers_of_one_task_tell():
