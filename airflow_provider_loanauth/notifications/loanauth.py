@@ -70,7 +70,7 @@ class LoanAuthFailedNotifier(BaseNotifier):
         error = _error_of_login(exception, context.get("task"))
         if error is None:
             return
-        notification = Notification(context, _about(error, context))
+        notification = Notification(context, _conn_id(error, context), _about(error, context))
         if not notification.claim():
             _log.info("Another task of this DAG run has notified of the failed login.")
             return
@@ -115,12 +115,18 @@ def _will_retry(context: Context) -> bool:
     return getattr(context["ti"], "state", None) == "up_for_retry"
 
 
-def _about(error: BaseException, context: Context) -> list[str]:
+def _conn_id(error: BaseException, context: Context) -> str | None:
+    """Return the id of the Connection with which a login failed, as far as it is known."""
+    # A time-out does not know it.
+    return getattr(error, "conn_id", None) or getattr(context.get("task"), "loanauth_conn_id", None)
+
+
+def _about(error: BaseException, context: Context) -> str:
     """Return what tells failures of a run apart: who knows of an outage or a retry does not know of a rejection."""
-    # A time-out knows no Connection.
-    conn_id = getattr(error, "conn_id", None) or getattr(context.get("task"), "loanauth_conn_id", None)
-    about = [type(error).__name__, conn_id, _will_retry(context) and "before a retry"]
-    return [str(one) for one in about if one]
+    name = type(error).__name__
+    if _will_retry(context):
+        return f"{name}, before a retry"
+    return name
 
 
 def _message(error: BaseException, context: Context) -> str:

@@ -1,8 +1,9 @@
 """Which task of a DAG run notifies, of all that fail in the same way.
 
-An Airflow Variable of the DAG has a mark for each of the last failures: which task notifies, and whether it has. No
-operation of Variables compares and writes in one step. So a task writes its mark, waits for longer than another one
-needs to write one, and notifies if its mark is still there (Fischer's algorithm, as in ``login/claims.py``).
+An Airflow Variable of the DAG and the Connection has a mark for each of the last failures: which task notifies, and
+whether it has. No operation of Variables compares and writes in one step. So a task writes its mark, waits for longer
+than another one needs to write one, and notifies if its mark is still there (Fischer's algorithm, as in
+``login/claims.py``).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: Maximum of marks in the Variable of a DAG.
+#: Maximum of marks in a Variable.
 MAX_MARKS = 100
 #: Seconds between writing a mark and reading it again: at least, at most, and so many times as long as writing took.
 MIN_DELAY, MAX_DELAY, DELAY_FACTOR = 0.5, 3.0, 4.0
@@ -57,10 +58,11 @@ class Mark:
 class Notification:
     """The notification of a failure in a DAG run, as one of its tasks sees it."""
 
-    def __init__(self, context: Context, about: list[str]) -> None:
+    def __init__(self, context: Context, conn_id: str | None, about: str) -> None:
         task: Any = context["ti"]
-        self._key = summary_key("notified", task.dag_id)
-        self._failure = ", ".join([task.run_id, *about])
+        # Connections that fail at once would overwrite the marks of each other.
+        self._key = summary_key("notified", f"{task.dag_id}.{conn_id}" if conn_id else task.dag_id)
+        self._failure = f"{task.run_id}, {about}"
         run: Any = context.get("dag_run")
         clears, began = getattr(run, "clear_number", None) or 0, getattr(run, "start_date", None)
         self._ends_at = system.monotonic() + MAX_SECONDS

@@ -93,6 +93,17 @@ def test_each_class_of_error_and_each_connection_is_told_of(monkeypatch):
     assert night.longest < OVERTIME
 
 
+def test_connections_that_fail_at_once_are_told_of_once_each(monkeypatch):
+    """A DAG with many companies, when the service is unavailable."""
+    random = Random(1)
+    night = Night(monkeypatch, delays=[random.uniform(0.005, 0.1) for _ in range(997)])
+    starts = [[random.uniform(0.0, 1.0) for _ in range(20)] for _ in range(10)]
+    errors = [UnavailableError("made-up outage", conn_id=f"company_{number}") for number in range(10)]
+    groups = [night.fail(*times, error=error) for times, error in zip(starts, errors, strict=True)]
+    assert night.run(*groups) == {"night": 10}
+    assert night.longest < OVERTIME / 2
+
+
 @pytest.mark.parametrize("dies_at", range(1, 12))
 def test_another_task_notifies_after_the_first_one_was_killed(dies_at, monkeypatch):
     """At any moment. The others were about to leave it to the first one, or fail later."""
