@@ -24,12 +24,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
+import pytest
+from _pytest.config import _prepareconfig
 from mutmut.__main__ import cli, collect_source_file_mutation_data
 from mutmut.mutation import file_mutation
 from mutmut.mutation.diff_apply import get_diff_for_mutant
-from mutmut.runners.harness import BadTestExecutionCommandsException, PytestRunner
+from mutmut.runners.harness import PytestRunner
 from mutmut.state import state
 from mutmut.stats import status_by_exit_code
+from mutmut.utils.file_utils import change_cwd
 from mutmut.workers import isolation
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ ACCEPTED = Path(__file__).with_name("accepted_mutants.json")
 PACKAGE = "airflow_provider_loanauth"
 MAX_SURVIVORS = 0.007
 # Seconds of tests of other parts that run if those of the same part do not fail.
-OTHER_SECONDS = 30.0
+OTHER_SECONDS = 10.0
 _PROSE = re.compile(r"\w[.,:;]? \(?'?\w")
 
 
@@ -86,7 +89,7 @@ def extend_mutmut() -> None:
     # run on each version.
     file_mutation.NEVER_MUTATE_FUNCTION_NAMES.update(
         {"wire_field", "_extra_fields", "_newest", "_schema", "allow_in_xcom", "get_stats", "sanitize_exceptions"}
-        | {"task_logger", "first_start"}
+        | {"task_logger", "first_start", "_field", "_secret"}
     )
     isolation.PytestRunner = MirroredTests
     # Airflow's logging would write these lines to a closed file.
@@ -97,20 +100,31 @@ class MirroredTests(PytestRunner):  # type: ignore[misc]  # mutmut is not instal
     """Runs, for each function, the tests of the same part of the package, and then fast ones of other parts."""
 
     def warm_up(self) -> None:
-        """Import the tests, and keep the garbage collector from visiting them in the process of each mutant."""
-        super().warm_up()
+        """Collect the tests once for all mutants, and keep the garbage collector from visiting them in each process."""
+        with change_cwd("mutants"):
+            # What `pytest.main` does before it runs the first test. The output is not captured: the processes of the
+            # mutants would write it to one file.
+            options = ["-q", "--exitfirst", "--tb=native", "--capture=no", *self._pytest_add_cli_args]
+            config = _prepareconfig([*options, *self._pytest_add_cli_args_test_selection])
+            config._do_configure()  # noqa: SLF001
+            self._session = pytest.Session.from_config(config)
+            config.hook.pytest_sessionstart(session=self._session)
+            config.hook.pytest_collection(session=self._session)
+        self._items = {item.nodeid: item for item in self._session.items}
         gc.freeze()
 
     def run_tests(self, *, mutant_name: str | None, tests: Iterable[str]) -> int:
         """Run the tests of a mutant until one fails."""
-        selected = mirrored_and_fast(mutant_name, tests) if mutant_name else tests
-        try:
-            return int(super().run_tests(mutant_name=mutant_name, tests=selected))
-        except BadTestExecutionCommandsException:
-            raise
-        except Exception:  # noqa: BLE001
-            # A test that failed may leave something open, and pytest may raise the warning about it at its end.
-            return 1
+        if mutant_name is None:
+            return int(super().run_tests(mutant_name=None, tests=tests))
+        self._session.items = [self._items[name] for name in mirrored_and_fast(mutant_name, tests)]
+        with change_cwd("mutants"):
+            try:
+                self._session.config.hook.pytest_runtestloop(session=self._session)
+            except Exception:  # noqa: BLE001
+                # pytest ends the loop with an exception after the first failure.
+                return 1
+        return 0
 
 
 def mirrored_and_fast(mutant: str, names: Iterable[str]) -> list[str]:
@@ -186,7 +200,8 @@ def main() -> int:
     parser.add_argument("--report", action="store_true", help="run no mutants, and print the last results")
     parser.add_argument("--resume", action="store_true", help="run only mutants that no test has failed for")
     parser.add_argument("--sample", type=int, help="the same, but only so many of them, chosen at random")
-    parser.add_argument("--processes", type=int, default=1, help="mutants to run at the same time (default: 1)")
+    processes = 2 * (os.cpu_count() or 1)
+    parser.add_argument("--processes", type=int, default=processes, help="mutants to run at the same time")
     parsed = parser.parse_args()
     os.chdir(ROOT)
     if not parsed.report:
