@@ -97,6 +97,7 @@ def test_the_spread_grows_with_the_number_of_triggers_up_to_one_interval(number,
     events, (request,) = recover([Sensor(interval=interval)] * number)
     delays = [event.at - request for event in events]
     assert 0 <= min(delays) <= max(delays) <= seconds
+    assert (max(delays) > 0) == (number > 1)
     # Evenly over all of it, and in random order.
     assert number < 100 or all(sum(delay * 4 // seconds == part for delay in delays) > number / 6 for part in range(4))
     assert delays != sorted(delays) or number <= 2
@@ -110,7 +111,8 @@ def test_the_spread_ends_at_the_deadline():
 
 def test_without_a_response_a_sensor_tries_to_log_in_once_an_hour():
     """The address may respond with 5xx to each request without credentials, or the triggerer may have no network."""
-    sensors = [Sensor(), *[Sensor(time_left=7 * 86_400)] * 99, Sensor(time_left=1700), Sensor(interval=7200)]
+    rare = [Sensor(interval=7200)] * 20
+    sensors = [Sensor(), *[Sensor(time_left=7 * 86_400)] * 99, Sensor(time_left=1700), *rare]
     events, _ = recover(sensors, recovers=math.inf)
     assert {event.status for event in events[:100]} == {"ready"}
     times = [event.at for event in events[:100]]
@@ -118,7 +120,16 @@ def test_without_a_response_a_sensor_tries_to_log_in_once_an_hour():
     assert 3400 < max(times) <= 3600
     assert events[100] == Event("timeout", 1700)
     # Not more often than its interval.
-    assert 2 * 7200 <= events[101].at <= 4 * 7200
+    times = [event.at for event in events[101:]]
+    assert 2 * 7200 <= min(times) < 3.8 * 7200 < max(times) <= 4 * 7200
+
+
+def test_a_trigger_that_joins_waits_for_an_interval_of_its_own():
+    """Its sensor has just poked, and the request of another one responds."""
+    events, requests = recover([Sensor(), Sensor(joins=50)])
+    assert requests == [60]
+    assert 60 <= events[0].at < 61
+    assert 110 <= events[1].at < 111
 
 
 def test_triggers_that_join_or_are_cancelled_during_the_spread():
