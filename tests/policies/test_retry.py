@@ -112,6 +112,7 @@ DAY = 86_400.0
 ERRORS = {
     "asked to wait": (UnavailableError("made up", status=503, retry_after=90.0), 100.0),
     "a pause": (pause(120.0), 133.0),
+    "a pause of a second": (pause(1.0), pytest.approx(2.1)),
     "a pause of an hour": (pause(3600.0), 3631.0),
     "a longer pause, of which a person should know": (pause(3601.0), None),
     "no time is known": (UnavailableError("made up", status=503), None),
@@ -138,7 +139,7 @@ ERRORS = {
 
 @pytest.mark.parametrize(("error", "seconds"), ERRORS.values(), ids=ERRORS)
 def test_the_next_try_is_after_the_time_of_the_error(error, seconds):
-    assert evaluated(error) == ("default" if seconds is None else "retry", seconds)
+    assert evaluated(error, of="none") == ("default" if seconds is None else "retry", seconds)
 
 
 @pytest.mark.parametrize("kind", [RejectedError, SettingsError])
@@ -167,13 +168,6 @@ DELAYS = {
 def test_the_next_try_is_not_before_the_delay_of_the_task(of, try_number, seconds):
     expected = "default" if seconds is None else "retry", seconds
     assert evaluated(pause(90.0), of=of, try_number=try_number) == expected
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"), [(pause(1.0), ("retry", pytest.approx(2.1))), (ValueError(), ("default", None))]
-)
-def test_a_second_is_a_time_and_none_is_not(error, expected):
-    assert evaluated(error, of="none") == expected
 
 
 def test_not_all_tasks_are_tried_at_the_same_moment(monkeypatch):
