@@ -6,6 +6,7 @@ from pathlib import Path
 import airflow
 import jsonschema
 
+from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.get_provider_info import get_provider_info
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
@@ -22,6 +23,8 @@ def test_the_metadata_passes_the_schema():
 def test_every_named_page_module_and_class_exists():
     info = get_provider_info()
     assert info["package-name"] == "airflow-provider-loanauth"
+    assert info["versions"] == [__version__]
+    assert {tag for entry in info["integrations"] for tag in entry["tags"]} == {"service"}
     for kind in ("hooks", "operators", "sensors", "triggers"):
         for entry in info[kind]:
             assert all(map(importlib.import_module, entry["python-modules"]))
@@ -29,6 +32,7 @@ def test_every_named_page_module_and_class_exists():
     assert notifier == f"{LoanAuthFailedNotifier.__module__}.{LoanAuthFailedNotifier.__name__}"
     [connection] = info["connection-types"]
     assert connection["connection-type"] == LoanAuthHook.conn_type == "loanauth"
+    assert connection["hook-name"] == LoanAuthHook.hook_name
     assert connection["hook-class-name"] == f"{LoanAuthHook.__module__}.{LoanAuthHook.__name__}"
     # From Airflow 3.2 on, one without the other disables the methods of the hook.
     assert connection["conn-fields"]
