@@ -288,6 +288,17 @@ def set_default_retry_policy(task: Any, policy: RetryPolicy) -> None:
         task.retry_policy = policy
 
 
+def index_in_group_of(context: Context, task_id: str) -> int | None:
+    """Return the map index of this task, if another one is in the same mapped task group and has the same one."""
+    task: Any = context["task"]
+    other = task.dag.task_dict.get(task_id)
+    group = task.get_closest_mapped_task_group()
+    if other is None or group is None or other.get_closest_mapped_task_group() is not group:
+        return None
+    index: int = context["ti"].map_index
+    return index
+
+
 def pending_tasks(context: Context, task_ids: set[str], map_index: int | None) -> list[str]:
     """Return which of these tasks of this run have not ended, or their instances of one map index; [] if not known."""
     instance: Any = context["ti"]

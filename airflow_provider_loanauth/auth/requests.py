@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_provider_loanauth._compat import get_current_context
+from airflow_provider_loanauth._compat import get_current_context, index_in_group_of
 from airflow_provider_loanauth.auth.base import (
     MAX_RETRIES,
     AuthType,
@@ -20,7 +20,6 @@ from airflow_provider_loanauth.auth.base import (
 )
 from airflow_provider_loanauth.auth.forks import separate_pools
 from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential, has_credential, remove_credential
-from airflow_provider_loanauth.credentials import Credential
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class LoanAuth(BaseLoanAuth):
     @classmethod
     def from_task(cls, task_id: str, *, map_indexes: int | None = None, **kwargs: Any) -> Callable[..., LoanAuth]:
         """Return an ``auth_type`` for Airflow's HTTP hook and operator. It pulls the credential of a task when it is
-        called. In a mapped task group, it pulls the one of its own map index.
+        called. If both tasks are in one mapped task group, it pulls the one of its own map index.
 
         :param task_id: id of the authenticating task in the same DAG run; in a task group, ``group.task``
         :param map_indexes: map index of the authenticating task, if that is mapped
@@ -107,7 +106,9 @@ class _ResponseHook:
 
     def _retry_unauthorized(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
         request, retries = response.request, 0
-        while self.credential.should_refresh_on(response.status_code) and retries < MAX_RETRIES:
+        # An adapter that is not that of requests may not name itself.
+        adapter = getattr(response, "connection", None)
+        while adapter and self.credential.should_refresh_on(response.status_code) and retries < MAX_RETRIES:
             rejected = self.credential
             try:
                 self.credential = self.replace(rejected)
@@ -121,7 +122,7 @@ class _ResponseHook:
             add_credential(request.headers, self.credential, rejected=rejected)
             _add_cookies(request, response)
             # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
-            retried = response.connection.send(request.copy(), **send_kwargs)
+            retried = adapter.send(request.copy(), **send_kwargs)
             retried.history = [*response.history, response]
             response, retries = retried, retries + 1
         log_if_unauthorized(self.credential, response.status_code, urlsplit(response.url).hostname)
@@ -136,7 +137,7 @@ def _read_body(request: PreparedRequest) -> None:
     """Read a body that is neither text nor octets, so that a retry can send it again."""
     body: Any = request.body
     if hasattr(body, "read"):
-        parts = [body.read()]
+        parts = [body.read(-1)]
     elif not hasattr(body, "__iter__") or isinstance(body, str) or _is_octets(body):
         return
     else:
@@ -176,18 +177,16 @@ class _FromTask(AuthType):
 
     @sanitize_exceptions
     def __call__(self, *_: Any) -> LoanAuth:
-        instance = get_current_context()["ti"]
-        # In a mapped task group, the authenticating task has the same index. Elsewhere, it has none.
+        context = get_current_context()
+        of_task: dict[str, Any] = {"task_ids": self.task_id}
         index = self.map_indexes
         if index is None:
-            index = instance.map_index
-        pulled: Any = None
-        if index is not None and index >= 0:
-            pulled = instance.xcom_pull(task_ids=self.task_id, map_indexes=index)
-        if self.map_indexes is None and not isinstance(pulled, Credential):
-            pulled = instance.xcom_pull(task_ids=self.task_id)
-        check_credential(pulled, f"LoanAuth.from_task({self.task_id!r})")
-        return LoanAuth(pulled, **self.kwargs)
+            index = index_in_group_of(context, self.task_id)
+        if index is not None:
+            of_task["map_indexes"] = index
+        credential = context["ti"].xcom_pull(**of_task)
+        check_credential(credential, f"LoanAuth.from_task({self.task_id!r})")
+        return LoanAuth(credential, **self.kwargs)
 
     def __repr__(self) -> str:
         return f"LoanAuth.from_task({self.task_id!r})"

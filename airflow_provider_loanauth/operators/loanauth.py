@@ -7,7 +7,13 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from airflow_provider_loanauth._compat import BaseOperator, airflow_errors, pending_tasks, set_default_retry_policy
+from airflow_provider_loanauth._compat import (
+    BaseOperator,
+    airflow_errors,
+    index_in_group_of,
+    pending_tasks,
+    set_default_retry_policy,
+)
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
@@ -142,13 +148,11 @@ class LoanAuthForgetOperator(BaseOperator):
         instance: Any = context["ti"]
         task: Any = context["task"]
         source = task.dag.task_dict.get(self.credential_task_id)
-        index: int | None = None
+        index = index_in_group_of(context, self.credential_task_id)
         pulled: dict[str, Any] = {"task_ids": self.credential_task_id}
-        group = task.get_closest_mapped_task_group()
+        if index is not None:
+            pulled["map_indexes"] = index
         if source is not None:
-            # Then each index of the group has an instance of both tasks.
-            if group is not None and source.get_closest_mapped_task_group() is group:
-                index = pulled["map_indexes"] = instance.map_index
             self._warn_about_users(context, source, index)
         returned = []
         if self.shared:

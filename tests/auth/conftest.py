@@ -77,9 +77,12 @@ def sent(monkeypatch):
 
 @pytest.fixture
 def in_task(monkeypatch):
-    """Run in a task that pulls these values, by map index; return the arguments of each pull."""
+    """Run in a task that pulls these values, by map index; return the arguments of each pull.
 
-    def set_up(values, map_index=-1):
+    It may be in a mapped task group, together with another task.
+    """
+
+    def set_up(values, map_index=-1, together_with=None):
         pulls = []
 
         def xcom_pull(task_ids, map_indexes=None):
@@ -87,7 +90,12 @@ def in_task(monkeypatch):
             return values.get(map_indexes)
 
         ti = SimpleNamespace(map_index=map_index, xcom_pull=xcom_pull)
-        monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": ti})
+        group = None
+        if together_with:
+            group = object()
+        task = SimpleNamespace(get_closest_mapped_task_group=lambda: group)
+        task.dag = SimpleNamespace(task_dict={together_with: task})
+        monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": ti, "task": task})
         return pulls
 
     return set_up

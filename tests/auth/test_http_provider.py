@@ -30,11 +30,12 @@ def test_it_cannot_be_deferred(auth_type):
 
 def test_it_pulls_the_value_of_its_task_and_of_its_own_index(world, pulled, in_task):
     tokens = {None: ["made-up", "list"], 0: pulled(), 3: pulled("loanauth_los")}
-    pulls = in_task(tokens, map_index=0)
+    pulls = in_task(tokens, map_index=0, together_with="group.authenticate")
     assert LoanAuth.from_task("group.authenticate")()._credential is tokens[0]
     assert LoanAuth.from_task("group.authenticate", map_indexes=3)()._credential is tokens[3]
     assert pulls == [("group.authenticate", 0), ("group.authenticate", 3)]
-    in_task(tokens, map_index=1)
+    # Both tasks are mapped, each over something else.
+    in_task(tokens, map_index=0)
     with pytest.raises(TypeError, match=r"LoanAuth\.from_task\('authenticate'\) was given list .* with map_indexes"):
         LoanAuth.from_task("authenticate")()
     in_task({None: tokens[3]}, map_index=1)

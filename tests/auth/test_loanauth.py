@@ -243,7 +243,10 @@ class Encoder:
     """A body that can only be read, such as that of requests-toolbelt."""
 
     def __init__(self):
-        self.read = io.BytesIO(CONTENT).read
+        self._file = io.BytesIO(CONTENT)
+
+    def read(self, size):
+        return self._file.read(size)
 
 
 class Rows:

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 import requests
-from requests.adapters import HTTPAdapter
+from requests.adapters import BaseAdapter, HTTPAdapter
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
@@ -96,6 +96,24 @@ def test_a_long_401_is_not_read(world, pricing, auth):
     with requests.get(pricing.url, auth=auth, timeout=60, stream=True) as response:
         assert (response.status_code, [one.raw.closed for one in response.history]) == (200, [True])
     assert len({request.port for request in pricing.seen}) == 2
+
+
+class OwnAdapter(BaseAdapter):
+    """An adapter of the user's, whose responses do not name it."""
+
+    def send(self, request, **_):
+        response = requests.Response()
+        response.status_code, response.url, response.request = 401, request.url, request
+        return response
+
+    def close(self): ...
+
+
+def test_the_401_of_an_adapter_that_does_not_name_itself_is_returned(world, pricing, auth):
+    with requests.Session() as session:
+        session.mount(pricing.url, OwnAdapter())
+        assert session.get(pricing.url, auth=auth).status_code == 401
+    assert world.logins == 0
 
 
 def test_the_retried_request_has_the_settings_cookies_and_hooks_of_the_first(world, pricing, auth, sent):
