@@ -7,7 +7,7 @@ import copy
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -43,6 +43,10 @@ class FlowAuth(BaseLoanAuth):
 
     #: The module of the library.
     _library: Any
+
+    def _set_up(self, *arguments: Any) -> None:
+        super()._set_up(*arguments)
+        self._refreshes: dict[_Key, asyncio.Task[ActiveCredential]] = {}
 
     def __call__(self, request: Any = None, *_: Any) -> NoReturn:
         """Raise a ``TypeError``: this library does not call its ``auth``, and the others do."""
@@ -84,8 +88,10 @@ class FlowAuth(BaseLoanAuth):
         self._guard.bind(str(request.url))
         credential: ActiveCredential = yield None
         rejected = None
-        trace = partial(self._trace, request.extensions.get("trace") or trace_nothing)
-        request.extensions = {**request.extensions, "trace": trace, _CHECK: self._check_origin}
+        # The caller may send the same request again.
+        if request.extensions.get(_CHECK) != self._check_origin:
+            trace = partial(self._trace, request.extensions.get("trace") or trace_nothing)
+            request.extensions = {**request.extensions, "trace": trace, _CHECK: self._check_origin}
         for retries in count():
             add_credential(request.headers, credential, rejected=rejected)
             response = yield request
@@ -109,19 +115,19 @@ class FlowAuth(BaseLoanAuth):
             return cached
         loop = asyncio.get_running_loop()
         key = loop, rejected
-        if key not in self._refreshes:
-            self._refreshes[key] = loop.create_task(run_in_thread(partial(self._get, rejected)))
-            self._refreshes[key].add_done_callback(partial(self._finish_refresh, key))
+        active, refresh = self._active, self._refreshes.get(key)
+        if refresh is None:
+            refresh = self._refreshes[key] = loop.create_task(run_in_thread(partial(self._get, rejected)))
+            refresh.add_done_callback(partial(self._finish_refresh, key))
+        elif active is not None and active is not rejected and active.is_valid():
+            # The thread of the refresh may not have begun.
+            return active
         try:
             # A coroutine that is cancelled does not cancel the refresh, for which others wait.
-            return await asyncio.shield(self._refreshes[key])
+            return await asyncio.shield(refresh)
         except LoanAuthError as error:
             # A copy: one exception raised in many coroutines would collect all their tracebacks.
             raise copy.copy(error) from None
-
-    @cached_property
-    def _refreshes(self) -> dict[_Key, asyncio.Task[ActiveCredential]]:
-        return {}
 
     def _finish_refresh(self, key: _Key, refresh: asyncio.Task[ActiveCredential]) -> None:
         del self._refreshes[key]

@@ -14,6 +14,7 @@ import httpcore
 import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
+from airflow_provider_loanauth.login import shared
 from airflow_provider_loanauth.system import system
 from tests.auth.conftest import ASYNC_LIBRARIES, CLASSES, Caller
 from tests.support.pricing_fixtures import loan
@@ -98,6 +99,28 @@ def test_many_requests_during_an_outage_make_one_login_with_its_attempts(
     assert (world.logins, len(threads)) == (1, 2)
 
 
+def test_the_others_use_a_valid_credential_while_one_refreshes_it(world, pulled, monkeypatch, loan_auth):
+    has_priced, get_or_refresh = threading.Event(), shared.get_or_refresh
+
+    def refresh_late(*arguments, **options):
+        assert has_priced.wait(60)
+        return get_or_refresh(*arguments, **options)
+
+    async def main():
+        async with client_of(loan_auth(pulled())) as client:
+            await client.post(world.url, json=loan())
+            world.pass_time(3560)
+            monkeypatch.setattr(shared, "get_or_refresh", refresh_late)
+            calls = [asyncio.create_task(client.post(world.url, json=loan(number))) for number in range(20)]
+            for number, call in enumerate(asyncio.as_completed(calls), 1):
+                assert (await call).status_code == 200
+                if number == 19:
+                    has_priced.set()
+
+    asyncio.run(main())
+    assert world.logins == 1
+
+
 def test_a_cancelled_request_does_not_cancel_the_refresh_of_the_others(world, expired, threads, loan_auth):
     """Nor does it start a thread: a service that hangs would collect one for each request that gave up."""
     world.sandbox.set_fault("latency", where="token", seconds=0.5)
@@ -176,6 +199,15 @@ def test_the_trace_of_the_caller_works(pricing, pulled, loan_auth):
     Caller(f"{loan_auth._library.__name__} async")(f"{pricing.url}/one", auth, extensions={"trace": trace})
     Caller(loan_auth._library.__name__)(f"{pricing.url}/two", auth, extensions={"trace": note})
     assert events == [b"/one", b"/two"]
+
+
+def test_a_request_that_is_sent_again_and_again_stays_as_it_is(pricing, pulled, loan_auth):
+    with loan_auth._library.Client(auth=loan_auth(pulled()), verify=False) as client:
+        request = client.build_request("GET", f"{pricing.url}/there")
+        client.send(request)
+        extensions = request.extensions
+        assert client.send(request).status_code == 200
+    assert request.extensions == extensions
 
 
 def test_through_a_proxy_the_target_is_checked(pricing, elsewhere, pulled, loan_auth):
