@@ -106,7 +106,7 @@ def raise_for_status(
     if code == REJECTED_CODE:
         raise RejectedError(message, code=code)
     retry_after = parse_retry_after(headers, now=now)
-    if code in _TEMPORARY_CODES or is_unavailable(status) or retry_after is not None:
+    if code in _TEMPORARY_CODES or is_unavailable(status) or retry_after:
         raise UnavailableError(message, code=code, retry_after=retry_after and min(retry_after, MAX_RETRY_AFTER))
     raise ResponseError(message, code=code, is_about_values=is_about_values or code is not None)
 

@@ -53,7 +53,9 @@ def test_the_class_of_a_status(kind, statuses):
         (200, {"error": "server_error"}, {}, False, UnavailableError, None),
         (401, {"error": "slow_down"}, {}, False, UnavailableError, None),
         (401, None, {"retry-after": "30"}, False, UnavailableError, None),
-        (403, None, {"retry-after": "0"}, False, UnavailableError, None),
+        # It does not ask to wait.
+        (403, None, {"retry-after": "0"}, False, ResponseError, False),
+        (401, None, {"retry-after": "Mon, 21 Nov 1994 09:00:00 GMT"}, False, ResponseError, True),
         # A code is about what was sent; a page is about from where.
         (403, {"error": "invalid_client"}, {}, False, ResponseError, True),
         (200, {"error": "invalid_scope"}, {}, False, ResponseError, True),
