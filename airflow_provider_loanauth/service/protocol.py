@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from email.message import Message
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -34,7 +33,7 @@ _MEMBER = rf"\s*{_TEXT}\s*:\s*(?:{_TEXT}|[-+.\w]+)\s*,"
 _ERROR_CODE = re.compile(rf'\s*{{(?:{_MEMBER})*\s*"error"\s*:\s*"({"|".join(CODES)})"'.encode(), re.DOTALL)
 
 # Decoding from other charsets, such as punycode, may take minutes.
-_CHARSET = re.compile(r"^(?:us-ascii|utf-(?:8|16|32)|(?:iso-8859|windows)-\d+)$")
+_CHARSET = re.compile(r";\s*charset\s*=\s*\"?(us-ascii|utf-(?:8|16|32)|(?:iso-8859|windows)-\d+)\"?\s*(?:;|$)")
 _PAGE = re.compile(rb"(?i)<html|<!doctype")
 # What a server that expects TLS says to a request without.
 _EXPECTS_TLS = re.compile(rb"(?i)\b(https|ssl|tls)\b")
@@ -135,9 +134,7 @@ def _parse(settings: Settings, response: WireResponse, now: datetime) -> TokenRe
 
 def _parse_body(response: WireResponse) -> Any:
     """Return the JSON of a body, or at least its error code, if it begins like an object; otherwise None."""
-    content_type = Message()
-    content_type["Content-Type"] = response.headers.get("content-type", "")
-    charset = _CHARSET.findall(str(content_type.get_content_charset()))
+    charset = _CHARSET.findall(response.headers.get("content-type", "").lower())[:1]
     # A token is ASCII, so it is usable where the charset of a name is not known. None: an encoding of Unicode.
     for encoding in (*charset, None, "latin-1"):
         # RecursionError: the JSON is nested too deeply.

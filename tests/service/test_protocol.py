@@ -81,6 +81,7 @@ def test_any_2xx_with_a_correct_body(status):
         ("", "utf-16", "Zoë"),
         ("application/json; charset=windows-1252", "windows-1252", "€"),
         ('application/json;charset="ISO-8859-7"', "iso-8859-7", "β"),
+        ("application/json; a*0; a*=b; Charset = windows-1252 ; charset=utf-8", "windows-1252", "€"),
         # What is declared is wrong or not known. A token is usable, whatever the other fields are.
         ("application/json; charset=us-ascii", "utf-8", "Zoë"),
         ("application/json; charset=utf-16", "utf-8", "Zoë"),
