@@ -97,8 +97,9 @@ class Failure(NotForXCom):
     until: float
     #: How many pauses have followed one another.
     pauses: int
-    #: Id and host of the last failed requests of this class, if no other class came between; the last one last.
-    attempts: tuple[tuple[str, str], ...]
+    #: Id and host of the last failed requests of this class, if no other class came between, and the end of the pause
+    #: that each began; the last one last.
+    attempts: tuple[tuple[str, str, float], ...]
     #: Whether the task had been cleared by a person.
     is_cleared: bool
 
@@ -115,7 +116,7 @@ class Failure(NotForXCom):
     @property
     def hosts(self) -> set[str]:
         """The hosts that have met it one after another."""
-        return {host for _, host in self.attempts}
+        return {host for _, host, _ in self.attempts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +133,7 @@ class Row(NotForXCom):
         """Return the row of a stored value; an empty one if there is none, or if it has another shape."""
         try:
             failures = {
-                name: Failure(**one | {"attempts": tuple((id_, host) for id_, host in one["attempts"])})
+                name: Failure(**one | {"attempts": tuple((id_, host, until) for id_, host, until in one["attempts"])})
                 for name, one in content["failures"].items()
                 if name in _RULES
             }
@@ -167,11 +168,10 @@ class Row(NotForXCom):
     def blocking_failure(self, host: str, now: float, *, is_cleared: bool) -> Failure | None:
         """Return the failure because of which a host sends nothing now; None if it may send."""
         found = [
-            failure
+            replace(failure, until=until)
             for name, failure in self.failures.items()
             # A failure in the future is one of a host whose clock is wrong.
-            if now < failure.until and failure.at <= now + _RULES[name].max_skew
-            if _concerns(name, failure, host)
+            if now < (until := _until_for(name, failure, host)) and failure.at <= now + _RULES[name].max_skew
             if not (is_cleared and _may_clear(name, failure, now))
         ]
         return max(found, key=lambda failure: failure.until, default=None)
@@ -182,7 +182,7 @@ class Row(NotForXCom):
             id_
             for name in (UNAVAILABLE, WAIT)
             if name in self.failures
-            for id_, of_host in self.failures[name].attempts
+            for id_, of_host, _ in self.failures[name].attempts
             if host in {None, of_host}
         }
 
@@ -198,13 +198,14 @@ class Row(NotForXCom):
         name = class_of(error)
         if name is None:
             return self
-        pauses, attempts = 1, [(id_, host)]
+        pauses: int = 1
+        attempts: tuple[tuple[str, str, float], ...] = ()
         if earlier := self._counted(name, now):
-            attempts = [*earlier.attempts, *attempts]
-            pauses = earlier.pauses
+            pauses, attempts = earlier.pauses, earlier.attempts
             # A request that was under way when the pause began does not make the next one longer.
             if now >= earlier.until:
                 pauses += 1
+        until = now + _pause(_RULES[name], pauses, error)
         failure = Failure(
             error={
                 "type": type(error).__name__,
@@ -214,9 +215,9 @@ class Row(NotForXCom):
             },
             by=by,
             at=now,
-            until=now + _pause(_RULES[name], pauses, error),
+            until=until,
             pauses=pauses,
-            attempts=tuple(attempts[-MAX_FAILURES:]),
+            attempts=(*attempts, (id_, host, until))[-MAX_FAILURES:],
             is_cleared=is_cleared,
         )
         # No class ends the pause of another one, or the count of refused values.
@@ -235,9 +236,11 @@ class Row(NotForXCom):
         return last
 
 
-def _concerns(name: str, failure: Failure, host: str) -> bool:
-    """Return whether a failure says anything about a host."""
-    return _RULES[name].is_for_all or host in failure.hosts or len(failure.hosts) >= MIN_HOSTS_FOR_ALL
+def _until_for(name: str, failure: Failure, host: str) -> float:
+    """Return until when a failure holds for a host: until the end of the last pause that it has begun itself."""
+    if _RULES[name].is_for_all or len(failure.hosts) >= MIN_HOSTS_FOR_ALL:
+        return failure.until
+    return max((until for _, of_host, until in failure.attempts if of_host == host), default=0.0)
 
 
 def _remembered_until(name: str, failure: Failure) -> float:

@@ -84,6 +84,15 @@ def test_one_host_of_two_cannot_log_in(outcome):
     assert simulation.posts > 100
 
 
+@pytest.mark.parametrize("outcome", ["forbidden", "overloaded"])
+def test_a_host_that_is_well_again_is_not_held_by_one_that_is_not(outcome):
+    """It was refused for ten seconds, and the other one is refused for good, by a firewall or a rate limit."""
+    good = [Process(start=60.0 * number + 1, host="good") for number in range(60)]
+    bad = [Process(start=5.0 * number + 7, host="bad") for number in range(720)]
+    simulation = run(good + bad, lambda host, now: outcome if host == "bad" or now < 10 else "ok")
+    assert failed(simulation, lambda process: process.host == "good") <= 1
+
+
 @pytest.mark.parametrize("takes", [0.05, 30.0])
 def test_an_outage_holds_nobody_for_much_longer_than_it_would_alone(takes):
     """300 pods start within a minute; each sends what it would send alone, at most."""
