@@ -94,15 +94,17 @@ class ActiveCredential(NotForXCom):
     def from_row(cls, stored: Mapping[str, Any], settings: Settings) -> ActiveCredential | None:
         """Return the credential that a process has stored for all; None if it has another shape."""
         try:
+            issued_at = datetime.fromisoformat(stored["issued_at"])
             return cls(
                 value=SecretStr(stored["value"]),
                 conn_id=settings.conn_id,
                 method=settings.method,
                 pricing=settings.pricing,
-                issued_at=datetime.fromisoformat(stored["issued_at"]),
+                issued_at=issued_at,
                 expires_at=datetime.fromisoformat(stored["expires_at"]) if stored["expires_at"] else None,
                 lifetime=stored["lifetime"] and float(stored["lifetime"]),
-                after_401=bool(stored["after_401"]),
+                # If the clock of who requested it is ahead, its age is not known.
+                after_401=bool(stored["after_401"]) and issued_at.timestamp() < system.time() + MIN_401_AGE,
             )
         except (KeyError, TypeError, ValueError):
             return None

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from airflow_provider_loanauth._compat import task_logger
 from airflow_provider_loanauth.login.claims import MAX_WAIT, Claims
 from airflow_provider_loanauth.login.memory import Memory
-from airflow_provider_loanauth.login.rules import MIN_HOSTS_FOR_ALL, Row
+from airflow_provider_loanauth.login.rules import FINAL, MIN_HOSTS_FOR_ALL, Row
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError
 from airflow_provider_loanauth.redaction import NotForXCom
 from airflow_provider_loanauth.system import system
@@ -51,7 +51,8 @@ class Alone(NotForXCom):
 
     def _share(self, row: Row) -> None:
         self.memory.trust_row()
-        if self.variables:
+        # Of a row that could not be read, a refusal that may pass must not replace the credential.
+        if self.variables and (not row.failures or row.last_class == FINAL):
             self.variables.write_later("login", asdict(row), row.public)
 
 

@@ -60,6 +60,19 @@ def test_who_comes_later_reads_one_variable_and_gets_what_was_requested(needs, a
     assert (issued.pricing, issued.after_401) == (settings.pricing, after_401)
 
 
+def test_a_401_is_cured_also_if_the_clock_of_another_host_is_ahead():
+    """That host has replaced a rejected credential; later, the service rejects the new one."""
+    processes = [Process(needs="rejected", skew=3600.0, host="a"), Process(start=300, host="b")]
+    simulation = Simulation(processes[:1]).run()
+
+    def work(process):
+        simulation.time.sleep(process.start - simulation.time.now)
+        process.results.append(simulation.log_in(process).should_refresh_on(401))
+
+    simulation.run(processes[1:], work)
+    assert (processes[1].results, simulation.posts) == ([True], 1)
+
+
 @pytest.mark.parametrize("delay", [4.8, 30.0])
 def test_slow_variables_hold_a_login_for_a_short_time(delay, logs):
     """Seconds that each request for a Variable takes. What is written late is still shared."""
@@ -691,6 +704,15 @@ def test_a_process_that_cannot_claim_obeys_a_rejection_that_it_can_read():
     slow = {("host 1", "write", "claim"): 5.0}
     values, sent = run(Process(), Process(), writes={1: "error"}, slow=slow, outcomes=["rejected"])
     assert (values, sent) == ([RejectedError] * 2, 1)
+
+
+def test_who_could_not_read_the_row_does_not_replace_its_credential():
+    """A host that is refused reads the Variable once for longer than a login waits."""
+    processes = [Process(host="a"), Process(start=600, host="b"), Process(start=655, host="c")]
+    simulation = Simulation(
+        processes, outcomes=lambda host, _: "401" if host == "b" else "ok", slow={("b", "read", "login"): 11.0}
+    ).run()
+    assert (simulation.values, simulation.posts) == ([TOKEN, ResponseError, TOKEN], 2)
 
 
 def test_after_a_conflict_the_result_of_the_other_process_stands(logs):
