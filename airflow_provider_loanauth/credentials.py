@@ -32,12 +32,21 @@ def derived_keys(purpose: str) -> list[bytes]:
     """Return a key for each of Airflow's Fernet keys (RFC 5869); without a usable one, raise :class:`SealError`."""
     # The class of an error of the configuration differs between the versions of Airflow.
     with suppress(Exception):
-        if keys := _derive(conf.get("core", "fernet_key") or "", purpose):
+        if keys := _derive(_fernet_setting(), purpose):
             return keys
     raise SealError(
         "Airflow's Fernet key is missing or invalid, so the credential cannot be sealed for XCom. Set the same "
         "AIRFLOW__CORE__FERNET_KEY on every component, or seal=False, with which XCom stores the value unencrypted."
     )
+
+
+@functools.cache
+def _fernet_setting() -> str:
+    # `fernet_key_cmd` starts a program for each read. Airflow too keeps the first value that it reads.
+    if setting := conf.get("core", "fernet_key"):
+        return setting
+    # It is not kept, because a secrets backend may be unavailable.
+    raise ValueError
 
 
 @functools.lru_cache(maxsize=16)
