@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ class FieldError(ValueError):
     """A field cannot be used. The message is the rest of a sentence that begins with the field's label."""
 
 
-def base_address(host: str, *, schema: Any = None, port: int | None = None) -> str:
+def base_address(host: str, *, schema: Any = None, port: Any = None) -> str:
     """Return scheme, host, port and path prefix, without a slash at its end."""
     # The schema of a Connection is "http" or "https", or the path of a Connection given as a URI.
     schema = str(schema or "").strip("/ ")
@@ -25,11 +26,17 @@ def base_address(host: str, *, schema: Any = None, port: int | None = None) -> s
     if schema.lower() in ("http", "https"):
         default_scheme, more_path = schema, ""
     url = host.strip()
+    with suppress(ValueError):
+        # Airflow removes the brackets from the host of a URI.
+        url = bracketed(str(ipaddress.IPv6Address(url)))
     if "://" not in url:
         url = f"{default_scheme}://{url}"
     try:
         parts = urlsplit(url)
         own_port = parts.port
+        # A secrets backend may return text.
+        if port is not None:
+            port = int(port)
     except ValueError:
         raise FieldError("is not a valid address: check host and port.") from None
     name = parts.hostname or ""

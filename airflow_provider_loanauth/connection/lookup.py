@@ -112,8 +112,8 @@ def _problem_of(definition: str) -> str:
         if beside:
             return f'In its JSON, move {", ".join(beside)} into "extra".'
     return (
-        'Correct its JSON, where the fields of this provider are inside of "extra", or its URI, where each value is '
-        "percent-encoded."
+        "Correct its JSON, where login and password are in quotes and the fields of this provider are inside of "
+        '"extra", or its URI, where each value is percent-encoded.'
     )
 
 

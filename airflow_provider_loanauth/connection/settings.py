@@ -121,7 +121,8 @@ class _FieldReader:
             self.problems.append("Extra is not a JSON object: correct it.")
             self._extra = {}
         # The Test button of Airflow 2.11 sends each field twice, once with a prefix.
-        unknown = {name.removeprefix(f"extra__{CONN_TYPE}__") for name in self._extra} - CONN_FIELDS.keys()
+        known = self._extra.keys() & CONN_FIELDS.keys()
+        unknown = [name for name in self._extra if name.removeprefix(f"extra__{CONN_TYPE}__") not in known]
         if unknown:
             # In a URI that is not percent-encoded, the pieces of a secret become names.
             self.warnings.append(f"Extra contains unknown fields ({len(unknown)}), which are ignored and not shown.")

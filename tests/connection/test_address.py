@@ -21,6 +21,11 @@ from airflow_provider_loanauth.connection.address import FieldError, base_addres
         ("http://[::1]:8461/x", None, None, "http://[::1]:8461/x"),
         ("auth.example", None, 65535, "https://auth.example:65535"),
         ("https://[2001:db8::1]", None, 443, "https://[2001:db8::1]:443"),
+        # Airflow removes the brackets from the host of a URI.
+        ("2001:db8::1", None, 8443, "https://[2001:db8::1]:8443"),
+        ("::1", "http", 8461, "http://[::1]:8461"),
+        # As a secrets backend may return it.
+        ("auth.example", None, "8443", "https://auth.example:8443"),
     ],
 )
 def test_addresses(host, schema, port, expected):
@@ -37,7 +42,8 @@ def test_addresses(host, schema, port, expected):
         ("https://auth.example#CANARY", None, None, "query or a fragment"),
         ("https://exa$mple", None, None, "no valid host name"),
         ("https://", None, None, "no valid host name"),
-        ("2001:db8::1", None, None, "not a valid address"),
+        ("2001:db8::1::2", None, None, "not a valid address"),
+        ("auth.example", None, "made-up", "not a valid address"),
         ("[2001:db8::1", None, None, "not a valid address"),
         ("http://auth.example", None, None, "begins with http"),
         ("auth.example", "http", None, "begins with http"),

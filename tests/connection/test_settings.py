@@ -141,6 +141,10 @@ def test_unknown_extras_are_counted_and_not_shown():
     assert "CANARY" not in warning
 
 
+def test_a_field_with_the_prefix_alone_is_ignored_with_a_warning():
+    assert "Extra contains unknown fields (1)" in warnings(conn({"extra__loanauth__timeout": 20}))[0]
+
+
 def test_the_test_button_of_2_11_sends_each_field_twice():
     prefixed = {f"extra__loanauth__{name}": value for name, value in EXTRA.items()}
     assert load(conn(prefixed)) == load(conn())
