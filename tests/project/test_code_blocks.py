@@ -163,8 +163,10 @@ def test_python_runs(block, world, pulled, define, monkeypatch):
     define("loanauth_default", world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
     token = pulled("loanauth_default")
     define("pricing", {"conn_type": "http", "host": world.url.removesuffix("/price")})
-    task = SimpleNamespace(map_index=-1, xcom_pull=lambda task_ids: {"authenticate": token}[task_ids])
-    monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": task})
+    instance = SimpleNamespace(map_index=-1, xcom_pull=lambda task_ids: {"authenticate": token}[task_ids])
+    dag = SimpleNamespace(task_dict={})
+    context = {"ti": instance, "task": SimpleNamespace(dag=dag, get_closest_mapped_task_group=lambda: None)}
+    monkeypatch.setattr(auth_module, "get_current_context", lambda: context)
     # A module, so that its functions can be passed to other processes.
     monkeypatch.setitem(sys.modules, "block", block_module := ModuleType("block"))
     names = vars(block_module)
