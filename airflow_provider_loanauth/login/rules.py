@@ -161,9 +161,9 @@ class Row(NotForXCom):
         return {"by": credential["by"]} | {name: f"{text[:19]}+00:00" for name, text in times.items() if text}
 
     @property
-    def last_class(self) -> str | None:
-        """The class of the last failure."""
-        return next(reversed([*self.failures]), None)
+    def last_class(self) -> str:
+        """The class of the last failure, if there is one."""
+        return [*self.failures][-1]
 
     def blocking_failure(self, host: str, now: float, *, is_cleared: bool) -> Failure | None:
         """Return the failure because of which a host sends nothing now; None if it may send."""

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.login import shared
+from airflow_provider_loanauth.login import claims, shared
 from airflow_provider_loanauth.login.claims import LEASE, MAX_TURN, MIN_CLAIM_DELAY, RENEWAL_INTERVAL
 from airflow_provider_loanauth.login.rules import CLEARED_FINAL_SECONDS, DAY, MIN_HOSTS_FOR_ALL, MIN_PAUSE
 from airflow_provider_loanauth.service.error_responses import MAX_RETRY_AFTER
@@ -556,7 +556,10 @@ def test_a_login_with_a_valid_credential_leaves_its_turn_if_its_claim_is_late():
     assert run(Process(needs="valid"), slow=slow) == ([FIRST], 0)
 
 
-def test_the_end_of_a_turn_waits_for_a_second_for_a_slow_renewal():
+@pytest.mark.parametrize(("may_leave_calls", "seconds"), [(True, 1), (False, 20)])
+def test_the_end_of_a_turn_waits_for_a_slow_renewal(may_leave_calls, seconds, monkeypatch):
+    """For a second, if this thread may call Airflow meanwhile."""
+    monkeypatch.setattr(claims, "may_leave_calls", lambda: may_leave_calls)
     simulation = Simulation([Process()], login_seconds=[RENEWAL_INTERVAL + 0.1])
 
     def write(*arguments, really=simulation.store.write):
@@ -566,7 +569,7 @@ def test_the_end_of_a_turn_waits_for_a_second_for_a_slow_renewal():
 
     simulation.store.write = write
     assert simulation.run().values == [TOKEN]
-    assert waits(simulation)[0] < RENEWAL_INTERVAL + 1 + 1
+    assert seconds < waits(simulation)[0] - RENEWAL_INTERVAL < seconds + 1
 
 
 def test_the_turns_of_other_hosts_hold_a_login_for_the_time_of_one_turn_in_all(logs):
