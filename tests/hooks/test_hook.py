@@ -84,6 +84,14 @@ def test_the_secrets_of_the_request_are_masked(method, define, loopback):
             assert form not in redact(f"before {form} after")
 
 
+def test_a_warning_about_the_connection_is_logged_once(all_methods, define, logs):
+    define("tenant_a", all_methods | {"extra": all_methods["extra"] | {"a_header": "made-up"}})
+    hook = LoanAuthHook("tenant_a")
+    for _ in range(2):
+        hook.read_settings()
+    assert len([text for text in logs.at("warning") if "Extra contains unknown fields (1)" in text]) == 1
+
+
 def test_aget_credential_does_not_block_the_event_loop(all_methods, sandbox):
     sandbox.set_fault("latency", where="token", seconds=0.5)
     # About 50 times where the loop is free, once or twice where it is blocked.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import re
 from functools import partial
 
 import pytest
@@ -86,8 +85,10 @@ def test_on_the_loop_of_a_triggerer_it_is_an_error_before_anything_is_read(way, 
     token = pulled()
     with pytest.raises(LoanAuthError, match=BLOCKS[way][1]) as raised:
         in_triggerer(call(way, pricing.url, token))
-    blocks = r"(\w+\(\)|A request with this client) would block the event loop of the triggerer"
-    assert re.match(blocks, str(raised.value))
+    name = f"{way}()".replace("authen_jwt", "authenticate")
+    if way in CLASSES:
+        name = "A request with this client"
+    assert str(raised.value).startswith(f"{name} would block the event loop of the triggerer")
     assert (world.logins, pricing.credentials) == (0, [])
 
 
