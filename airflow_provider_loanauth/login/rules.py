@@ -85,6 +85,16 @@ def class_of(error: LoanAuthError) -> str | None:
     return None
 
 
+class Attempt(NamedTuple):
+    """A request that failed."""
+
+    id: str
+    host: str
+    #: The end of the pause that it began, in seconds since the epoch (UTC), and how many have followed one another.
+    until: float
+    pauses: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure(NotForXCom):
     """The last failure of a class. Times are seconds since the epoch (UTC)."""
@@ -95,11 +105,8 @@ class Failure(NotForXCom):
     at: float
     #: The end of the pause.
     until: float
-    #: How many pauses have followed one another.
-    pauses: int
-    #: Id and host of the last failed requests of this class, if no other class came between, and the end of the pause
-    #: that each began; the last one last.
-    attempts: tuple[tuple[str, str, float], ...]
+    #: The last requests that have failed in this way, since another class of failures. The last one is last.
+    attempts: tuple[Attempt, ...]
     #: Whether the task had been cleared by a person.
     is_cleared: bool
 
@@ -116,7 +123,7 @@ class Failure(NotForXCom):
     @property
     def hosts(self) -> set[str]:
         """The hosts that have met it one after another."""
-        return {host for _, host, _ in self.attempts}
+        return {attempt.host for attempt in self.attempts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +140,7 @@ class Row(NotForXCom):
         """Return the row of a stored value; an empty one if there is none, or if it has another shape."""
         try:
             failures = {
-                name: Failure(**one | {"attempts": tuple((id_, host, until) for id_, host, until in one["attempts"])})
+                name: Failure(**one | {"attempts": tuple(Attempt(*attempt) for attempt in one["attempts"])})
                 for name, one in content["failures"].items()
                 if name in _RULES
             }
@@ -179,11 +186,11 @@ class Row(NotForXCom):
     def attempts(self, host: str | None = None) -> set[str]:
         """Return the ids of the requests of a host that found the service unavailable; None: of all hosts."""
         return {
-            id_
+            attempt.id
             for name in (UNAVAILABLE, WAIT)
             if name in self.failures
-            for id_, of_host, _ in self.failures[name].attempts
-            if host in {None, of_host}
+            for attempt in self.failures[name].attempts
+            if host in {None, attempt.host}
         }
 
     def unavailable_for(self, now: float) -> set[str]:
@@ -199,11 +206,12 @@ class Row(NotForXCom):
         if name is None:
             return self
         pauses: int = 1
-        attempts: tuple[tuple[str, str, float], ...] = ()
+        attempts: tuple[Attempt, ...] = ()
         if earlier := self._counted(name, now):
-            pauses, attempts = earlier.pauses, earlier.attempts
-            # A request that was under way when the pause began does not make the next one longer.
-            if now >= earlier.until:
+            attempts = earlier.attempts
+            pauses = attempts[-1].pauses
+            # A request that was under way when a pause began does not make the next one longer.
+            if now >= min(attempt.until for attempt in attempts if attempt.pauses == pauses):
                 pauses += 1
         until = now + _pause(_RULES[name], pauses, error)
         failure = Failure(
@@ -216,8 +224,7 @@ class Row(NotForXCom):
             by=by,
             at=now,
             until=until,
-            pauses=pauses,
-            attempts=(*attempts, (id_, host, until))[-MAX_FAILURES:],
+            attempts=(*attempts, Attempt(id_, host, until, pauses))[-MAX_FAILURES:],
             is_cleared=is_cleared,
         )
         # No class ends the pause of another one, or the count of refused values.
@@ -240,7 +247,7 @@ def _until_for(name: str, failure: Failure, host: str) -> float:
     """Return until when a failure holds for a host: until the end of the last pause that it has begun itself."""
     if _RULES[name].is_for_all or len(failure.hosts) >= MIN_HOSTS_FOR_ALL:
         return failure.until
-    return max((until for _, of_host, until in failure.attempts if of_host == host), default=0.0)
+    return max((attempt.until for attempt in failure.attempts if attempt.host == host), default=0.0)
 
 
 def _remembered_until(name: str, failure: Failure) -> float:

@@ -93,6 +93,15 @@ def test_a_host_that_is_well_again_is_not_held_by_one_that_is_not(outcome):
     assert failed(simulation, lambda process: process.host == "good") <= 1
 
 
+@pytest.mark.parametrize("hosts", [1, 2, 4, 5])
+def test_the_pauses_of_some_hosts_that_are_refused_for_good_grow(hosts):
+    processes = [
+        Process(start=20.0 * number + 3 * host, host=f"host {host}") for number in range(360) for host in range(hosts)
+    ]
+    # In two hours.
+    assert run(processes, ["forbidden"]).posts <= 6 * hosts
+
+
 @pytest.mark.parametrize("takes", [0.05, 30.0])
 def test_an_outage_holds_nobody_for_much_longer_than_it_would_alone(takes):
     """300 pods start within a minute; each sends what it would send alone, at most."""
