@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 
@@ -21,6 +22,8 @@ class Alone(NotForXCom):
 
     def __init__(self, memory: Memory, variables: LoginVariables | None = None) -> None:
         self.memory, self.variables = memory, variables
+        #: Whether this process has read or written the row.
+        self._knows_row = memory.read_at > -math.inf
 
     @property
     def key(self) -> str | None:
@@ -51,8 +54,8 @@ class Alone(NotForXCom):
 
     def _share(self, row: Row) -> None:
         self.memory.trust_row()
-        # Of a row that could not be read, a refusal that may pass must not replace the credential.
-        if self.variables and (not row.failures or row.last_class == FINAL):
+        # A refusal that may pass must not replace the credential of a row that this process could not read.
+        if self.variables and (self._knows_row or not row.failures or row.last_class == FINAL):
             self.variables.write_later("login", asdict(row), row.public)
 
 

@@ -718,6 +718,12 @@ def test_who_could_not_read_the_row_does_not_replace_its_credential():
     assert (simulation.values, simulation.posts) == ([TOKEN, ResponseError, TOKEN], 2)
 
 
+def test_who_cannot_claim_shares_a_refusal_that_may_pass():
+    processes = [Process(start=60.0 * number, host=f"host {number}") for number in range(60)]
+    slow = {(process.host, "write", "claim"): 5.0 for process in processes}
+    assert run(*processes, slow=slow, outcomes=["401"], max_steps=10**6)[1] <= 6
+
+
 def test_after_a_conflict_the_result_of_the_other_process_stands(logs):
     simulation = Simulation([Process(), Process()], conflicts=True)
     simulation.run(work=simulation.authenticate)
