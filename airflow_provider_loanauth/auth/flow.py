@@ -88,9 +88,10 @@ class FlowAuth(BaseLoanAuth):
         self._guard.bind(str(request.url))
         credential: ActiveCredential = yield None
         rejected = None
+        trace = request.extensions.get("trace") or trace_nothing
         # The caller may send the same request again.
-        if request.extensions.get(_CHECK) != self._check_origin:
-            trace = partial(self._trace, request.extensions.get("trace") or trace_nothing)
+        if getattr(trace, "func", None) != self._trace:
+            trace = partial(self._trace, trace)
             request.extensions = {**request.extensions, "trace": trace, _CHECK: self._check_origin}
         for retries in count():
             add_credential(request.headers, credential, rejected=rejected)

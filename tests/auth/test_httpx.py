@@ -210,6 +210,18 @@ def test_a_request_that_is_sent_again_and_again_stays_as_it_is(pricing, pulled, 
     assert request.extensions == extensions
 
 
+def test_a_request_that_is_sent_again_with_another_trace_is_checked(pricing, elsewhere, pulled, loan_auth):
+    pricing.respond = lambda request: (302, {"Location": elsewhere.url}, b"")
+    options = {"auth": loan_auth(pulled("loanauth_ppe")), "verify": False, "follow_redirects": True}
+    with loan_auth._library.Client(**options) as client:
+        request = client.build_request("GET", f"{pricing.url}/there")
+        for _ in range(2):
+            request.extensions["trace"] = lambda *_: None
+            with pytest.raises(LoanAuthError, match="leads to a different host or port"):
+                client.send(request)
+    assert elsewhere.seen == []
+
+
 def test_through_a_proxy_the_target_is_checked(pricing, elsewhere, pulled, loan_auth):
     options = {"auth": loan_auth(pulled()), "timeout": 60, "verify": False, "follow_redirects": True}
     with loan_auth._library.Client(proxy=elsewhere.url, **options) as client:
