@@ -288,11 +288,9 @@ def set_default_retry_policy(task: Any, policy: RetryPolicy) -> None:
         task.retry_policy = policy
 
 
-def index_in_group_of(context: Context, task_id: str) -> int | None:
-    """Return the map index of this task, if another one is in the same mapped task group and has the same one."""
-    task: Any = context["task"]
-    other = task.dag.task_dict.get(task_id)
-    group = task.get_closest_mapped_task_group()
+def index_in_group_of(context: Context, other: Any) -> int | None:
+    """Return the map index of this task, if another task is in the same mapped task group; otherwise None."""
+    group = context["task"].get_closest_mapped_task_group()
     if other is None or group is None or other.get_closest_mapped_task_group() is not group:
         return None
     index: int = context["ti"].map_index

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LoanAuth"]
 
+_PART_BYTES = 65_536
+
 
 class LoanAuth(BaseLoanAuth):
     """Authenticates requests to the pricing service, and refreshes the credential when it expires.
@@ -137,7 +139,10 @@ def _read_body(request: PreparedRequest) -> None:
     """Read a body that is neither text nor octets, so that a retry can send it again."""
     body: Any = request.body
     if hasattr(body, "read"):
-        parts = [body.read(-1)]
+        # Some need a size, and some read too much with -1.
+        parts = []
+        while part := body.read(_PART_BYTES):
+            parts.append(part)
     elif not hasattr(body, "__iter__") or isinstance(body, str) or _is_octets(body):
         return
     else:
@@ -177,11 +182,11 @@ class _FromTask(AuthType):
 
     @sanitize_exceptions
     def __call__(self, *_: Any) -> LoanAuth:
-        context = get_current_context()
+        context: Any = get_current_context()
         of_task: dict[str, Any] = {"task_ids": self.task_id}
         index = self.map_indexes
         if index is None:
-            index = index_in_group_of(context, self.task_id)
+            index = index_in_group_of(context, context["task"].dag.task_dict.get(self.task_id))
         if index is not None:
             of_task["map_indexes"] = index
         credential = context["ti"].xcom_pull(**of_task)

@@ -148,7 +148,7 @@ class LoanAuthForgetOperator(BaseOperator):
         instance: Any = context["ti"]
         task: Any = context["task"]
         source = task.dag.task_dict.get(self.credential_task_id)
-        index = index_in_group_of(context, self.credential_task_id)
+        index = index_in_group_of(context, source)
         pulled: dict[str, Any] = {"task_ids": self.credential_task_id}
         if index is not None:
             pulled["map_indexes"] = index
