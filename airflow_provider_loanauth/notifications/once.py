@@ -62,7 +62,7 @@ class Notification:
         task: Any = context["ti"]
         # Connections that fail at once would overwrite the marks of each other.
         self._key = summary_key("notified", f"{task.dag_id}.{conn_id}" if conn_id else task.dag_id)
-        self._failure = f"{task.run_id}, {about}"
+        self._failure = ", ".join(str(one) for one in (task.run_id, conn_id, about) if one)
         run: Any = context.get("dag_run")
         clears, began = getattr(run, "clear_number", None) or 0, getattr(run, "start_date", None)
         self._ends_at = system.monotonic() + MAX_SECONDS

@@ -93,6 +93,16 @@ def test_each_class_of_error_and_each_connection_is_told_of(monkeypatch):
     assert night.longest < OVERTIME
 
 
+def test_two_dags_whose_names_share_a_variable_are_both_told_of(monkeypatch):
+    night = Night(monkeypatch)
+    groups = [
+        night.fail(60.0 * number, dag=dag, error=RejectedError("made-up rejection", conn_id=conn_id))
+        for number, (dag, conn_id) in enumerate([("etl", "prod.company"), ("etl.prod", "company")])
+    ]
+    assert night.run(*groups) == {"night": 2}
+    assert [*night.store.texts] == ["loanauth.notified.etl.prod.company"]
+
+
 def test_connections_that_fail_at_once_are_told_of_once_each(monkeypatch):
     """A DAG with many companies, when the service is unavailable."""
     random = Random(1)
