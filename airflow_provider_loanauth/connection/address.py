@@ -34,14 +34,14 @@ def base_address(host: str, *, schema: Any = None, port: Any = None) -> str:
     try:
         parts = urlsplit(url)
         own_port = parts.port
-        # A secrets backend may return text.
-        if port is not None:
-            port = int(port)
     except ValueError:
         raise FieldError("is not a valid address: check host and port.") from None
     name = parts.hostname or ""
     if port is None:
         port = own_port
+    # A secrets backend may return text.
+    if isinstance(port, str) and port.strip().isdecimal():
+        port = int(port)
     path = "/".join(filter(None, (parts.path.strip("/"), more_path)))
     for wrong, sentence in (
         (parts.scheme not in DEFAULT_PORTS, "has a scheme other than https or http: use https."),
