@@ -40,7 +40,7 @@ def derived_keys(purpose: str) -> list[bytes]:
     )
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1)
 def _fernet_setting() -> str:
     # `fernet_key_cmd` starts a program for each read. Airflow too keeps the first value that it reads.
     if setting := conf.get("core", "fernet_key"):
