@@ -45,7 +45,7 @@ def _fernet_setting() -> str:
     # `fernet_key_cmd` starts a program for each read. Airflow too keeps the first value that it reads.
     if setting := conf.get("core", "fernet_key"):
         return setting
-    # It is not kept, because a secrets backend may be unavailable.
+    # Nothing is kept then, because a secrets backend may be unavailable for a moment.
     raise ValueError
 
 

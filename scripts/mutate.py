@@ -202,7 +202,9 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="run only mutants that no test has failed for")
     parser.add_argument("--sample", type=int, help="the same, but only so many of them, chosen at random")
     processes = 2 * (os.cpu_count() or 1)
-    parser.add_argument("--processes", type=int, default=processes, help="mutants to run at the same time")
+    parser.add_argument(
+        "--processes", type=int, default=processes, help=f"mutants at the same time (default: {processes})"
+    )
     parsed = parser.parse_args()
     os.chdir(ROOT)
     if not parsed.report:

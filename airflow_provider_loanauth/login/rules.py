@@ -244,7 +244,7 @@ class Row(NotForXCom):
 
 
 def _until_for(name: str, failure: Failure, host: str) -> float:
-    """Return until when a failure holds for a host: until the end of the last pause that it has begun itself."""
+    """Return until when a failure holds for a host: the end of everybody's pause, or of the last one that it began."""
     if _RULES[name].is_for_all or len(failure.hosts) >= MIN_HOSTS_FOR_ALL:
         return failure.until
     return max((attempt.until for attempt in failure.attempts if attempt.host == host), default=0.0)

@@ -87,7 +87,7 @@ def raise_for_status(
     response                                                  exception             whom it concerns
     ========================================================  ====================  =============================
     the code ``invalid_grant``, under any status              ``RejectedError``     who sends the same values
-    a temporary code; 408, 429, 5xx; ``Retry-After``          ``UnavailableError``  this host
+    a temporary code; 408, 429, 5xx; ``Retry-After`` above 0  ``UnavailableError``  this host
     any other code; 400, 401, 423, not as an HTML page        ``ResponseError``     who sends the same values
     everything else, such as 403, 404, 3xx or an HTML page    ``ResponseError``     this host
     ========================================================  ====================  =============================
