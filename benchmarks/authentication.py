@@ -101,9 +101,12 @@ response = HttpHook(http_conn_id="authentication").run("/oauth/token", headers=o
 assert response.json()["access_token"]
 """,
 }
+# The process of a task is forked from its supervisor, which an executor has started.
 TASK = """
 import time
-import airflow.sdk
+import airflow.executors.base_executor
+import airflow.sdk.execution_time.supervisor
+import airflow.sdk.execution_time.task_runner
 from airflow.sdk import DAG, BaseOperator, BaseHook, BaseSensorOperator, task
 wall, cpu = time.perf_counter(), time.process_time()
 {body}
