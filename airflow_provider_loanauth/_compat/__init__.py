@@ -44,14 +44,8 @@ except ImportError:
     from airflow.operators.python import get_current_context
     from airflow.sensors.base import BaseSensorOperator, PokeReturnValue
 
-try:  # 3.3
-    from airflow.sdk import RetryDecision, RetryPolicy
-except ImportError:
-    RetryDecision: Any = None
-    RetryPolicy: Any = object
-
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, RetryPolicy
 
 R = TypeVar("R")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.metadata import LABELS, Method
@@ -60,15 +60,14 @@ class ApiKeyGrant(NotForXCom):
 Grant: TypeAlias = PasswordGrant | ApiKeyGrant
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuthMethod:
+class AuthMethod(NamedTuple):
     """One authentication method: what it sends, from which fields of the Connection, and what it returns."""
 
     grant: type[Grant]
     #: The required fields by attribute of ``grant``, first the two of the user, last the two of the client, as
     #: ``service/error_responses.py`` expects; and the boolean ones.
     fields: Mapping[str, str]
-    switches: Mapping[str, str] = field(default_factory=dict)
+    switches: Mapping[str, str]
     credential_type: type[AccessToken | ApiSecret]
 
 
@@ -78,11 +77,13 @@ METHODS: dict[Method, AuthMethod] = {
     "jwt": AuthMethod(
         grant=PasswordGrant,
         fields=_USER | {"client_id": "client_id", "client_secret": "client_secret"},
+        switches={},
         credential_type=AccessToken,
     ),
     "los": AuthMethod(
         grant=PasswordGrant,
         fields=_USER | {"client_id": "los_client_id", "client_secret": "los_client_secret"},
+        switches={},
         credential_type=AccessToken,
     ),
     "ppe": AuthMethod(

@@ -11,7 +11,7 @@ from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, FieldErr
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 # A name with labels of 63 characters at most (RFC 1035 §2.3.4), or an IPv6 address, which urlsplit has checked.
-_HOST = re.compile(r"[A-Za-z0-9_\-]{1,63}(\.[A-Za-z0-9_\-]{1,63})*\.?|[0-9A-Fa-f:.]+")
+_HOST = r"[A-Za-z0-9_\-]{1,63}(\.[A-Za-z0-9_\-]{1,63})*\.?|[0-9A-Fa-f:.]+"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Proxy(NotForXCom):
                 parts.path not in ("", "/") or "?" in url or "#" in url,
                 "contains a path, a query or a fragment: remove it; in a password, percent-encode '/', '?' and '#'.",
             ),
-            (not _HOST.fullmatch(name), "has no valid host name: enter an international domain in its xn-- form."),
+            (not re.fullmatch(_HOST, name), "has no valid host name: enter an international domain in its xn-- form."),
         ):
             if wrong:
                 raise FieldError(sentence)

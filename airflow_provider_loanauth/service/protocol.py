@@ -30,13 +30,13 @@ MAX_CREDENTIAL_BYTES = 16 * 1024
 # may be about something else.
 _TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _MEMBER = rf"\s*{_TEXT}\s*:\s*(?:{_TEXT}|[-+.\w]+)\s*,"
-_ERROR_CODE = re.compile(rf'\s*{{(?:{_MEMBER})*\s*"error"\s*:\s*"({"|".join(CODES)})"'.encode(), re.DOTALL)
+_ERROR_CODE = rf'(?s)\s*{{(?:{_MEMBER})*\s*"error"\s*:\s*"({"|".join(CODES)})"'.encode()
 
 # Decoding from other charsets, such as punycode, may take minutes.
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?(us-ascii|utf-(?:8|16|32)|(?:iso-8859|windows)-\d+)\"?\s*(?:;|$)")
-_PAGE = re.compile(rb"(?i)<html|<!doctype")
+_PAGE = rb"(?i)<html|<!doctype"
 # What a server that expects TLS says to a request without.
-_EXPECTS_TLS = re.compile(rb"(?i)\b(https|ssl|tls)\b")
+_EXPECTS_TLS = rb"(?i)\b(https|ssl|tls)\b"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +103,8 @@ def parse_response(settings: Settings, response: WireResponse, *, now: datetime)
 def _parse(settings: Settings, response: WireResponse, now: datetime) -> TokenResponse | ApiSecretResponse:
     document, is_page = _parse_body(response), False
     if document is None:
-        is_page = _PAGE.search(response.body[:1024]) is not None
-        expects_tls = response.status == HTTPStatus.BAD_REQUEST and _EXPECTS_TLS.search(response.body)
+        is_page = re.search(_PAGE, response.body[:1024]) is not None
+        expects_tls = response.status == HTTPStatus.BAD_REQUEST and re.search(_EXPECTS_TLS, response.body)
         if expects_tls and settings.auth_url.startswith("http:"):
             raise ResponseError("The port expects https (it responded with 400): begin Auth URL with https.")
     raise_for_status(
@@ -140,7 +140,7 @@ def _parse_body(response: WireResponse) -> Any:
         # RecursionError: the JSON is nested too deeply.
         with suppress(ValueError, LookupError, RecursionError):
             return json.loads(response.body if encoding is None else response.body.decode(encoding))
-    if match := _ERROR_CODE.match(response.body):
+    if match := re.match(_ERROR_CODE, response.body):
         return {"error": match[1].decode()}
     return None
 
