@@ -32,6 +32,7 @@ _FALSE = frozenset({"false", "0", "no", "n", "off"})
 # RFC 9110 §5.1.
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # By its libraries and proxies too. Most are also forbidden to scripts (Fetch standard, "forbidden request-header").
+# Not compiled here: few Connections need it.
 _USED_BY_HTTP = (
     r"(?i)(accept|access-control|content|if|proxy|sec)(-.*)?|authorization|connection|cookie2?|date|dnt|expect|forwarded|host"
     r"|keep-alive|max-forwards|origin|pragma|range|referer|set-cookie|te|trailer|transfer-encoding|upgrade|user-agent|via"

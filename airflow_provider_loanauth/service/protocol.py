@@ -30,6 +30,7 @@ MAX_CREDENTIAL_BYTES = 16 * 1024
 # may be about something else.
 _TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _MEMBER = rf"\s*{_TEXT}\s*:\s*(?:{_TEXT}|[-+.\w]+)\s*,"
+# Not compiled here, like those for pages and TLS: a login without a fault does not need it.
 _ERROR_CODE = rf'(?s)\s*{{(?:{_MEMBER})*\s*"error"\s*:\s*"({"|".join(CODES)})"'.encode()
 
 # Decoding from other charsets, such as punycode, may take minutes.
