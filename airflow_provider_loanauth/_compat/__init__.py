@@ -45,7 +45,7 @@ except ImportError:
     from airflow.sensors.base import BaseSensorOperator, PokeReturnValue
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, RetryPolicy
+    from airflow.sdk import Context
 
 R = TypeVar("R")
 
@@ -273,13 +273,6 @@ def resume_after_its_time(task: Any, ti: Any) -> None:
     # 2.11 subtracts the time since the first start. If none is left, it raises an error that does not say anything.
     if getattr(ti, "next_method", None) and ti.start_date:
         task.execution_timeout += datetime.now(timezone.utc) - ti.start_date
-
-
-def set_default_retry_policy(task: Any, policy: RetryPolicy) -> None:
-    """Let a policy decide when a task is tried again (3.3), unless its author has chosen one."""
-    # Not a default in the signature: on earlier versions, the base class rejects the parameter.
-    if getattr(task, "retry_policy", policy) is None:
-        task.retry_policy = policy
 
 
 def index_in_group_of(context: Context, other: Any) -> int | None:

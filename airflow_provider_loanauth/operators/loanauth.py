@@ -12,8 +12,8 @@ from airflow_provider_loanauth._compat import (
     airflow_errors,
     index_in_group_of,
     pending_tasks,
-    set_default_retry_policy,
 )
+from airflow_provider_loanauth._compat.retry_policy import set_default_retry_policy
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential

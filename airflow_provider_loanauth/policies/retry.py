@@ -6,15 +6,10 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_loanauth._compat.retry_policy import RetryDecision, RetryPolicy
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.redaction import exception_chain, short_repr
 from airflow_provider_loanauth.system import system
-
-try:  # 3.3
-    from airflow.sdk import RetryDecision, RetryPolicy
-except ImportError:
-    RetryDecision: Any = None  # type: ignore[no-redef]
-    RetryPolicy: Any = object  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth._compat import Context

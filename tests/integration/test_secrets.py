@@ -21,6 +21,7 @@ import requests
 import sentry_sdk
 
 from airflow_provider_loanauth._compat import BaseNotifier
+from airflow_provider_loanauth._compat.retry_policy import RetryDecision
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.credentials import AccessToken
@@ -35,7 +36,7 @@ from airflow_provider_loanauth.exceptions import (
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
-from airflow_provider_loanauth.policies.retry import LoanAuthRetryPolicy, RetryDecision
+from airflow_provider_loanauth.policies.retry import LoanAuthRetryPolicy
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.system import system
