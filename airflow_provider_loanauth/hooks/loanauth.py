@@ -10,8 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from airflow_provider_loanauth._compat import BaseHook, run_in_thread
-from airflow_provider_loanauth.auth.base import BaseLoanAuth, check_credential
-from airflow_provider_loanauth.auth.requests import LoanAuth
 from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET, Settings
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet_key
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, changed, forbid_on_triggerer_loop
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
     import httpx
     import httpx2
     import requests
+
+    from airflow_provider_loanauth.auth.base import BaseLoanAuth
 
 __all__ = ["LoanAuthHook", "Method"]
 
@@ -228,6 +228,8 @@ class LoanAuthHook(BaseHook):
         :raises TypeError: the credential is something else
         :raises ValueError: the credential belongs to a different connection
         """
+        # A login does not need what sends pricing requests.
+        from airflow_provider_loanauth.auth.requests import LoanAuth
         from airflow_provider_loanauth.auth.session import PricingSession
 
         return PricingSession(*self._pricing("get_conn", LoanAuth, credential, min_ttl))
@@ -280,6 +282,8 @@ class LoanAuthHook(BaseHook):
 
     def _pricing(self, name: str, kind: type[BaseLoanAuth], credential: Any, min_ttl: float) -> tuple[Any, Settings]:
         """Return what authenticates pricing requests, and the settings for them."""
+        from airflow_provider_loanauth.auth.base import check_credential
+
         _forbid_on_triggerer_loop(name, "asyncio.to_thread(hook.get_async_conn, credential)")
         client = self._client
         if credential is _NOT_GIVEN:

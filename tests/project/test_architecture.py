@@ -113,6 +113,12 @@ def test_parsing_a_dag_loads_no_http_library():
 
 
 @pytest.mark.processes
+def test_a_login_does_not_load_what_sends_pricing_requests():
+    script = f"import sys, {PACKAGE}.hooks.loanauth; print('{PACKAGE}.auth' in sys.modules)"
+    assert run_python("-c", script).stdout.split()[-1] == "False"
+
+
+@pytest.mark.processes
 def test_provider_metadata_and_command_load_no_other_package():
     """Every process of Airflow loads the metadata at its start, and every command of Airflow the commands."""
     assert newly_loaded("get_provider_info", "cli") - set(sys.stdlib_module_names) == {PACKAGE}
