@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -86,13 +85,18 @@ class LoanAuth(BaseLoanAuth):
         return _FromTask(task_id, map_indexes, kwargs)
 
 
-@dataclass(eq=False, repr=False)
 class _ResponseHook:
     """Retries a request after a 401, and protects the credential on redirects, which have the same hook."""
 
-    replace: Callable[[ActiveCredential], ActiveCredential]
-    guard: OriginGuard
-    credential: ActiveCredential
+    def __init__(
+        self,
+        replace: Callable[[ActiveCredential], ActiveCredential],
+        guard: OriginGuard,
+        credential: ActiveCredential,
+    ) -> None:
+        self.replace = replace
+        self.guard = guard
+        self.credential = credential
 
     @sanitize_exceptions
     def __call__(self, response: Response, **send_kwargs: Any) -> Response:
@@ -172,13 +176,13 @@ def _unchanged(response: Response, **_: Any) -> Response:
     return response
 
 
-@dataclass(eq=False, repr=False)
 class _FromTask(AuthType):
     """An ``auth_type``. Airflow calls it without arguments, or with login and password, which it ignores."""
 
-    task_id: str
-    map_indexes: int | None
-    kwargs: dict[str, Any]
+    def __init__(self, task_id: str, map_indexes: int | None, kwargs: dict[str, Any]) -> None:
+        self.task_id = task_id
+        self.map_indexes = map_indexes
+        self.kwargs = kwargs
 
     @sanitize_exceptions
     def __call__(self, *_: Any) -> LoanAuth:

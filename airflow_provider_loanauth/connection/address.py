@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Letters and digits of any script (IDNA checks them later), underscores, dots and hyphens; or an IPv6 address.
-_HOST = re.compile(r"[\w.\-]+|[0-9A-Fa-f:.]+")
-_LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
+_HOST = r"[\w.\-]+|[0-9A-Fa-f:.]+"
+_LONE_PERCENT = "%(?![0-9A-Fa-f]{2})"
 
 
 class FieldError(ValueError):
@@ -47,7 +47,7 @@ def base_address(host: str, *, schema: Any = None, port: Any = None) -> str:
         (parts.scheme not in DEFAULT_PORTS, "has a scheme other than https or http: use https."),
         ("@" in parts.netloc, "contains user information before '@': enter it in Username and Password instead."),
         (bool({"?", "#"} & {*url, *schema}), "contains a query or a fragment ('?' or '#'): remove it."),
-        (not _HOST.fullmatch(name), "has no valid host name: correct it."),
+        (not re.fullmatch(_HOST, name), "has no valid host name: correct it."),
         (
             parts.scheme == "http" and not is_loopback(name),
             "begins with http, which would send the password unencrypted: use https (http is for loopback only).",
@@ -59,7 +59,10 @@ def base_address(host: str, *, schema: Any = None, port: Any = None) -> str:
             "contains the path of an endpoint: remove it, because the provider adds it.",
         ),
         # requests would encode a secret in the path once more.
-        (_LONE_PERCENT.search(path), "contains '%' without two hexadecimal digits (RFC 3986 §2.1): write %25 instead."),
+        (
+            re.search(_LONE_PERCENT, path),
+            "contains '%' without two hexadecimal digits (RFC 3986 §2.1): write %25 instead.",
+        ),
     ):
         if wrong:
             raise FieldError(sentence)
