@@ -246,7 +246,7 @@ class Encoder:
         self._file = io.BytesIO(CONTENT)
 
     def read(self, size):
-        return self._file.read(size)
+        return self._file.read(min(size, 8))
 
 
 class Rows:
