@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.metadata import LABELS
@@ -141,8 +141,11 @@ def safe_text(text: Any, secrets: Iterable[str]) -> str | None:
     if not isinstance(text, str) or len(text) > MAX_TEXT_LENGTH or not text.isprintable():
         return None
     forms = [form for secret in filter(None, secrets) for form in encoded_forms(secret)]
-    # A service that writes HTML may escape what it repeats.
-    if any(form in one for one in (text, html.unescape(text)) for form in forms):
+    # A service may repeat it as in HTML or in a URL. Servers differ in the characters that they percent-encode.
+    readings = [text]
+    for one in readings:  # which grows
+        readings += {decode(one) for decode in (html.unescape, unquote, unquote_plus)} - {*readings}
+    if any(form in one for one in readings for form in forms):
         return None
     return text.strip().removesuffix(".") or None
 

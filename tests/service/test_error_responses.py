@@ -122,6 +122,9 @@ def test_other_errors_do_not_change_what_the_status_means(document):
         # A service that writes HTML.
         f"Bad credentials for {html.escape(PASSWORD)}",
         "Bad credentials for CANARY&#32;&#x3C;pass&gt;/&uuml;",
+        # Servers that percent-encode other characters than most.
+        "No page /CANARY%20<pass>%2f%C3%bc/1001",
+        "No page ?key=CANARY+%3Cpass>/%c3%BC",
         "x" * (MAX_TEXT_LENGTH + 1),
         "two\nlines",
         "an escape \x1b[31m",
