@@ -43,6 +43,15 @@ class SecretStr(str):
         # Some tools slice long values before they show them in a traceback.
         return SecretStr(super().__getitem__(key))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What unpickles it, such as a task in a virtual environment, may not have this package.
+        return str, (str(self),)
+
+    def __deepcopy__(self, *_: Any) -> SecretStr:
+        return self
+
+    __copy__ = __deepcopy__
+
 
 def short_repr(self: object) -> str:
     """Return a ``repr`` for an object in a DAG file: an address in it would make a new DAG version at each parse."""

@@ -1,7 +1,9 @@
 """Secrets in text: strings with a masked ``repr``, and the forms that Airflow masks in logs."""
 
 import base64
+import copy
 import json
+import pickle
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -24,6 +26,18 @@ def test_a_secret_is_a_string_with_a_masked_repr():
         assert repr(part) == "'***'"
     assert "CANARY" in pretty.pretty_repr({"a": str(secret)}, max_string=80)
     assert "CANARY" not in pretty.pretty_repr({"a": secret, "b": [secret]}, max_string=80)
+
+
+def test_a_copy_is_hidden_too():
+    secret = SecretStr("CANARY")
+    assert repr([copy.copy(secret), copy.deepcopy({"key": secret})["key"]]) == "['***', '***']"
+
+
+def test_a_pickle_can_be_read_without_this_package():
+    """A task in a virtual environment gets it so, if its DAG renders templates as native objects."""
+    pickled = pickle.dumps([SecretStr("made-up")])
+    assert b"airflow" not in pickled
+    assert pickle.loads(pickled) == ["made-up"]
 
 
 @pytest.mark.parametrize("value", [AWKWARD, "plain-secret", "a", "ab", "abc", "\ud800half"])
