@@ -23,6 +23,10 @@ CREDENTIAL_HEADERS = frozenset(
     los_client_id los_client_secret
     """.split()  # noqa: SIM905 - thirty names read better as words
 )
+#: Their values do not depend on a secret. A password may be a word in one, such as "airflow" in that of User-Agent.
+STANDARD_HEADERS = frozenset(
+    {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "origin", "user-agent"}
+)
 MIN_SECRET_LENGTH = 5  # characters; a shorter secret may occur in other headers by chance
 
 
@@ -63,11 +67,11 @@ def reject_credentials(request: Request, allowed: frozenset[str] = frozenset()) 
 
 
 def reject_secret_copies(request: Request, secrets: tuple[str, ...], allowed: frozenset[str]) -> None:
-    """Reject a secret that occurs in any header except its own."""
+    """Reject a secret that occurs in any header except its own, and except standard ones."""
     forbidden = [secret.encode("utf-8") for secret in secrets if len(secret) >= MIN_SECRET_LENGTH]
     for raw_name, value in request.headers.raw:
         name = raw_name.decode("latin-1")
-        if name not in allowed and any(secret in value for secret in forbidden):
+        if name not in allowed | STANDARD_HEADERS and any(secret in value for secret in forbidden):
             raise ProtocolViolation(f"a secret in the {name} header")
 
 

@@ -166,6 +166,12 @@ def test_a_violation_of_the_interface_is_rejected(sandbox):
     assert (counted.succeeded, counted.rejected) == (0, sum(map(len, VIOLATIONS.values())))
 
 
+def test_a_password_may_be_a_word_of_another_header():
+    user = dataclasses.replace(USER, password="airflow")
+    with running_sandbox(accounts=[dataclasses.replace(COMPANY, users=[user])]) as sandbox:
+        assert send(sandbox, changed(form(COMPANY, user), User_Agent="airflow-provider")).status == 200
+
+
 WRONG_USER = {"error": "invalid_grant", "error_description": "Bad credentials"}
 WRONG_GRANT = {"error": "unsupported_grant_type", "error_description": "Unsupported grant type"}
 
