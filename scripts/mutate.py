@@ -92,6 +92,9 @@ def extend_mutmut() -> None:
         | {"task_logger", "first_start", "_field", "_secret"}
     )
     isolation.PytestRunner = MirroredTests
+    # It would send a signal to the number of a process that has ended, which another program may have by then.
+    # pytest-timeout ends a test that waits for ever, and the limit of CPU time one that computes for ever.
+    isolation.register_timeout = lambda *_, **__: None
     # Airflow's logging would write these lines to a closed file.
     logging.getLogger("mutmut").propagate = False
 
