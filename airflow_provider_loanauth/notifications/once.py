@@ -112,10 +112,11 @@ class Notification:
                     break
 
     def release(self) -> None:
-        """Let another task notify."""
+        """Let another task notify, unless one has taken over, or another notifier of this task has notified."""
         self._ends_at = system.monotonic() + MAX_SECONDS
         with suppress(Exception):
-            self._write_and_confirm(None)
+            if self._read() == self._mark:
+                self._write_and_confirm(None)
 
     def _write_and_confirm(self, mark: Mark | None) -> bool:
         """Write the mark of this failure, or delete it; return whether that has lasted."""

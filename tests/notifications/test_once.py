@@ -135,6 +135,33 @@ def test_another_task_notifies_after_the_notifier_of_the_first_one_failed(monkey
     assert without_variables.run(without_variables.fail(0.0, 2 * DAY)) == {"night": 1}
 
 
+def test_one_task_notifies_by_a_channel_that_works_beside_one_that_does_not(monkeypatch):
+    class TwoChannels(Night):
+        def _run(self, process):
+            for channel in (self._notify, self._broken):
+                LoanAuthFailedNotifier(channel)(process.context)
+
+        def _broken(self, context):
+            raise RuntimeError("made-up outage of the pager")
+
+    night = TwoChannels(monkeypatch)
+    assert night.run(night.fail(*[60.0 * number for number in range(20)])) == {"night": 1}
+
+
+def test_a_notifier_that_fails_late_takes_nothing_back(monkeypatch):
+    """Another task has taken over, and notified."""
+
+    class Slow(Night):
+        def _notify(self, context):
+            if context["ti"].map_index == 1:
+                self.time.sleep(15.0)
+                raise RuntimeError("made-up time-out of the mail server")
+            super()._notify(context)
+
+    night = Slow(monkeypatch)
+    assert night.run(night.fail(0.0, 1.0, 60.0, 120.0)) == {"night": 1}
+
+
 def test_a_slow_notifier_holds_the_others_for_some_seconds(monkeypatch):
     night = Night(monkeypatch, notify_seconds=600.0)
     # One more about each eight seconds, because the first one may be dead.
