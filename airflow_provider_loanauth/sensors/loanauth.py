@@ -67,8 +67,9 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
     the task at once, whatever ``retries``, ``soft_fail`` or ``silent_fail`` are, so that a password that the service
     rejects by name is sent only once and no skip hides it.
 
-    With ``deferrable``, waiting occupies no worker, but for a poke once an hour, and all tasks of a triggerer that wait
-    for the same service with the same interval share one request per interval
+    With ``deferrable``, waiting occupies no worker, but for a poke once an hour, or after each ``poke_interval`` while
+    the address responds and only logins fail. All tasks of a triggerer that wait for the same service with the same
+    interval share one request per interval
     (:class:`~airflow_provider_loanauth.triggers.loanauth.LoanAuthSensorTrigger`), without ``exponential_backoff``.
 
     From Airflow 3.3 on, a :class:`~airflow_provider_loanauth.policies.retry.LoanAuthRetryPolicy` decides when a sensor
@@ -103,7 +104,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         # What the last poke has read, and why it failed.
         self._settings: Settings | None = None
         self._cause = ""
-        # Seconds since the epoch (UTC).
+        # By the clock of _now().
         self._deadline = math.inf
 
     @cached_property
@@ -165,10 +166,10 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         :raises TaskDeferred: the service is unavailable, and the sensor is ``deferrable``
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
-        started = time.time()
+        started, self._deadline = time.time(), self._now() + self._limit.seconds
         if self.reschedule and not self.deferrable:
             started = first_start(context) or started
-        self._deadline = started + self._limit.seconds
+            self._deadline = started + self._limit.seconds
         with self._ending(started):
             if self.deferrable:
                 return self._poke_or_defer(context)
@@ -180,7 +181,9 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after the trigger (Airflow calls it). Errors fail or skip the task as in the other modes."""
         # A failed trigger and ``airflow dags test`` (2.11 to 3.3) do not pass the deadline.
-        arguments = {"deadline": time.time() + self._limit.seconds} | (next_kwargs or {})
+        given: dict[str, Any] = next_kwargs or {}
+        left = 0.0 if given.get("event") == {"status": "timeout"} else self._limit.seconds
+        arguments = {"deadline": time.time() + left} | given
         with self._ending(arguments["deadline"] - self._limit.seconds):
             if next_method == TRIGGER_FAIL_REPR and arguments.get("error") in TRIGGER_TIMEOUTS:
                 self._deadline = 0.0
@@ -198,11 +201,16 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         match event:
             case {"status": "ready" | "timeout" as status}:
                 # A probe may use a different network route than a login, so this pokes once more also at the deadline.
-                self._deadline = 0.0 if status == "timeout" else deadline
-                return self._poke_or_defer(context)
+                self._deadline = deadline
+                if status == "timeout" and self._deadline - self._now() < _TRIGGER_MARGIN:
+                    self._deadline = 0.0
+                # If it comes earlier, the clock of the triggerer is wrong: Airflow's timeout then ends the wait.
+                return self._poke_or_defer(context, with_deadline=status == "ready")
         raise LoanAuthError("The trigger sent an unknown event: install the same release on triggerer and workers.")
 
-    def _poke_or_defer(self, context: Context) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
+    def _poke_or_defer(  # noqa: RET503 - defer() raises
+        self, context: Context, *, with_deadline: bool = True
+    ) -> AccessToken | ApiSecret | str:
         """Poke once; if the service is unavailable, leave the worker and wait in the triggerer."""
         from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 
@@ -213,7 +221,10 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         settings = self._settings or self.hook.read_settings()
         proxy = settings.proxy.url if settings.proxy else None
         trigger = LoanAuthSensorTrigger(
-            settings.auth_url, poke_interval=self.poke_interval, deadline=deadline, proxy=proxy
+            settings.auth_url,
+            poke_interval=self.poke_interval,
+            deadline=deadline if with_deadline else None,
+            proxy=proxy,
         )
         # The trigger sends its event at the deadline. Airflow times it out only if no triggerer runs it.
         timeout = timedelta(seconds=left + _TRIGGER_MARGIN)
@@ -223,9 +234,15 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         """Return the seconds until the next poke, which is at the deadline at the latest (Airflow calls it)."""
         return min(super()._get_next_poke_interval(*args, **kwargs), self._seconds_left())
 
+    def _now(self) -> float:
+        """Return the time of a clock that never jumps, if the whole wait is in this process; else that of the epoch."""
+        if self.deferrable or self.reschedule:
+            return time.time()
+        return time.monotonic()
+
     def _seconds_left(self) -> float:
         """Return the seconds until the deadline, or raise the error of a wait that has reached it."""
-        left = self._deadline - time.time()
+        left = self._deadline - self._now()
         if left <= 0:
             raise self._timeout_error()
         return left

@@ -226,7 +226,7 @@ def clock(monkeypatch):
 
 
 @each_limit
-@pytest.mark.parametrize(("status", "passed"), [("ready", 400), ("ready", 401), ("timeout", 301)])
+@pytest.mark.parametrize(("status", "passed"), [("ready", 400), ("ready", 401), ("timeout", 341)])
 def test_from_the_deadline_on_a_last_poke_decides(status, passed, limit, connection, sandbox, clock):
     """The probe may fail where a login works, for example behind a proxy that only one of the two uses."""
     sandbox.set_fault("status", where="token")
@@ -247,11 +247,37 @@ def test_from_the_deadline_on_a_last_poke_decides(status, passed, limit, connect
     assert type(resume(again, status)) is AccessToken
 
 
+def test_a_triggerer_whose_clock_is_ahead_ends_no_wait(connection, sandbox, clock):
+    """Airflow's own timeout of the trigger, which comes later, then does."""
+    sandbox.set_fault("status", where="token")
+    first = deferred_by(lambda: sensor(timeout=600).execute({}))
+    clock.pass_time(540)
+    again = deferred_by(lambda: resume(first, "timeout", timeout=600))
+    # Otherwise, it would send the same event at once.
+    assert again.trigger.deadline is None
+    assert again.kwargs == first.kwargs
+    assert again.timeout == dt.timedelta(seconds=60 + 60)
+    later = deferred_by(lambda: resume(again, timeout=600))
+    assert later.trigger.deadline == first.trigger.deadline
+
+
+def test_a_step_of_the_clock_ends_no_wait_in_one_process(connection, sandbox, context, clock, monkeypatch):
+    def step(seconds):
+        clock.pass_time(seconds)
+        monkeypatch.setattr(clock, "time", lambda: time.time() + 86_400)
+
+    monkeypatch.setattr(time, "sleep", step)
+    sandbox.set_fault("status", where="token", times=2)
+    assert type(sensor("poke", timeout=600).execute(context)) is AccessToken
+
+
 def test_the_event_alone_is_enough_because_airflow_dags_test_passes_nothing_else(connection, sandbox, clock):
-    sandbox.set_fault("status", where="token", times=1)
+    sandbox.set_fault("status", where="token", times=2)
     resumed = sensor(timeout=600).resume_execution
     again = deferred_by(lambda: resumed("execute_complete", {"event": {"status": "ready"}}, {}))
     assert again.trigger.deadline == clock.time() + 600
+    error = ended_by(lambda: resumed("execute_complete", {"event": {"status": "timeout"}}, {}))
+    assert type(error) is AirflowSensorTimeout
     event = {"status": "ready", "of_a_later_release": 1}
     assert type(resumed("execute_complete", {"event": event}, {})) is AccessToken
 
