@@ -68,6 +68,7 @@ def at_the_end_of_each_pause(name, number, *, longest):
         # What five hosts in a row have met holds for all.
         (in_turn("unclear", "abcd"), "e", None),
         (in_turn("unclear", "abcd"), "d", 3 + 30),
+        (in_turn("unclear", "abcd"), "a", 30),
         (in_turn("unclear", "abcda"), "e", None),
         (in_turn("unclear", "abcde"), "f", 4 + 30),
         ([("asked to wait", host, 0) for host in "abcde"], "f", 50),
