@@ -125,6 +125,9 @@ def test_other_errors_do_not_change_what_the_status_means(document):
         # Servers that percent-encode other characters than most.
         "No page /CANARY%20<pass>%2f%C3%bc/1001",
         "No page ?key=CANARY+%3Cpass>/%c3%BC",
+        # Twice.
+        "No page ?next=%2F%3Fkey%3DCANARY%2520<pass>/%25C3%25BC",
+        "No page ?key=CANARY%20%26lt%3Bpass%26gt%3B/%26uuml%3B",
         "x" * (MAX_TEXT_LENGTH + 1),
         "two\nlines",
         "an escape \x1b[31m",
@@ -138,6 +141,10 @@ def test_other_errors_do_not_change_what_the_status_means(document):
 def test_unsafe_text_is_not_shown(unsafe):
     assert error_details({"error": "safe-error", "message": unsafe}, ["", PASSWORD]) == " (safe-error)"
     assert error_details({"error": unsafe, "error_description": "Try again."}, ["", PASSWORD]) == " (Try again)"
+
+
+def test_a_secret_that_looks_percent_encoded_is_not_shown():
+    assert error_details({"message": "Bad credentials for CANARY%41+pass"}, ["CANARY%41+pass"]) == ""
 
 
 @pytest.mark.parametrize(
