@@ -104,8 +104,8 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         # What the last poke has read, and why it failed.
         self._settings: Settings | None = None
         self._cause = ""
-        # By the clock of _now().
-        self._deadline = math.inf
+        # When the wait ends, by this clock.
+        self._clock, self._deadline = time.time, math.inf
 
     @cached_property
     def _limit(self) -> _Limit:
@@ -166,10 +166,14 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         :raises TaskDeferred: the service is unavailable, and the sensor is ``deferrable``
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
-        started, self._deadline = time.time(), self._now() + self._limit.seconds
+        started = time.time()
         if self.reschedule and not self.deferrable:
             started = first_start(context) or started
-            self._deadline = started + self._limit.seconds
+        self._deadline = started + self._limit.seconds
+        if not (self.reschedule or self.deferrable):
+            # The whole wait is in this process, so a change of the system time need not affect it.
+            self._clock = time.monotonic
+            self._deadline = self._clock() + self._limit.seconds
         with self._ending(started):
             if self.deferrable:
                 return self._poke_or_defer(context)
@@ -202,9 +206,9 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
             case {"status": "ready" | "timeout" as status}:
                 # A probe may use a different network route than a login, so this pokes once more also at the deadline.
                 self._deadline = deadline
-                if status == "timeout" and self._deadline - self._now() < _TRIGGER_MARGIN:
+                if status == "timeout" and deadline - self._clock() < _TRIGGER_MARGIN:
                     self._deadline = 0.0
-                # If it comes earlier, the clock of the triggerer is wrong: Airflow's timeout then ends the wait.
+                # After a timeout that came earlier, by a wrong clock, only Airflow's own timeout of the trigger counts.
                 return self._poke_or_defer(context, with_deadline=status == "ready")
         raise LoanAuthError("The trigger sent an unknown event: install the same release on triggerer and workers.")
 
@@ -234,15 +238,9 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         """Return the seconds until the next poke, which is at the deadline at the latest (Airflow calls it)."""
         return min(super()._get_next_poke_interval(*args, **kwargs), self._seconds_left())
 
-    def _now(self) -> float:
-        """Return the time of a clock that never jumps, if the whole wait is in this process; else that of the epoch."""
-        if self.deferrable or self.reschedule:
-            return time.time()
-        return time.monotonic()
-
     def _seconds_left(self) -> float:
         """Return the seconds until the deadline, or raise the error of a wait that has reached it."""
-        left = self._deadline - self._now()
+        left = self._deadline - self._clock()
         if left <= 0:
             raise self._timeout_error()
         return left

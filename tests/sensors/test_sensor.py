@@ -261,14 +261,23 @@ def test_a_triggerer_whose_clock_is_ahead_ends_no_wait(connection, sandbox, cloc
     assert later.trigger.deadline == first.trigger.deadline
 
 
-def test_a_step_of_the_clock_ends_no_wait_in_one_process(connection, sandbox, context, clock, monkeypatch):
-    def step(seconds):
-        clock.pass_time(seconds)
-        monkeypatch.setattr(clock, "time", lambda: time.time() + 86_400)
+def test_a_wait_ends_also_if_the_dag_file_does_not_defer_any_more(connection, sandbox, clock):
+    sandbox.set_fault("status", where="token")
+    first = deferred_by(lambda: sensor(timeout=600).execute({}))
+    clock.pass_time(600)
+    changed = sensor("poke", timeout=600)
+    error = ended_by(lambda: changed.resume_execution(first.method_name, stored(first, {"status": "timeout"}), {}))
+    assert type(error) is AirflowSensorTimeout
 
-    monkeypatch.setattr(time, "sleep", step)
+
+def test_a_step_of_the_clock_ends_no_wait_in_one_process(connection, sandbox, context, monkeypatch):
+    slept = []
+    stepping = SimpleNamespace(time=lambda: time.time() + 86_400 * len(slept), monotonic=time.monotonic)
+    monkeypatch.setattr(sensors, "time", stepping)
+    monkeypatch.setattr(time, "sleep", slept.append)
     sandbox.set_fault("status", where="token", times=2)
     assert type(sensor("poke", timeout=600).execute(context)) is AccessToken
+    assert len(slept) == 2
 
 
 def test_the_event_alone_is_enough_because_airflow_dags_test_passes_nothing_else(connection, sandbox, clock):
