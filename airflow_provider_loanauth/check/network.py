@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import socket
-import ssl
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
@@ -19,7 +18,7 @@ from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.login.variables import forget_shared_failures
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
-from airflow_provider_loanauth.service.environment import proxy_for
+from airflow_provider_loanauth.service.environment import proxy_for, tls_context
 from airflow_provider_loanauth.service.error_responses import is_unavailable, safe_text
 from airflow_provider_loanauth.service.protocol import WireResponse
 from airflow_provider_loanauth.service.transport import Deadline, probe
@@ -136,9 +135,7 @@ def _open_tunnel(sock: socket.socket, deadline: Deadline, target: str, proxy: Pr
 
 
 def _certificate(sock: socket.socket, host: str | None, secrets: tuple[str, ...]) -> dict[str, Any]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with context.wrap_socket(sock, server_hostname=host) as tls:
+    with tls_context(verify=False).wrap_socket(sock, server_hostname=host) as tls:
         parsed = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
         issuer = ", ".join(f"{one.rfc4514_attribute_name}={one.value!s}" for one in parsed.issuer)
         return {

@@ -276,8 +276,7 @@ def _next_hop(url: str, proxy: Proxy | None) -> str:
 
 def _expects_tls(url: str) -> bool:
     """Return whether the port of a plain http address completes a TLS handshake. No certificate is checked."""
-    address, context = urlsplit(url), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    address = urlsplit(url)
     if address.scheme.lower() != "http":
         return False
     with (
@@ -286,7 +285,7 @@ def _expects_tls(url: str) -> bool:
         socket.create_connection((address.hostname, address.port or DEFAULT_PORTS["http"]), _HANDSHAKE_SECONDS) as sock,
     ):
         deadline.watch(sock)
-        with context.wrap_socket(sock, server_hostname=address.hostname):
+        with tls_context(verify=False).wrap_socket(sock, server_hostname=address.hostname):
             return True
     return False
 
