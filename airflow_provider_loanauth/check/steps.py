@@ -23,7 +23,6 @@ from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import require_fernet_key
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.login.host import this_host
-from airflow_provider_loanauth.login.rules import Row
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError
 from airflow_provider_loanauth.metadata import LABELS, METHOD_NAMES, PACKAGE_NAME, Method
 from airflow_provider_loanauth.models import response_warnings, user_warnings
@@ -131,7 +130,7 @@ def _shared_login(settings: Settings) -> Step:
         return Step("shared_login", "ok", message)
     try:
         variables = LoginVariables(settings)
-        row = Row.parse(variables.read("login"))
+        row = variables.read_row()
     except NotSharedError as error:
         return Step("shared_login", "not_checked", f"Not checked, because Variables cannot be read ({error}).")
     failure = row.blocking_failure(this_host(), system.time(), is_cleared=False)

@@ -209,7 +209,8 @@ class Claims(NotForXCom):
             while not ended.wait(RENEWAL_INTERVAL):
                 claim = replace(claim, renewals=claim.renewals + 1)
                 if claim.renewals * RENEWAL_INTERVAL > MAX_TURN:
-                    self._end_without_limit(claim)
+                    with suppress(NotSharedError):
+                        self._write_end(variables, claim)
                     return
                 with suppress(NotSharedError):
                     self._write(variables, claim)
@@ -222,14 +223,7 @@ class Claims(NotForXCom):
             try:
                 self._write_end(self._variables, claim)
             except SlowVariablesError:
-                # Without a thread, the claim ends with its lease.
-                if may_leave_calls():
-                    with suppress(RuntimeError):
-                        system.start(partial(self._end_without_limit, claim), name="loanauth claim")
-
-    def _end_without_limit(self, claim: Claim) -> None:
-        with suppress(NotSharedError):
-            self._write_end(self._variables.without_limit(), claim)
+                self._variables.later(lambda variables: self._write_end(variables, claim))
 
     def _write_end(self, variables: LoginVariables, claim: Claim) -> None:
         found = self._read(variables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from airflow_provider_loanauth._compat import task_logger
 from airflow_provider_loanauth.login.claims import MAX_WAIT, Claims
@@ -56,20 +56,21 @@ class Alone(NotForXCom):
         self.memory.trust_row()
         # A refusal that may pass must not replace the credential of a row that this process could not read.
         if self.variables and (self._knows_row or not row.failures or row.last_class == FINAL):
-            self.variables.write_later("login", asdict(row), row.public)
+            self.variables.later(lambda variables: variables.write_row(row))
 
 
 class Together(Alone):
     """What all processes know. Reading and taking turns raise a NotSharedError if Variables cannot be used."""
 
+    variables: LoginVariables
+
     def __init__(self, memory: Memory, variables: LoginVariables, host: str) -> None:
         super().__init__(memory, variables)
-        self._variables = variables
         self._claims = Claims(variables, memory, host)
 
     def read(self) -> Row:
         """Read the row."""
-        return self.memory.remember(Row.parse(self._variables.read("login")))
+        return self.memory.remember(self.variables.read_row())
 
     def turn(self, row: Row, delay: float, *, is_patient: bool) -> AbstractContextManager[str | None]:
         """Take a turn, unless there is no use in waiting for others."""
@@ -79,7 +80,7 @@ class Together(Alone):
             return super().turn(row, delay, is_patient=is_patient)
 
         def is_row_unchanged() -> bool:
-            return Row.parse(self._variables.read("login")).id == row.id
+            return self.variables.read_row().id == row.id
 
         return self._claims.turn(
             delay=delay, is_patient=is_patient, bad_hosts=bad_hosts, is_row_unchanged=is_row_unchanged
@@ -95,10 +96,9 @@ class Together(Alone):
 
     def _share(self, row: Row) -> None:
         try:
-            # After a conflict, the result that another process has written at the same moment stands: it is as new.
-            self._variables.write("login", asdict(row), row.public)
+            self.variables.write_row(row)
         except NotSharedError as reason:
             _log.warning("The result of this login could not be shared (%s), so other tasks log in too.", reason)
             # It may still arrive, such as a rejection, which nobody else needs to meet.
-            self._variables.write_later("login", asdict(row), row.public)
+            self.variables.later(lambda variables: variables.write_row(row))
             self.memory.trust_row()

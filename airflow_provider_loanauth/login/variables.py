@@ -101,20 +101,31 @@ class LoginVariables:
     def write(self, kind: str, content: dict[str, Any], public: Mapping[str, str]) -> bool:
         """Write the ``login`` or the ``claim``, and what people read of it; return False after a conflict."""
         key, content = self.keys[kind], {**content, "conn_id": self._conn_id}
-        is_written = self._call(lambda: write_variable(key, _sealed(key, content, public), _DESCRIPTIONS[kind]))
-        if is_written and kind == "login":
+        return self._call(lambda: write_variable(key, _sealed(key, content, public), _DESCRIPTIONS[kind]))
+
+    def read_row(self) -> Row:
+        """Return the row; an empty one if there is none that this reader can use."""
+        return Row.parse(self.read("login"))
+
+    def write_row(self, row: Row) -> None:
+        """Write the row, and what people read of it."""
+        # After a conflict, the result that another process has written at the same moment stands: it is as new.
+        if self.write("login", dataclasses.asdict(row), row.public):
             # The login has succeeded, whatever happens here.
             with suppress(NotSharedError):
-                self._call(partial(self._summarize, public))
-        return is_written
+                self._call(partial(self._summarize, row.public))
 
-    def write_later(self, kind: str, content: dict[str, Any], public: Mapping[str, str]) -> None:
-        """Write without waiting for it, where that is possible, whether it succeeds or not."""
+    def later(self, use: Callable[[LoginVariables], object]) -> None:
+        """Use the same Variables without waiting for it, where that is possible, whether it succeeds or not."""
+
+        def run() -> None:
+            with suppress(NotSharedError):
+                use(self.without_limit())
+
         if may_leave_calls():
-            write = partial(self.without_limit().write, kind, content, public)
-            # Without a thread, the login has succeeded nevertheless.
+            # Without a thread, a login has succeeded nevertheless, and a claim ends with its lease.
             with suppress(RuntimeError):
-                system.start(partial(_ignoring_errors, write), name="loanauth result")
+                system.start(run, name="loanauth Variable")
 
     def _call(self, function: Callable[[], R]) -> R:
         if self._seconds_left <= 0:
@@ -250,11 +261,6 @@ def _open(key: str, text: str | None) -> dict[str, Any]:
         if bound_to == [FORMAT, key] and isinstance(content, dict):
             return content
     return {}
-
-
-def _ignoring_errors(write: Callable[[], object]) -> None:
-    with suppress(NotSharedError):
-        write()
 
 
 def _not_shared(error: Exception) -> NotSharedError:

@@ -18,7 +18,7 @@ from airflow_provider_loanauth.credentials import VARIABLES, XCOM, encrypt
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
 from airflow_provider_loanauth.login import host, shared
 from airflow_provider_loanauth.login import variables as login_variables
-from airflow_provider_loanauth.login.rules import DAY
+from airflow_provider_loanauth.login.rules import DAY, Row
 from airflow_provider_loanauth.login.variables import FORMAT, LoginVariables, NotSharedError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
@@ -60,8 +60,9 @@ def values_of(settings):
 )
 def test_the_keys_name_the_connection_and_the_method(conn_id, part, store):
     variables = LoginVariables(settings_of(conn_id=conn_id, method="los"))
+    variables.write_row(Row())
+    assert variables.write("claim", CONTENT, {})
     for kind in ("claim", "login"):
-        assert variables.write(kind, CONTENT, {})
         assert re.fullmatch(rf"loanauth\.los\.{part}\.[0-9a-f]{{16}}\.{kind}", variables.keys[kind])
         assert len(variables.keys[kind]) < 140
     [readable] = {*store} - {*variables.keys.values()}
