@@ -176,10 +176,6 @@ class Claims(NotForXCom):
                 return False
             self._variables.require(LATE_CLAIM_DELAY)
             delay = LATE_CLAIM_DELAY
-        return self._wait_and_confirm(claim, before, delay)
-
-    def _wait_and_confirm(self, claim: Claim, before: Claim | None, delay: float) -> bool:
-        """Wait, and return whether the claim that this process has written is still there."""
         system.sleep(delay)
         found = self._read(self._variables)
         if found is None or found == before:
