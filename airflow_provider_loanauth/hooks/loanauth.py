@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -29,6 +28,7 @@ from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.redaction import mask, sanitize_exceptions, short_repr
 from airflow_provider_loanauth.service.client import MAX_ATTEMPTS, Client
 from airflow_provider_loanauth.service.error_responses import SENT_BY_EACH_TEST
+from airflow_provider_loanauth.system import system
 
 if TYPE_CHECKING:
     import httpx
@@ -315,7 +315,7 @@ class LoanAuthHook(BaseHook):
             # Airflow 3.3 can run the test on a worker, with this context.
             if os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "client":
                 others = "It is a worker; tasks also run on the others"
-            hint = _HINT.format(host=socket.gethostname(), others=others)
+            hint = _HINT.format(host=system.hostname(), others=others)
             result = client.authenticate(replace(settings, conn_id=TEST_CONN_ID))
         except LoanAuthError as error:
             if isinstance(error, RejectedError):

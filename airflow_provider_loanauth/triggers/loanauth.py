@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
-import time
 from asyncio import AbstractEventLoop, Task
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ from airflow_provider_loanauth.service.environment import proxy_for
 from airflow_provider_loanauth.service.error_responses import is_unavailable
 from airflow_provider_loanauth.service.protocol import WireRequest
 from airflow_provider_loanauth.service.transport import send
+from airflow_provider_loanauth.system import system
 
 __all__ = ["LoanAuthSensorTrigger"]
 
@@ -84,11 +83,11 @@ class LoanAuthSensorTrigger(BaseTrigger):
         # The clock of the event loop, which a change of the system time does not affect.
         now = asyncio.get_running_loop().time
         began = now()
-        ends = math.inf if self.deadline is None else began + self.deadline - time.time()
+        ends = math.inf if self.deadline is None else began + self.deadline - system.time()
         interval = max(self.poke_interval, MIN_INTERVAL)
         # Random, so that a thousand triggers do not write their logs at the same moment.
-        pause = interval * random.uniform(1, 2)  # noqa: S311 - not for cryptography
-        seconds = max(MAX_SECONDS_WITHOUT_RESPONSE, 4 * interval) * random.uniform(0.5, 1)  # noqa: S311 - as above
+        pause = interval * system.uniform(1, 2)
+        seconds = max(MAX_SECONDS_WITHOUT_RESPONSE, 4 * interval) * system.uniform(0.5, 1)
         latest = min(ends, began + seconds)
         with shared_probe(self.address, self.proxy, interval) as probe:
             await asyncio.wait([probe.task], timeout=min(pause, latest - now()))
@@ -102,7 +101,7 @@ class LoanAuthSensorTrigger(BaseTrigger):
         # Another trigger may have needed the request. This one waits for an interval, because its sensor just poked.
         earliest = min(max(began + interval, now()), ends)
         spread = min((probe.task.result() - 1) / EVENTS_PER_SECOND, interval, ends - earliest)
-        await asyncio.sleep(earliest + random.uniform(0, spread) - now())  # noqa: S311 - not for cryptography
+        await asyncio.sleep(earliest + system.uniform(0, spread) - now())
         yield TriggerEvent({"status": "ready"})  # type: ignore[no-untyped-call]
 
 

@@ -8,11 +8,11 @@ import math
 import random
 import selectors
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 
+from airflow_provider_loanauth.system import system
 from airflow_provider_loanauth.triggers import loanauth
 from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 
@@ -129,7 +129,7 @@ def wait_for(service, sensors, *, seed=0):
         return events
 
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(VirtualTimeLoop()) as virtual:
-        patch.setattr(loanauth, "random", random.Random(seed))
+        patch.setattr(system, "uniform", random.Random(seed).uniform)
         patch.setattr(loanauth, "why_unavailable", service.why_unavailable)
-        patch.setattr(loanauth, "time", SimpleNamespace(time=lambda: EPOCH + asyncio.get_running_loop().time()))
+        patch.setattr(system, "time", lambda: EPOCH + asyncio.get_running_loop().time())
         return virtual.run_until_complete(main())
