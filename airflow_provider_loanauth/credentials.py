@@ -32,12 +32,17 @@ def derived_keys(purpose: str) -> list[bytes]:
     """Return a key for each of Airflow's Fernet keys (RFC 5869); without a usable one, raise :class:`SealError`."""
     # The class of an error of the configuration differs between the versions of Airflow.
     with suppress(Exception):
-        if keys := _derive(_fernet_setting(), purpose):
+        if keys := _derive(fernet_keys(), purpose):
             return keys
     raise SealError(
         "Airflow's Fernet key is missing or invalid, so the credential cannot be sealed for XCom. Set the same "
         "AIRFLOW__CORE__FERNET_KEY on every component, or seal=False, with which XCom stores the value unencrypted."
     )
+
+
+def fernet_keys() -> tuple[str, ...]:
+    """Return Airflow's Fernet keys, the current one first. Without a setting, raises any error."""
+    return tuple(filter(None, map(str.strip, _fernet_setting().split(","))))
 
 
 @functools.lru_cache(maxsize=1)
@@ -50,12 +55,12 @@ def _fernet_setting() -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def _derive(setting: str, purpose: str) -> list[bytes]:
+def _derive(keys: tuple[str, ...], purpose: str) -> list[bytes]:
     # DAG parsing imports this module.
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     derived = []
-    for key in filter(None, map(str.strip, setting.split(","))):
+    for key in keys:
         Fernet(key)  # raises a ValueError if it is none
         hkdf = HKDF(SHA256(), 32, salt=None, info=f"airflow-provider-loanauth {purpose}".encode())
         derived.append(base64.urlsafe_b64encode(hkdf.derive(base64.urlsafe_b64decode(key))))

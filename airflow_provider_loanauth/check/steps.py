@@ -15,12 +15,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth import __version__
-from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.check.network import Seen, look
 from airflow_provider_loanauth.check.report import TITLES, Report, Step
 from airflow_provider_loanauth.connection.lookup import get_from_task_or_database
 from airflow_provider_loanauth.connection.settings import Settings
-from airflow_provider_loanauth.credentials import require_fernet_key
+from airflow_provider_loanauth.credentials import fernet_keys, require_fernet_key
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.login.host import this_host
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError
@@ -162,7 +161,7 @@ def _fernet_key() -> Step:
         require_fernet_key()
     except LoanAuthError as error:
         return _failed("fernet_key", error)
-    keys = [base64.urlsafe_b64decode(key) for key in conf.get("core", "fernet_key").split(",")]
+    keys = [base64.urlsafe_b64decode(key) for key in fernet_keys()]
     digests = [hashlib.sha256(b"airflow-provider-loanauth fernet key\n" + key).hexdigest() for key in keys]
     # 12 digits, from which a key cannot be computed.
     first, *others = fingerprints = [digest[:12] for digest in digests]
