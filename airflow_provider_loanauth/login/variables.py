@@ -73,10 +73,8 @@ class LoginVariables:
     def __init__(self, settings: Settings, seconds: float = MAX_SECONDS) -> None:
         try:
             self.digest = _digest(settings)
-        except SealError:
-            raise NotSharedError("Airflow has no Fernet key") from None
-        except SupervisorError as error:
-            raise NotSharedError(str(error)) from None
+        except (SealError, SupervisorError) as error:
+            raise _not_shared(error) from None
         self._conn_id = settings.conn_id
         self._summary = summary_key(settings.method, settings.conn_id)
         self.keys = _keys(self._summary, self.digest)
@@ -187,33 +185,27 @@ def forget_all(conn_id: str | None = None, method: Method | None = None) -> list
 
 def forget_shared_failures(settings: Settings) -> None:
     """Let these values be sent again, under whatever connection id: the Test button has a random one."""
-    for key, text in _texts_of_rows(settings.method).items():
-        # Without a Fernet key, no row can be opened.
-        with suppress(NotSharedError, SealError):
-            content = _open(key, text)
-            row = Row.parse(content)
-            of_row = dataclasses.replace(settings, conn_id=content.get("conn_id", ""))
-            if row.failures and key == LoginVariables(of_row).keys["login"]:
-                _write_without_failures(key, content, row)
-
-
-def _texts_of_rows(method: Method) -> dict[str, str | None]:
-    """Return the texts of the rows of a method by key; empty if this process has no access to Airflow's database."""
+    # The test has succeeded, also if this process has no access to Airflow's database.
     with suppress(Exception):
-        return {key: read_variable(key) for key in list_variables(f"loanauth.{method}.") if key.endswith(".login")}
-    return {}
+        for key in list_variables(f"loanauth.{settings.method}."):
+            if key.endswith(".login"):
+                # Whatever an earlier release has written there.
+                with suppress(Exception):
+                    _forget_failures(key, settings)
 
 
-def _write_without_failures(key: str, content: dict[str, Any], row: Row) -> None:
-    """Write a row that has its credential alone, or delete one that has none."""
-    left = dataclasses.replace(row, failures={})
-    # The test has succeeded, whatever Airflow's database does, or an earlier release has written.
-    with suppress(Exception):
-        text = _sealed(key, content | dataclasses.asdict(left), left.public)
-        if left.credential is None:
-            delete_variable(key)
-        else:
-            write_variable(key, text, _DESCRIPTIONS["login"])
+def _forget_failures(key: str, settings: Settings) -> None:
+    """Write the row of these values with its credential alone, or delete one that has none."""
+    content = _open(key, read_variable(key))
+    variables = LoginVariables(dataclasses.replace(settings, conn_id=content.get("conn_id", "")), math.inf)
+    row = Row.parse(content)
+    if not row.failures or key != variables.keys["login"]:
+        return
+    if row.credential is None:
+        delete_variable(key)
+    else:
+        left = dataclasses.replace(row, failures={})
+        variables.write("login", dataclasses.asdict(left), left.public)
 
 
 def summary_key(method: str, conn_id: str) -> str:
@@ -264,6 +256,8 @@ def _open(key: str, text: str | None) -> dict[str, Any]:
 
 
 def _not_shared(error: Exception) -> NotSharedError:
+    if isinstance(error, SealError):
+        return NotSharedError("Airflow has no Fernet key")
     if isinstance(error, SupervisorError):
         return NotSharedError(str(error))
     # Not the text of another error, which may contain a URL. One of Airflow's SDK has the status of its API server.
