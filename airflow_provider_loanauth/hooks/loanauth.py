@@ -119,12 +119,11 @@ class LoanAuthHook(BaseHook):
         """Return how the standard fields of the connection form behave, for Airflow before 3.2."""
         return {key.replace("-", "_"): value for key, value in UI_FIELD_BEHAVIOUR.items()}
 
-    @property
-    def _client(self) -> Client:
-        """A client with the connection, method and attempts that this hook has now."""
+    def _client(self, method: Method | None = None) -> Client:
+        """Return a client with the connection, method and attempts that this hook has now."""
         return Client(
             self.loanauth_conn_id,
-            self.method,
+            method or self.method,
             max_attempts=self.max_attempts,
             get_connection=self.get_connection,
             logged_warnings=self._logged_warnings,
@@ -167,8 +166,8 @@ class LoanAuthHook(BaseHook):
         :raises LoanAuthError: see :meth:`authen_jwt`
         """
         _forbid_on_triggerer_loop("authenticate")
-        client = self._client
-        response = shared_login.authenticate(client, client.settings(method)).response
+        client = self._client(method)
+        response = shared_login.authenticate(client, client.settings()).response
         mask(response.secrets)
         return response
 
@@ -201,11 +200,11 @@ class LoanAuthHook(BaseHook):
 
     def read_settings(self, method: Method | None = None) -> Settings:
         """Read the Connection and check it. It is not public: the operators and the sensor call it."""
-        return self._client.settings(method)
+        return self._client(method).settings()
 
     def authenticate_task(self, settings: Settings, *, seal: bool, reuse: bool) -> AccessToken | ApiSecret | str:
         """Return a credential, sealed or in plaintext. It is not public: the sensor calls it, with its settings."""
-        credential = shared_login.get_credential(self._client, settings, reuse=reuse)
+        credential = shared_login.get_credential(self._client(), settings, reuse=reuse)
         if seal:
             return credential.seal()
         mask([credential.value])
@@ -285,7 +284,7 @@ class LoanAuthHook(BaseHook):
         from airflow_provider_loanauth.auth.base import check_credential
 
         _forbid_on_triggerer_loop(name, "asyncio.to_thread(hook.get_async_conn, credential)")
-        client = self._client
+        method = None
         if credential is _NOT_GIVEN:
             credential = None
         else:
@@ -293,7 +292,8 @@ class LoanAuthHook(BaseHook):
             check_credential(credential, name)
             if credential.conn_id != self.loanauth_conn_id:
                 raise ValueError(f"{name} was given a credential of connection {credential.conn_id!r}: use its hook.")
-            client = replace(client, method=credential.method)
+            method = credential.method
+        client = self._client(method)
         return kind._make(client.conn_id, client.method, credential, min_ttl, client), client.settings()
 
     @sanitize_exceptions
@@ -308,7 +308,7 @@ class LoanAuthHook(BaseHook):
         """
         _forbid_on_triggerer_loop("test_connection")
         hint = ""
-        client = self._client
+        client = self._client()
         try:
             settings = client.settings()
             others = "Tasks run on the workers"

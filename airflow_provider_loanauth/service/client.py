@@ -61,10 +61,10 @@ class Client:
     # This and authenticate() have secrets in variables. A time-out that interrupts the sanitizing of one function is
     # caught by that of its caller.
     @sanitize_exceptions
-    def settings(self, method: Method | None = None) -> Settings:
+    def settings(self) -> Settings:
         """Read the Connection as it is now, check it, and mask its secrets in this task's logs."""
         conn = read_connection(self.get_connection or BaseHook.get_connection, self.conn_id)
-        settings = load(conn, method or self.method)
+        settings = load(conn, self.method)
         mask(settings.secrets)
         for warning in settings.warnings:
             self._warn_once(warning)
