@@ -145,7 +145,6 @@ class Claims(NotForXCom):
         return sign_of_life
 
     def _look(self) -> Claim | None:
-        """Read and note the claim of another process."""
         claim = self._read(self._variables)
         if claim is not None and not claim.has_ended:
             self._note(claim)

@@ -378,7 +378,6 @@ class _Login(NotForXCom):
             mask([credential.value])
 
     def _record(self, id_: str, error: LoanAuthError) -> None:
-        """Record that a request failed."""
         row, is_cleared = self._memory.row, self._is_cleared()
         with suppress(NotSharedError):
             row = self._store.read()

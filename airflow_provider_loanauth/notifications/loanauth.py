@@ -130,7 +130,6 @@ def _about(error: BaseException, context: Context) -> str:
 
 
 def _message(error: BaseException, context: Context) -> str:
-    """Return the whole message for people."""
     task: Any = context["ti"]
     index = "" if task.map_index is None or task.map_index < 0 else f"[{task.map_index}]"
     message = f"DAG {task.dag_id}, run {task.run_id}, task {task.task_id}{index}: {error}"

@@ -42,11 +42,9 @@ _PROBE_TIMEOUT = 5.0
 
 
 class _Limit(NamedTuple):
-    """When a wait ends."""
+    """The parameter that ends a wait, and its seconds since the first start of the try."""
 
-    #: Since the first start of the try.
     seconds: float
-    #: Of the parameter that says so.
     name: str
 
 
@@ -109,7 +107,6 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
 
     @cached_property
     def _limit(self) -> _Limit:
-        """The parameter that ends the wait."""
         if self.execution_timeout is not None and self.execution_timeout.total_seconds() <= self.timeout:
             return _Limit(self.execution_timeout.total_seconds(), "execution_timeout")
         return _Limit(self.timeout, "timeout")
@@ -293,7 +290,6 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
             raise error from None
 
     def _labels(self, error: BaseException | None) -> Labels:
-        """Return the labels of the metric and the span of a wait."""
         from airflow_provider_loanauth.service.telemetry import Labels
 
         known: Any = self._settings
