@@ -53,17 +53,15 @@ class _Rule(NamedTuple):
     max_skew: float = 60.0
     #: How long a cleared task obeys a failure that another cleared task has met; None: it obeys every failure.
     cleared: float | None = 10.0
-    #: Whether it holds for all hosts, or only for those that have met it.
+    #: Whether it holds for all hosts, and is remembered after failures of other classes; or only for who has met it.
     is_for_all: bool = False
-    #: Whether the count goes on after failures of other classes.
-    survives_other_failures: bool = False
 
 
 _RULES = {
     FINAL: _Rule((DAY, DAY), max_skew=7200.0, cleared=CLEARED_FINAL_SECONDS, is_for_all=True),
     # That a host cannot reach the service says nothing about the values that another one has sent. They are remembered
     # for six hours: otherwise each run of a DAG that runs every hour would send them with each of its retries.
-    ABOUT_VALUES: _Rule((MIN_PAUSE, DAY), forget=21_600.0, is_for_all=True, survives_other_failures=True),
+    ABOUT_VALUES: _Rule((MIN_PAUSE, DAY), forget=21_600.0, is_for_all=True),
     ABOUT_HOST: _Rule((MIN_PAUSE, 3600.0)),
     WAIT: _Rule(None, cleared=None),
     UNAVAILABLE: _Rule(None),
@@ -238,7 +236,7 @@ class Row(NotForXCom):
         rule, last = _RULES[name], self.failures.get(name)
         if last is None or now >= last.until + rule.forget:
             return None
-        if self.last_class != name and not rule.survives_other_failures:
+        if self.last_class != name and not rule.is_for_all:
             return None
         return last
 
@@ -252,7 +250,7 @@ def _until_for(name: str, failure: Failure, host: str) -> float:
 
 def _remembered_until(name: str, failure: Failure) -> float:
     """Return until when a failure stays in the row after one of another class."""
-    if _RULES[name].survives_other_failures:
+    if _RULES[name].is_for_all:
         return failure.until + _RULES[name].forget
     return failure.until
 
