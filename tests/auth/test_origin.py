@@ -12,9 +12,9 @@ from airflow_provider_loanauth.login.credential import ActiveCredential
 VALUE = "made-up-value-of-a-credential"
 
 
-def active(method="jwt", company_id="made-up-company", value=VALUE):
+def active(method="jwt", company_id="made-up-company"):
     return ActiveCredential(
-        value=value,
+        value=VALUE,
         conn_id="c",
         method=method,
         pricing=PricingHeaders("secret", "companyid", company_id) if method == "ppe" else None,

@@ -26,8 +26,8 @@ def kill(at, *, between=False, tasks=()):
     return {"event": "kill", "at": at, "what": "a task", "seconds": 0, "tasks": tasks, "between": between}
 
 
-def outage(at, seconds=20, alone=True):
-    return {"event": "outage", "at": at, "what": "api-server", "seconds": seconds, "alone": alone}
+def outage(at, alone=True):
+    return {"event": "outage", "at": at, "what": "api-server", "seconds": 20, "alone": alone}
 
 
 def task(state="success", number=1, started=110):
