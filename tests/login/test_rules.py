@@ -1,4 +1,4 @@
-"""What holds after failures, for whom and for how long: ``Row.after``, ``Row.holding`` and ``Row.attempts``."""
+"""What holds after failures, for whom and for how long."""
 
 import json
 from dataclasses import asdict, replace
