@@ -284,6 +284,13 @@ def index_in_group_of(context: Context, other: Any) -> int | None:
     return index
 
 
+def pull(context: Context, task_id: str, map_index: int | None) -> Any:
+    """Return what a task of this run has returned, or its instance with a map index."""
+    if map_index is None:
+        return context["ti"].xcom_pull(task_ids=task_id)
+    return context["ti"].xcom_pull(task_ids=task_id, map_indexes=map_index)
+
+
 def pending_tasks(context: Context, task_ids: set[str], map_index: int | None) -> list[str]:
     """Return which of these tasks of this run have not ended, or their instances of one map index; [] if not known."""
     instance: Any = context["ti"]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_provider_loanauth._compat import get_current_context, index_in_group_of
+from airflow_provider_loanauth._compat import get_current_context, index_in_group_of, pull
 from airflow_provider_loanauth.auth.base import (
     MAX_RETRIES,
     AuthType,
@@ -187,13 +187,10 @@ class _FromTask(AuthType):
     @sanitize_exceptions
     def __call__(self, *_: Any) -> LoanAuth:
         context: Any = get_current_context()
-        of_task: dict[str, Any] = {"task_ids": self.task_id}
         index = self.map_indexes
         if index is None:
             index = index_in_group_of(context, context["task"].dag.task_dict.get(self.task_id))
-        if index is not None:
-            of_task["map_indexes"] = index
-        credential = context["ti"].xcom_pull(**of_task)
+        credential = pull(context, self.task_id, index)
         check_credential(credential, f"LoanAuth.from_task({self.task_id!r})")
         return LoanAuth(credential, **self.kwargs)
 

@@ -7,12 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from airflow_provider_loanauth._compat import (
-    BaseOperator,
-    airflow_errors,
-    index_in_group_of,
-    pending_tasks,
-)
+from airflow_provider_loanauth._compat import BaseOperator, airflow_errors, index_in_group_of, pending_tasks, pull
 from airflow_provider_loanauth._compat.retry_policy import set_default_retry_policy
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
@@ -149,14 +144,11 @@ class LoanAuthForgetOperator(BaseOperator):
         task: Any = context["task"]
         source = task.dag.task_dict.get(self.credential_task_id)
         index = index_in_group_of(context, source)
-        pulled: dict[str, Any] = {"task_ids": self.credential_task_id}
-        if index is not None:
-            pulled["map_indexes"] = index
         if source is not None:
             self._warn_about_users(context, source, index)
         returned = []
         if self.shared:
-            returned = _credentials_in(instance.xcom_pull(**pulled))
+            returned = _credentials_in(pull(context, self.credential_task_id, index))
         left = delete_xcom(
             dag_id=instance.dag_id, run_id=instance.run_id, task_id=self.credential_task_id, map_index=index
         )
