@@ -36,7 +36,7 @@ class System:
 
     def now(self) -> datetime:
         """Return the time (UTC)."""
-        return datetime.now(timezone.utc)
+        return datetime.fromtimestamp(self.time(), tz=timezone.utc)
 
     def new_id(self) -> str:
         """Return an id that no other process has."""

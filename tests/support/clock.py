@@ -33,7 +33,7 @@ class Clock:
 
 def replace_clock(monkeypatch, clock):
     """Let a clock decide when credentials expire, when a login was requested, and when failures and waits end."""
-    for name in ("monotonic", "time", "now", "sleep"):
+    for name in ("monotonic", "time", "sleep"):
         # Looked up with each call, because a test may replace a method of the clock.
         monkeypatch.setattr(system, name, lambda *seconds, name=name: getattr(clock, name)(*seconds))
     monkeypatch.setattr(sensors, "time", clock)
