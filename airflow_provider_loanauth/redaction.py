@@ -24,7 +24,8 @@ from airflow_provider_loanauth._compat import (
 )
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
 
-MAX_BASE64_OCTETS = 512
+#: A longer secret is masked as it is only.
+MAX_ENCODED_OCTETS = 512
 _MASK_LOCK = ForkSafeLock()
 _log = task_logger(__name__)
 
@@ -69,22 +70,39 @@ class NotForXCom:
 
 def encoded_forms(secret: str) -> list[str]:
     """Return a secret, then the forms in which it may be sent or logged: Base64, percent-encoded, JSON, ``repr``."""
-    # Few, because Airflow's masker compiles all known values again for each one. A token is never sent in Base64.
+    # Few, because Airflow's masker compiles all known values again for each one. A token is long; it is never sent in
+    # Base64, and it has no character that is escaped.
     octets = secret.encode("utf-8", "surrogatepass")
     forms = [secret]
-    if len(octets) <= MAX_BASE64_OCTETS:
-        # Without padding, it also matches padded text.
-        forms += [encode(octets).decode().rstrip("=") for encode in (base64.b64encode, base64.urlsafe_b64encode)]
+    if len(octets) > MAX_ENCODED_OCTETS:
+        return forms
+    # Without padding, it also matches padded text.
+    forms += [encode(octets).decode().rstrip("=") for encode in (base64.b64encode, base64.urlsafe_b64encode)]
     escaped = quote(octets, safe="")
     if escaped != secret:
         # Lower-case escapes are valid too (RFC 3986 §2.1), and some proxies write them.
         lower_case = re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), escaped)
         forms += [escaped, quote(octets), quote_plus(octets), lower_case]
-        forms += [json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
+        forms += _json_forms(secret)
         # repr() escapes "'" only in text that also contains '"', and a secret is a part of some text.
         for literal in (repr(f'"{secret}')[2:-1], ascii(f'"{secret}')[2:-1], repr(b'"' + octets)[3:-1]):
             forms += [literal, literal.replace("\\'", "'")]
     return list(dict.fromkeys(forms))
+
+
+def _json_forms(secret: str) -> list[str]:
+    """Return a secret as the encoders of Python, PHP, .NET, Java (Gson) and Go write it."""
+    ascii_only, plain = json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
+    upper = re.sub(r"\\u[0-9a-f]{4}", lambda match: "\\u" + match[0][2:].upper(), ascii_only)
+    return [
+        ascii_only,
+        plain,
+        ascii_only.replace("/", "\\/"),
+        plain.replace("/", "\\/"),
+        re.sub(r"""\\"|[&'+<>`]""", lambda match: f"\\u{ord(match[0][-1]):04X}", upper),
+        re.sub("[&'<=>]", lambda match: f"\\u{ord(match[0]):04x}", plain),
+        re.sub("[&<>]", lambda match: f"\\u{ord(match[0]):04x}", plain),
+    ]
 
 
 def mask(secrets: Iterable[str]) -> None:

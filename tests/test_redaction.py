@@ -11,6 +11,7 @@ from rich import pretty
 
 from airflow_provider_loanauth import redaction
 from airflow_provider_loanauth.redaction import SecretStr, encoded_forms, mask
+from tests.support.leaks import JSON_ENCODERS
 from tests.support.masking import redact
 from tests.support.secret_accounts import SECRETS
 
@@ -84,6 +85,7 @@ def test_the_repr_of_an_object_in_a_dag_file_is_its_class():
 LITERALS = {
     "JSON": json.dumps,
     "JSON with non-ASCII characters": lambda text: json.dumps(text, ensure_ascii=False),
+    **{f"JSON of {name}": lambda text, encode=encode: f'"{encode(text)}"' for name, encode in JSON_ENCODERS.items()},
     "repr": repr,
     "repr with both quotes": lambda text: repr(f'{text} isn\'t "it"'),
     "ascii": ascii,
@@ -97,6 +99,8 @@ LITERAL_SECRETS = [
     "CANARY-it's",
     "CANARY-\\'both",
     "CANARY-Zürich's",
+    "CANARY7q+Zk/9x==",
+    "CANARY-<p&ss>`word`",
     "CANARY-Zürich-✓-\U0001f511-\u00a0-\u200b",
 ]
 
@@ -121,5 +125,5 @@ def test_a_plain_secret_has_few_forms():
 
 def test_a_token_is_not_masked_in_base64():
     """It is never sent so, and Airflow's masker compiles its characters again for each form."""
-    assert encoded_forms("x" * 513) == ["x" * 513]
+    assert encoded_forms("x/" * 257) == ["x/" * 257]
     assert len(encoded_forms("x" * 256)) == 2

@@ -5,7 +5,7 @@ import html
 import json
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -14,11 +14,30 @@ _TESTS = str(Path(__file__).parents[1])
 _JSON_WEB_TOKEN = re.compile(r"eyJ[\w-]{8,}\.[\w-]+")
 
 
+def _as_numbers(text: str, characters: str, *, is_ascii: bool = False) -> str:
+    """Return a string of JSON, without its quotes, in which these characters are numbers, and perhaps all others."""
+    return "".join(
+        f"\\u{ord(one):04x}" if one in characters else json.dumps(one, ensure_ascii=is_ascii)[1:-1] for one in text
+    )
+
+
+#: How programs in other languages write a string in JSON, without its quotes.
+JSON_ENCODERS: dict[str, Callable[[str], str]] = {
+    ".NET": lambda text: re.sub(
+        r"\\u(....)", lambda number: f"\\u{number[1].upper()}", _as_numbers(text, "\"&'+<>`", is_ascii=True)
+    ),
+    "Gson": lambda text: _as_numbers(text, "&'<=>"),
+    "Go": lambda text: _as_numbers(text, "&<>"),
+    "PHP": lambda text: json.dumps(text)[1:-1].replace("/", "\\/"),
+}
+
+
 def forms(secret: str) -> set[str]:
     """Return the forms of a secret: raw, escaped as in JSON, Python, HTML or a URL, Base64 at each offset."""
     octets = secret.encode()
     found = {secret, repr(secret)[1:-1], ascii(secret)[1:-1], repr(octets)[2:-1], html.escape(secret)}
     found |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    found |= {encode(secret) for encode in JSON_ENCODERS.values()}
     for escaped in (quote(secret, safe=""), quote(secret), quote_plus(secret), quote(secret, safe="!$&'()*+,;=:@")):
         # Also with lower-case escapes and the rest unchanged.
         found |= {escaped, escaped.lower(), re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), escaped)}
