@@ -110,6 +110,8 @@ class Claims(NotForXCom):
                 with self._renewed(claim):
                     yield claim.id
             else:
+                if self.other.host != self._host:
+                    self.waited += system.monotonic() - began
                 yield None
         finally:
             # Also if the task is interrupted. The others need not wait for the end of the lease.
@@ -161,7 +163,7 @@ class Claims(NotForXCom):
         """Return whether it is the turn of another process, which may still be alive."""
         if claim is None or claim.has_ended:
             return False
-        if claim.host != self._host and claim.host in bad_hosts:
+        if claim.host in bad_hosts and self._host not in bad_hosts:
             return False
         return system.monotonic() - self._memory.claim_seen[1] < LEASE
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from airflow_provider_loanauth._compat import task_logger
 from airflow_provider_loanauth.login.claims import MAX_WAIT, Claims
 from airflow_provider_loanauth.login.memory import Memory
-from airflow_provider_loanauth.login.rules import FINAL, MIN_HOSTS_FOR_ALL, Row
+from airflow_provider_loanauth.login.rules import FINAL, Row
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError
 from airflow_provider_loanauth.redaction import NotForXCom
 from airflow_provider_loanauth.system import system
@@ -76,7 +76,7 @@ class Together(Alone):
         """Take a turn, unless there is no use in waiting for others."""
         bad_hosts = row.unavailable_for(system.time())
         # Sharing does not help then, so nobody is held.
-        if len(bad_hosts) >= MIN_HOSTS_FOR_ALL or self._claims.waited >= MAX_WAIT:
+        if self._claims.waited >= MAX_WAIT:
             return super().turn(row, delay, is_patient=is_patient)
 
         def is_row_unchanged() -> bool:

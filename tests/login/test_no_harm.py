@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from tests.support.simulation import LIFETIME, MIN_TTL, Process, Simulation, settings_of
+from tests.support.simulation import LIFETIME, MIN_TTL, OLD, Process, Simulation, settings_of
 
 # They run the same lines thousands of times, which takes twice as long while coverage is measured.
 pytestmark = [pytest.mark.once, pytest.mark.no_cover, pytest.mark.usefixtures("no_log_lines")]
@@ -110,6 +110,25 @@ def test_an_outage_holds_nobody_for_much_longer_than_it_would_alone(takes):
     assert failed(simulation) == 300
     # Alone, three attempts take up to 7 seconds more than their requests.
     assert max(process.waited for process in simulation.processes) < 3 * takes + 7 + 20
+
+
+@pytest.mark.parametrize("hosts", [2, 4, 5, 20])
+def test_after_an_outage_that_several_hosts_have_met_nobody_is_held(hosts):
+    for seed in range(5):
+        order = Random(seed)
+        processes = [Process(start=order.uniform(0, 3), host=f"host {one % hosts}") for one in range(3 * hosts)]
+        simulation = run(processes, until(8, "unavailable"), seed=seed)
+        assert max(process.ended_at[0] for process in processes) < 8 + 10
+        assert len(simulation.service.issued) == 2
+
+
+@pytest.mark.parametrize("hosts", [4, 5, 100])
+def test_after_an_outage_a_wrong_password_is_sent_once(hosts):
+    for seed in range(4):
+        order = Random(seed)
+        processes = [Process(start=order.uniform(0, 20), host=f"host {one % hosts}") for one in range(100)]
+        simulation = run(processes, lambda _, now: "unavailable" if now < 10 else "rejected", seed=seed)
+        assert simulation.service.rejections[OLD] == 1
 
 
 def test_pauses_that_hosts_begin_one_after_another_hold_nobody_for_long():

@@ -11,7 +11,7 @@ from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.login import claims, shared
 from airflow_provider_loanauth.login.claims import LEASE, MAX_TURN, MIN_CLAIM_DELAY, RENEWAL_INTERVAL
-from airflow_provider_loanauth.login.rules import CLEARED_FINAL_SECONDS, DAY, MIN_HOSTS_FOR_ALL, MIN_PAUSE
+from airflow_provider_loanauth.login.rules import CLEARED_FINAL_SECONDS, DAY, MIN_PAUSE
 from airflow_provider_loanauth.service.error_responses import MAX_RETRY_AFTER
 from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, OLD, VALID, Process, Simulation
 
@@ -585,15 +585,6 @@ def test_a_login_that_has_waited_for_others_enough_waits_for_no_request_that_han
     processes = [Process(start=number / 10) for number in range(3)]
     simulation = Simulation(processes, outcomes=["response", "ok"], login_seconds=[7.0, 60.0, 0.3]).run()
     assert sorted(waits(simulation))[1] < MAX_TURN + 3
-
-
-@pytest.mark.parametrize(("number", "claims"), [(MIN_HOSTS_FOR_ALL - 1, True), (MIN_HOSTS_FOR_ALL, False)])
-def test_if_the_service_is_unavailable_for_many_hosts_nobody_waits_for_a_turn(number, claims):
-    processes = [Process(start=10.0 * one) for one in range(number + 1)]
-    outcomes = ["unavailable"] * number + ["ok"]
-    simulation = Simulation(processes, outcomes=outcomes, max_attempts=1).run()
-    assert simulation.values == [UnavailableError] * number + [TOKEN]
-    assert (waits(simulation)[-1] > shared.RETRY_CLAIM_DELAY) == claims
 
 
 def test_a_store_that_loses_writes_after_a_login_fails_nobody(logs):
