@@ -62,7 +62,7 @@ _RULES = {
     # That a host cannot reach the service says nothing about the values that another one has sent. They are remembered
     # for six hours: otherwise each run of a DAG that runs every hour would send them with each of its retries.
     ABOUT_VALUES: _Rule((MIN_PAUSE, DAY), forget=21_600.0, is_for_all=True),
-    ABOUT_HOST: _Rule((MIN_PAUSE, 3600.0)),
+    ABOUT_HOST: _Rule((MIN_PAUSE, 3600.0), forget=21_600.0),
     WAIT: _Rule(None, cleared=None),
     UNAVAILABLE: _Rule(None),
 }

@@ -122,6 +122,14 @@ def test_after_an_outage_that_several_hosts_have_met_nobody_is_held(hosts):
         assert len(simulation.service.issued) == 2
 
 
+@pytest.mark.parametrize("skew", [-1800.0, 1800.0])
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_a_clock_that_is_wrong_by_half_an_hour_ends_no_pauses(hosts, skew):
+    """For ten hours, one host's clock."""
+    processes = batch(600, 36_000, host=lambda one: f"host {one % hosts}", skew=lambda one: skew * (one % hosts == 0))
+    assert run(processes, ["forbidden"]).posts < 16 * hosts
+
+
 @pytest.mark.parametrize("hosts", [4, 5, 100])
 def test_after_an_outage_a_wrong_password_is_sent_once(hosts):
     for seed in range(4):

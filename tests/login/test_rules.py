@@ -78,18 +78,18 @@ def at_the_end_of_each_pause(name, number, *, longest):
         ([("rejected", "a", 0), ("unclear", "b", 1)], "c", DAY),
         # The one that holds for longest.
         ([("unclear", "a", 0), ("rejected", "a", 1)], "a", 1 + DAY),
-        # Ten minutes after a pause, a class begins anew.
-        ([("unclear", "a", 0), ("unclear", "a", 629)], "a", 629 + 120),
-        ([("unclear", "a", 0), ("unclear", "a", 631)], "a", 631 + 30),
-        (in_turn("unclear", "abcde", gap=1000), "f", None),
+        # Six hours after a pause, a refusal begins anew; ten minutes after one, a wait.
+        (in_turn("unclear", "aa", gap=21_629), "a", 21_629 + 120),
+        (in_turn("unclear", "aa", gap=21_631), "a", 21_631 + 30),
+        (in_turn("refused", "aa", gap=21_629), "b", 21_629 + 120),
+        (in_turn("refused", "aa", gap=21_631), "b", 21_631 + 30),
+        (in_turn("unclear", "abcde", gap=25_000), "f", None),
+        (in_turn("asked to wait", "abcde", gap=651), "f", None),
         # What a host without a network meets does not end the count of refused values.
         ([("refused", "a", 0), ("unavailable", "b", 31), ("refused", "a", 32)], "c", 32 + 120),
         ([("refused", "a", 0), ("unclear", "b", 31), ("refused", "a", 32)], "c", 32 + 120),
         # However often it is met.
         (at_the_end_of_each_pause("unclear", 600, longest=3600), "a", 2550 + 596 * 3600),
-        # After a refusal that may be about a password, only six hours later.
-        (in_turn("refused", "aa", gap=21_629), "b", 21_629 + 120),
-        (in_turn("refused", "aa", gap=21_631), "b", 21_631 + 30),
     ],
 )
 def test_how_long_a_failure_holds_for_a_host(failures, host, seconds):
