@@ -49,7 +49,7 @@ _DESCRIPTIONS = {
     "claim": "Which process may log in with a loanauth Connection, if any. Deleting it is safe.",
 }
 _SUMMARY = "Who logged in last with a loanauth Connection, for people. Deleting it is safe."
-_OTHER_SHAPE = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
+_OTHER_SHAPE = (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
 
 
 class NotSharedError(Exception):
@@ -153,15 +153,32 @@ class LoginVariables:
 
 
 def forget(method: Method, conn_id: str, settings: Settings | None = None) -> None:
-    """Delete all Variables of a Connection and method, and those of these settings. Raises any error of Airflow."""
+    """Delete the credentials of a Connection and method, and those of these settings. Raises any error of Airflow."""
     summary = summary_key(method, conn_id)
     found = {*_rows(summary)}
     if settings is not None:
         with suppress(SealError):
             found.add(_digest(settings))
-    for key in [key for digest in found for key in _keys(summary, digest).values()]:
-        delete_variable(key)
-    delete_variable(summary)
+    refused = [digest for digest in found if _forget_credential(_keys(summary, digest))]
+    if not refused:
+        delete_variable(summary)
+
+
+def _forget_credential(keys: Mapping[str, str]) -> bool:
+    """Delete a row and its claim, and return False; but keep the failures, so that nobody sends these values again."""
+    content: dict[str, Any] = {}
+    # Without a Fernet key, nobody can read it.
+    with suppress(SealError):
+        content = _open(keys["login"], read_variable(keys["login"]))
+    row = Row.parse(content)
+    if not row.failures:
+        for key in keys.values():
+            delete_variable(key)
+        return False
+    left = dataclasses.replace(row, credential=None)
+    text = _sealed(keys["login"], content | dataclasses.asdict(left), left.public)
+    write_variable(keys["login"], text, _DESCRIPTIONS["login"])
+    return True
 
 
 def forget_all(conn_id: str | None = None, method: Method | None = None) -> list[str]:

@@ -122,8 +122,8 @@ class LoanAuthForgetOperator(BaseOperator):
     Takes every parameter of Airflow's operators in addition to these:
 
     :param credential_task_id: id of the task that returned the credential, in the same DAG run (templated)
-    :param shared: also delete the shared login of its Connection, which other DAGs may use: the next task logs in.
-        It works without XCom too, if that task is an operator or sensor of this package
+    :param shared: also delete the credential of the shared login of its Connection, which other DAGs may use: the next
+        task logs in. A pause after a refused login stays. It works without XCom too, if that task is an operator or sensor of this package
     """
 
     template_fields: Sequence[str] = ("credential_task_id",)

@@ -319,8 +319,23 @@ def test_what_a_readable_variable_lists_is_deleted_without_a_fernet_key(store, f
     assert store == {}
 
 
+def test_a_credential_is_deleted_and_a_rejection_stays(store):
+    """Otherwise each run of a DAG that ends with a deletion would send the same password."""
+    publish(OLD)
+    publish(OLD, error=RejectedError("made-up rejection.", status=400))
+    publish(NEW)
+    login_variables.forget("jwt", OLD.conn_id)
+    assert set(store) == {*LoginVariables(OLD).keys.values(), "loanauth.jwt.made-up"}
+    row = LoginVariables(OLD).read_row()
+    assert row.credential is None
+    assert row.failures
+
+
 def test_a_list_in_plaintext_names_no_other_key_and_few_rows(store, clock, monkeypatch):
     publish(OLD)
+    store["loanauth.jwt.made-up"] = json.dumps({"rows": {"0" * 16: 10**400}})
+    login_variables.forget("jwt", "made-up")
+    assert "loanauth.jwt.made-up" not in store
     rows = {f"{number:016x}": 0.0 for number in range(3000)}
     store["loanauth.jwt.made-up"] = json.dumps({"rows": rows | {"../x": 0.0, "0" * 17: 0.0}})
     deleted = []
