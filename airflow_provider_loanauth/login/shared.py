@@ -23,7 +23,7 @@ from airflow_provider_loanauth.login.attempts import Attempts
 from airflow_provider_loanauth.login.claims import MIN_CLAIM_DELAY
 from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.login.host import this_host, this_process
-from airflow_provider_loanauth.login.memory import memory_of
+from airflow_provider_loanauth.login.memory import Memory, memory_of
 from airflow_provider_loanauth.login.rules import (
     FINAL,
     Failure,
@@ -141,19 +141,31 @@ def _refresh_once(client: Client, need: _Need) -> ActiveCredential:
     settings = _settings_for(need, client)
     memory = memory_of(settings)
     # Do not wait for another thread if there is a usable credential.
-    if memory.credential is not None and need.is_met_by(memory.credential):
-        return memory.credential
+    if known := _known(memory, need):
+        return known
     # Before it waits for another thread, whose requests then count as its own.
     login = _Login(client, settings, need)
     lock = memory.lock.current
     if not lock.acquire(blocking=need.is_patient()):
         return need.use_old_credential()
     try:
-        if memory.credential is None or not need.is_met_by(memory.credential):
-            memory.credential = _refresh(login)
+        if known := _known(memory, need):
+            return known
+        memory.credential = _refresh(login)
         return memory.credential
     finally:
         lock.release()
+
+
+def _known(memory: Memory, need: _Need) -> ActiveCredential | None:
+    """Return the credential of this process if it will do."""
+    credential = memory.credential
+    if credential is None or not need.is_met_by(credential):
+        return None
+    # The service may have ended the sessions of earlier ones too.
+    if need.got_401 and need.old is not None and credential.issued_at < need.old.issued_at:
+        return None
+    return credential
 
 
 def _settings_for(need: _Need, client: Client) -> Settings:
@@ -304,7 +316,9 @@ class _Login(NotForXCom):
             old.after_401 = credential.after_401
             if self.need.got_401 and not old.may_be_replaced():
                 return old
-            return None
+            # A service may return the same token again, with the seconds that are left.
+            if self.need.got_401 or credential.issued_at <= old.issued_at:
+                return None
         if not self.need.is_met_by(credential, is_new=self._attempts.is_new(row.credential_id)):
             return None
         self._mask(credential)

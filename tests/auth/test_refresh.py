@@ -203,6 +203,39 @@ def test_connections_are_read_one_at_a_time_where_the_channel_has_no_lock(versio
     assert counts == [at_once] * 8
 
 
+@pytest.mark.parametrize("share", [True, False])
+def test_after_a_401_no_earlier_token_is_used(service, clock, variables, define, share):
+    """The service ends a session when the same user logs in again. A task prices in two parts."""
+    connection = secret_connections(service.pricing.url)["jwt"]
+    define("made_up", connection | {"extra": connection["extra"] | {"share_logins": share}})
+    hook = LoanAuthHook("made_up")
+    service.rejected = ["made-up-1"]
+    assert service.price(LoanAuth(hook.get_credential())) == "made-up-2"
+    clock.pass_time(1)
+    auth = LoanAuth(hook.get_credential(reuse=False))
+    assert service.price(auth) == "made-up-3"
+    service.rejected += ["made-up-2", "made-up-3"]
+    assert service.price(auth) == "made-up-4"
+    assert len(service.pricing.seen) == 4 + 5
+
+
+def test_processes_share_a_login_of_a_service_that_returns_the_same_token(service, clock, variables):
+    """With the seconds that are left. A refresh gives no other token, but says that this one may be used."""
+    ends_at = clock.time() + 100
+
+    def respond(request):
+        body = {"access_token": "made-up-token", "expires_in": round(ends_at - clock.time())}
+        return 200, {}, json.dumps(body).encode()
+
+    service.pricing.respond = respond
+    token = LoanAuthHook("made_up").get_credential()
+    clock.pass_time(91)
+    for _ in range(10):
+        start_new_process()
+        service.price(LoanAuth(token))
+    assert service.logins == 2
+
+
 @pytest.mark.no_cover
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
