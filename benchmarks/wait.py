@@ -71,7 +71,7 @@ HOW_RECOVERY = f"""
 service that responds with 503 for {RECOVERY_DOWN_SECONDS:.0f} s. It recovers one second after a probe, so the next
 probe comes almost one interval later. After each event, a thread of the same process logs in with
 `LoanAuthHook.get_credential`. Each sensor has a Connection of its own; otherwise, the first login serves all sensors
-of a Connection (`docs/using-credentials.md`). A login begins with the event of its trigger, without the time that a
+of a Connection (`docs/refresh.md`). A login begins with the event of its trigger, without the time that a
 scheduler needs to start the task. The service counts the logins.
 """
 PEER = """
