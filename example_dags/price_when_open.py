@@ -6,19 +6,18 @@ desk opens, so this DAG starts early, waits until the service is available, and 
 
 Waiting uses no worker slot. All tasks of a triggerer that wait for the same service share one request per minute, which
 has no credentials. With a thousand waiting tasks (``benchmarks/WAIT.md``), that is one request per interval for all
-together, and 2.5 KiB of the triggerer's memory for each. After a recovery, they resume in random order, about 20 per
+together, and 3.5 KiB of the triggerer's memory for each. After a recovery, they resume in random order, about 20 per
 second, and share one login.
 
 Set-up:
 
 1. The Connection ``loanauth_jwt`` of type *Loan Pricing Authentication*, with Auth URL, Username, Password, Origin,
    Client ID and Client secret.
-2. The Variable ``loan_pricing_url``: the URL that prices one loan. ``make demo`` sets it to the sandbox's
+2. The Variable ``loan_pricing_url``: the URL that prices one loan. The example uses the fields of the sandbox's
    ``/sandbox/price``. Replace the fields of request and response with those of your service.
 3. A triggerer (``airflow triggerer``), as for any deferrable task.
 
-This file is complete and can be copied alone, with ``data/loans.csv``. Parts that other examples also
-have are repeated on purpose.
+Copy this file together with ``data/loans.csv``. Parts that other examples also have are repeated on purpose.
 """
 
 from __future__ import annotations

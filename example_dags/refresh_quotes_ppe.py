@@ -11,8 +11,7 @@ Set-up:
 2. The Variable ``loan_pricing_url``: the URL that prices one loan. ``make demo`` sets it to the sandbox's
    ``/sandbox/price``. Replace the fields of request and response with those of your service.
 
-This file is complete and can be copied alone, with ``data/loans.csv``. Parts that other examples also
-have are repeated on purpose.
+Copy this file together with ``data/loans.csv``. Parts that other examples also have are repeated on purpose.
 """
 
 from __future__ import annotations
