@@ -63,8 +63,8 @@ class TokenResponse(NotForXCom):
 
     Any field except ``access_token`` is None if it is missing, null or of a different type; a string of digits counts
     as an integer. The interface states no unit of ``expires_in``. ``extra_fields``, here and in the objects inside, has
-    by their wire names fields that the interface does not name, and the raw values of fields that are null or of a
-    different type.
+    the fields that the interface does not name, and the raw values of fields that are null or of a different type, each
+    by its name on the wire.
     """
 
     access_token: str = wire_field(required=True, secret=True)

@@ -1,1 +1,1 @@
-"""Reading and checking an Airflow Connection: methods, settings, fields, address and form."""
+"""Reading and checking an Airflow Connection: methods, settings, address and proxy."""

@@ -57,8 +57,8 @@ class LoanAuthHook(BaseHook):
     :param loanauth_conn_id: id of the :ref:`connection <howto/connection:loanauth>`
     :param method: a :data:`Method`
     :param max_attempts: maximum of requests per authentication while the service is unavailable; after any other
-        failure, the same values are not sent again at once. With 1, it does not wait for the end of a short pause
-        either, as a poke of a sensor does not
+        failure, the same values are not sent again at once. With 1, as in a poke of a sensor, it does not wait for the
+        end of a short pause either
     :param kwargs: parameters of Airflow's hooks, such as ``logger_name``
     """
 

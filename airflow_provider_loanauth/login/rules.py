@@ -232,7 +232,7 @@ class Row(NotForXCom):
         return replace(self, failures=others | {name: failure})
 
     def _counted(self, name: str, now: float) -> Failure | None:
-        """Return the last failure of a class; None if the count begins anew."""
+        """Return the last failure of a class; None if the count begins again."""
         rule, last = _RULES[name], self.failures.get(name)
         if last is None or now >= last.until + rule.forget:
             return None

@@ -1,1 +1,1 @@
-"""One authentication: the wire protocol, the client, the transport, errors and retries."""
+"""One authentication: the client, the protocol, the transport, errors and telemetry."""
