@@ -123,7 +123,8 @@ class LoanAuthForgetOperator(BaseOperator):
 
     :param credential_task_id: id of the task that returned the credential, in the same DAG run (templated)
     :param shared: also delete the credential of the shared login of its Connection, which other DAGs may use: the next
-        task logs in. A pause after a refused login stays. It works without XCom too, if that task is an operator or sensor of this package
+        task logs in. A pause after a refused login stays. It works without XCom too, if that task is an operator or
+        sensor of this package
     """
 
     template_fields: Sequence[str] = ("credential_task_id",)
