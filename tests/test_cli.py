@@ -63,11 +63,11 @@ def test_a_terminal_without_the_marks(monkeypatch):
     printed = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="iso-8859-1", write_through=True))
     assert cli.main(["check", "absent"]) == 3
-    assert "? Settings    Airflow did not find" in printed.getvalue().decode("iso-8859-1")
+    assert "? Settings     Airflow did not find" in printed.getvalue().decode("iso-8859-1")
     # It has no encoding.
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     assert cli.main(["check", "absent"]) == 3
-    assert "Settings    Airflow did not find" in sys.stdout.getvalue()
+    assert "Settings     Airflow did not find" in sys.stdout.getvalue()
 
 
 def test_a_rejected_login(define, connection, capsys):

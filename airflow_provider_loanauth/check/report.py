@@ -39,7 +39,7 @@ STATUSES: dict[Status, tuple[int, str]] = {
 }
 #: Marks in front of the lines of the text.
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗", "unknown": "?", "not_checked": "–"}  # noqa: RUF001 - a dash
-_INDENT = " " * 14
+_INDENT = " " * 15
 # Addresses and paths stay in one piece, so that they can be copied.
 _WRAPPER = textwrap.TextWrapper(100, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
 
@@ -109,7 +109,7 @@ class Report:
             "",
         ]
         for step in self.steps:
-            lines.append(_WRAPPER.fill(f"{MARKS[step.outcome]} {TITLES[step.name]:11} {step.message}"))
+            lines.append(_WRAPPER.fill(f"{MARKS[step.outcome]} {TITLES[step.name]:12} {step.message}"))
             lines += [_WRAPPER.fill(f"{_INDENT}Warning: {warning}") for warning in step.warnings]
         return "\n".join([*lines, "", self._summary()])
 

@@ -50,11 +50,11 @@ def test_the_text():
         "Checked on worker-1 at 2026-11-22 09:00:01 UTC",
         "provider 0.1.0, Python 3.12.1",
         "",
-        "✓ TCP         A sentence.",
-        "              Warning: Risky.",
-        "✗ TCP         A sentence.",
-        "? TCP         A sentence.",
-        "– TCP         A sentence.",  # noqa: RUF001 - a dash
+        "✓ TCP          A sentence.",
+        "               Warning: Risky.",
+        "✗ TCP          A sentence.",
+        "? TCP          A sentence.",
+        "– TCP          A sentence.",  # noqa: RUF001 - a dash
     ]
     assert str(report(method=None)).splitlines()[0] == "Connection 'made-up'"
 
@@ -63,8 +63,8 @@ def test_long_lines_are_wrapped_between_words():
     address = "https://" + "a-long-name." * 9 + "example"
     *lines, last = str(report(OK | {"message": f"{'w ' * 129}{address}"})).splitlines()[4:-2]
     assert last.strip() == address
-    assert [len(line) for line in lines] == [99] * 3
-    assert all(line.startswith(" " * 14) for line in lines[1:])
+    assert [len(line) for line in lines] == [100] * 3
+    assert all(line.startswith(" " * 15) for line in lines[1:])
 
 
 def test_the_json_document():
