@@ -66,7 +66,7 @@ def price_concurrently(url):
 def check(url):
     report = check_connection("loanauth_default")
     assert leaks(str(report), [USER, PASSWORD, WRITTEN]) == []
-    assert report.status == "usable", str(report).replace("\n              ", " ")
+    assert report.status == "usable", " ".join(str(report).split())
 
 
 SENDERS = [log_in, probe, probe_in_triggerer, price, price_with_own_adapter, price_concurrently, check]
