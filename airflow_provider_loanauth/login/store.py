@@ -75,7 +75,7 @@ class Together(Alone):
     def turn(self, row: Row, delay: float, *, is_patient: bool) -> AbstractContextManager[str | None]:
         """Take a turn, unless there is no use in waiting for others."""
         bad_hosts = row.unavailable_for(system.time())
-        # Sharing does not help then, so nobody is held.
+        # It has waited enough.
         if self._claims.waited >= MAX_WAIT:
             return super().turn(row, delay, is_patient=is_patient)
 

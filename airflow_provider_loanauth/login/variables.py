@@ -175,6 +175,8 @@ def _forget_credential(keys: Mapping[str, str]) -> bool:
         for key in keys.values():
             delete_variable(key)
         return False
+    if row.credential is None:
+        return True
     left = dataclasses.replace(row, credential=None)
     text = _sealed(keys["login"], content | dataclasses.asdict(left), left.public)
     write_variable(keys["login"], text, _DESCRIPTIONS["login"])

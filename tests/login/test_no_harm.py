@@ -130,13 +130,14 @@ def test_a_clock_that_is_wrong_by_half_an_hour_ends_no_pauses(hosts, skew):
     assert run(processes, ["forbidden"]).posts < 16 * hosts
 
 
+@pytest.mark.parametrize(("seconds", "most"), [(10, 1), (30, 8)])
 @pytest.mark.parametrize("hosts", [4, 5, 100])
-def test_after_an_outage_a_wrong_password_is_sent_once(hosts):
+def test_after_an_outage_a_wrong_password_is_sent_rarely(hosts, seconds, most):
     for seed in range(4):
         order = Random(seed)
-        processes = [Process(start=order.uniform(0, 20), host=f"host {one % hosts}") for one in range(100)]
-        simulation = run(processes, lambda _, now: "unavailable" if now < 10 else "rejected", seed=seed)
-        assert simulation.service.rejections[OLD] == 1
+        processes = [Process(start=order.uniform(0, 2 * seconds), host=f"host {one % hosts}") for one in range(100)]
+        simulation = run(processes, lambda _, now: "unavailable" if now < seconds else "rejected", seed=seed)
+        assert 1 <= simulation.service.rejections[OLD] <= most
 
 
 def test_pauses_that_hosts_begin_one_after_another_hold_nobody_for_long():

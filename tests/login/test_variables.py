@@ -329,13 +329,20 @@ def test_a_credential_is_deleted_and_a_rejection_stays(store):
     row = LoginVariables(OLD).read_row()
     assert row.credential is None
     assert row.failures
+    # Another process may have logged in meanwhile.
+    left = dict(store)
+    login_variables.forget("jwt", OLD.conn_id)
+    assert store == left
+
+
+def test_a_list_with_a_number_that_is_too_large_is_deleted(store):
+    store["loanauth.jwt.made-up"] = json.dumps({"rows": {"0" * 16: 10**400}})
+    login_variables.forget("jwt", "made-up")
+    assert store == {}
 
 
 def test_a_list_in_plaintext_names_no_other_key_and_few_rows(store, clock, monkeypatch):
     publish(OLD)
-    store["loanauth.jwt.made-up"] = json.dumps({"rows": {"0" * 16: 10**400}})
-    login_variables.forget("jwt", "made-up")
-    assert "loanauth.jwt.made-up" not in store
     rows = {f"{number:016x}": 0.0 for number in range(3000)}
     store["loanauth.jwt.made-up"] = json.dumps({"rows": rows | {"../x": 0.0, "0" * 17: 0.0}})
     deleted = []
