@@ -70,8 +70,8 @@ class NotForXCom:
 
 def encoded_forms(secret: str) -> list[str]:
     """Return a secret, then the forms in which it may be sent or logged: Base64, percent-encoded, JSON, ``repr``."""
-    # Few, because Airflow's masker compiles all known values again for each one. A token is long; it is never sent in
-    # Base64, and it has no character that is escaped.
+    # Few, because Airflow's masker compiles all known values again for each one. A long secret is usually a token: it
+    # has no character that is escaped, and is never sent in Base64.
     octets = secret.encode("utf-8", "surrogatepass")
     forms = [secret]
     if len(octets) > MAX_ENCODED_OCTETS:

@@ -123,7 +123,7 @@ def test_a_plain_secret_has_few_forms():
     assert encoded_forms(secret) == [secret, base64.b64encode(secret.encode()).decode().rstrip("=")]
 
 
-def test_a_token_is_not_masked_in_base64():
-    """It is never sent so, and Airflow's masker compiles its characters again for each form."""
+def test_a_long_secret_is_masked_as_it_is_only():
+    """Airflow's masker compiles its characters again for each form."""
     assert encoded_forms("x/" * 257) == ["x/" * 257]
     assert len(encoded_forms("x" * 256)) == 2

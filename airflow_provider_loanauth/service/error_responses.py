@@ -17,7 +17,7 @@ from airflow_provider_loanauth.redaction import encoded_forms
 #: Characters; a longer text of the service is not shown.
 MAX_TEXT_LENGTH = 200
 #: Escapes of URLs, HTML, JSON and Python, and the begin of a tag.
-_ESCAPE = r"%u?[0-9A-Fa-f]{2}|&#?\w+;|[\\<]"
+_ESCAPE = r"%u?[0-9A-Fa-f]{2}|&#|&\w+;|[\\<]"
 #: Longest ``Retry-After`` that is obeyed, in seconds. A service may send any number.
 MAX_RETRY_AFTER = 3600.0
 
@@ -145,9 +145,9 @@ def safe_text(text: Any, secrets: Iterable[str]) -> str | None:
     # Servers differ in the characters of a secret that they escape. Airflow 2.11 may show a "<" as HTML.
     if re.search(_ESCAPE, text):
         return None
-    # In a form, "+" is a space. Some servers read a form as Latin-1.
-    readings = text, text.replace("+", " "), text.encode("latin-1", "replace").decode("utf-8", "replace")
-    forms = [form for secret in filter(None, secrets) for form in encoded_forms(secret)]
+    # Some servers read UTF-8 as Latin-1 or, on Windows, as its superset. In a form, "+" is a space.
+    readings = [one.replace("+", " ") for one in (text, text.encode("cp1252", "replace").decode("utf-8", "replace"))]
+    forms = [form.replace("+", " ") for secret in filter(None, secrets) for form in encoded_forms(secret)]
     if any(form in one for one in readings for form in forms):
         return None
     return text.strip().removesuffix(".") or None
