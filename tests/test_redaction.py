@@ -100,7 +100,8 @@ LITERAL_SECRETS = [
     "CANARY-\\'both",
     "CANARY-Zürich's",
     "CANARY7q+Zk/9x==",
-    "CANARY-<p&ss>`word`",
+    "CANARY-<p&ss>`word`=",
+    "CANARY/Zürich",
     "CANARY-Zürich-✓-\U0001f511-\u00a0-\u200b",
 ]
 

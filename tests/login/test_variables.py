@@ -329,6 +329,7 @@ def test_a_credential_is_deleted_and_a_rejection_stays(store):
     row = LoginVariables(OLD).read_row()
     assert row.credential is None
     assert row.failures
+    assert "Deleting it is safe" in store.descriptions[LoginVariables(OLD).keys["login"]]
     # Another process may have logged in meanwhile.
     left = dict(store)
     login_variables.forget("jwt", OLD.conn_id)

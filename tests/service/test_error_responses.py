@@ -155,6 +155,7 @@ def test_text_with_a_secret_read_in_another_way_is_not_shown(text):
     ("document", "details"),
     [
         *((document, "") for document in ({}, {"other": "x"}, {"error": "grant!"})),
+        ({"message": "Not ✓"}, " (Not ✓)"),
         ({"message": "50% of A & B, see /help?a=1&b=2"}, " (50% of A & B, see /help?a=1&b=2)"),
         ({"message": "a" * MAX_TEXT_LENGTH}, f" ({'a' * MAX_TEXT_LENGTH})"),
         ({"error": "e", "error_description": "d", "message": "m"}, " (e: d)"),

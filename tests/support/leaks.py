@@ -29,6 +29,7 @@ JSON_ENCODERS: dict[str, Callable[[str], str]] = {
     "Gson": lambda text: _as_numbers(text, "&'<=>"),
     "Go": lambda text: _as_numbers(text, "&<>"),
     "PHP": lambda text: json.dumps(text)[1:-1].replace("/", "\\/"),
+    "PHP with non-ASCII characters": lambda text: json.dumps(text, ensure_ascii=False)[1:-1].replace("/", "\\/"),
 }
 
 
