@@ -92,8 +92,8 @@ class Claims(NotForXCom):
         """Yield an id for a turn, which ends after the block; None: it is the turn of another process.
 
         ``delay``: seconds between writing and reading, at least. ``is_patient``: whether to wait for longer, if reading
-        and writing is slow. ``bad_hosts``: their claims count only for themselves. ``is_row_unchanged``: whether the
-        row is still the one that was read before the claim.
+        and writing is slow. ``bad_hosts``: the hosts whose claims hold each other, and nobody else.
+        ``is_row_unchanged``: whether the row is still the one that was read before the claim.
         """
         began = system.monotonic()
         before = self._look()

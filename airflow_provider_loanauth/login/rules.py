@@ -53,7 +53,8 @@ class _Rule(NamedTuple):
     max_skew: float = 60.0
     #: How long a cleared task obeys a failure that another cleared task has met; None: it obeys every failure.
     cleared: float | None = 10.0
-    #: Whether it holds for all hosts, and is remembered after failures of other classes; or only for who has met it.
+    #: Whether it holds for all hosts, and is remembered after failures of other classes. Otherwise, it holds for the
+    #: hosts that have met it.
     is_for_all: bool = False
 
 

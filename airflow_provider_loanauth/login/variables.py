@@ -165,7 +165,7 @@ def forget(method: Method, conn_id: str, settings: Settings | None = None) -> No
 
 
 def _forget_credential(keys: Mapping[str, str]) -> bool:
-    """Delete a row and its claim, and return False; but keep the failures, so that nobody sends these values again."""
+    """Delete a row and its claim. If the row has failures, delete its credential only, and return True."""
     content: dict[str, Any] = {}
     # Without a Fernet key, nobody can read it.
     with suppress(SealError):

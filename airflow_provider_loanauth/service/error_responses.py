@@ -16,7 +16,7 @@ from airflow_provider_loanauth.redaction import encoded_forms
 
 #: Characters; a longer text of the service is not shown.
 MAX_TEXT_LENGTH = 200
-#: Escapes of URLs, HTML, JSON and Python, and the begin of a tag.
+#: Escapes of URLs, HTML, JSON and Python, and the beginning of a tag.
 _ESCAPE = r"%u?[0-9A-Fa-f]{2}|&#|&\w+;|[\\<]"
 #: Longest ``Retry-After`` that is obeyed, in seconds. A service may send any number.
 MAX_RETRY_AFTER = 3600.0
