@@ -54,6 +54,10 @@ class OriginGuard:
     def is_bound_to(self, url: str, location: str = "") -> bool:
         """Return whether a URL, or the target of a redirect from there, has the origin that this guard is bound to."""
         try:
+            target = urlsplit(location)
+            # requests, but not urljoin(), finds a host in "////host".
+            if not target.netloc and (target.scheme or target.path.startswith("//")):
+                return False
             return origin_of(urljoin(url, location)) == self._bound.get("origin")
         except ValueError:
             return False

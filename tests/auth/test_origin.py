@@ -50,7 +50,7 @@ def test_the_same_origin(guard, location):
         *("http://pricing.example", "https://pricing.example:8443", "https://www.pricing.example"),
         *("https://pricing.example.", "https://pricing.example.evil.example", "https://evil.example/pricing.example"),
         *("https://pricing.example@evil.example/", "https://evil.example#@pricing.example"),
-        *("https://evil.example?@pricing.example", "//evil.example"),
+        *("https://evil.example?@pricing.example", "//evil.example", "////evil.example", "https:////evil.example"),
     ],
 )
 def test_a_different_origin(guard, location):
