@@ -20,13 +20,13 @@ from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.connection.address import FieldError
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import SettingsError
+from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.redaction import SecretStr
 
 WRONG_PROXY = (
     "The proxy address in this machine's environment is invalid, or uses SOCKS, which requires "
     "'requests[socks]', 'httpx[socks]' or 'httpx2[socks]': check HTTPS_PROXY, ALL_PROXY and NO_PROXY."
 )
-NO_BUNDLE = "The CA bundle cannot be read: check the path in Verify TLS, REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE ({})."
 # A path after host and port, which requests and curl ignore. With an "@" behind it, it is part of a password whose
 # "/" is not percent-encoded.
 _PATH = re.compile(r"(?<=[^:/])/[^@]*$")
@@ -77,9 +77,11 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
             return _make_tls_context(path, (found.st_ino, found.st_size, found.st_mtime_ns))
     # ssl.SSLError too: the file is no CA bundle.
     except OSError:
-        # An API key may have been entered there by mistake.
-        shown = path if path and os.sep in path else "a value without a folder, which is not shown"
-        raise SettingsError(NO_BUNDLE.format(shown)) from None
+        source = LABELS["verify"]
+        if verify is True:
+            # The field is not shown: a secret may have been entered there by mistake.
+            source = f"REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE ({path})"
+        raise SettingsError(f"The CA bundle cannot be read: check the path in {source}.") from None
 
 
 @lru_cache(maxsize=8)

@@ -168,6 +168,8 @@ def _watched(base: Any, deadline: Deadline) -> Any:
 
     class WatchedConnection(base):  # type: ignore[misc]
         response_class = _Response
+        # A caller may have set that of http.client, which would print the credentials.
+        debuglevel = 0
 
         def _new_conn(self) -> Any:
             # Before the CONNECT request of a proxy, and before the TLS handshake.
