@@ -55,7 +55,7 @@ def base_address(host: str, *, schema: Any = None, port: Any = None) -> str:
         (own_port not in (None, port), "contains a different port than the field Port: remove one of the two."),
         (port is not None and port not in range(1, 65536), "has a port that is not between 1 and 65535: correct it."),
         (
-            path.endswith("oauth/token") or "encodeAES128" in path,
+            path.lower().endswith("oauth/token") or "encodeaes128" in path.lower(),
             "contains the path of an endpoint: remove it, because the provider adds it.",
         ),
         # requests would encode a secret in the path once more.

@@ -55,6 +55,7 @@ def test_addresses(host, schema, port, expected):
         ("https://auth.example/oauth/token", None, None, "path of an endpoint"),
         ("auth.example", "oauth/token", None, "path of an endpoint"),
         ("https://auth.example/encodeAES128/CANARY", None, None, "path of an endpoint"),
+        ("https://auth.example/encodeaes128/CANARY", None, None, "path of an endpoint"),
         ("https://auth.example/10%/a", None, None, "'%' without two hexadecimal digits"),
         ("auth.example", "%2", None, "'%' without two hexadecimal digits"),
     ],
