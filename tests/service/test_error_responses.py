@@ -145,10 +145,13 @@ def test_unsafe_text_is_not_shown(unsafe):
 
 @pytest.mark.parametrize(
     "text",
-    ["No page ?key=CANARY+pa+ss/üß", "No page ?key=CANARY+pa ss/üß", "Bad credentials for CANARY pa+ss/Ã¼ÃŸ"],
+    [
+        *("No page ?key=CANARY+pa+ss/üß", "No page ?key=CANARY+pa ss/üß", "Bad credentials for CANARY pa+ss/Ã¼ÃŸ"),
+        *("Bad key 'CANARY PA+SS/ÜSS'", "Bad key 'canary pa+ss/üß'"),
+    ],
 )
 def test_text_with_a_secret_read_in_another_way_is_not_shown(text):
-    assert error_details({"message": text}, ["CANARY pa+ss/üß"]) == ""
+    assert error_details({"message": text}, [" CANARY pa+ss/üß "]) == ""
 
 
 @pytest.mark.parametrize(
