@@ -162,8 +162,9 @@ def check_credential(credential: Any, receiver: str) -> None:
     if issubclass(given, Credential):
         return
     advice = (
-        "did the authenticating task run, and is its task id right (group.task for a task in a group)? If "
-        "LoanAuthForgetOperator has deleted the credential, clear the authenticating task together with this one."
+        "did the authenticating task run, and is its task id right (group.task for a task in a group)? If that task is "
+        "mapped, is map_indexes right? If LoanAuthForgetOperator has deleted the credential, clear the authenticating "
+        "task together with this one."
     )
     if issubclass(given, str):
         advice = 'pull a sealed one (seal=True, the default), or use LoanAuth.from_connection("connection id").'

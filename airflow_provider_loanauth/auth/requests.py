@@ -190,6 +190,10 @@ class _FromTask(AuthType):
         index = self.map_indexes
         if index is None:
             index = index_in_group_of(context, context["task"].dag.task_dict.get(self.task_id))
+        if index is None:
+            # The index of a task that is not mapped. Without one, Airflow returns the value of the only instance of a
+            # mapped task that has succeeded, perhaps of another company.
+            index = -1
         credential = pull(context, self.task_id, index)
         check_credential(credential, f"LoanAuth.from_task({self.task_id!r})")
         return LoanAuth(credential, **self.kwargs)

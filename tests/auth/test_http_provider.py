@@ -8,6 +8,7 @@ import pytest
 import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.exceptions import LoanAuthError
 from loanauth_sandbox.server import running_sandbox
 from tests.support.airflow_scratch import conn_variable
 from tests.support.dag_runs import run
@@ -29,22 +30,23 @@ def test_it_cannot_be_deferred(auth_type):
 
 
 def test_it_pulls_the_value_of_its_task_and_of_its_own_index(world, pulled, in_task):
-    tokens = {None: ["made-up", "list"], 0: pulled(), 3: pulled("loanauth_los")}
+    tokens = {-1: None, None: pulled("loanauth_ppe"), 0: pulled(), 3: pulled("loanauth_los")}
     pulls = in_task(tokens, map_index=0, together_with="group.authenticate")
     assert LoanAuth.from_task("group.authenticate")()._credential is tokens[0]
     assert LoanAuth.from_task("group.authenticate", map_indexes=3)()._credential is tokens[3]
     assert pulls == [("group.authenticate", 0), ("group.authenticate", 3)]
-    # Both tasks are mapped, each over something else.
+    # Both tasks are mapped, each over something else. Only one authenticating instance may have succeeded.
     in_task(tokens, map_index=0)
-    with pytest.raises(TypeError, match=r"LoanAuth\.from_task\('authenticate'\) was given list .* with map_indexes"):
+    refused = r"LoanAuth\.from_task\('authenticate'\) was given None.* is map_indexes right"
+    with pytest.raises(LoanAuthError, match=refused):
         LoanAuth.from_task("authenticate")()
-    in_task({None: tokens[3]}, map_index=1)
+    in_task({-1: tokens[3]}, map_index=1)
     assert LoanAuth.from_task("authenticate")()._credential is tokens[3]
     # In a task that is not mapped, called with the login and password of the HTTP Connection.
-    pulls = in_task({None: tokens[3]})
+    pulls = in_task({-1: tokens[3]})
     auth = LoanAuth.from_task("authenticate")("made-up-login", "made-up-password")
     assert requests.post(world.url, json=loan(), auth=auth, timeout=5).status_code == 200
-    assert pulls == [("authenticate", None)]
+    assert pulls == [("authenticate", -1)]
     with pytest.raises(ValueError, match="min_ttl must be"):
         LoanAuth.from_task("authenticate", min_ttl=-1)()
 

@@ -30,7 +30,7 @@ def read_ids(world, monkeypatch):
 
 
 def from_task(value, in_task):
-    in_task({None: value})
+    in_task({-1: value})
     return LoanAuth.from_task("authenticate")()
 
 
