@@ -135,7 +135,7 @@ def _shared_login(settings: Settings) -> Step:
     failure = row.blocking_failure(this_host(), system.time(), is_cleared=False)
     public = (failure or row).public
     if not public:
-        return Step("shared_login", "ok", "No task has logged in with these values yet.")
+        return Step("shared_login", "ok", "No login with these values is shared now.")
     details = {**public, "variable": variables.keys["login"]}
     message = f"{public['by']} {'failed' if 'error' in public else 'logged in'} at {public['at']}"
     if failure is None:

@@ -385,7 +385,7 @@ def test_the_user_of_a_proxy_is_not_shown(check, sandbox, monkeypatch, url):
 
 def test_a_shared_login_is_shown(check, sandbox):
     report = check(connection_of(sandbox))
-    assert step(report, "shared_login").message == "No task has logged in with these values yet."
+    assert step(report, "shared_login").message == "No login with these values is shared now."
     LoanAuthHook(CONN_ID).get_credential()
     line = step(check(None), "shared_login")
     assert re.fullmatch(r".+ logged in at \S+; the credential expires at \S+\.", line.message)
