@@ -388,11 +388,11 @@ def test_the_rehearsal_of_a_password_change(metadata_template, tmp_path):
     plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
     printed = [" ".join(text.split()) for text in re.split(r"^=== \d+\n", plain, flags=re.MULTILINE)[1:]]
     priced = {number: count for number, text in enumerate(printed) if (count := text.count("Priced: {"))}
-    assert priced == {1: 2, 9: 2}, done.stdout
+    assert priced == {2: 2, 10: 2}, done.stdout
     for number, expected in {
-        3: "Nothing was sent, because the same values rest until",
-        6: "User account is locked",
-        8: "Deleted Variables of the shared login of connection 'loanauth_jwt'",
+        4: "Nothing was sent, because the same values rest until",
+        7: "User account is locked",
+        9: "Deleted Variables of the shared login of connection 'loanauth_jwt'",
     }.items():
         assert expected in printed[number], printed[number]
     logged = re.findall(r"POST /oauth/token -> (.+)", (tmp_path / "sandbox.log").read_text())
