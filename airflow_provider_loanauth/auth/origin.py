@@ -55,8 +55,9 @@ class OriginGuard:
         """Return whether a URL, or the target of a redirect from there, has the origin that this guard is bound to."""
         try:
             target = urlsplit(location)
-            # requests, but not urljoin(), finds a host in "////host".
-            if not target.netloc and (target.scheme or target.path.startswith("//")):
+            first_segment = target.path.partition("/")[0]
+            # requests, but not urljoin(), finds a host in "////host" and, after decoding it, in "%68ttps://host".
+            if not target.netloc and (target.scheme or ":" in first_segment or target.path.startswith("//")):
                 return False
             return origin_of(urljoin(url, location)) == self._bound.get("origin")
         except ValueError:

@@ -51,6 +51,7 @@ def test_the_same_origin(guard, location):
         *("https://pricing.example.", "https://pricing.example.evil.example", "https://evil.example/pricing.example"),
         *("https://pricing.example@evil.example/", "https://evil.example#@pricing.example"),
         *("https://evil.example?@pricing.example", "//evil.example", "////evil.example", "https:////evil.example"),
+        *("%68ttps://evil.example", "h%74tp://evil.example", "%\t68ttps://evil.example"),
     ],
 )
 def test_a_different_origin(guard, location):
