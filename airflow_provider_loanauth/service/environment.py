@@ -69,19 +69,18 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
     A bundle that has changed is read again. Reading that of the public authorities takes longer than a login.
     """
     path = ca_bundle(verify)
-    try:
-        with _READING.current:
-            if path is None:
-                return _make_tls_context(None, None)
-            found = Path(path).stat()
-            return _make_tls_context(path, (found.st_ino, found.st_size, found.st_mtime_ns))
-    # ssl.SSLError too: the file is no CA bundle.
-    except OSError:
-        source = LABELS["verify"]
-        if verify is True:
-            # The field is not shown: a secret may have been entered there by mistake.
-            source = f"REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE ({path})"
-        raise SettingsError(f"The CA bundle cannot be read: check the path in {source}.") from None
+    # ssl.SSLError is an OSError: the file is no CA bundle. ValueError: the path has a null byte.
+    with suppress(OSError, ValueError), _READING.current:
+        if path is None:
+            return _make_tls_context(None, None)
+        found = Path(path).stat()
+        return _make_tls_context(path, (found.st_ino, found.st_size, found.st_mtime_ns))
+    source = LABELS["verify"]
+    if verify is True:
+        # The field is not shown: a secret may have been entered there by mistake.
+        source = f"REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE ({path})"
+    # Not in a handler: that exception, which has the path, would be the context of this one.
+    raise SettingsError(f"The CA bundle cannot be read: check the path in {source}.")
 
 
 @lru_cache(maxsize=8)

@@ -248,7 +248,12 @@ def test_the_debug_output_of_http_client_shows_no_login(loopback, monkeypatch, c
 
 @pytest.mark.parametrize(
     ("verify", "source"),
-    [(True, "REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE (/missing.pem)"), ("/made/up/api-key", "Verify TLS")],
+    [
+        (True, "REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE (/missing.pem)"),
+        (__file__, "Verify TLS"),
+        ("/made/up/api-key", "Verify TLS"),
+        ("made-up\0key", "Verify TLS"),
+    ],
 )
 def test_a_ca_bundle_is_shown_only_if_it_is_from_the_environment(verify, source, monkeypatch):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/missing.pem")
