@@ -146,9 +146,10 @@ def safe_text(text: Any, secrets: Iterable[str]) -> str | None:
     if re.search(_ESCAPE, text):
         return None
     # Some servers read UTF-8 as Latin-1 or, on Windows, as its superset. In a form, "+" is a space.
-    # Some write a secret in lower or upper case, or without the spaces around it.
     readings = [_folded(one) for one in (text, text.encode("cp1252", "replace").decode("utf-8", "replace"))]
-    forms = [_folded(form).strip() for secret in filter(None, secrets) for form in encoded_forms(secret)]
+    # Some write a secret in lower or upper case, or without the spaces around it.
+    hidden = {one for secret in secrets for one in (secret, secret.strip()) if one}
+    forms = [_folded(form) for one in hidden for form in encoded_forms(one)]
     if any(form in one for one in readings for form in forms):
         return None
     return text.strip().removesuffix(".") or None
