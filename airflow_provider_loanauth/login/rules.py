@@ -297,9 +297,9 @@ def _advice(failure: Failure, key: str | None, settings: Settings) -> str:
     if failure.kind is UnavailableError:
         return f"the service asked to wait until {until}."
     remedy = "correct the Connection, or if the cause was corrected at the service, clear the authenticating task"
-    if failure.kind is RejectedError and failure.is_cleared:
-        remedy += f" after {as_utc(failure.at + CLEARED_FINAL_SECONDS)}"
     if key:
+        if failure.kind is RejectedError and failure.is_cleared:
+            remedy += f" after {as_utc(failure.at + CLEARED_FINAL_SECONDS)}"
         command = f"python -m airflow_provider_loanauth forget {shlex.quote(settings.conn_id)}"
         remedy += f", run `{command}`, or delete the Variable {key!r}"
     return f"the same values rest until {until}. Before that, {remedy}."

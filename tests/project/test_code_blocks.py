@@ -163,7 +163,9 @@ def test_python_runs(block, world, pulled, define, monkeypatch):
     define("loanauth_default", world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
     token = pulled("loanauth_default")
     define("pricing", {"conn_type": "http", "host": world.url.removesuffix("/price")})
-    instance = SimpleNamespace(map_index=-1, xcom_pull=lambda **_: token)
+    instance = SimpleNamespace(
+        map_index=-1, xcom_pull=lambda task_ids, map_indexes=None: {"authenticate": token}[task_ids]
+    )
     dag = SimpleNamespace(task_dict={})
     context = {"ti": instance, "task": SimpleNamespace(dag=dag, get_closest_mapped_task_group=lambda: None)}
     monkeypatch.setattr(auth_module, "get_current_context", lambda: context)
