@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
-from airflow_provider_loanauth.login.rules import DAY, Row
+from airflow_provider_loanauth.login.rules import DAY, Row, error_in_pause
 
 ERRORS = {
     "rejected": RejectedError("made-up rejection.", code="invalid_grant"),
@@ -135,6 +136,14 @@ def test_what_holds_for_a_cleared_task(name, earlier_clear, holds):
     at, is_cleared = (0, False) if earlier_clear is None else (-earlier_clear, True)
     row = Row().after(ERRORS[name], id_="1", host="a", by="made-up", now=at, is_cleared=is_cleared)
     assert (row.blocking_failure("a", 0, is_cleared=True) is not None) == holds
+
+
+@pytest.mark.parametrize("key", [None, "made-up-key"])
+def test_only_shared_logins_obey_an_earlier_clear(key):
+    row = Row().after(ERRORS["rejected"], id_="1", host="a", by="made-up", now=0, is_cleared=True)
+    settings = SimpleNamespace(conn_id="made-up", method="jwt")
+    error = error_in_pause(row.failures["final"], key, settings, 1, is_temporary=False)
+    assert ("clear the authenticating task after 1970-01-01T00:05:00" in str(error)) == (key is not None)
 
 
 def test_whose_attempts_count():
