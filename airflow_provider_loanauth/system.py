@@ -11,9 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import TypeVar
-
-R = TypeVar("R")
 
 #: Two hosts may have processes with the same number.
 _KEY = secrets.token_hex(8)
@@ -28,7 +25,6 @@ class System:
     #: For random numbers that are not for cryptography.
     uniform = staticmethod(random.uniform)
     hostname = staticmethod(socket.gethostname)
-    event = staticmethod(threading.Event)
 
     def time(self) -> float:
         """Return the seconds since the epoch (UTC)."""
@@ -50,29 +46,6 @@ class System:
         """Run a function in a daemon thread, which ends with the process."""
         context = contextvars.copy_context()
         threading.Thread(target=context.run, args=[function], name=name, daemon=True).start()
-
-    def run_within(self, seconds: float, function: Callable[[], R], *, name: str) -> R:
-        """Return the result of a function, or raise its error; after so many seconds a TimeoutError, and it goes on."""
-        ended, results, errors = self.event(), [], []
-
-        def run() -> None:
-            try:
-                results.append(function())
-            except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-                errors.append(error)
-            finally:
-                ended.set()
-
-        try:
-            self.start(run, name=name)
-        except RuntimeError:
-            # No thread can be started.
-            return function()
-        if not ended.wait(seconds):
-            raise TimeoutError
-        for error in errors:
-            raise error
-        return results[0]
 
 
 #: The one that is used everywhere.

@@ -44,10 +44,10 @@ def load(number: int, within: float) -> list[str]:
 
 def extra_logins(delay: float, stall: float) -> int:
     """Return how many logins were too many in 100 batches of 32 processes, 5 % of whose steps stall."""
-    from airflow_provider_loanauth.login import claims, shared
+    from airflow_provider_loanauth.login import others as lease
 
-    usual = claims.MIN_CLAIM_DELAY
-    claims.MIN_CLAIM_DELAY = shared.MIN_CLAIM_DELAY = delay
+    usual = lease.MIN_DELAY
+    lease.MIN_DELAY = delay
     logins = 0
     for seed in range(BATCHES):
         source = Random(seed)
@@ -56,7 +56,7 @@ def extra_logins(delay: float, stall: float) -> int:
         processes = [Process(start=source.uniform(0, 1)) for _ in range(32)]
         simulation = Simulation(processes, delays=delays, conflicts=seed % 2 == 0, login_seconds=[3.0], seed=seed)
         logins += sum(simulation.run().service.posts.values())
-    claims.MIN_CLAIM_DELAY = shared.MIN_CLAIM_DELAY = usual
+    lease.MIN_DELAY = usual
     return logins - BATCHES
 
 

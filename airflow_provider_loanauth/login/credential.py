@@ -30,18 +30,14 @@ MIN_401_AGE = 60.0
 #: An authenticating task takes a shared credential over, if this fraction of its lifetime is left, or, without a known
 #: lifetime, if it is younger than this many seconds.
 MIN_TAKEOVER_FRACTION, MAX_TAKEOVER_AGE = 0.5, 600.0
+#: What a sealed credential says of itself in plaintext.
+_METADATA = ("conn_id", "method", "issued_at", "expires_at", "lifetime")
 
 
 def _spread(value: str) -> float:
     """Return a factor from 1 to 2 of a credential and a process, so that not all refresh it at the same moment."""
-    # A digest, so that nothing is kept for each credential.
     digest = hashlib.sha256(f"{system.process_key()} {value}".encode()).digest()
     return 1 + int.from_bytes(digest[:4], "big") / 2**32
-
-
-def _metadata_of(credential: Any) -> dict[str, Any]:
-    names = ("conn_id", "method", "issued_at", "expires_at", "lifetime")
-    return {name: getattr(credential, name) for name in names}
 
 
 @dataclass(eq=False, kw_only=True)
@@ -70,11 +66,11 @@ class ActiveCredential(NotForXCom):
     @classmethod
     def from_xcom(cls, credential: AccessToken | ApiSecret) -> ActiveCredential:
         """Open a sealed credential, which masks it. How requests carry it is not in it."""
-        return cls(value=credential.value, **_metadata_of(credential))
+        return cls(value=credential.value, **{name: getattr(credential, name) for name in _METADATA})
 
     def seal(self) -> AccessToken | ApiSecret:
         """Return the sealed credential, which can be stored in XCom."""
-        return self.credential_type.seal(self.value, **_metadata_of(self))
+        return self.credential_type.seal(self.value, **{name: getattr(self, name) for name in _METADATA})
 
     @classmethod
     def from_result(cls, result: AuthenticationResult, *, after_401: bool) -> ActiveCredential:
@@ -91,34 +87,29 @@ class ActiveCredential(NotForXCom):
         )
 
     @classmethod
-    def from_row(cls, stored: Mapping[str, Any], settings: Settings) -> ActiveCredential | None:
-        """Return the credential that a process has stored for all; None if it has another shape."""
-        try:
-            issued_at = datetime.fromisoformat(stored["issued_at"])
-            return cls(
-                value=SecretStr(stored["value"]),
-                conn_id=settings.conn_id,
-                method=settings.method,
-                pricing=settings.pricing,
-                issued_at=issued_at,
-                expires_at=datetime.fromisoformat(stored["expires_at"]) if stored["expires_at"] else None,
-                lifetime=stored["lifetime"] and float(stored["lifetime"]),
-                # If the clock of who requested it is ahead, its age is not known.
-                after_401=bool(stored["after_401"]) and issued_at.timestamp() < system.time() + MIN_401_AGE,
-            )
-        except (KeyError, TypeError, ValueError):
-            return None
+    def from_row(cls, stored: Mapping[str, Any], settings: Settings) -> ActiveCredential:
+        """Return the credential that a process has stored for all. Another shape raises one of several errors."""
+        issued_at = datetime.fromisoformat(stored["issued_at"])
+        return cls(
+            value=SecretStr(stored["value"]),
+            conn_id=settings.conn_id,
+            method=settings.method,
+            pricing=settings.pricing,
+            issued_at=issued_at,
+            expires_at=stored["expires_at"] and datetime.fromisoformat(stored["expires_at"]),
+            lifetime=stored["lifetime"] and float(stored["lifetime"]),
+            # If the clock of who requested it is ahead, its age is not known.
+            after_401=bool(stored["after_401"]) and issued_at.timestamp() < system.time() + MIN_401_AGE,
+        )
 
-    def for_row(self, *, id_: str, by: str) -> dict[str, Any]:
-        """Return what all processes need of it; with an id, which is no secret, and the process that requested it."""
+    def for_row(self) -> dict[str, Any]:
+        """Return what all processes need of it."""
         return {
             "value": self.value,
             "issued_at": self.issued_at.isoformat(),
             "expires_at": self.expires_at and self.expires_at.isoformat(),
             "lifetime": self.lifetime,
             "after_401": self.after_401,
-            "id": id_,
-            "by": by,
         }
 
     @property
@@ -127,8 +118,7 @@ class ActiveCredential(NotForXCom):
         return METHODS[self.method].credential_type
 
     @property
-    def current_age(self) -> float:
-        """Seconds since it was requested."""
+    def _age(self) -> float:
         return system.monotonic() - self._requested_at
 
     @property
@@ -136,7 +126,7 @@ class ActiveCredential(NotForXCom):
         """Seconds until it expires, negative if it has expired; None if its lifetime is not known."""
         if self.lifetime is None:
             return None
-        return self.lifetime - self.current_age
+        return self.lifetime - self._age
 
     def is_valid(self) -> bool:
         """Return whether the credential has not expired. Without a known lifetime, only a 401 shows that it has."""
@@ -146,17 +136,15 @@ class ActiveCredential(NotForXCom):
     def is_fresh(self, min_ttl: float) -> bool:
         """Return whether more than ``min_ttl`` seconds, or a tenth of the lifetime, are left, times one to two."""
         left = self.seconds_left
-        if left is None or self.lifetime is None:
-            return True
-        if left > 0 and system.monotonic() < self._grace_until:
+        if left is None or self.lifetime is None or (left > 0 and system.monotonic() < self._grace_until):
             return True
         return left > min(min_ttl, self.lifetime * MAX_REFRESH_FRACTION) * _spread(self.value)
 
     def can_be_taken_over(self) -> bool:
         """Return whether enough of its life is left for an authenticating task to hand it on."""
         if self.lifetime is None:
-            return self.current_age < MAX_TAKEOVER_AGE
-        return self.current_age <= self.lifetime * (1 - MIN_TAKEOVER_FRACTION)
+            return self._age < MAX_TAKEOVER_AGE
+        return self._age <= self.lifetime * (1 - MIN_TAKEOVER_FRACTION)
 
     def start_grace_period(self) -> bool:
         """Treat it as fresh for some seconds, if it has a known lifetime and has not expired; return whether it has."""
@@ -166,10 +154,6 @@ class ActiveCredential(NotForXCom):
         return True
 
     def should_refresh_on(self, status: int) -> bool:
-        """Return whether a response to a request with this credential is a reason to replace it, and to try again."""
-        return status == HTTPStatus.UNAUTHORIZED and self.may_be_replaced()
-
-    def may_be_replaced(self) -> bool:
-        """Return whether a 401 is a reason to log in."""
+        """Return whether a response to a request with this credential is a reason to log in, and to try again."""
         # If it has just replaced a rejected one, the 401 is about the request, or the service is broken.
-        return not self.after_401 or self.current_age >= MIN_401_AGE
+        return status == HTTPStatus.UNAUTHORIZED and (not self.after_401 or self._age >= MIN_401_AGE)

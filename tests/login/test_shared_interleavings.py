@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
-from airflow_provider_loanauth.login.claims import LATE_CLAIM_DELAY, LEASE, MAX_TURN, MIN_CLAIM_DELAY
 from airflow_provider_loanauth.login.credential import ActiveCredential
+from airflow_provider_loanauth.login.others import LEASE_SECONDS, MAX_DELAY, MAX_WAIT, MIN_DELAY
 from tests.support.leaks import leaks
 from tests.support.simulation import ERRORS, FIRST, NEW, OLD, VALID, Process, Simulation
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.once, pytest.mark.no_cover, pytest.mark.usefixtures("n
 
 SECRETS = ["made-up-password", "made-up-new-password", "made-up-client-secret", "made-up-token-", "made-up-secret"]
 #: Seconds in which a process waits for one that has died, or for one login with all its attempts.
-DEAD, LONGEST = LEASE + 5, 60 + 3 * MAX_TURN
+DEAD, LONGEST = LEASE_SECONDS + 5, 60 + 3 * MAX_WAIT
 
 
 def seconds(smallest, greatest):
@@ -42,8 +42,8 @@ def processes(**changes):
 def simulations(by, **changes):
     """Simulations without a timing fault: a read of the claim and a write take less than the delay of a claim."""
     usual = {
-        "delays": st.lists(seconds(0, MIN_CLAIM_DELAY / 4 - 0.01), min_size=1, max_size=40),
-        "login_seconds": st.lists(seconds(0, MAX_TURN - 1), min_size=1, max_size=3),
+        "delays": st.lists(seconds(0, MIN_DELAY / 4 - 0.01), min_size=1, max_size=40),
+        "login_seconds": st.lists(seconds(0, LEASE_SECONDS - 1), min_size=1, max_size=3),
         "conflicts": st.booleans(),
         "seed": st.integers(0, 99),
     }
@@ -87,22 +87,6 @@ def test_one_post_of_each_rejected_password(simulation):
         assert isinstance(process.results[1], RejectedError)
 
 
-@given(
-    simulations(
-        processes(skew=st.just(0.0)),
-        outcomes=st.sampled_from([("unavailable", "ok"), ("overloaded", "ok"), ("response", "ok")]),
-        # Who waits for both, with a claim and a poll for each, is held for as long as it may be.
-        login_seconds=st.lists(seconds(0, MAX_TURN / 2 - 2), min_size=1, max_size=3),
-    )
-)
-def test_one_failure_and_one_login(simulation):
-    """Of each value. Who waited for the request that failed takes the next token over."""
-    check(simulation.run())
-    for process in simulation.processes:
-        assert isinstance(process.results[0], ActiveCredential) or process.results[0].sent
-    assert max(simulation.service.posts.values(), default=0) <= 2
-
-
 def no_network(host, _):
     return "unavailable" if host == "host 0" else "ok"
 
@@ -132,7 +116,7 @@ def test_one_more_post_for_each_that_was_killed_or_stopped_while_it_logged_in(si
         # For one login, and for one process after another that dies or is stopped with a claim.
         stops = [one.stops_for for one in simulation.processes if {one.dies_at, one.stopped_at} != {None}]
         # A process takes its own stop for a slow store, and waits longer before it reads its claim again.
-        own = LATE_CLAIM_DELAY if process.stopped_at is not None else 0.0
+        own = MAX_DELAY if process.stopped_at is not None else 0.0
         assert process.waited < LONGEST + sum(DEAD + one for one in stops) + own
     assert UnavailableError not in [type(result) for process in simulation.processes[1:] for result in process.results]
 

@@ -16,7 +16,7 @@ import pytest
 import urllib3.util.connection
 
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.login import claims
+from airflow_provider_loanauth.login import others as lease
 from airflow_provider_loanauth.login import shared as shared_login
 from airflow_provider_loanauth.login import variables as login_variables
 from airflow_provider_loanauth.service import transport
@@ -69,9 +69,8 @@ class SlowVariables:
 
 def log_in(path, connection, kind, start, results):
     """Log in, at the same moment as the others; put the class of the result."""
-    for module in (claims, shared_login):
-        module.MIN_CLAIM_DELAY = CLAIM_DELAY
-    shared_login.RETRY_CLAIM_DELAY = CLAIM_DELAY
+    lease.MIN_DELAY, lease.LEASE_SECONDS = CLAIM_DELAY, 20.0
+    lease.MAX_WAIT = shared_login.MAX_WAIT = 60.0
     # Of claims that are written at the same moment, the last one counts: that of a host without a network.
     store, send = SlowVariables(path, longer=1.0 if kind == "no network" else 0.0), transport.send
     login_variables.read_variable, login_variables.write_variable = store.read, store.write

@@ -16,16 +16,14 @@ from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.credentials import VARIABLES, XCOM, encrypt
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError
-from airflow_provider_loanauth.login import host, shared
+from airflow_provider_loanauth.login import shared
 from airflow_provider_loanauth.login import variables as login_variables
-from airflow_provider_loanauth.login.rules import DAY, Row
-from airflow_provider_loanauth.login.variables import FORMAT, LoginVariables, NotSharedError
+from airflow_provider_loanauth.login.variables import FORMAT, LoginVariables, NotSharedError, Row
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.system import system
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
-from tests.support.leaks import leaks
 from tests.support.simulation import NEW, OLD, settings_of
 
 PPE = settings_of(
@@ -42,31 +40,26 @@ def store(variables):
 
 
 def values_of(settings):
-    return LoginVariables(settings).digest
+    return LoginVariables(settings).keys["login"].split(".")[-2]
 
 
 @pytest.mark.parametrize(
     ("conn_id", "part"),
     [
         ("made-up_1.x", "made-up_1.x"),
-        ("tenant/1", "id--[0-9a-f]{16}"),
-        ("a" * 101, "id--[0-9a-f]{16}"),
-        ("odd-\ud800", "id--[0-9a-f]{16}"),
-        # Without these, two connections could have the same key.
-        ("id--0123456789abcdef", "id--[0-9a-f]{16}"),
-        ("made-up.0123456789abcdef.login", "id--[0-9a-f]{16}"),
-        ("made-up.claim", "id--[0-9a-f]{16}"),
+        ("tenant/1", "tenant_1"),
+        ("a" * 101, "a" * 100),
+        ("odd-\ud800", "odd-_"),
     ],
 )
 def test_the_keys_name_the_connection_and_the_method(conn_id, part, store):
     variables = LoginVariables(settings_of(conn_id=conn_id, method="los"))
     variables.write_row(Row())
-    assert variables.write("claim", CONTENT, {})
+    variables.write("claim", CONTENT, {})
     for kind in ("claim", "login"):
         assert re.fullmatch(rf"loanauth\.los\.{part}\.[0-9a-f]{{16}}\.{kind}", variables.keys[kind])
         assert len(variables.keys[kind]) < 140
-    [readable] = {*store} - {*variables.keys.values()}
-    assert re.fullmatch(rf"loanauth\.los\.{part}", readable)
+    assert {*store} == {*variables.keys.values()}
     assert all("Deleting it is safe" in description for description in store.descriptions.values())
 
 
@@ -78,7 +71,6 @@ def test_the_keys_name_the_connection_and_the_method(conn_id, part, store):
         (OLD, settings_of(password=SecretStr("made-up-\udcff"))),
         (OLD, settings_of(client_secret=SecretStr("another"))),
         (OLD, settings_of(pricing=PricingHeaders("secret", "companyid", "another"))),
-        (OLD, settings_of(conn_id="Made-Up")),
         (OLD, settings_of(verify=False)),
         (OLD, settings_of(proxy=Proxy(url="http://proxy.example:3128"))),
         (PPE, replace(PPE, pricing=PPE.pricing._replace(company_id="another"))),
@@ -143,7 +135,7 @@ def test_a_damaged_or_foreign_value_counts_as_none_and_is_overwritten(text, stor
     variables = LoginVariables(OLD)
     store[variables.keys["login"]] = text
     assert variables.read("login") == {}
-    assert variables.write("login", CONTENT, {})
+    variables.write("login", CONTENT, {})
     assert variables.read("login")["made"] == "up"
 
 
@@ -187,17 +179,6 @@ def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
         assert raised.value.__suppress_context__
 
 
-def test_a_call_has_a_thread_only_where_it_is_limited_and_may_be_left(store, monkeypatch):
-    """Airflow 3.0 and 3.1 cannot respond to two threads of a task."""
-    calls = []
-    monkeypatch.setattr(system, "run_within", lambda seconds, function, *, name: calls.append(seconds) or function())
-    for may_leave_calls in (True, False):
-        monkeypatch.setattr(login_variables, "may_leave_calls", lambda may=may_leave_calls: may)
-        limited = LoginVariables(OLD, seconds=5.0)
-        assert limited.read("login") == limited.without_limit().read("login") == {}
-    assert calls == [5.0]
-
-
 @pytest.mark.parametrize(
     ("task", "who"),
     [
@@ -207,28 +188,9 @@ def test_a_call_has_a_thread_only_where_it_is_limited_and_may_be_left(store, mon
     ],
 )
 def test_the_metadata_say_who(task, who, monkeypatch):
-    monkeypatch.setattr(host, "current_task", lambda: task)
+    monkeypatch.setattr(login_variables, "current_task", lambda: task)
     monkeypatch.setattr(system, "hostname", lambda: "made-up-host")
-    assert host.this_process() == who
-
-
-def test_two_networks_of_one_machine_and_two_machines_are_two_hosts(tmp_path, monkeypatch):
-    """Also machines with one name; of some, no boot id is known."""
-    ids = [host.this_host()]
-    assert host.this_host() == ids[0]
-    for number, name in enumerate(["HTTPS_PROXY", "https_proxy", "REQUESTS_CA_BUNDLE"]):
-        monkeypatch.setenv(name, f"http://user:made-up-password@proxy-{number}.example:3128")
-        ids.append(host.this_host())
-    for boot_id in ("one", "other"):
-        (tmp_path / boot_id).write_text(boot_id)
-        monkeypatch.setattr(host, "_BOOT_ID", tmp_path / boot_id)
-        ids.append(host.this_host())
-    monkeypatch.setattr(host, "_BOOT_ID", tmp_path / "absent")
-    ids.append(host.this_host())
-    monkeypatch.setattr(system, "hostname", lambda: "another")
-    ids.append(host.this_host())
-    assert len({*ids}) == 8
-    assert leaks(" ".join(ids), ["made-up-password"]) == []
+    assert login_variables.this_process() == who
 
 
 def publish(settings, error=None, *, expires=True):
@@ -249,74 +211,36 @@ def publish(settings, error=None, *, expires=True):
         shared.authenticate(SimpleNamespace(authenticate=authenticate, max_attempts=1), settings)
 
 
-def test_the_readable_variable_says_who_logged_in_and_what_failed(store, clock):
+def test_the_variables_say_who_logged_in_and_what_was_refused(store, clock):
+    key = LoginVariables(OLD).keys["login"]
     publish(OLD, expires=False)
-    assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "rows"}
+    assert {*json.loads(store[key])} == {"by", "at", "sealed"}
     assert {*json.loads(store[LoginVariables(OLD).keys["claim"]])} == {"by", "at", "sealed"}
     publish(OLD)
-    assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "expires_at", "rows"}
-    assert json.loads(store["loanauth.jwt.made-up"])["expires_at"] == "2001-09-09T01:46:40+00:00"
+    assert json.loads(store[key])["expires_at"] == "2001-09-09T01:46:40+00:00"
     publish(OLD, error=RejectedError("made-up rejection.", status=400))
-    assert {*json.loads(store["loanauth.jwt.made-up"])} == {"by", "at", "error", "until", "rows"}
-    for text in (store["loanauth.jwt.made-up"], store[LoginVariables(OLD).keys["login"]]):
-        assert "\n" in text
-        readable = json.loads(text)
-        assert readable["error"] == "RejectedError"
-        assert readable["until"] > readable["at"]
-        assert readable["at"] == "2001-09-09T01:46:40+00:00"
+    readable = json.loads(store[key])
+    assert {*readable} == {"by", "at", "error", "until", "sealed"}
+    assert readable["error"] == "RejectedError"
+    assert readable["until"] > readable["at"] == "2001-09-09T01:46:40+00:00"
 
 
-def test_rows_of_earlier_values_are_deleted_after_a_day(store, clock):
-    for settings in (OLD, NEW):
-        publish(settings)
-        LoginVariables(settings).write("claim", CONTENT, {})
-    assert len(store) == 5
-    clock.pass_time(DAY - 1)
-    publish(NEW)
-    assert len(store) == 5
-    clock.pass_time(2)
-    publish(NEW)
-    assert {key.split(".")[3] for key in store if key.count(".") > 2} == {values_of(NEW)}
-    assert len(store) == 3
-
-
-def test_a_successful_test_ends_a_rejection_of_the_same_values_only(store, fernet, monkeypatch):
+def test_a_successful_test_ends_a_refusal_of_the_same_values_only(store, fernet, monkeypatch):
     """The Test button has a random connection id."""
-    rejection = RejectedError("made-up rejection.", status=400)
-    another = settings_of(conn_id="another")
-    for settings in (NEW, another, OLD):
-        publish(settings, error=None if settings is another else rejection)
-    publish(another, error=rejection)
+    for settings in (NEW, OLD):
+        publish(settings, error=RejectedError("made-up rejection.", status=400))
     before = {*store}
-    login_variables.forget_shared_failures(settings_of(conn_id="random"))
+    login_variables.forget_shared_refusal(settings_of(conn_id="random"))
     assert before - {*store} == {LoginVariables(OLD).keys["login"]}
-    assert LoginVariables(NEW).read("login")["failures"]
-    # A credential stays.
-    content = LoginVariables(another).read("login")
-    assert (content["credential"]["value"], content["failures"]) == ("made-up-token", {})
-    assert "Deleting it is safe" in store.descriptions[LoginVariables(another).keys["login"]]
     # Without access to the database, or without a Fernet key, nothing happens.
     for store.error, key in ((SdkError(403), FERNET_KEY), (None, "")):
         fernet(key)
-        login_variables.forget_shared_failures(NEW)
-
-    def fail(key):
-        raise RuntimeError("the database is gone")
-
+        login_variables.forget_shared_refusal(NEW)
     fernet(FERNET_KEY)
-    with monkeypatch.context() as patch:
-        # It is not known which team this is.
-        patch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
-        login_variables.forget_shared_failures(NEW)
-    monkeypatch.setattr(login_variables, "delete_variable", fail)
-    login_variables.forget_shared_failures(NEW)
-
-
-def test_what_a_readable_variable_lists_is_deleted_without_a_fernet_key(store, fernet):
-    publish(OLD)
-    fernet("")
-    login_variables.forget("jwt", OLD.conn_id, OLD)
-    assert store == {}
+    # It is not known which team this is.
+    monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
+    login_variables.forget_shared_refusal(NEW)
+    assert len(before - {*store}) == 1
 
 
 def test_a_credential_is_deleted_and_a_rejection_stays(store):
@@ -324,30 +248,9 @@ def test_a_credential_is_deleted_and_a_rejection_stays(store):
     publish(OLD)
     publish(OLD, error=RejectedError("made-up rejection.", status=400))
     publish(NEW)
-    login_variables.forget("jwt", OLD.conn_id)
-    assert set(store) == {*LoginVariables(OLD).keys.values(), "loanauth.jwt.made-up"}
+    for settings in (OLD, NEW):
+        login_variables.forget_credential(settings)
+    assert set(store) == {*LoginVariables(OLD).keys.values()}
     row = LoginVariables(OLD).read_row()
     assert row.credential is None
-    assert row.failures
-    assert "Deleting it is safe" in store.descriptions[LoginVariables(OLD).keys["login"]]
-    # Another process may have logged in meanwhile.
-    left = dict(store)
-    login_variables.forget("jwt", OLD.conn_id)
-    assert store == left
-
-
-def test_a_list_with_a_number_that_is_too_large_is_deleted(store):
-    store["loanauth.jwt.made-up"] = json.dumps({"rows": {"0" * 16: 10**400}})
-    login_variables.forget("jwt", "made-up")
-    assert store == {}
-
-
-def test_a_list_in_plaintext_names_no_other_key_and_few_rows(store, clock, monkeypatch):
-    publish(OLD)
-    rows = {f"{number:016x}": 0.0 for number in range(3000)}
-    store["loanauth.jwt.made-up"] = json.dumps({"rows": rows | {"../x": 0.0, "0" * 17: 0.0}})
-    deleted = []
-    monkeypatch.setattr(login_variables, "delete_variable", deleted.append)
-    publish(NEW)
-    assert len(deleted) == 2 * login_variables.MAX_DELETIONS
-    assert all(re.fullmatch(r"loanauth\.jwt\.made-up\.[0-9a-f]{16}\.(login|claim)", key) for key in deleted)
+    assert row.refusal is not None

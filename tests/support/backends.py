@@ -31,6 +31,13 @@ LOGIN = {"logins": 1, "login_duration": 1, "seconds_to_expiry": 1}
 OPENED = {"seconds_to_expiry": 1}
 
 
+class Labels(NamedTuple):
+    """What a metric is about, as settings and credentials have it."""
+
+    conn_id: str
+    method: str | None
+
+
 class Metric(NamedTuple):
     """One datagram of StatsD, with tags in InfluxDB's form."""
 

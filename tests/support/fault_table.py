@@ -61,7 +61,6 @@ unexpected = partial(_row, exception="ResponseError", task=FAILS, sensor=FAILS)
 
 _TIMED_OUT = "The service did not respond within the time set in Timeout"
 _BAD_HEAD = "The head of the response cannot be read"
-_LATE_HEAD = "The head of the response did not arrive within the time set in Timeout"
 _LATE_BODY = "The body of the response did not arrive within the time set in Timeout"
 _STATUS = "The service responded with"
 _OVERLOADED = "The service, or a gateway in front of it, is failing or overloaded."
@@ -104,7 +103,6 @@ ROWS = (
     cut_off("The body is labelled gzip and is not", "broken-body", body="not-gzip"),
     # --- a head that cannot be read: the request is not sent again, because a login may have failed ---
     unexpected("Octets that are not HTTP", "broken-head", _BAD_HEAD, head="garbage", end="close"),
-    unexpected("The status line arrives octet by octet", "endless", _LATE_HEAD, part="status-line", interval=SLOW),
     unexpected("200, and the head ends too early", "broken-head", _NOT_JSON, head="half-headers", end="close"),
     unexpected("401, and a header line never ends", "endless", _BAD_HEAD, part="header-line", status=401),
     # --- over a limit ---

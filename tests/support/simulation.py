@@ -205,19 +205,6 @@ class Scheduler:
         thread.greenlet = greenlet.greenlet(run, self._main)
         self._wake_at(moment, thread)
 
-    def event(self):
-        return Event(self)
-
-    def run_within(self, seconds, function, *, name):
-        """Call a function, whose call to the store ends with an error after so many seconds."""
-        assert name
-        thread = self.thread
-        thread.deadline = self.now + seconds
-        try:
-            return function()
-        finally:
-            thread.deadline = math.inf
-
     def run(self, processes, work):
         """Run ``work(process)`` for each process until all have ended."""
         for process in processes:
@@ -237,28 +224,6 @@ class Scheduler:
                 self.now, self.thread = moment, thread
                 return thread
         return None
-
-
-class Event:
-    """An event for which threads of the simulation wait."""
-
-    def __init__(self, time):
-        self._time, self._waiting, self._is_set = time, [], False
-
-    def set(self):
-        self._is_set = True
-        for thread in self._waiting:
-            self._time._wake_at(self._time.now, thread)
-
-    def wait(self, seconds):
-        thread = self._time.thread
-        if not self._is_set:
-            self._waiting.append(thread)
-            self._time.wait_until(self._time.now + (1e9 if seconds is None else seconds))
-            self._waiting.remove(thread)
-        if thread.process.died:
-            raise DiedError
-        return self._is_set
 
 
 class StoreError(Exception):
@@ -470,8 +435,6 @@ class Simulation:
             "time": self.time.time,
             "sleep": self.time.sleep,
             "start": self.time.start,
-            "event": self.time.event,
-            "run_within": self.time.run_within,
             "uniform": lambda *limits: self.random.uniform(*limits),  # noqa: PLW0108 - a test may replace it
             "hostname": lambda: self.time.current.host,
             "process_key": lambda: str(id(self.time.current)),

@@ -1,7 +1,7 @@
 """Airflow Variables in memory, for the tests of one process."""
 
 from airflow_provider_loanauth.login import variables as login_variables
-from airflow_provider_loanauth.notifications import once
+from airflow_provider_loanauth.notifications import loanauth as once
 
 
 class Variables(dict):
