@@ -6,16 +6,14 @@ import argparse
 import contextlib
 import logging
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, METHOD_NAMES
 
 GROUP_HELP = "Commands of the loan pricing authentication provider"
-WRONG_USAGE = 2
+WRONG_USAGE, FAILED = 2, 3
 
 
 class Command(NamedTuple):
@@ -30,50 +28,35 @@ class Command(NamedTuple):
 
 
 def _check(parsed: argparse.Namespace) -> tuple[str, int]:
+    from airflow_provider_loanauth.check import check_connection  # noqa: PLC0415 - it imports Airflow
+
     report = check_connection(parsed.conn_id, method=parsed.method, login=parsed.login)
-    if parsed.output == "json":
-        return report.to_json(), report.exit_code
     return str(report), report.exit_code
 
 
 def _forget(parsed: argparse.Namespace) -> tuple[str, int]:
     if parsed.all == bool(parsed.conn_id) or (parsed.all and parsed.method):
         return "Enter a connection id, with or without --method, or --all alone.", WRONG_USAGE
-    if parsed.all and not parsed.yes:
-        sys.stderr.write(
-            "This deletes the shared logins of all connections, and ends each rejection, so that rejected values are "
-            "sent again. Continue? [y/N] "
-        )
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            return "\nNothing was deleted. To delete without this question, add --yes.", WRONG_USAGE
-    # They import Airflow.
-    from airflow_provider_loanauth.connection.lookup import is_defined  # noqa: PLC0415
-    from airflow_provider_loanauth.login.variables import forget_all  # noqa: PLC0415
+    from airflow_provider_loanauth.login.variables import forget_all  # noqa: PLC0415 - it imports Airflow
 
     keys = forget_all(parsed.conn_id, parsed.method)
-    if not (keys or parsed.all or is_defined(parsed.conn_id)):
-        return f"Connection {parsed.conn_id!r} has no shared login, and is not found here: check the id.", WRONG_USAGE
     whose = "all connections" if parsed.all else f"connection {parsed.conn_id!r}"
     return "\n".join([f"Deleted Variables of the shared login of {whose}: {len(keys)}", *keys]), 0
 
 
 _METHODS = [*METHOD_NAMES]
-_VERBOSE = {"action": "store_true", "help": "print a traceback if the command itself fails"}
 COMMANDS = {
     "check": Command(
         _check,
         "The check itself failed ({error}), so it cannot tell anything about the connection. Check that "
         "`airflow version` works in this shell.",
-        "check everything between this machine and a working login, and say what to do",
+        "check whether a connection can be used on this machine, and say what to do",
         "Run it where the tasks run. It sends no credential to the service without --login. Exit codes: 0 usable; 1 "
         "not usable; 2 wrong usage; 3 cannot tell, as while the service is down.",
         {
             ("conn_id",): {"nargs": "?", "default": DEFAULT_CONN_ID, "help": f"default: {DEFAULT_CONN_ID}"},
             ("--method",): {"choices": _METHODS, "help": "default: that of the connection, else jwt"},
             ("--login",): {"action": "store_true", "help": "log in once if the service is available, also in a pause"},
-            ("-o", "--output"): {"choices": ["text", "json"], "default": "text", "help": "format; default: text"},
-            ("-v", "--verbose"): _VERBOSE,
         },
     ),
     "forget": Command(
@@ -81,14 +64,12 @@ COMMANDS = {
         "Variables cannot be deleted here ({error}). Run this command where Airflow's database can be used, as on the "
         "scheduler or the API server.",
         "delete the shared login of a connection, and so end its pause: the next task logs in",
-        "Run it where Airflow's database can be used. Exit codes: 0 deleted, or nothing to delete; 2 unknown "
-        "connection id, not confirmed, or other wrong usage; 3 no access to the database.",
+        "Run it where Airflow's database can be used. Exit codes: 0 deleted, or nothing to delete; 2 wrong "
+        "usage; 3 no access to the database.",
         {
             ("conn_id",): {"nargs": "?", "help": "connection id"},
             ("--method",): {"choices": _METHODS, "help": "default: all methods"},
-            ("--all",): {"action": "store_true", "help": "for all connections and the notifier; asks first"},
-            ("-y", "--yes"): {"action": "store_true", "help": "do not ask"},
-            ("-v", "--verbose"): _VERBOSE,
+            ("--all",): {"action": "store_true", "help": "for all connections and the notifier; rejections end too"},
         },
     ),
 }
@@ -127,19 +108,12 @@ def _run(command: Command, parsed: argparse.Namespace) -> int:
     # No log lines until the program ends: Airflow prints them on standard output, and some contain SQL.
     logging.disable()
     try:
-        # Whatever is printed all the same must not get into a JSON document.
         with contextlib.redirect_stdout(sys.stderr):
             text, code = command.run(parsed)
     except Exception as error:  # noqa: BLE001 - its text may contain a secret, and exit code 1 means "not usable"
-        message = command.failure.format(error=type(error).__name__)
-        if not parsed.verbose:
-            message += " Add --verbose for a traceback."
-        sys.stderr.write(f"{message}\n")
-        one: BaseException | None = error
-        while parsed.verbose and one is not None:
-            sys.stderr.write(f"{type(one).__name__}:\n{''.join(traceback.format_tb(one.__traceback__))}")
-            one = one.__cause__ or one.__context__
-        return 3
+        text, code = command.failure.format(error=type(error).__name__), FAILED
+        sys.stderr.write(f"{text}\n")
+        return code
     output = sys.stderr if code == WRONG_USAGE else sys.stdout
     # A terminal may have no character for a mark.
     encoding = output.encoding or "utf-8"

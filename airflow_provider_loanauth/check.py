@@ -1,0 +1,174 @@
+"""Checking of a Connection on this machine: its fields, the Fernet key, the way to the service, and a login."""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from airflow_provider_loanauth import __version__
+from airflow_provider_loanauth.connection.lookup import get_from_task_or_database
+from airflow_provider_loanauth.connection.settings import Settings
+from airflow_provider_loanauth.credentials import fernet_keys, require_fernet_key
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
+from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, forget_shared_refusal
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, METHOD_NAMES, PACKAGE_NAME, Method
+from airflow_provider_loanauth.models import response_warnings
+from airflow_provider_loanauth.redaction import sanitize_exceptions
+from airflow_provider_loanauth.service.client import Client
+from airflow_provider_loanauth.service.error_responses import SENT_BY_EACH_TEST, is_unavailable, parse_http_date
+from airflow_provider_loanauth.service.protocol import WireResponse
+from airflow_provider_loanauth.system import system
+
+__all__ = ["Line", "Report", "check_connection"]
+
+_WAYS_TO_READ = (
+    "From Airflow 3.0 on, a shell on a worker cannot read connections from the database. There, run the DAG "
+    "example_dags/check_connection.py instead; or run this command on the scheduler or the API server; or set the "
+    "connection as JSON in AIRFLOW_CONN_ and its id in upper case, for this shell only."
+)
+_VERSION = f"{PACKAGE_NAME} {__version__}"
+#: Seconds: ``LoanAuth`` refreshes a credential as early.
+MAX_CLOCK_DIFFERENCE = 60
+_INDENT = " " * 15
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a report. It has no secret.
+
+    :param name: what was checked
+    :param outcome: ``unknown``: it may succeed later, or in another place, without any change
+    :param message: sentences that say what was found, and what to do
+    """
+
+    name: str
+    outcome: Literal["ok", "failed", "unknown"]
+    message: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a check. ``str`` returns the text that the command prints.
+
+    :param conn_id: the connection id
+    :param machine: host name of the machine that was checked
+    :param checked_at: when the check began (UTC)
+    :param lines: what was found; the first one that is not ``ok`` may be the last one
+    """
+
+    conn_id: str
+    machine: str
+    checked_at: datetime
+    lines: tuple[Line, ...]
+
+    @property
+    def status(self) -> Literal["usable", "not_usable", "unknown"]:
+        """Whether the Connection can be used on this machine."""
+        outcomes = {line.outcome for line in self.lines}
+        if "failed" in outcomes:
+            return "not_usable"
+        return "unknown" if "unknown" in outcomes else "usable"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        return {"usable": 0, "not_usable": 1, "unknown": 3}[self.status]
+
+    def __str__(self) -> str:
+        texts = [f"{self.conn_id!r} on {self.machine}, {self.checked_at:%Y-%m-%d %H:%M:%S} UTC, {_VERSION}", ""]
+        for line in self.lines:
+            mark = {"ok": "✓", "failed": "✗", "unknown": "?"}[line.outcome]
+            # Addresses and paths stay in one piece, so that they can be copied.
+            options = {"subsequent_indent": _INDENT, "break_long_words": False, "break_on_hyphens": False}
+            texts.append(textwrap.fill(f"{mark} {line.name:12} {line.message}", 100, **options))  # type: ignore[arg-type]
+        return "\n".join([*texts, "", f"{self.status.replace('_', ' ').capitalize()}."])
+
+
+@sanitize_exceptions
+def check_connection(conn_id: str = DEFAULT_CONN_ID, *, method: Method | None = None, login: bool = False) -> Report:
+    """Check whether a Connection can be used on this machine.
+
+    :param conn_id: connection id
+    :param method: a :data:`Method`
+    :param login: log in once if the service responds, also in a pause. Each call sends the password, also a wrong one.
+        Without it, no credential is sent to the service
+    :return: the report. Problems are lines of the report, and not exceptions
+    """
+    lines = tuple(_lines(conn_id, method, login=login))
+    return Report(conn_id, system.hostname(), system.now(), lines)
+
+
+def _lines(conn_id: str, method: Method | None, *, login: bool) -> Iterator[Line]:
+    from airflow_provider_loanauth.service.transport import probe
+
+    client, name = Client(conn_id, method, get_connection=get_from_task_or_database), "Settings"
+    yield _fernet_key()
+    try:
+        settings = client.settings()
+        text = f"Method {settings.method} ({METHOD_NAMES[settings.method]}), {settings.auth_url}."
+        yield Line(name, "ok", " ".join([text, *settings.warnings]))
+        yield _shared_login(settings)
+        name = "Response"
+        response = probe(settings, timeout=settings.timeout)
+        text = f"The service responded with {response.status} to a request without credentials."
+        text += _clock_difference(response)
+        if is_unavailable(response.status):
+            yield Line(name, "unknown", f"{text} It, or a gateway in front of it, is failing or overloaded.")
+        else:
+            yield Line(name, "ok", text)
+            if login:
+                name = "Login"
+                result = client.authenticate(settings)
+                forget_shared_refusal(settings)
+                yield Line(name, "ok", " ".join([result.summary(), *response_warnings(result.response)]))
+    except LoanAuthError as error:
+        yield _not_ok(name, error)
+
+
+def _clock_difference(response: WireResponse) -> str:
+    """Return a sentence if the clock of this machine differs from that of the service by more than a minute."""
+    served = parse_http_date(response.headers.get("date"))  # RFC 9110 §6.6.1
+    seconds = (system.now() - served).total_seconds() if served and "age" not in response.headers else 0.0
+    if abs(seconds) <= MAX_CLOCK_DIFFERENCE:
+        return ""
+    return f" Set the clock of this machine: it differs from that of the service by {seconds:.0f} s."
+
+
+def _not_ok(name: str, error: LoanAuthError) -> Line:
+    # Without connection id and method.
+    message = str(error.args[0]).removesuffix(".") + "."
+    if isinstance(error, RejectedError):
+        message += f" {SENT_BY_EACH_TEST}"
+    if name == "Settings" and not isinstance(error, SettingsError):
+        return Line(name, "unknown", f"{message} {_WAYS_TO_READ}")
+    return Line(name, "unknown" if error.retryable else "failed", message)
+
+
+def _fernet_key() -> Line:
+    try:
+        require_fernet_key()
+    except LoanAuthError as error:
+        return _not_ok("Fernet key", error)
+    # 12 digits, from which a key cannot be computed.
+    digests = [hashlib.sha256(key.encode()).hexdigest()[:12] for key in fernet_keys()]
+    message = f"Fingerprint {', '.join(digests)}. Every component of this Airflow must show the same."
+    return Line("Fernet key", "ok", message)
+
+
+def _shared_login(settings: Settings) -> Line:
+    name = "Shared login"
+    try:
+        row = LoginVariables(settings).read_row()
+    except NotSharedError as error:
+        return Line(name, "ok", f"Variables cannot be read here ({error}).")
+    refusal = row.refusal
+    if refusal is None or not refusal.holds():
+        return Line(name, "ok", "Tasks with these values are not blocked.")
+    seen = refusal.public
+    message = f"Blocked until {seen['until']}: {seen['by']} failed at {seen['at']} ({seen['error']})."
+    advice = "Correct the Connection, or end this with `python -m airflow_provider_loanauth forget`."
+    return Line(name, "failed" if refusal.kind == RejectedError.__name__ else "unknown", f"{message} {advice}")
