@@ -13,10 +13,9 @@ from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.connection.settings import Settings, load
 from airflow_provider_loanauth.exceptions import LoanAuthError, changed
 from airflow_provider_loanauth.metadata import METHOD_NAMES, Method
-from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, response_warnings, user_warnings
+from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, response_warnings
 from airflow_provider_loanauth.redaction import NotForXCom, mask, sanitize_exceptions
 from airflow_provider_loanauth.service import protocol, telemetry
-from airflow_provider_loanauth.service.telemetry import Labels
 from airflow_provider_loanauth.system import system
 
 #: Default maximum of requests per authentication while the service is unavailable.
@@ -77,8 +76,7 @@ class Client:
         """Send one request, with the errors of :meth:`LoanAuthHook.authen_jwt`; ``on_failure`` gets the error first."""
         # The new credential is not masked in logs. A caller that reveals the plaintext must mask it: Airflow's masker
         # compiles all its patterns again for each new value, which costs more than the authentication.
-        labels = Labels(settings.conn_id, settings.method)
-        with telemetry.login(labels, settings.auth_url):
+        with telemetry.login(settings):
             try:
                 result = self._send(settings)
             except LoanAuthError as error:
@@ -86,8 +84,7 @@ class Client:
                 # Before a metric is sent: the time-out of a task may interrupt that.
                 on_failure(complete)
                 raise complete from error
-        telemetry.set_expiry(labels, result.lifetime)
-        telemetry.count_user_warnings(labels, user_warnings(result.response))
+        telemetry.set_expiry(settings, result.lifetime)
         _log.info("%s", result.summary())
         for warning in response_warnings(result.response):
             self._warn_once(warning)

@@ -67,12 +67,6 @@ def is_unavailable(status: int) -> bool:
     return status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or 500 <= status < 600  # noqa: PLR2004
 
 
-def opens_tunnels_later(status: int) -> bool:
-    """Return whether a proxy that has responded with this status to CONNECT may open a tunnel later."""
-    # 501 (Not Implemented, RFC 9110 §15.6.2) is what a web server says that is no proxy.
-    return is_unavailable(status) and status != HTTPStatus.NOT_IMPLEMENTED
-
-
 def raise_for_status(
     status: int,
     document: Any,

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -33,11 +32,7 @@ _MEMBER = rf"\s*{_TEXT}\s*:\s*(?:{_TEXT}|[-+.\w]+)\s*,"
 # Not compiled here, like those for pages and TLS: a login without a fault does not need it.
 _ERROR_CODE = rf'(?s)\s*{{(?:{_MEMBER})*\s*"error"\s*:\s*"({"|".join(CODES)})"'.encode()
 
-# Decoding from other charsets, such as punycode, may take minutes.
-_CHARSET = re.compile(r";\s*charset\s*=\s*\"?(us-ascii|utf-(?:8|16|32)|(?:iso-8859|windows)-\d+)\"?\s*(?:;|$)")
 _PAGE = rb"(?i)<html|<!doctype"
-# What a server that expects TLS says to a request without.
-_EXPECTS_TLS = rb"(?i)\b(https|ssl|tls)\b"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +100,6 @@ def _parse(settings: Settings, response: WireResponse, now: datetime) -> TokenRe
     document, is_page = _parse_body(response), False
     if document is None:
         is_page = re.search(_PAGE, response.body[:1024]) is not None
-        expects_tls = response.status == HTTPStatus.BAD_REQUEST and re.search(_EXPECTS_TLS, response.body)
-        if expects_tls and settings.auth_url.startswith("http:"):
-            raise ResponseError("The port expects https (it responded with 400): begin Auth URL with https.")
     raise_for_status(
         response.status,
         document,
@@ -135,12 +127,11 @@ def _parse(settings: Settings, response: WireResponse, now: datetime) -> TokenRe
 
 def _parse_body(response: WireResponse) -> Any:
     """Return the JSON of a body, or at least its error code, if it begins like an object; otherwise None."""
-    charset = _CHARSET.findall(response.headers.get("content-type", "").lower())[:1]
-    # A token is ASCII, so it is usable where the charset of a name is not known. None: an encoding of Unicode.
-    for encoding in (*charset, None, "latin-1"):
+    # JSON is UTF-8 (RFC 8259 §8.1). A token is ASCII, so it is usable also if a name has another charset.
+    for body in (response.body, response.body.decode("latin-1")):
         # RecursionError: the JSON is nested too deeply.
-        with suppress(ValueError, LookupError, RecursionError):
-            return json.loads(response.body if encoding is None else response.body.decode(encoding))
+        with suppress(ValueError, RecursionError):
+            return json.loads(body)
     if match := re.match(_ERROR_CODE, response.body):
         return {"error": match[1].decode()}
     return None

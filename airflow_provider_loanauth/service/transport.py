@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
-import socket
+import io
 import ssl
-import struct
-import threading
 import time
-from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -20,7 +15,6 @@ from requests.exceptions import InvalidProxyURL
 from requests.utils import select_proxy
 from urllib3.util import parse_url
 
-from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError
@@ -37,11 +31,6 @@ from airflow_provider_loanauth.service.transport_errors import (
 
 # urllib3 before 2.6 decodes all that it has read, and gzip makes a thousand octets of one.
 _READ_BYTES = 8192
-_RECEIVE_BUFFER_BYTES = 64 * 1024
-# The structure linger of the socket API: on, 0 seconds.
-_RESET = struct.pack("ii", 1, 0)
-#: A peer that has just responded to plain http needs less, if it expects TLS.
-_HANDSHAKE_SECONDS = 2.0
 #: Octets of a decoded body. Both responses of the interface are a few KiB.
 MAX_BODY_BYTES = 1024 * 1024
 
@@ -115,114 +104,77 @@ def _shares_context(url: str, cert: Any) -> bool:
     return url.startswith("https:") and cert is None
 
 
-class Deadline(contextlib.AbstractContextManager["Deadline"]):
-    """Shuts a connection down when the time is over, so that every operation on its socket ends."""
-
-    # HTTP libraries only limit the time of each operation: a response that arrives octet by octet would never end.
-    def __init__(self, seconds: float) -> None:
-        self._at = time.monotonic() + seconds
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.expired = False
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def watch(self, sock: socket.socket) -> None:
-        """Shut this connection down at the deadline; the socket has no TLS yet."""
-        # What the system has received can still be read after that. Reading megabytes of it would take seconds.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
-        # A duplicate, because ssl takes the file descriptor out of the original, and may close it at any time.
-        thread = threading.Thread(target=self._wait, args=[sock.dup()], name="deadline of a request", daemon=True)
-        thread.start()
-        self._thread = thread
-
-    def _wait(self, sock: socket.socket) -> None:
-        with sock:
-            if not self._ended.wait(max(0.0, self._at - time.monotonic())):
-                self.expired = True
-                # An error means that the connection has ended already.
-                with contextlib.suppress(OSError):
-                    # The system resets the connection when it is closed, so that no peer goes on sending.
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                    sock.shutdown(socket.SHUT_RDWR)
-
-
 class _Adapter(ProxyAdapter):
-    """Hands the socket of each connection to the deadline of the request."""
-
-    def __init__(self, proxy: Proxy | None, deadline: Deadline) -> None:
-        super().__init__(proxy)
-        self._deadline = deadline
+    """Opens connections that print and warn of nothing."""
 
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **options)
-        pool.ConnectionCls = _watched(pool.ConnectionCls, self._deadline)
+        pool.ConnectionCls = _silent(pool.ConnectionCls)
         return pool
 
 
-def _watched(base: Any, deadline: Deadline) -> Any:
+def _silent(base: Any) -> Any:
     """Return a subclass of a connection class of urllib3, which may be for http, https or SOCKS."""
 
-    class WatchedConnection(base):  # type: ignore[misc]
+    class SilentConnection(base):  # type: ignore[misc]
         response_class = _Response
         # A caller may have set that of http.client, which would print the credentials.
         debuglevel = 0
-
-        def _new_conn(self) -> Any:
-            # Before the CONNECT request of a proxy, and before the TLS handshake.
-            sock = super()._new_conn()
-            deadline.watch(sock)
-            return sock
 
         def connect(self) -> None:
             super().connect()
             # So urllib3 does not warn of a certificate that is not checked. The settings do; a probe needs no warning.
             self.is_verified = True
 
-        def _tunnel(self) -> None:
-            try:
-                super()._tunnel()
-            except (ConnectionError, http.client.HTTPException):
-                # urllib3 blames the proxy only if this connection is closed.
-                if not deadline.expired:
-                    self.close()
-                raise
-            # http.client takes the end of the connection for the end of the proxy's response.
-            if deadline.expired:
-                raise TimeoutError
+    return SilentConnection
 
-    return WatchedConnection
+
+class _Timed(io.RawIOBase):
+    """What a socket receives, until a deadline: a peer that sends something now and then would hold a task for ever."""
+
+    def __init__(self, raw: Any, ends_at: float) -> None:
+        self._raw, self._ends_at = raw, ends_at
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> Any:
+        if time.monotonic() > self._ends_at:
+            raise TimeoutError
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 class _Response(http.client.HTTPResponse):
     """Tells a head that breaks from a service that does not respond."""
 
+    def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        # The head may take the timeout, and so may the body.
+        self.fp = io.BufferedReader(_Timed(self.fp.detach(), time.monotonic() + 2 * sock.gettimeout()))
+
     def begin(self) -> None:
         has_responded = bool(self.fp.peek(1))
         try:
             super().begin()
-            # Interim responses (RFC 9110 §15.2), of which http.client knows only 100.
-            while self.status // 100 == 1 and self.status != HTTPStatus.SWITCHING_PROTOCOLS:
-                self.headers: Any = None
-                super().begin()
         except (OSError, http.client.HTTPException) as error:
             if has_responded:
                 raise BrokenHeadError from error
             raise
-        # A session cookie would be a second credential on the next request, and parsing a megabyte takes a minute.
-        del self.headers["Set-Cookie"]
 
 
 class _Session(requests.Session):
     """A session for one request."""
 
-    def __init__(self) -> None:
+    def __init__(self, proxy: Proxy | None) -> None:
         super().__init__()
         self.trust_env = False
         self.headers.update({"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "gzip"})
+        for scheme in ("https://", "http://"):
+            self.mount(scheme, _Adapter(proxy))
 
     def get_redirect_target(self, resp: requests.Response) -> None:
         """Follow no redirect: a 307 would send the password to its target."""
@@ -231,11 +183,8 @@ class _Session(requests.Session):
 
 def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> WireResponse:
     """Send a request once, and return the response if its head could be read, also for an error status."""
-    # The connection may take the timeout, and so may each wait for data; everything together may take twice as long.
-    # Only the lookup of a host name is not limited, and each address of a host may take the timeout.
-    with unrecorded(), Deadline(2 * timeout) as deadline, _Session() as session:
-        for scheme in ("https://", "http://"):
-            session.mount(scheme, _Adapter(proxy, deadline))
+    # The connection may take the timeout, and so may each wait for data. A body may take as long once more.
+    with unrecorded(), _Session(proxy) as session:
         # Pass octets: requests would encode strings as Latin-1, but RFC 7617 §2.1 specifies UTF-8.
         basic = request.basic and HTTPBasicAuth(*(part.encode() for part in request.basic))
         try:
@@ -250,46 +199,12 @@ def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Pro
                 verify=verify,
                 stream=True,
             )
-            if deadline.expired:
-                # http.client takes the end of the connection for the end of the head.
-                response.close()
-                raise BrokenHeadError
         except TRANSPORT_EXCEPTIONS as error:
-            failure = map_exception(
-                error,
-                request,
-                expired=deadline.expired,
-                has_proxy=proxy is not None,
-                expects_tls=lambda: _expects_tls(_next_hop(request.url, proxy)),
-            )
+            failure = map_exception(error, request, has_proxy=proxy is not None)
         else:
-            return _received(response, request, deadline)
+            return _received(response, request, time.monotonic() + timeout)
     # Not in the block above: that exception, which has the URL, would be the context of this one.
     raise failure
-
-
-def _next_hop(url: str, proxy: Proxy | None) -> str:
-    """Return the address that this machine connects to for a request to this URL."""
-    used = proxy_for(url, proxy)
-    if used is None:
-        return url
-    return used.url
-
-
-def _expects_tls(url: str) -> bool:
-    """Return whether the port of a plain http address completes a TLS handshake. No certificate is checked."""
-    address = urlsplit(url)
-    if address.scheme.lower() != "http":
-        return False
-    with (
-        contextlib.suppress(OSError, ValueError),
-        Deadline(_HANDSHAKE_SECONDS) as deadline,
-        socket.create_connection((address.hostname, address.port or DEFAULT_PORTS["http"]), _HANDSHAKE_SECONDS) as sock,
-    ):
-        deadline.watch(sock)
-        with tls_context(verify=False).wrap_socket(sock, server_hostname=address.hostname):
-            return True
-    return False
 
 
 def probe(settings: Settings, *, timeout: float) -> WireResponse:
@@ -298,20 +213,20 @@ def probe(settings: Settings, *, timeout: float) -> WireResponse:
     return send(request, timeout=timeout, verify=settings.verify, proxy=settings.proxy)
 
 
-def _received(response: requests.Response, request: WireRequest, deadline: Deadline) -> WireResponse:
+def _received(response: requests.Response, request: WireRequest, ends_at: float) -> WireResponse:
     body, failure = bytearray(), None
     with response:
         try:
-            failure = _read_body(response, request, body)
-            if failure is None and deadline.expired:
-                raise TimeoutError
+            failure = _read_body(response, request, body, ends_at)
         except TRANSPORT_EXCEPTIONS as error:
-            failure = map_body_error(error, request, expired=deadline.expired)
+            failure = map_body_error(error, request)
     headers = {name.lower(): value for name, value in response.headers.items()}
     return WireResponse(status=response.status_code, headers=headers, body=bytes(body), failure=failure)
 
 
-def _read_body(response: requests.Response, request: WireRequest, body: bytearray) -> LoanAuthError | None:
+def _read_body(
+    response: requests.Response, request: WireRequest, body: bytearray, ends_at: float
+) -> LoanAuthError | None:
     """Add the octets of a body as they arrive, so that those before an error or a stall are known."""
     if response.headers.get("content-encoding", "").lower() not in ("", "identity", "gzip", "x-gzip"):
         return ResponseError(
@@ -324,4 +239,6 @@ def _read_body(response: requests.Response, request: WireRequest, body: bytearra
             return ResponseError(
                 f"The response of the service is larger than {MAX_BODY_BYTES // 1024} KiB: check {LABELS['host']}."
             )
+        if time.monotonic() > ends_at:
+            raise TimeoutError
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +16,7 @@ import urllib3.exceptions as u3
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError, UnavailableError
 from airflow_provider_loanauth.redaction import exception_chain
-from airflow_provider_loanauth.service.error_responses import opens_tunnels_later
+from airflow_provider_loanauth.service.error_responses import is_unavailable
 from airflow_provider_loanauth.service.protocol import WireRequest
 
 #: Exceptions that may be raised while a request is sent. ``requests`` does not wrap all exceptions of its libraries.
@@ -29,13 +30,13 @@ class BrokenHeadError(http.client.HTTPException):
 _IF_SLOW = "check the service and the network, or set a longer Timeout in the Connection"
 _PROXIES = "the proxies between this machine and the service"
 _BROKEN = f"The response of the service was cut off or cannot be decoded: if this persists, check {_PROXIES}"
-_EXPECTS_TLS = "The port expects https: begin Auth URL with https"
 _PLAIN = "The service responded without TLS, so the port probably expects http: check the port in Auth URL"
 _OLD_TLS = "The service and this machine have no version of TLS in common: check Auth URL, and ask who runs the service"
 _NO_TLS = "The TLS handshake failed before a certificate was checked: check that Auth URL has a TLS port"
 _NOT_ACCEPTED = f"The service did not accept a connection within the time set in Timeout: {_IF_SLOW}"
 _TIMED_OUT = f"The service did not respond within the time set in Timeout: {_IF_SLOW}"
-_UNREACHABLE = "The service could not be reached: it is down, its host name does not resolve, or a firewall blocks it"
+_UNREACHABLE = "The service could not be reached: it is down, its port is wrong, or a firewall blocks it"
+_NO_NAME = "The host name of Auth URL does not resolve: check it, and the DNS settings of this machine"
 
 #: Exceptions of libraries, exception of this package, sentence; most specific first.
 _MEANINGS: tuple[tuple[Any, type[LoanAuthError], str], ...] = (
@@ -57,66 +58,46 @@ _REASONS = {
 _EXPIRED, _NOT_YET_VALID, _UNKNOWN_ISSUER = 10, 9, (2, 18, 19, 20, 21)
 
 
-def map_exception(
-    error: Exception, request: WireRequest, *, expired: bool, has_proxy: bool, expects_tls: Callable[[], bool]
-) -> LoanAuthError:
-    """Map an exception that was raised before the head of the response was read.
-
-    :param expired: it was raised at the deadline
-    :param expects_tls: returns whether the service, or the proxy, expects TLS from who has sent plain http
-    """
+def map_exception(error: Exception, request: WireRequest, *, has_proxy: bool) -> LoanAuthError:
+    """Map an exception that was raised before the head of the response was read."""
     if isinstance(error, rq.ProxyError):
         check = "check HTTPS_PROXY and NO_PROXY on this machine"
         if has_proxy:
             check = "check Proxy in the Connection"
-        make, sentence = _meaning_of_proxy_error(error, check, expects_tls)
+        make, sentence = _meaning_of_proxy_error(error, check)
     else:
-        make, sentence = _meaning(error, expired=expired)
-        # A server that expects TLS may end the connection, as one does that is failing.
-        if sentence == _BROKEN and request.url.startswith("http:") and expects_tls():
-            make, sentence = SettingsError, _EXPECTS_TLS
+        make, sentence = _meaning(error)
     # Not the text of the exception, because it contains the URL.
     return make(f"{sentence} ({request.target})")
 
 
-def map_body_error(error: Exception, request: WireRequest, *, expired: bool) -> LoanAuthError:
-    """Map an exception that was raised while the body of a response was read; ``expired``: at the deadline."""
+def map_body_error(error: Exception, request: WireRequest) -> LoanAuthError:
+    """Map an exception that was raised while the body of a response was read."""
     sentence = _BROKEN
-    if expired or _cause_of(error, TimeoutError):
+    if _cause_of(error, TimeoutError):
         sentence = f"The body of the response did not arrive within the time set in Timeout: {_IF_SLOW}"
     return UnavailableError(f"{sentence} ({request.target})")
 
 
-def _meaning(  # noqa: PLR0911 - one return for each kind of exception
-    error: Exception, *, expired: bool
-) -> tuple[type[LoanAuthError], str]:
+def _meaning(error: Exception) -> tuple[type[LoanAuthError], str]:
     # urllib3 raises InvalidHeader for two different lengths.
     if _cause_of(error, BrokenHeadError, u3.InvalidHeader):
-        if _is_alert(error):
-            return SettingsError, _EXPECTS_TLS
         # Not an UnavailableError: the service may have counted a failed login, and the hook would send it again.
-        cause = "cannot be read"
-        if expired or _cause_of(error, TimeoutError):
-            cause = "did not arrive within the time set in Timeout"
-        return ResponseError, f"The head of the response {cause}: check Auth URL, Timeout and {_PROXIES}"
-    if expired:
-        return UnavailableError, _TIMED_OUT
+        return ResponseError, f"The head of the response cannot be read: check Auth URL and {_PROXIES}"
     if certificate := _cause_of(error, ssl.SSLCertVerificationError):
         return SettingsError, _about_certificate(certificate, "service", "check Auth URL")
+    if _cause_of(error, socket.gaierror):
+        return UnavailableError, _NO_NAME
     if sentence := _REASONS.get(_reason(error)):
         return SettingsError, sentence
     # requests raises ConnectionError also if the server closed the connection; the server was reached then.
     if type(error) is rq.ConnectionError and (ended := _cause_of(error, u3.ProtocolError)):
         # Sending may end at the timeout of the socket.
-        if _cause_of(ended, TimeoutError):
-            return UnavailableError, _TIMED_OUT
-        return UnavailableError, _BROKEN
+        return UnavailableError, _TIMED_OUT if _cause_of(ended, TimeoutError) else _BROKEN
     return next((make, sentence) for types, make, sentence in _MEANINGS if isinstance(error, types))
 
 
-def _meaning_of_proxy_error(
-    error: Exception, check: str, expects_tls: Callable[[], bool]
-) -> tuple[Callable[[str], LoanAuthError], str]:
+def _meaning_of_proxy_error(error: Exception, check: str) -> tuple[Callable[[str], LoanAuthError], str]:
     # The text of http.client.
     status = None
     if match := re.search("Tunnel connection failed: ([0-9]+)", str(error)):
@@ -128,11 +109,8 @@ def _meaning_of_proxy_error(
         return SettingsError, _about_certificate(certificate, "proxy", check)
     if _REASONS.get(_reason(error)) == _PLAIN:
         problem = "responded without TLS, so its URL has to begin with http"
-    elif _is_alert(error) or (_cause_of(error, ConnectionError) and expects_tls()):
-        problem = "expects https, so its URL has to begin with https"
-    elif _cause_of(error, http.client.BadStatusLine) and not _cause_of(error, http.client.RemoteDisconnected):
-        problem = "did not respond in HTTP, so it is no http proxy"
-    elif status and not opens_tunnels_later(status):
+    # 501 (RFC 9110 §15.6.2) is what a web server says that is no proxy.
+    elif status == HTTPStatus.NOT_IMPLEMENTED or (status and not is_unavailable(status)):
         problem = f"responded with {status} to CONNECT: its rules block the service, or it is no proxy"
     else:
         return UnavailableError, f"The proxy could not be reached, or it blocked the request: {check}"
@@ -144,19 +122,10 @@ def _reason(error: Exception) -> str:
     return getattr(_cause_of(error, ssl.SSLError), "reason", None) or ""
 
 
-def _is_alert(error: Exception) -> bool:
-    """Return whether the response is an alert of TLS, which begins like this: then the request was not read."""
-    return str(_cause_of(error, http.client.BadStatusLine)).startswith("\x15\x03")
-
-
 def _about_certificate(error: ssl.SSLCertVerificationError, whose: str, check: str) -> str:
     """Return what is wrong with the certificate of the service or the proxy; ``check``: where its address is set."""
-    owner, dates = "who runs the proxy", ""
-    if whose == "service":
-        owner = "who runs the service, or its proxy,"
-        # No exception has the dates.
-        dates = "; `python -m airflow_provider_loanauth check` shows the dates"
-    clock = f", and check the clock of this machine{dates}"
+    owner = "who runs the service, or its proxy," if whose == "service" else "who runs the proxy"
+    clock = ", and check the clock of this machine"
     if error.verify_code == _EXPIRED:
         problem = f"has expired: ask {owner} to renew it{clock}"
     elif error.verify_code == _NOT_YET_VALID:

@@ -73,33 +73,9 @@ def test_any_2xx_with_a_correct_body(status):
     assert parse(TOKEN_REQUEST, response(b'{"access_token": "t"}', status), now=NOW).access_token == "t"
 
 
-@pytest.mark.parametrize(
-    ("content_type", "encoding", "text"),
-    [
-        ("", "utf-8", "Zoë"),
-        ("", "utf-8-sig", "Zoë"),
-        ("", "utf-16", "Zoë"),
-        ("application/json; charset=windows-1252", "windows-1252", "€"),
-        ('application/json;charset="ISO-8859-7"', "iso-8859-7", "β"),
-        ("application/json; a*0; a*=b; Charset = windows-1252 ; charset=utf-8", "windows-1252", "€"),
-        # What is declared is wrong or not known. A token is usable, whatever the other fields are.
-        ("application/json; charset=us-ascii", "utf-8", "Zoë"),
-        ("application/json; charset=utf-16", "utf-8", "Zoë"),
-        ("application/json; charset=windows-9999", "latin-1", "Zoë"),
-        ("application/json; charset=☃", "latin-1", "Zoë"),
-        ("application/json", "latin-1", "Zoë"),
-    ],
-)
-def test_a_charset(content_type, encoding, text):
-    body = json.dumps({"access_token": "t", "scope": text}, ensure_ascii=False).encode(encoding)
-    received = WireResponse(status=200, headers={"content-type": content_type}, body=body)
-    parsed = parse(TOKEN_REQUEST, received, now=NOW)
-    assert (parsed.access_token, parsed.scope) == ("t", text)
-
-
-def test_a_charset_that_takes_minutes_is_not_used():
-    """A megabyte of it would be decoded after the deadline of the request."""
-    body = '{"access_token": "t"}'.encode("punycode")
-    received = WireResponse(status=200, headers={"content-type": "application/json; charset=punycode"}, body=body)
-    with pytest.raises(ResponseError, match="a body that is not JSON"):
-        parse(TOKEN_REQUEST, received, now=NOW)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_a_charset(encoding):
+    """A token is usable, whatever the other fields are."""
+    body = json.dumps({"access_token": "t", "scope": "Zoë"}, ensure_ascii=False).encode(encoding)
+    parsed = parse(TOKEN_REQUEST, response(body), now=NOW)
+    assert (parsed.access_token, parsed.scope) == ("t", "Zoë")

@@ -10,9 +10,9 @@ import pytest
 import requests
 import trustme
 
-from airflow_provider_loanauth.exceptions import ResponseError, SettingsError, UnavailableError
+from airflow_provider_loanauth.exceptions import ResponseError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.login.rules import MIN_PAUSE
+from airflow_provider_loanauth.login.refusal import MIN_PAUSE
 from airflow_provider_loanauth.redaction import exception_chain
 from airflow_provider_loanauth.service import transport
 from loanauth_sandbox.server import running_sandbox
@@ -164,7 +164,7 @@ def test_a_wrong_password_of_the_proxy_is_sent_once_in_a_pause(proxy, connection
     connection(proxy.url(WRONG))
     hook = LoanAuthHook(max_attempts=1)
     assert failure_of(hook.get_credential, ResponseError).sent is True
-    repeated = failure_of(hook.get_credential, UnavailableError)
+    repeated = failure_of(hook.get_credential, ResponseError)
     assert "Nothing was sent" in str(repeated)
     assert repeated.sent is False
     assert len(proxy.requests) == 1

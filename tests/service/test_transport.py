@@ -55,20 +55,6 @@ def fails(request, kind, **options):
     return error
 
 
-def test_whether_a_port_expects_tls(authority, monkeypatch):
-    """Only that of a plain http address is tried, for a short time, and no error matters."""
-    monkeypatch.setattr(transport, "_HANDSHAKE_SECONDS", 0.2)
-    context, asked = tls_context(authority, "localhost"), []
-    context.sni_callback = lambda _, name, __: asked.append(name)
-    with Loopback(lambda connection, _: context.wrap_socket(connection, server_side=True)) as server:
-        assert transport._expects_tls(f"HTTP://localhost:{server.port}")
-        assert asked == ["localhost"]
-        assert not transport._expects_tls(f"https://localhost:{server.port}")
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.create_connection(full.getsockname()):
-        for port in (f":{full.getsockname()[1]}", "", ":99999"):
-            assert not transport._expects_tls(f"http://127.0.0.1{port}"), port
-
-
 @pytest.mark.parametrize("status", ["301 Moved", "303 See Other", "307 Temporary"])
 def test_no_redirect_is_followed(status, loopback):
     with Loopback() as elsewhere:
@@ -155,10 +141,9 @@ HEADS = {
     "a long header": b"HTTP/1.1 401 X\r\nX: " + b"y" * 70_000 + b"\r\n\r\n",
     "two lengths": b"HTTP/1.1 401 X\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
     "cut off in the status line": b"HTTP/1.1 ",
-    "an interim response only": b"HTTP/1.1 100 Continue\r\n\r\n",
-    "another one": b"HTTP/1.1 103 Early Hints\r\n\r\n",
     "reset in the status line": reset(b"HTTP/1.1 401"),
     "reset in the headers": reset(b"HTTP/1.1 401 X\r\nX: y"),
+    "stopped in the status line": endless(b"HTTP/1.1 401", b"", 0.02),
 }
 
 
@@ -166,7 +151,7 @@ HEADS = {
 def test_a_broken_head(head, loopback):
     """Whatever the status is, the request is not sent again: it may have counted as a failed login."""
     loopback.responses = [HEADS[head]]
-    error = fails(token_request(loopback.url), ResponseError)
+    error = fails(token_request(loopback.url), ResponseError, timeout=1.0)
     assert "The head of the response cannot be read" in str(error)
     assert error.status is None
 
@@ -174,27 +159,6 @@ def test_a_broken_head(head, loopback):
 BAD_REQUEST = b"HTTP/1.1 400 X\r\nConnection: close\r\n\r\n"
 BROKEN = "The response of the service was cut off or cannot be decoded"
 ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
-EXPECTS_TLS = "The port expects https: begin Auth URL with https"
-EXPECTS_HTTPS = "The port expects https (it responded with 400): begin Auth URL with https."
-
-
-@pytest.mark.parametrize(
-    ("response", "kind", "sentence"),
-    [
-        # A service that is failing ends the connection too. This one does not know TLS.
-        (None, UnavailableError, BROKEN),
-        (reset(b""), UnavailableError, BROKEN),
-        (ALERT, SettingsError, EXPECTS_TLS),
-        (BAD_REQUEST + b"<html><title>The plain HTTP request was sent to HTTPS port", ResponseError, EXPECTS_HTTPS),
-        (BAD_REQUEST + b"Client sent an HTTP request to an HTTPS server.", ResponseError, EXPECTS_HTTPS),
-        (BAD_REQUEST + b"This combination of host and port requires TLS.", ResponseError, EXPECTS_HTTPS),
-        (BAD_REQUEST + b"<html>made up", ResponseError, "400 and an HTML page instead of JSON"),
-        (BAD_REQUEST + b'{"message": "only https"}', ResponseError, "The request was not accepted."),
-    ],
-)
-def test_what_a_server_that_expects_https_sends(response, kind, sentence, loopback):
-    loopback.responses = [response]
-    assert sentence in str(fails(token_request(loopback.url), kind))
 
 
 def without_tls(connection, stopped):
@@ -204,35 +168,22 @@ def without_tls(connection, stopped):
     return connection
 
 
-def test_http_to_a_server_with_tls(tls):
-    """It ends the connection. That it expects TLS is known when it has completed a handshake."""
-    with Loopback(tls) as service:
-        assert EXPECTS_TLS in str(fails(token_request(service.url), SettingsError))
-
-
 def test_https_to_a_server_without_tls():
     with Loopback(without_tls) as service:
         error = fails(token_request(service.url.replace("http:", "https:")), SettingsError)
     assert "The service responded without TLS, so the port probably expects http: check the port in Auth" in str(error)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "sentence"),
-    [
-        ("https", "The proxy responded without TLS, so its URL has to begin with http: check "),
-        ("http", "The proxy expects https, so its URL has to begin with https: check "),
-    ],
-)
-def test_a_proxy_with_the_wrong_scheme(scheme, sentence, tls):
-    with Loopback(without_tls if scheme == "https" else tls) as server:
-        proxy = Proxy.from_url(f"{scheme}://127.0.0.1:{server.port}")
+def test_an_https_proxy_without_tls():
+    with Loopback(without_tls) as server:
+        proxy = Proxy.from_url(f"https://127.0.0.1:{server.port}")
         error = fails(token_request("https://auth.example"), SettingsError, proxy=proxy)
+    sentence = "The proxy responded without TLS, so its URL has to begin with http: check "
     assert f"{sentence}Proxy in the Connection (POST " in str(error)
 
 
-def test_interim_responses_before_the_response(loopback):
-    interim = b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: y\r\nContent-Length: 5\r\n\r\n"
-    loopback.responses = [interim * 2 + json_response(BODY)]
+def test_100_continue_before_the_response(loopback):
+    loopback.responses = [b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\n" * 2 + json_response(BODY)]
     assert parsed(secret_request(loopback.url)).secret == "made-up"
     # After 101, the connection has another protocol.
     loopback.responses = [b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + json_response(BODY)]
@@ -267,16 +218,12 @@ def test_a_ca_bundle_is_shown_only_if_it_is_from_the_environment(verify, source,
         *[(status, SettingsError, f"responded with {status} to") for status in (302, 400, 401, 403, 405, 501)],
         *[(status, UnavailableError, "could not be reached, or it blocked") for status in (429, 500, 503)],
         (407, ResponseError, "requires authentication (407): check HTTPS_PROXY"),
-        (ALERT, SettingsError, "expects https, so its URL has to begin with https"),
-        (b"garbage\r\n\r\n", SettingsError, "did not respond in HTTP, so it is no http proxy"),
-        (None, UnavailableError, "could not be reached, or it blocked the request"),
     ],
 )
 def test_a_proxy_that_makes_no_connection(response, kind, problem, loopback, monkeypatch):
     """What it says is no response of the service. Nobody waits for what only a person can correct."""
     monkeypatch.setenv("HTTPS_PROXY", loopback.url)
-    is_status = isinstance(response, int)
-    loopback.responses = [f"HTTP/1.1 {response} X\r\n\r\n".encode() if is_status else response]
+    loopback.responses = [f"HTTP/1.1 {response} X\r\n\r\n".encode()]
     error = fails(token_request("https://auth.example"), kind)
     assert error.status == (407 if response == 407 else None)
     assert f"The proxy {problem}" in str(error)
@@ -313,16 +260,13 @@ def test_no_exception_of_the_libraries_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("octets", "kind", "part"),
+    "octets",
     [
-        (b"HTTP/1.1 200 ", ResponseError, "head"),
-        (b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n{", UnavailableError, "body"),
-        (b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n9", UnavailableError, "body"),
+        b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n{",
+        b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n9",
     ],
 )
-def test_a_response_that_stops(octets, kind, part, loopback):
-    """The time of the socket is over before the deadline, for which `test_deadline.py` has responses."""
-
+def test_a_response_that_stops(octets, loopback):
     def outcomes(timeout):
         loopback.responses = [endless(octets, b"", 0.02)]
         with pytest.raises(LoanAuthError) as caught:
@@ -330,8 +274,8 @@ def test_a_response_that_stops(octets, kind, part, loopback):
         return [caught.value]
 
     [error] = with_enough_time(outcomes)
-    assert type(error) is kind
-    assert str(error).startswith(f"The {part} of the response did not arrive within the time set in Timeout: ")
+    assert type(error) is UnavailableError
+    assert str(error).startswith("The body of the response did not arrive within the time set in Timeout: ")
 
 
 @pytest.mark.parametrize("address", [f"https://{'x' * 80}.invalid", "https://lender.invalid:99999"])
@@ -365,8 +309,7 @@ def test_a_handshake_that_fails(octets, kind, sentence):
         assert str(fails(secret_request(address), kind)).startswith(sentence)
 
 
-CLOCK = ", and check the clock of this machine{dates}"
-DATES = "; `python -m airflow_provider_loanauth check` shows the dates"
+CLOCK = ", and check the clock of this machine"
 WITH_AUTHORITY = "if a private authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
 NAME = "IP address mismatch, certificate is not valid for '127.0.0.1'"
 #: What is wrong with the certificate of a server, and what the message says of it. None: it is of another authority.
@@ -391,7 +334,7 @@ def test_a_certificate_of_the_service(certificate):
     with Loopback(lambda connection, _: context.wrap_socket(connection, server_side=True)) as service:
         address = service.url.replace("http:", "https:")
         error = fails(secret_request(address), SettingsError, verify=bundle)
-    message = message.format(check="check Auth URL", ask="ask who runs the service, or its proxy, to", dates=DATES)
+    message = message.format(check="check Auth URL", ask="ask who runs the service, or its proxy, to")
     assert str(error) == f"The certificate of the service {message}{SUFFIX.format(address)}"
 
 
@@ -401,5 +344,5 @@ def test_a_certificate_of_a_proxy(certificate):
     with TunnelProxy(context=context) as proxy:
         options = {"proxy": Proxy.from_url(proxy.url()), "verify": bundle}
         error = fails(token_request("https://auth.example"), SettingsError, **options)
-    message = message.format(check="check Proxy in the Connection", ask="ask who runs the proxy to", dates="")
+    message = message.format(check="check Proxy in the Connection", ask="ask who runs the proxy to")
     assert str(error).startswith(f"The certificate of the proxy {message} (POST ")
