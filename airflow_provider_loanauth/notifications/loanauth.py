@@ -1,25 +1,39 @@
-"""Notifier that says once for each DAG run, Connection and class of error that a login failed."""
+"""Notifier that says once for each DAG run, Connection and class of error that a login failed.
+
+Which task notifies, of all that fail in the same way? The first one, as an Airflow Variable says. Nothing is locked:
+tasks that fail at the same moment wait for a random time, so that most see what the first one wrote.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_loanauth._compat import BaseNotifier, airflow_errors, task_logger
+from airflow_provider_loanauth._compat.variables import read_variable, write_variable
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.redaction import exception_chain, short_repr
+from airflow_provider_loanauth.system import system
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth._compat import Context
 
 __all__ = ["LoanAuthFailedNotifier"]
 
+#: Maximum of failures in a Variable.
+MAX_MARKS = 100
+#: Maximum of seconds to wait before a read. Airflow 3 ends the process of a task 20 seconds after it has failed.
+MAX_DELAY = 4.0
+
 _NO_EXCEPTION = (
     "Nobody was notified: Airflow passes no exception to a callback of a whole DAG, or of a task that was killed. Use "
     "the notifier in default_args or in a task."
 )
+_DESCRIPTION = "Which tasks have notified of a failed login, in the last runs of a DAG. Deleting it is safe."
 
 _log = task_logger(__name__)
 
@@ -36,8 +50,8 @@ class LoanAuthFailedNotifier(BaseNotifier):
     ``context["loanauth_message"]`` in a function. It says which task failed, why, what to do, and until when nothing is
     sent, if that is known. It is never shortened, and contains no secret.
 
-    If it is not certain that another task has notified, this one does. An error of the other notifier is logged, and
-    another task of the run notifies.
+    Of tasks that fail at the same moment, two or three may notify. Where Variables cannot be used, all do. An error of
+    the other notifier is logged, and another task of the run notifies.
 
     :param notifier: a notifier of Airflow, such as ``SlackNotifier``, or a function, which may be asynchronous; it
         takes the context of the task
@@ -61,8 +75,6 @@ class LoanAuthFailedNotifier(BaseNotifier):
 
         :param context: the context of a task that failed, with its ``exception``
         """
-        from airflow_provider_loanauth.notifications.once import Notification
-
         exception: Any = context.get("exception")
         if not isinstance(exception, BaseException):
             _log.info(_NO_EXCEPTION)
@@ -70,8 +82,8 @@ class LoanAuthFailedNotifier(BaseNotifier):
         error = _error_of_login(exception, context.get("task"))
         if error is None:
             return
-        notification = Notification(context, _conn_id(error, context), _about(error, context))
-        if not notification.claim():
+        mark = _Mark(error, context)
+        if not mark.set():
             _log.info("Another task of this DAG run has notified of the failed login.")
             return
         cast("dict[str, Any]", context)["loanauth_message"] = _message(error, context)
@@ -79,10 +91,9 @@ class LoanAuthFailedNotifier(BaseNotifier):
             self._notify(context)
         except Exception:  # noqa: BLE001 - any notifier can be used
             _log.exception("The notification of the failed login failed. Another task of this DAG run may notify.")
-            notification.release()
+            mark.remove()
         else:
             _log.info("Notified of the failed login. Other tasks of this DAG run do not.")
-            notification.confirm()
 
     def _notify(self, context: Context) -> None:
         if isinstance(self.notifier, BaseNotifier):
@@ -95,6 +106,58 @@ class LoanAuthFailedNotifier(BaseNotifier):
             notifier.notify(context)
         elif asyncio.iscoroutine(result := self.notifier(context)):
             asyncio.run(result)
+
+
+class _Mark:
+    """What a task writes into the Variable of its DAG when it notifies of a failure of its run."""
+
+    def __init__(self, error: BaseException, context: Context) -> None:
+        from airflow_provider_loanauth.login.variables import key_of
+
+        task: Any = context["ti"]
+        run: Any = context.get("dag_run")
+        # A time-out does not know the Connection.
+        conn_id = getattr(error, "conn_id", None) or getattr(context.get("task"), "loanauth_conn_id", None)
+        self._key = key_of("notified", f"{task.dag_id}.{conn_id}" if conn_id else task.dag_id)
+        # Who knows of an outage or a retry does not know of a rejection.
+        about = type(error).__name__ + ", before a retry" * _will_retry(context)
+        # A run that was cleared, or deleted and created again, fails anew.
+        again = getattr(run, "clear_number", None), getattr(run, "start_date", None)
+        self._failure = ", ".join(str(one) for one in (task.run_id, conn_id, about, *again) if one)
+        self._task = f"{task.task_id}, map index {task.map_index}, try {task.try_number}"
+
+    def set(self) -> bool:
+        """Return whether this task notifies: if it is not certain that another one has, or is about to, it does."""
+        system.sleep(system.uniform(0, MAX_DELAY))
+        try:
+            marks = self._read()
+            # A task may have several notifiers.
+            if marks.setdefault(self._failure, self._task) != self._task:
+                return False
+            self._write(marks)
+        except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
+            # Not the text of the error, which may contain a URL.
+            name = type(error).__name__
+            _log.warning("Variables cannot be used (%s), so other tasks of this DAG run may notify too.", name)
+        return True
+
+    def remove(self) -> None:
+        """Let another task notify."""
+        with suppress(Exception):
+            marks = self._read()
+            if marks.pop(self._failure, None) == self._task:
+                self._write(marks)
+
+    def _read(self) -> dict[str, Any]:
+        with suppress(ValueError):
+            marks = json.loads(read_variable(self._key) or "{}")
+            if isinstance(marks, dict):
+                return marks
+        return {}
+
+    def _write(self, marks: dict[str, Any]) -> None:
+        last = dict([*marks.items()][-MAX_MARKS:])
+        write_variable(self._key, json.dumps(last, indent=2), _DESCRIPTION)
 
 
 def _error_of_login(exception: BaseException, task: Any) -> BaseException | None:
@@ -113,20 +176,6 @@ def _error_of_login(exception: BaseException, task: Any) -> BaseException | None
 
 def _will_retry(context: Context) -> bool:
     return getattr(context["ti"], "state", None) == "up_for_retry"
-
-
-def _conn_id(error: BaseException, context: Context) -> str | None:
-    """Return the id of the Connection with which a login failed, as far as it is known."""
-    # A time-out does not know it.
-    return getattr(error, "conn_id", None) or getattr(context.get("task"), "loanauth_conn_id", None)
-
-
-def _about(error: BaseException, context: Context) -> str:
-    """Return what tells failures of a run apart: who knows of an outage or a retry does not know of a rejection."""
-    name = type(error).__name__
-    if _will_retry(context):
-        return f"{name}, before a retry"
-    return name
 
 
 def _message(error: BaseException, context: Context) -> str:
