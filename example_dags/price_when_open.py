@@ -59,7 +59,7 @@ TIMEOUT = 30  # seconds for each loan
 def price_when_open() -> None:
     """Wait for the service, log in once, price every batch with that token."""
     # Like the operator, the sensor returns the token, which XCom stores encrypted. If the service rejects the password,
-    # the task fails at once, regardless of retries and soft_fail, so that the password is sent only once.
+    # the task fails at once, regardless of retries, so that the password is sent only once.
     token = LoanAuthSensor(
         task_id="wait_until_open",
         loanauth_conn_id=CONN_ID,

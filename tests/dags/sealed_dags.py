@@ -108,7 +108,7 @@ with DAG("rejected", schedule=None, **COMMON) as rejected_dag:
     try_once.override(task_id="hook", **RETRIES)("marked_rejected")
     LoanAuthOperator(task_id="settings", loanauth_conn_id="marked_unset", **RETRIES)
     for name, mode in {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}.items():
-        LoanAuthSensor(task_id=name, loanauth_conn_id="marked_rejected", soft_fail=True, **mode, **RETRIES)
+        LoanAuthSensor(task_id=name, loanauth_conn_id="marked_rejected", **mode, **RETRIES)
 
 with DAG("broken", schedule=None, **COMMON) as broken_dag:
     try_once.override(retries=2, retry_delay=timedelta(0))("marked_broken")

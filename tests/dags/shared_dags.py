@@ -74,7 +74,8 @@ def obey():
 @task
 def delete_variable():
     message = Path(os.environ["PROOFS"], "message").read_text()
-    login_variables.delete_variable(re.search("Variable '(loanauth[^']+)'", message)[1])
+    for key in login_variables.list_variables(re.search("Variables '(loanauth[^…]+)…'", message)[1]):
+        login_variables.delete_variable(key)
 
 
 def tell(context):

@@ -14,11 +14,10 @@ for name in ("airflow.task.hooks.airflow_provider_loanauth", "airflow_provider_l
     logging.getLogger(name).setLevel(logging.DEBUG)
 
 MODES = {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}
-#: How a wait for a service that is down ends. ``dags test`` of 2.11 itself ends at an ``AirflowTaskTimeout``.
+#: How a wait for a service that is down ends.
 ENDS = {
     "": {"timeout": 0.5},
     "_soft": {"timeout": 0.5, "soft_fail": True},
-    "_run_soft": {"execution_timeout": dt.timedelta(seconds=2), "soft_fail": True},
 }
 LOAN = {"loan_id": "L-1", "amount": 250_000, "fico": 740, "ltv": 80.0, "term_months": 360}
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
-import re
 import time
 from bisect import bisect_left
 
@@ -62,51 +62,27 @@ SENSORS = st.builds(
 
 @given(sensors=st.lists(SENSORS, min_size=1, max_size=40), recovers=st.floats(0, 600), seed=st.integers())
 def test_no_trigger_is_late(sensors, recovers, seed):
-    """Whatever the others are: within two intervals of its own, the first of them until the response, and before its
-    deadline. It is ready if there is a response before the deadline, however little time is left then.
-    """
+    """Within one interval of the recovery, and before its deadline."""
     events, _ = recover(sensors, recovers=recovers, seed=seed)
     for sensor, event in zip(sensors, events, strict=True):
         began = max(sensor.joins, recovers)
-        assert event.at <= min(began + 2 * sensor.interval, sensor.deadline) + ROUNDING
+        assert event.at <= min(began + sensor.interval, sensor.deadline) + ROUNDING
         if event.status == "timeout":
             assert event.at == pytest.approx(sensor.deadline, abs=ROUNDING)
-            assert began + sensor.interval >= sensor.deadline - ROUNDING
         else:
             assert event.status == "ready"
-            assert event.at >= min(sensor.joins + sensor.interval, sensor.deadline) - ROUNDING
+            assert event.at >= min(sensor.joins + sensor.interval / 2, sensor.deadline) - ROUNDING
 
 
 @settings(max_examples=4, phases=[Phase.generate])
 @given(seed=st.integers(), joins=st.sampled_from([0.0, 60.0]), recovers=st.floats(0, 300))
 def test_a_thousand_triggers_do_not_log_in_at_the_same_moment(seed, joins, recovers):
-    """Also if they joined during one interval, and the service recovers before the last one has joined."""
     seeded = random.Random(seed)
     sensors = [Sensor(joins=seeded.uniform(0, joins)) for _ in range(1000)]
-    events, _ = recover(sensors, recovers=recovers, seed=seed)
+    events, times = recover(sensors, recovers=recovers, seed=seed)
     assert {event.status for event in events} == {"ready"}
-    assert max_per_second(events) < 50
-    assert all(event.at <= max(sensor.joins, recovers) + 2 * 60 for sensor, event in zip(sensors, events, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("number", "interval", "seconds"),
-    [(1, 60, 0), (2, 60, 0.05), (100, 60, 5), (1000, 60, 50), (2000, 60, 60), (1000, 5, 5)],
-)
-def test_the_spread_grows_with_the_number_of_triggers_up_to_one_interval(number, interval, seconds):
-    events, (request,) = recover([Sensor(interval=interval)] * number)
-    delays = [event.at - request for event in events]
-    assert 0 <= min(delays) <= max(delays) <= seconds
-    assert (max(delays) > 0) == (number > 1)
-    # Evenly over all of it, and in random order.
-    assert number < 100 or all(sum(delay * 4 // seconds == part for delay in delays) > number / 6 for part in range(4))
-    assert delays != sorted(delays) or number <= 2
-
-
-def test_the_spread_ends_at_the_deadline():
-    events, _ = recover([Sensor(time_left=70)] * 1000)
-    assert {event.status for event in events} == {"ready"}
-    assert 69 < max(event.at for event in events) <= 70 + ROUNDING
+    assert max_per_second(events) < 80
+    assert len(times) <= 1000 * (recovers / 30 + 2)
 
 
 def test_without_a_response_a_sensor_tries_to_log_in_once_an_hour():
@@ -119,34 +95,38 @@ def test_without_a_response_a_sensor_tries_to_log_in_once_an_hour():
     assert 1800 <= min(times) < 2000
     assert 3400 < max(times) <= 3600
     assert events[100] == Event("timeout", 1700)
-    # Not more often than its interval.
     times = [event.at for event in events[101:]]
-    assert 2 * 7200 <= min(times) < 3.8 * 7200 < max(times) <= 4 * 7200
+    assert min(times) >= 2 * 7200
+    assert max(times) <= 4 * 7200
 
 
-def test_a_trigger_that_joins_waits_for_an_interval_of_its_own():
-    """Its sensor has just poked, and the request of another one responds."""
-    events, requests = recover([Sensor(), Sensor(joins=50)])
-    assert requests == [60]
-    assert 60 <= events[0].at < 61
-    assert 110 <= events[1].at < 111
+def test_it_logs_why_it_waits(logs):
+    wait_for(Service(recovers=30), [Sensor(interval=10)])
+    lines = {text for text in logs.at("info") if text.startswith("Still waiting for ")}
+    assert lines == {"Still waiting for http://lender.invalid: made up."}
 
 
-def test_triggers_that_join_or_are_cancelled_during_the_spread():
-    """The service was unavailable a moment ago for the one that joins, so it waits for an interval of its own."""
-    events, requests = recover([Sensor(leaves=80)] * 500 + [Sensor()] * 500 + [Sensor(joins=70, interval=10)])
-    assert requests == [60, 80]
-    assert {event for event in events[:500] if event.at >= 80} == {Event(None, 80)}
-    assert {event.status for event in events[500:]} == {"ready"}
-    assert events[-1].at == 80
+@pytest.mark.parametrize("steps", range(4))
+def test_a_trigger_that_is_cancelled_at_the_moment_of_a_response_ends(steps, monkeypatch):
+    """Before Python 3.12, ``asyncio.wait_for`` would lose the cancellation."""
 
+    async def main():
+        asked, responded = asyncio.Event(), asyncio.Event()
 
-def test_it_logs_why_it_waits_at_growing_intervals(logs):
-    wait_for(Service(recovers=10), [Sensor(interval=10)])
-    assert logs.at("info") == []  # a single short wait
-    wait_for(Service(takes=15), [Sensor(interval=10, time_left=1500)])
-    lines = [text for text in logs.at("info") if text.startswith("Still waiting for ")]
-    # After 10 to 20 s, and each pause is twice as long as the one before.
-    assert 6 <= len(lines) <= 8
-    assert lines[-1] == "Still waiting for http://lender.invalid: made up."
-    assert re.fullmatch("Still waiting for .*: (no response so far|made up).", lines[0])
+        async def respond(*_, **__):
+            asked.set()
+            await responded.wait()
+            return "made-up outage"
+
+        monkeypatch.setattr("airflow_provider_loanauth.triggers.loanauth.run_in_thread", respond)
+        running = asyncio.create_task(anext(LoanAuthSensorTrigger(ADDRESS, poke_interval=0.2).run()))
+        await asyncio.wait_for(asked.wait(), LIMIT)
+        responded.set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+        ended, _ = await asyncio.wait([running], timeout=1)
+        running.cancel()
+        assert ended
+
+    asyncio.run(main())

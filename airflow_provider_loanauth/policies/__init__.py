@@ -1,1 +1,0 @@
-"""Retry policies of tasks."""
