@@ -1,4 +1,4 @@
-"""The cost of metrics and spans: for one authentication and for many loans, with each backend."""
+"""The cost of metrics: for one authentication and for many loans, with each backend."""
 
 from __future__ import annotations
 

@@ -1,14 +1,12 @@
 """
-Which metrics and spans each way of using the package gives, on real backends: ``docs/monitoring.md`` has the meaning of
+Which metrics each way of using the package gives, on real backends: ``docs/monitoring.md`` has the meaning of
 each. ``test_secrets.py`` searches them for secrets.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
-from importlib.util import find_spec
 
 import pytest
 
@@ -19,18 +17,15 @@ from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.airflow_scratch import conn_variable
 from tests.support.backends import LOGIN, NOT_DEPRECATED, OPENED, PREFIX, StatsD, total
 from tests.support.dag_runs import run
-from tests.support.loopback import Loopback, json_response
-from tests.support.paths import ROOT
 
 CONN_ID = "loanauth_jwt"
 
 
-def test_a_login_of_the_test_button(world, statsd, spans):
+def test_a_login_of_the_test_button(world, statsd):
     """Airflow tests with a random connection id."""
     assert LoanAuthHook(CONN_ID).test_connection()[1].startswith("Authenticated 'pat@lender.example' with Authen JWT")
     assert statsd.counts == LOGIN
     assert [metric.tags for metric in statsd.metrics] == [{"conn_id": "test_connection", "method": "jwt"}] * len(LOGIN)
-    assert [span.name for span in spans.finished] == ["loanauth.login"]
 
 
 def test_a_time_out_while_a_metric_is_sent_does_not_send_rejected_credentials_again(world, define, monkeypatch):
@@ -49,32 +44,14 @@ def test_a_time_out_while_a_metric_is_sent_does_not_send_rejected_credentials_ag
     assert world.rejected_logins == 1
 
 
-#: How ``docs/monitoring.md`` configures tracing: on every version in a file, and from 3.2 on by a setting.
-TRACING = ["file", *(["setting"] if find_spec("airflow.sdk") and find_spec("airflow.sdk.observability") else [])]
-
-
 @pytest.mark.processes
-@pytest.mark.parametrize("way", TRACING)
-def test_metrics_and_spans_of_a_dag(way, metadata_template, sandbox, tmp_path):
+def test_metrics_of_a_dag(metadata_template, sandbox, tmp_path):
     """In a process of its own, in which Airflow reads its configuration. Airflow's own metrics arrive too."""
     shutil.copy(metadata_template, tmp_path)
     defined = dict([conn_variable(CONN_ID, sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])])
     defined["PRICE_URL"] = f"{sandbox.url}/sandbox/price"
-    environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_TRACES_EXPORTER": "otlp_proto_http"}
-    if way == "file":
-        (tmp_path / "config").mkdir()
-        page = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
-        [code] = re.findall("^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-        (tmp_path / "config" / "airflow_local_settings.py").write_text(code)
-    else:
-        environment["AIRFLOW__TRACES__OTEL_ON"] = "True"
-    # The collector of OpenTelemetry accepts everything.
-    with contextlib.closing(StatsD()) as server, Loopback() as collector:
-        collector.responses = [json_response(b"{}")] * 1000
-        environment |= server.environment() | NOT_DEPRECATED | {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+    with contextlib.closing(StatsD()) as server:
+        environment = server.environment() | NOT_DEPRECATED
         run(tmp_path, ("monitored", "monitored_dags.py", defined), environment=environment)
         assert server.counts == total(LOGIN, {"wait_duration": 1}, *[OPENED] * 3)
         assert any(not datagram.startswith(PREFIX) for datagram in server.datagrams)
-        assert b"loanauth.login" in b"".join(collector.requests)
-        assert b"loanauth.wait" in b"".join(collector.requests)
-        assert all(request.startswith(b"POST /v1/traces ") for request in collector.requests)
