@@ -13,8 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from datetime import datetime, timezone
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,12 +57,6 @@ def _newest(name: str, *modules: str) -> Any:
     raise ImportError(name)
 
 
-#: What Airflow stores for a task whose trigger failed, and one of these errors if it did not fire in time (the second
-#: one: 2.11). A task that timed out on 2.11 may be resumed after an upgrade.
-TRIGGER_FAIL_REPR = "__fail__"
-TRIGGER_TIMEOUTS = {"Trigger timeout", "Trigger/execution timeout"}
-
-
 def task_logger(module: str) -> logging.Logger:
     """Return the logger of a module. It is a child of Airflow's, so that its lines reach the log of the task."""
     return logging.getLogger(f"airflow.task.hooks.{module}")
@@ -78,12 +71,7 @@ def allow_in_xcom(cls: type[Any]) -> None:
         allowed.add(f"{cls.__module__}.{cls.__qualname__}")
 
 
-_RENEWED: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
-
-
-def renew_in_child(thing: Any, renew: Callable[[Any], object]) -> None:
-    """Call ``renew(thing)`` in each process that is forked from this one as long as the object exists."""
-    _RENEWED[thing] = renew
+_LOCKS: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
 
 
 class ForkSafeLock:
@@ -92,7 +80,7 @@ class ForkSafeLock:
     # If another thread of the parent holds a lock at the fork, no thread of the child would ever release it.
     def __init__(self) -> None:
         self.recreate()
-        renew_in_child(self, ForkSafeLock.recreate)
+        _LOCKS.add(self)
 
     def recreate(self) -> None:
         # A ``with`` statement in which the process was forked releases the lock that it acquired.
@@ -105,22 +93,12 @@ class SupervisorError(RuntimeError):
 
 _TASK_RUNNER = "airflow.sdk.execution_time.task_runner"
 _SUPERVISOR_LOCK = ForkSafeLock()
-#: ``has_loop``: a call to the supervisor in this thread runs on the event loop that has started it.
-_THREAD = threading.local()
 #: The channel to the supervisor that this process shares with the task that it was forked from.
 _inherited_channel: Any = None
-#: How many threads have hidden it.
-_hidden = 0
-_HIDING_LOCK = ForkSafeLock()
 
 
 def _channel() -> Any:
     return getattr(sys.modules.get(_TASK_RUNNER), "SUPERVISOR_COMMS", None)
-
-
-def _has_channel_without_lock() -> bool:
-    # There, each of two threads may get the response of the supervisor to the other one.
-    return str(import_module("airflow").__version__).startswith(("3.0.", "3.1."))
 
 
 def _is_forked_from_task() -> bool:
@@ -132,22 +110,28 @@ def _is_in_triggerer() -> bool:
     return type(_channel()).__name__ == "TriggerCommsDecoder"
 
 
-def supervisor_turn() -> AbstractContextManager[Any]:
-    """Return what is held during a call to the supervisor."""
-    # Nothing where the channel has a lock: a thread that calls may need the event loop, which must not wait.
-    if not _has_channel_without_lock():
-        return nullcontext()
-    if _is_in_triggerer() and not getattr(_THREAD, "has_loop", False):
+@contextmanager
+def supervisor_turn() -> Iterator[bool]:
+    """Let the block call Airflow, which may ask the supervisor; yield whether it cannot, in a fork of a task."""
+    if _is_forked_from_task():
+        # Each of the two processes may get the response to the other one, so Airflow must not find the channel.
+        runner: Any = sys.modules[_TASK_RUNNER]
+        with _SUPERVISOR_LOCK.current:
+            runner.SUPERVISOR_COMMS = None
+            try:
+                yield True
+            finally:
+                runner.SUPERVISOR_COMMS = _inherited_channel
+    elif not str(import_module("airflow").__version__).startswith(("3.0.", "3.1.")):
+        # The channel has a lock. A thread that calls may need the event loop, which must not wait for another one.
+        yield False
+    elif _is_in_triggerer():
         # It would end the triggerer, or wait for the event loop of which it holds the thread.
-        raise SupervisorError("On Airflow 3.0 and 3.1, a trigger can only use aget_credential()")
-    return _SUPERVISOR_LOCK.current
-
-
-def may_leave_calls() -> bool:
-    """Return whether a call to Airflow may go on in a thread while its caller continues and calls Airflow too."""
-    # That of ``dag.test()`` has no lock either, on any version.
-    channel = _channel()
-    return channel is None or hasattr(channel, "_thread_lock")
+        raise SupervisorError("On Airflow 3.0 and 3.1, a trigger cannot use credentials: let a task do it")
+    else:
+        # Without it, each of two threads may get the response to the other one.
+        with _SUPERVISOR_LOCK.current:
+            yield False
 
 
 def is_triggerer_loop() -> bool:
@@ -165,40 +149,16 @@ def is_triggerer_loop() -> bool:
 def get_supervisor_channel() -> Any:
     """Return the channel of this task to its supervisor; None before Airflow 3, and outside of a task."""
     if _is_forked_from_task():
-        # Each of the two processes may get the response to the other one.
         raise SupervisorError("this process was forked from a task")
     return _channel()
 
 
-@contextmanager
-def hidden_inherited_channel() -> Iterator[bool]:
-    """Hide the channel of the task that this process was forked from, from Airflow; yield whether there is one."""
-    global _hidden  # noqa: PLW0603 - one fact of this process
-    if not _is_forked_from_task():
-        yield False
-        return
-    runner: Any = sys.modules[_TASK_RUNNER]
-    with _HIDING_LOCK.current:
-        _hidden += 1
-        runner.SUPERVISOR_COMMS = None
-    try:
-        yield True
-    finally:
-        with _HIDING_LOCK.current:
-            _hidden -= 1
-            # Another thread may still need it to be hidden.
-            if not _hidden:
-                runner.SUPERVISOR_COMMS = _inherited_channel
-
-
 def _after_fork() -> None:
     global _inherited_channel  # noqa: PLW0603 - one fact of this process
-    # A thread of the parent may have hidden it.
+    # A thread of this process may have hidden it at the fork.
     _inherited_channel = _channel() or _inherited_channel
-    for thing, renew in [*_RENEWED.items()]:
-        # One that cannot be renewed must not keep the others from it.
-        with suppress(Exception):
-            renew(thing)
+    for lock in [*_LOCKS]:
+        lock.recreate()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -218,14 +178,7 @@ async def run_in_thread(function: Callable[[], R], *, name: str = "loanauth") ->
         except BaseException as error:  # noqa: BLE001 - raised in the coroutine that waits
             result.set_exception(error)
 
-    if _has_channel_without_lock() and is_triggerer_loop():
-        # A call to the supervisor must run on this event loop. In any other thread, asgiref would use a loop of its own
-        # for it, and the triggerer would end.
-        executor = concurrent.futures.ThreadPoolExecutor(1, initializer=setattr, initargs=(_THREAD, "has_loop", True))
-        sync_to_async = import_module("asgiref.sync").sync_to_async
-        await asyncio.shield(sync_to_async(run, thread_sensitive=False, executor=executor)())
-    else:
-        system.start(run, name=name)
+    system.start(run, name=name)
     return await asyncio.wrap_future(result)
 
 
@@ -237,12 +190,6 @@ def current_task() -> Any:
         return None
 
 
-def is_outside_of_airflow() -> bool:
-    """Return whether Airflow does not look for Connections in its database: from 3.1 on, in a script."""
-    is_server = os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "server"
-    return BaseHook.__module__.startswith("airflow.sdk") and _channel() is None and not is_server
-
-
 def cleared_try() -> tuple[Any, ...] | None:
     """Return what identifies the try of the current task, if it is the first one after a person has cleared it."""
     task = current_task()
@@ -252,27 +199,6 @@ def cleared_try() -> tuple[Any, ...] | None:
         if 1 < task.max_tries - (task.task.retries or 0) + 1 == task.try_number:
             return task.dag_id, task.run_id, task.task_id, task.map_index, task.try_number
     return None
-
-
-def first_start(context: Context) -> float | None:
-    """Return when the try of a rescheduled sensor first started, in seconds since the epoch (UTC); None: it is now."""
-    ti: Any = context["ti"]
-    if hasattr(ti, "get_first_reschedule_date"):  # 3.0
-        found = ti.get_first_reschedule_date(context)
-        if isinstance(found, str):  # ``airflow dags test`` of 3.0
-            found = datetime.fromisoformat(found.replace("Z", "+00:00"))
-    else:
-        names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
-        find = _newest("_orig_start_date", "airflow.sensors.base")
-        found = find(**{name: getattr(ti, name) for name in names})
-    return found and float(found.timestamp())
-
-
-def resume_after_its_time(task: Any, ti: Any) -> None:
-    """Give a task that resumes all of its ``execution_timeout``, as Airflow 3 does."""
-    # 2.11 subtracts the time since the first start. If none is left, it raises an error that does not say anything.
-    if getattr(ti, "next_method", None) and ti.start_date:
-        task.execution_timeout += datetime.now(timezone.utc) - ti.start_date
 
 
 def index_in_group_of(context: Context, other: Any) -> int | None:
@@ -289,22 +215,6 @@ def pull(context: Context, task_id: str, map_index: int | None) -> Any:
     if map_index is None:
         return context["ti"].xcom_pull(task_ids=task_id)
     return context["ti"].xcom_pull(task_ids=task_id, map_indexes=map_index)
-
-
-def pending_tasks(context: Context, task_ids: set[str], map_index: int | None) -> list[str]:
-    """Return which of these tasks of this run have not ended, or their instances of one map index; [] if not known."""
-    instance: Any = context["ti"]
-    states: dict[str, Any] = {}
-    with suppress(Exception):  # only for a warning
-        if hasattr(instance, "get_task_states"):  # 3.0
-            names = {"dag_id": instance.dag_id, "task_ids": sorted(task_ids), "run_ids": [instance.run_id]}
-            states = instance.get_task_states(**names, map_index=map_index)[instance.run_id]
-        else:
-            for one in context["dag_run"].get_task_instances():
-                if one.task_id in task_ids and map_index in (None, one.map_index):
-                    states[f"{one.task_id}_{one.map_index}".removesuffix("_-1")] = one.state
-    ended = ("success", "failed", "skipped", "upstream_failed", "removed")
-    return sorted(name for name, state in states.items() if state not in ended)
 
 
 def current_team() -> str | None:

@@ -25,12 +25,12 @@ def read_variable(key: str) -> str | None:
         return None if row is None else row.val
 
 
-def write_variable(key: str, text: str, description: str) -> bool:
-    """Write a Variable; return False if another process wrote it at the same moment. Raises any other error."""
+def write_variable(key: str, text: str, description: str) -> None:
+    """Write a Variable. What another process has written at the same moment may stand. Raises any other error."""
     if get_supervisor_channel():
         # To one of two writers, the API server of 3.0 responds with 500; the supervisor then tries again.
         _send("PutVariable", key=key, value=text, description=description)
-        return True
+        return
     try:
         with _database() as (session, variable):
             row = session.query(variable).filter(variable.key == key).one_or_none() or variable(key=key)
@@ -39,10 +39,8 @@ def write_variable(key: str, text: str, description: str) -> bool:
     except Exception as error:
         # Of two writers that insert the same key, one fails, on MySQL with a deadlock. The row of the other is there.
         is_conflict = type(error).__name__ == "IntegrityError" or "deadlock" in str(error).lower()
-        if is_conflict and read_variable(key) is not None:
-            return False
-        raise
-    return True
+        if not is_conflict or read_variable(key) is None:
+            raise
 
 
 def delete_variable(key: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+import threading
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from airflow_provider_loanauth._compat import ForkSafeLock, task_logger
+from airflow_provider_loanauth._compat import task_logger
+from airflow_provider_loanauth.auth.forks import refuse_in_child
 from airflow_provider_loanauth.auth.origin import OriginGuard
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.exceptions import LoanAuthError, forbid_on_triggerer_loop
@@ -26,32 +27,12 @@ MAX_CONNECTIONS = 64
 #: How often one request is retried after a 401. The first retry may have a credential that was requested long ago.
 MAX_RETRIES = 2
 
-#: Where the ``LoanAuth`` for a library is.
-MODULES = {
-    "requests": "airflow_provider_loanauth.auth",
-    "httpx": "airflow_provider_loanauth.auth.httpx",
-    "httpx2": "airflow_provider_loanauth.auth.httpx2",
-}
-
 _log = task_logger(__name__)
 #: The credentials for which the log says that a new one got a 401.
 _logged: WeakSet[ActiveCredential] = WeakSet()
 
 
-class AuthType:
-    """What can be the ``auth_type`` of Airflow's HTTP hook and operator."""
-
-    def __getattr__(self, name: str) -> Any:
-        # With deferrable=True, the HTTP operator asks for this name.
-        if name == "__qualname__":
-            raise AttributeError(
-                "LoanAuth cannot be the auth_type of an HTTP operator with deferrable=True, because the triggerer must "
-                "not get a credential: set deferrable=False, or send the request in a @task with LoanAuthHook.get_conn."
-            )
-        return super().__getattribute__(name)  # raises what Python raises
-
-
-class BaseLoanAuth(AuthType):
+class BaseLoanAuth:
     """The constructors of all ``LoanAuth`` classes, and a fresh credential for each request."""
 
     @sanitize_exceptions
@@ -108,7 +89,7 @@ class BaseLoanAuth(AuthType):
         self._guard = OriginGuard()
         self._active: ActiveCredential | None = None
         #: Held by the thread that opens or refreshes the credential.
-        self._lock = ForkSafeLock()
+        self._lock = threading.RLock()
 
     __repr__ = short_repr
 
@@ -137,7 +118,7 @@ class BaseLoanAuth(AuthType):
             return self._active
         if cached := self._get_cached():
             return cached
-        with self._lock.current:
+        with self._lock:
             if self._active is None and self._credential is not None:
                 self._active = open_credential(self._credential, self._client)
             if self._active is None or not self._active.is_fresh(self._min_ttl):
@@ -146,13 +127,14 @@ class BaseLoanAuth(AuthType):
 
     def _get_cached(self) -> ActiveCredential | None:
         """Return the credential if it is open, and fresh or still valid while it is refreshed; never blocks."""
+        # Each request begins here.
+        refuse_in_child(self, "_get_cached")
         active = self._active
         if active is None or active.is_fresh(self._min_ttl):
             return active
-        lock = self._lock.current
-        is_being_refreshed = not lock.acquire(blocking=False)
+        is_being_refreshed = not self._lock.acquire(blocking=False)
         if not is_being_refreshed:
-            lock.release()
+            self._lock.release()
         return active if is_being_refreshed and active.is_valid() else None
 
 
@@ -161,41 +143,18 @@ def check_credential(credential: Any, receiver: str) -> None:
     given: type[Any] = type(credential)
     if issubclass(given, Credential):
         return
-    advice = (
-        "did the authenticating task run, and is its task id right (group.task for a task in a group)? If that task is "
-        "mapped, is map_indexes right? If LoanAuthForgetOperator has deleted the credential, clear the authenticating "
-        "task together with this one."
-    )
-    if issubclass(given, str):
-        advice = 'pull a sealed one (seal=True, the default), or use LoanAuth.from_connection("connection id").'
-    elif issubclass(given, Sequence) and not issubclass(given, bytes):
-        advice = "if the authenticating task is mapped, pull one of them with map_indexes, or expand over them."
-    kind: type[Exception] = TypeError
+    message = f"{receiver} was given {given.__name__} instead of a credential"
     if credential is None:
         # No mistake in the code, so that a notifier tells a person.
-        kind = LoanAuthError
-    raise kind(
-        f"{receiver} was given {given.__name__} instead of a credential: {advice} As auth_type of an HTTP hook or "
-        'operator, use LoanAuth.from_task("task id").'
+        raise LoanAuthError(
+            f"{message}: did the authenticating task run, and is its task id right (group.task for a task in a group)? "
+            "If that task is mapped, is map_indexes right? If LoanAuthForgetOperator has deleted the credential, clear "
+            "the authenticating task together with this one."
+        )
+    raise TypeError(
+        f"{message}: pull the sealed one of a task, of a mapped task with map_indexes; or use "
+        'LoanAuth.from_connection("connection id"), or as auth_type LoanAuth.from_task("task id").'
     )
-
-
-def raise_wrong_library(library: str, request: Any) -> NoReturn:
-    """Raise a TypeError that names the right import, for a request that is not one of this library."""
-    other = type(request).__module__.partition(".")[0]
-    message = f"This LoanAuth is for {library}."
-    if other in MODULES:
-        message += f" For {other}, use that of {MODULES[other]}."
-    raise TypeError(message)
-
-
-def add_cookies(headers: MutableMapping[str, str], cookies: str | None) -> None:
-    """Add cookies to the headers of a request, in place of those with the same names."""
-    # A load balancer may set one, and send the retry elsewhere without it.
-    if cookies:
-        names = {one.partition("=")[0] for one in cookies.split("; ")}
-        sent = [one for one in headers.get("Cookie", "").split("; ") if one and one.partition("=")[0] not in names]
-        headers["Cookie"] = "; ".join([*sent, cookies])
 
 
 def log_if_unauthorized(credential: ActiveCredential, status: int, host: str | None) -> None:

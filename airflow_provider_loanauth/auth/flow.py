@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_loanauth._compat import run_in_thread
 from airflow_provider_loanauth.auth.base import (
     MAX_CONNECTIONS,
     MAX_RETRIES,
     BaseLoanAuth,
-    add_cookies,
     log_if_unauthorized,
-    raise_wrong_library,
 )
-from airflow_provider_loanauth.auth.forks import raise_in_child, separate_stream
+from airflow_provider_loanauth.auth.forks import refuse_in_child
 from airflow_provider_loanauth.auth.origin import add_credential
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import Settings
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _Key = tuple[asyncio.AbstractEventLoop, ActiveCredential | None]
+
 
 #: Extension of a request that carries a credential: a function that raises an error if its URL has a different origin.
 _CHECK = "loanauth"
@@ -47,10 +45,6 @@ class FlowAuth(BaseLoanAuth):
     def _set_up(self, *arguments: Any) -> None:
         super()._set_up(*arguments)
         self._refreshes: dict[_Key, asyncio.Task[ActiveCredential]] = {}
-
-    def __call__(self, request: Any = None, *_: Any) -> NoReturn:
-        """Raise a ``TypeError``: this library does not call its ``auth``, and the others do."""
-        raise_wrong_library(self._library.__name__, request)
 
     def sync_auth_flow(self, request: Any) -> Generator[Any, Any, None]:
         """Add the credential to a request, and retry the request after a 401 (the protocol of ``httpx``).
@@ -96,16 +90,14 @@ class FlowAuth(BaseLoanAuth):
         for retries in count():
             add_credential(request.headers, credential, rejected=rejected)
             response = yield request
-            separate_stream(response.extensions.get("network_stream"))
+            # A client asks for this before it uses a connection again, also for a request of another LoanAuth.
+            refuse_in_child(response.extensions.get("network_stream"), "get_extra_info")
             if not credential.should_refresh_on(response.status_code) or retries == MAX_RETRIES:
                 break
             rejected = credential
             credential = yield rejected
             if credential is rejected:
                 break
-            bare = self._library.Request(request.method, request.url)
-            response.cookies.set_cookie_header(bare)
-            add_cookies(request.headers, bare.headers.get("Cookie"))
         log_if_unauthorized(credential, response.status_code, request.url.host)
 
     async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
@@ -207,7 +199,6 @@ class PricingMixin:
         # Not the limit of httpcore: it loses connections when requests are cancelled (encode/httpcore#1093), and in the
         # end every request would wait for ever.
         self._turns = asyncio.Semaphore(MAX_CONNECTIONS)
-        self._process: int | None = None  # that has sent requests
         client: Any = super()
         client.__init__(
             auth=auth,
@@ -220,9 +211,7 @@ class PricingMixin:
 
     async def send(self, request: Any, **kwargs: Any) -> Any:
         """Send a request; parameters and errors are those of the method of the library."""
-        self._process = self._process or os.getpid()
-        if self._process != os.getpid():
-            raise_in_child()
+        refuse_in_child(self, "send")
         client: Any = super()
         # On a failure, httpcore has the headers of the request, and those for the proxy, in variables.
         with clear_locals():

@@ -6,6 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
+from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, is_loopback
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.redaction import SecretStr, sanitize_exceptions
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
 def origin_of(url: str) -> tuple[str, str, int]:
     """Return scheme, host and port of a URL (RFC 6454 §4). Raises ValueError if it is not an http or https URL."""
-    # Imported when a task runs, because DAG parsing does not need it.
-    from airflow_provider_loanauth.connection.address import DEFAULT_PORTS
-
     parts = urlsplit(url)
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
         raise ValueError("not an http or https address")
@@ -34,8 +32,6 @@ class OriginGuard:
     @sanitize_exceptions
     def bind(self, url: str) -> None:
         """Bind to the origin of the first request; check the origin of each later request."""
-        from airflow_provider_loanauth.connection.address import is_loopback
-
         try:
             origin = origin_of(url)
         except ValueError:

@@ -10,14 +10,11 @@ from urllib.parse import urlsplit
 from airflow_provider_loanauth._compat import get_current_context, index_in_group_of, pull
 from airflow_provider_loanauth.auth.base import (
     MAX_RETRIES,
-    AuthType,
     BaseLoanAuth,
-    add_cookies,
     check_credential,
     log_if_unauthorized,
-    raise_wrong_library,
 )
-from airflow_provider_loanauth.auth.forks import separate_pools
+from airflow_provider_loanauth.auth.forks import refuse_in_child
 from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential, has_credential, remove_credential
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.login.credential import ActiveCredential
 
 __all__ = ["LoanAuth"]
-
-_PART_BYTES = 65_536
 
 
 class LoanAuth(BaseLoanAuth):
@@ -63,7 +58,9 @@ class LoanAuth(BaseLoanAuth):
         if request is None or isinstance(request, str):
             return self
         if not hasattr(request, "register_hook"):
-            raise_wrong_library("requests", request)
+            raise TypeError(
+                "This LoanAuth is for requests: for httpx, import that of auth.httpx, for httpx2 of auth.httpx2."
+            )
         self._guard.bind(request.url or "")
         _read_body(request)
         credential = self._get()
@@ -102,7 +99,8 @@ class _ResponseHook:
     def __call__(self, response: Response, **send_kwargs: Any) -> Response:
         """Return the response, or that of the retried request (the protocol of response hooks in ``requests``)."""
         request = response.request
-        separate_pools(getattr(response, "connection", None))
+        # Also for a request of another LoanAuth, on this connection.
+        refuse_in_child(getattr(response, "connection", None), "send")
         if has_credential(request.headers, self.credential):
             response = self._retry_unauthorized(response, send_kwargs)
         if response.is_redirect and not self.guard.is_bound_to(response.url, response.headers["location"]):
@@ -126,7 +124,6 @@ class _ResponseHook:
             response.close()
             # Change the headers of the request itself, because requests copies them if it follows a redirect.
             add_credential(request.headers, self.credential, rejected=rejected)
-            _add_cookies(request, response)
             # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
             retried = adapter.send(request.copy(), **send_kwargs)
             retried.history = [*response.history, response]
@@ -140,43 +137,21 @@ class _ResponseHook:
 
 
 def _read_body(request: PreparedRequest) -> None:
-    """Read a body that is neither text nor octets, so that a retry can send it again."""
+    """Read a body that can be read only once, such as an open file, so that a retry can send it again."""
     body: Any = request.body
-    if hasattr(body, "read"):
-        # Some need a size, and some read too much with -1.
-        parts = []
-        while part := body.read(_PART_BYTES):
-            parts.append(part)
-    elif not hasattr(body, "__iter__") or isinstance(body, str) or _is_octets(body):
+    if body is None or isinstance(body, (str, bytes, bytearray, memoryview)):
         return
-    else:
-        parts = body
+    parts = body if hasattr(body, "__iter__") else [body.read()]
     request.body = b"".join(part.encode() if isinstance(part, str) else part for part in parts)
     request.headers.pop("Transfer-Encoding", None)
     vars(request)["_body_position"] = None  # or a redirect would rewind it
-
-
-def _is_octets(body: Any) -> bool:
-    try:
-        memoryview(body)
-    except TypeError:
-        return False
-    return True
-
-
-def _add_cookies(request: PreparedRequest, response: Response) -> None:
-    """Add the cookies of a response to the retry of its request, also if that is sent without a session."""
-    bare = request.copy()
-    bare.headers.pop("Cookie", None)
-    bare.prepare_cookies(response.cookies)
-    add_cookies(request.headers, bare.headers.get("Cookie"))
 
 
 def _unchanged(response: Response, **_: Any) -> Response:
     return response
 
 
-class _FromTask(AuthType):
+class _FromTask:
     """An ``auth_type``. Airflow calls it without arguments, or with login and password, which it ignores."""
 
     def __init__(self, task_id: str, map_indexes: int | None, kwargs: dict[str, Any]) -> None:

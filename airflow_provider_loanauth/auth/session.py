@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, NoReturn
 
 import requests
-from requests.adapters import BaseAdapter
 
-from airflow_provider_loanauth._compat import renew_in_child
 from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS
-from airflow_provider_loanauth.auth.forks import separate_pools
+from airflow_provider_loanauth.auth.forks import refuse_in_child
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.redaction import clear_locals, short_repr
 from airflow_provider_loanauth.service.environment import ca_bundle, proxy_for
@@ -32,12 +29,6 @@ class PricingSession(requests.Session):
         self.trust_env = False
         for scheme in ("https://", "http://"):
             self.mount(scheme, ProxyAdapter(settings.proxy, pool_maxsize=MAX_CONNECTIONS))
-        renew_in_child(self, _renew_cookies)
-
-    def mount(self, prefix: str | bytes, adapter: BaseAdapter) -> None:
-        """Do the same as ``requests.Session``; in a forked child, the adapter opens connections of its own."""
-        separate_pools(adapter)
-        super().mount(prefix, adapter)
 
     __repr__ = short_repr
 
@@ -55,6 +46,7 @@ class PricingSession(requests.Session):
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a prepared request; parameters and errors are those of ``requests.Session.send``."""
+        refuse_in_child(self, "send")
         if kwargs.get("timeout") is None:
             kwargs["timeout"] = self._timeout
         url = str(request.url)
@@ -70,8 +62,3 @@ class PricingSession(requests.Session):
 
     def __getstate__(self) -> NoReturn:
         raise TypeError("A session of get_conn() cannot be pickled or copied: make one in each process.")
-
-
-def _renew_cookies(session: PricingSession) -> None:
-    """Replace the lock of the cookies, which a thread of the parent may hold."""
-    vars(session.cookies)["_cookies_lock"] = threading.RLock()

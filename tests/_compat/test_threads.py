@@ -4,25 +4,16 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from types import SimpleNamespace
 
 import pytest
 import requests
 
 from airflow_provider_loanauth import _compat
-from airflow_provider_loanauth._compat import ForkSafeLock, run_in_thread
+from airflow_provider_loanauth._compat import run_in_thread
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.redaction import mask
 from tests.support.processes import fork, status_of
-
-
-@pytest.mark.parametrize(
-    ("channel", "may"), [(None, True), (SimpleNamespace(_thread_lock="made up"), True), (SimpleNamespace(), False)]
-)
-def test_a_call_to_the_supervisor_may_be_left_if_the_channel_has_a_lock(channel, may, monkeypatch):
-    monkeypatch.setattr(_compat, "_channel", lambda: channel)
-    assert _compat.may_leave_calls() is may
 
 
 @pytest.mark.no_cover
@@ -33,7 +24,7 @@ def test_a_child_waits_for_no_lock_of_its_parent(world, pulled, pricing):
     hook, auth = LoanAuthHook("loanauth_los"), LoanAuth(pulled())
     mask(["made-up-secret"])
     held, end = threading.Event(), threading.Event()
-    locks = [one for one in _compat._RENEWED if isinstance(one, ForkSafeLock)]
+    locks = [*_compat._LOCKS]
 
     def hold():
         with contextlib.ExitStack() as stack:

@@ -16,7 +16,6 @@ import httpx
 import pytest
 import requests
 
-from airflow_provider_loanauth import _compat
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
@@ -148,16 +147,6 @@ def session(world):
     """The session of a hook, without a credential."""
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         yield session
-
-
-def test_a_forked_child_does_not_wait_for_the_lock_of_the_cookies(session):
-    """A thread of its parent may hold it."""
-    before = vars(session.cookies)["_cookies_lock"]
-    _compat._after_fork()
-    after = vars(session.cookies)["_cookies_lock"]
-    assert after is not before
-    with after:
-        session.cookies.set("node", "7")
 
 
 def test_threads_share_a_session(world, session):

@@ -82,31 +82,51 @@ def price(client, route, number):
     assert (response.status_code, response.json()["loan_id"]) == (200, f"L-{number}")
 
 
+REFUSES = "This process was forked from one that has used this session, client or LoanAuth"
+
+
 @pytest.mark.parametrize("library", ["get_conn", *CLASSES])
-def test_each_process_opens_connections_of_its_own(library, route):
+def test_what_was_used_refuses_in_a_child_and_works_on_in_its_process(library, route):
+    def in_child():
+        for _ in range(2):
+            with pytest.raises(LoanAuthError, match=REFUSES):
+                price(client, route, 2)
+        if library != "get_conn":
+            # Another LoanAuth does not make the connections of the session usable.
+            client.auth = CLASSES[library](route.token)
+            with pytest.raises(LoanAuthError, match=REFUSES):
+                price(client, route, 3)
+
     with of_hook(route) if library == "get_conn" else of_user(route, library) as client:
         price(client, route, 1)
         before = route.opened()
-        child = fork(lambda: [price(client, route, number) for number in (2, 3)] and client.close())
-        assert status_of(child) == 0
-        # The child has opened one, and has not closed that of its parent.
+        assert status_of(fork(in_child)) == 0
         price(client, route, 4)
-        assert route.opened() - before == 1
+        assert route.opened() == before
+
+
+@pytest.mark.parametrize("library", ["get_conn", *CLASSES])
+def test_what_was_not_used_works_in_each_process(library, route):
+    with of_hook(route) if library == "get_conn" else of_user(route, library) as client:
+        assert [status_of(fork(lambda number=number: price(client, route, number))) for number in (1, 2)] == [0, 0]
+        price(client, route, 3)
 
 
 def test_a_connection_of_a_request_without_the_credential_stays_with_its_process_too(route):
     def post():
         assert session.post(route.url, json=loan(), auth=lambda request: request).status_code == 401
 
+    def in_child():
+        with pytest.raises(LoanAuthError, match=REFUSES):
+            post()
+
     with of_hook(route) as session:
         post()
-        before = route.opened()
-        assert status_of(fork(post)) == 0
+        assert status_of(fork(in_child)) == 0
         post()
-        assert route.opened() - before == 1
 
 
-def test_children_of_a_process_whose_threads_price(route):
+def test_children_of_a_process_whose_threads_price_do_not_wait_for_them(route):
     ended, numbers = threading.Event(), iter(range(1, 1_000_000))
     # Each has its connection before anything is forked.
     connected = threading.Barrier(5, timeout=60)
@@ -118,24 +138,24 @@ def test_children_of_a_process_whose_threads_price(route):
         while not ended.is_set():
             price(session, route, next(numbers))
 
+    def in_child():
+        with pytest.raises(LoanAuthError, match=REFUSES):
+            price(session, route, -1)
+        with of_hook(route) as own:
+            price(own, route, -2)
+
     with of_hook(route) as session:
         price(session, route, 0)
         threads = [threading.Thread(target=batch) for _ in range(4)]
         for thread in threads:
             thread.start()
         connected.wait()
-        statuses = []
-        for _ in range(3):
-            children = [
-                fork(lambda first=first: [price(session, route, -number) for number in range(first, first + 3)])
-                for first in range(0, 24, 3)
-            ]
-            statuses += [status_of(child) for child in children]
+        statuses = [status_of(child) for child in [fork(in_child) for _ in range(8)]]
         ended.set()
         for thread in threads:
             thread.join(60)
         price(session, route, 0)
-    assert statuses == [0] * 24
+    assert statuses == [0] * 8
 
 
 @pytest.mark.parametrize("library", ASYNC_LIBRARIES)
@@ -146,16 +166,13 @@ def test_an_asynchronous_client_is_for_the_process_that_uses_it(maker, library, 
         assert (response.status_code, response.json()["loan_id"]) == (200, f"L-{number}")
 
     def price_in_child():
-        with pytest.raises(LoanAuthError, match="This process was forked from one that has used this asynchronous"):
+        with pytest.raises(LoanAuthError, match=REFUSES):
             asyncio.run(price(3))
-        asyncio.run(client.aclose())
 
     async def main():
         await price(2)
-        before = route.opened()
         assert status_of(fork(price_in_child)) == 0
         await price(4)
-        assert maker == "get_async_conn" or route.opened() == before
         await client.aclose()
 
     if maker == "a user":

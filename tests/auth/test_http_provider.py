@@ -23,10 +23,9 @@ def test_a_loanauth_of_a_connection_is_an_auth_type(world):
 
 @pytest.mark.parametrize("auth_type", [LoanAuth.from_task("authenticate"), LoanAuth.from_connection("made-up")])
 def test_it_cannot_be_deferred(auth_type):
-    with pytest.raises(AttributeError, match="deferrable=True, because the triggerer must not get a credential"):
+    """The HTTP operator asks for this name."""
+    with pytest.raises(AttributeError, match="__qualname__"):
         _ = auth_type.__qualname__
-    with pytest.raises(AttributeError, match=rf"^'{type(auth_type).__name__}' object has no attribute 'made_up'$"):
-        _ = auth_type.made_up
 
 
 def test_it_pulls_the_value_of_its_task_and_of_its_own_index(world, pulled, in_task):

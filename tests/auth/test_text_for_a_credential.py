@@ -46,7 +46,8 @@ NOTHING = "{} instead of a credential: did the authenticating task run.*deleted 
 VALUES = {
     TEXT: ["", OTHER, SecretStr("made-up " * 8)],
     MAPPED: [[OTHER], (OTHER,)],
-    NOTHING: [None, {"conn_id": OTHER}, b"loanauth_los"],
+    NOTHING: [None],
+    "{} instead of a credential: pull the sealed one": [{"conn_id": OTHER}, b"loanauth_los"],
 }
 
 

@@ -11,10 +11,8 @@ from functools import partial
 
 import pytest
 import requests
-from asgiref.sync import async_to_sync
 
 from airflow_provider_loanauth import _compat
-from airflow_provider_loanauth._compat import SupervisorError, run_in_thread, supervisor_turn
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
@@ -108,22 +106,10 @@ def test_in_a_thread_of_a_triggerer_it_works(world, pulled, pricing, in_triggere
 
 
 @pytest.mark.parametrize("version", ["3.0.6", "3.1.8"])
-def test_on_3_0_and_3_1_only_a_thread_with_the_loop_may_call_the_supervisor(version, monkeypatch):
-    """A call in any other thread of a triggerer ends the triggerer."""
+def test_on_3_0_and_3_1_a_trigger_cannot_use_credentials(version, world, monkeypatch):
+    """A call to the supervisor in any thread but that of the loop ends the triggerer."""
     monkeypatch.setattr("airflow.__version__", version)
     monkeypatch.setattr(_compat, "_channel", type("TriggerCommsDecoder", (), {}))
-
-    async def main():
-        with pytest.raises(SupervisorError, match="a trigger can only use aget_credential"):
-            supervisor_turn()
-        with pytest.raises(SupervisorError, match="a trigger can only use aget_credential"):
-            await asyncio.to_thread(supervisor_turn)
-        with await run_in_thread(supervisor_turn):
-            # What asks the supervisor is awaited on this loop, as that of Airflow does it.
-            assert await run_in_thread(async_to_sync(running_loop)) is asyncio.get_running_loop()
-
-    asyncio.run(main())
-
-
-async def running_loop():
-    return asyncio.get_running_loop()
+    with pytest.raises(LoanAuthError, match="a trigger cannot use credentials"):
+        asyncio.run(HOOK.aget_credential())
+    assert world.logins == 0
