@@ -59,7 +59,7 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
     ),
     "timeout": _field(
         "Timeout",
-        "Seconds to wait for each part of a response; a login may take twice as long. Default: 30.",
+        "Seconds to wait for the connection, and for each part of a response. Default: 30.",
         kind="number",
     ),
     "verify": _field(

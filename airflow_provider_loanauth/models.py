@@ -16,10 +16,11 @@ _SECRET_NAMES = ("token", "secret", "key", "password")
 # Airflow's masker takes seconds for more or longer values. Shorter ones are words such as "true" and "none".
 _MAX_UNKNOWN_SECRETS, _SECRET_LENGTH = 8, range(6, 4097)
 
-#: Values that may concern the user, by wire name: the next login may be rejected.
-_USER_WARNINGS = {("enabled", False), ("registrationIncomplete", True), ("resetPasswordRequired", True)}
-#: Values that may concern the user or the sessions. They are logged.
-_NOTABLE = _USER_WARNINGS | {
+#: Values that may concern the user, whose next login may be rejected, or the sessions. They are logged.
+_NOTABLE = {
+    ("enabled", False),
+    ("registrationIncomplete", True),
+    ("resetPasswordRequired", True),
     ("loanAppSessionPolicy.limitOneLoanAppPerSession", True),
     ("loanAppSessionPolicy.limitOneSessionPerLoanApp", True),
 }
@@ -99,9 +100,7 @@ class TokenResponse(NotForXCom):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every value that must not be shown, with unknown fields whose names say that they are secrets."""
-        parts = (self, self.person, self.loan_app_session_policy)
-        unknown = _unknown_secrets([part.extra_fields for part in parts if part is not None])
-        return (*filter(None, (self.access_token, self.refresh_token)), *unknown)
+        return (*filter(None, (self.access_token, self.refresh_token)), *_unknown_secrets(self.extra_fields))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,18 +126,10 @@ class ApiSecretResponse(NotForXCom):
         return (self.secret, *_unknown_secrets(self.extra_fields))
 
 
-def _unknown_secrets(unknown: Any) -> list[SecretStr]:
-    """Return the texts among unknown fields, at any depth, whose names say that they are secrets."""
-    found: list[SecretStr] = []
-    pending = [("", unknown)]
-    while pending:
-        name, value = pending.pop()
-        if isinstance(value, dict):
-            pending += value.items()
-        elif isinstance(value, list):
-            pending += [(name, item) for item in value]
-        elif isinstance(value, str) and name.lower().endswith(_SECRET_NAMES) and len(value) in _SECRET_LENGTH:
-            found.append(SecretStr(value))
+def _unknown_secrets(unknown: Mapping[str, Any]) -> list[SecretStr]:
+    """Return the texts among unknown fields whose names say that they are secrets."""
+    texts = [value for name, value in unknown.items() if name.lower().endswith(_SECRET_NAMES)]
+    found = [SecretStr(text) for text in texts if isinstance(text, str) and len(text) in _SECRET_LENGTH]
     return found[:_MAX_UNKNOWN_SECRETS]
 
 
@@ -186,19 +177,13 @@ def _convert(kind: type[Any], raw: Any) -> Any:
 
 def response_warnings(response: Any) -> list[str]:
     """Return what is logged about a response: sentences with names of fields, and the values of a few."""
-    fields_of_response = [*_fields_of(response)]
-    warnings = []
-    if names := ", ".join(path for path, value in fields_of_response if value is None):
-        warnings.append(f"The response differs from the interface (missing, null or of another type: {names}).")
-    for path, value in fields_of_response:
-        if (path, value) in _NOTABLE:
-            warnings.append(f'The response contains "{path}": {str(value).lower()}.')
+    found = [*_fields_of(response)]
+    warnings = [
+        f'The response contains "{path}": {str(value).lower()}.' for path, value in found if (path, value) in _NOTABLE
+    ]
+    if names := ", ".join(path for path, value in found if value is None):
+        warnings.insert(0, f"The response differs from the interface (missing, null or of another type: {names}).")
     return warnings
-
-
-def user_warnings(response: Any) -> list[str]:
-    """Return the wire names of the fields that say that a person should look at the user."""
-    return [path for path, value in _fields_of(response) if (path, value) in _USER_WARNINGS]
 
 
 def _fields_of(response: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

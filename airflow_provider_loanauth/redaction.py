@@ -17,7 +17,6 @@ from urllib.parse import quote, quote_plus
 from airflow_provider_loanauth._compat import (
     ForkSafeLock,
     get_masker,
-    hidden_inherited_channel,
     mask_secret,
     supervisor_turn,
     task_logger,
@@ -113,7 +112,7 @@ def mask(secrets: Iterable[str]) -> None:
         get_masker().add_mask(forms)
     # One call for all values, because on Airflow 3 each call is a message to the supervisor. An event loop may have to
     # go on meanwhile, so the lock is not held.
-    with supervisor_turn(), hidden_inherited_channel():
+    with supervisor_turn():
         mask_secret(forms)
 
 

@@ -1,7 +1,7 @@
 """Run end-to-end tests on real Airflow installations (``make e2e``).
 
 On Airflow 3.3, a browser adds the Connection in its form, presses Test, runs an example DAG, and opens XCom and
-rendered templates. Sensors wait for the service, and the metrics and spans of the run are checked; the metrics are
+rendered templates. Sensors wait for the service, and the metrics of the run are checked and
 drawn. On 2.11 to 3.2, requests to the REST API do the same, without the sensors, the metrics and the spans; on 2.11, a
 browser also presses the Test button. On each version, a task is cleared after its token has expired, tasks print
 secrets, and the command line checks Connections. Then the leak audit searches everything that was stored or sent.
@@ -22,7 +22,7 @@ from e2e.browser import browser_user
 from e2e.marked_secrets import COMPANY, USER, WRONG_PASSWORD, Recorder
 from e2e.standalone import Airflow
 from e2e.steps import CONN_ID, Run
-from e2e.telemetry import MetricsServer, SpanCollector, draw, serving
+from e2e.telemetry import MetricsServer, draw, serving
 from e2e.versions import parser_for, run_each
 from loanauth_sandbox.server import running_sandbox
 from scripts.matrix import ONE_PYTHON, environment
@@ -182,7 +182,6 @@ def end_to_end(version: str, directory: Path, screenshots: Path) -> list[str]:
     with (
         running_sandbox(accounts=[COMPANY]) as sandbox,
         serving(MetricsServer()) as server,
-        serving(SpanCollector()) as collector,
         Programs(logs) as programs,
     ):
         recorder.attach(sandbox)
@@ -193,7 +192,7 @@ def end_to_end(version: str, directory: Path, screenshots: Path) -> list[str]:
             environment={
                 "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
                 "AIRFLOW_VAR_LOAN_PRICING_URL": f"{sandbox.url}/sandbox/price",
-                **(server.environment | collector.environment if in_browser else {}),
+                **(server.environment if in_browser else {}),
             },
         )
         airflow.start(programs)
@@ -205,14 +204,12 @@ def end_to_end(version: str, directory: Path, screenshots: Path) -> list[str]:
         audit = run.audit()
         if in_browser:
             run.check_metrics(server)
-            run.check_spans(collector)
             draw(server.metrics, screenshots / "monitoring.png")
             print(f"Screenshots, and the picture of the metrics: {screenshots.relative_to(ROOT)}")
     if in_browser:
-        # Airflow's own metrics and spans contain the names of the DAGs.
-        for kind, sent in (("metrics", server.text), ("spans", collector.octets)):
-            audit.known.append(KnownLeak("control", f"{kind}: ", f"the search finds nothing in {kind}"))
-            audit.search(kind, "everything that was sent", sent)
+        # Airflow's own metrics contain the names of the DAGs.
+        audit.known.append(KnownLeak("control", "metrics: ", "the search finds nothing in metrics"))
+        audit.search("metrics", "everything that was sent", server.text)
     audit.search_database(home / "airflow.db")
     audit.search_files("home", home, but=("airflow.db",))
     audit.search_files("logs", logs)

@@ -99,9 +99,8 @@ REFUSALS: dict[str, dict[str, Any]] = {
 
 
 #: Seconds of the Retry-After of one response, and the DAGs that run then, one after another. The last one is retried
-#: after ten seconds at the earliest. Before 3.3, Airflow does so at once, and both retries are used up.
+#: after ten seconds, and both retries are used up.
 WAITS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "Retry-After: 120 of a login of another DAG": (120, ("tried_once", "retried_soon")),
     "Retry-After: 90": (90, ("retried_soon",)),
 }
 
@@ -109,16 +108,13 @@ WAITS: dict[str, tuple[int, tuple[str, ...]]] = {
 def retries_that_succeed(batches: Batches) -> list[str]:
     """Run tasks that Airflow retries while logins fail; return a sentence for each run that ends differently."""
     airflow, problems = batches.airflow, []
-    has_policies = airflow.version == "3.3"
     ends = {
         "retried_login": "success",
-        "retried_soon": "success" if has_policies else "failed",
-        "tried_once": "failed",
+        "retried_soon": "failed",
     }
     runs = [(name, fault, ("retried_login",), 0) for name, fault in REFUSALS.items()]
     for name, (seconds, dags) in WAITS.items():
-        if has_policies or len(dags) == 1:
-            runs.append((name, {"status": 503, "retry_after": seconds, "times": 1}, dags, seconds))
+        runs.append((name, {"status": 503, "retry_after": seconds, "times": 1}, dags, seconds))
     for dag_id in ends:
         airflow.wait_for_dag(batches.programs, dag_id)
         airflow.unpause(dag_id)
@@ -136,10 +132,8 @@ def retries_that_succeed(batches: Batches) -> list[str]:
         seconds, posts = time.monotonic() - began, batches.sandbox.counters().token - before
         ended = ", ".join(f"{dag_id} {ends[dag_id]}" for dag_id in dags)
         print(f"Airflow {airflow.version}, {name}: {ended}, after {seconds:.0f} s and {posts} posts", flush=True)
-        if pause and posts != 1 + has_policies:
+        if pause and posts != 1:
             problems.append(f"{name}: {posts} posts")
-        if has_policies and seconds < pause:
-            problems.append(f"{name}: a post within the pause")
     return problems
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from e2e.standalone import Airflow
-    from e2e.telemetry import MetricsServer, SpanCollector
+    from e2e.telemetry import MetricsServer
     from loanauth_sandbox.server import Sandbox
     from scripts.programs import Programs
 
@@ -193,11 +193,6 @@ class Run:
         )
         self.check(sent["unavailable"], "no metric of a request while the service was unavailable")
 
-    def check_spans(self, collector: SpanCollector) -> None:
-        """Check that this run has sent spans of logins, of the refresh and of the waits."""
-        for name in ("loanauth.login", "loanauth.refresh", "loanauth.wait"):
-            self.check(name.encode() in collector.octets, f"no span {name}")
-
     def rendered(self, dag_id: str, run_id: str, task_id: str) -> str:
         """Return the rendered fields of a task, as the REST API shows them."""
         task = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
@@ -254,10 +249,8 @@ class Run:
         """Check Connections with the command line, with a login."""
         for conn_id in (CONN_ID, "loanauth_los", "loanauth_ppe"):
             self.recorder.step = f"check of {conn_id}"
-            for options in ((), ("--output", "json")):
-                arguments = ("airflow_provider_loanauth", "check", conn_id, "--login", *options)
-                command = self.airflow.start_module(self.programs, *arguments)
-                self.programs.wait(f"check of {conn_id}", lambda c=command: self.programs.succeeded(*c), seconds=300)
+            command = self.airflow.start_module(self.programs, "airflow_provider_loanauth", "check", conn_id, "--login")
+            self.programs.wait(f"check of {conn_id}", lambda c=command: self.programs.succeeded(*c), seconds=300)
 
     def audit(self) -> Audit:
         """Search everything that the REST API and the pages show for every secret; return the audit."""

@@ -44,7 +44,7 @@ OPTIONAL = {"3.14"}
 NEXT = "next"
 #: What depends on Airflow in ``tests/``. With ``--one-python``, the oldest Airflow and the newest one run the others.
 DEPEND_ON_AIRFLOW = (
-    *("_compat", "connection", "hooks", "integration", "notifications", "operators", "policies", "sensors", "triggers"),
+    *("_compat", "connection", "hooks", "integration", "notifications", "operators", "sensors", "triggers"),
     *(file.name for file in sorted((ROOT / "tests").glob("test_*.py"))),
     *("auth/test_forks.py", "auth/test_http_provider.py", "auth/test_text_for_a_credential.py"),
     *("check/test_steps.py", "login/test_variables.py", "project/test_compatibility.py"),

@@ -14,7 +14,6 @@ from airflow_provider_loanauth.models import (
     TokenResponse,
     from_json,
     response_warnings,
-    user_warnings,
 )
 from tests.support.wire_cases import FULL_TOKEN, FULL_TOKEN_BODY
 
@@ -102,26 +101,24 @@ def test_expires_in_as_a_numeric_string_counts(value, expected):
 
 
 @pytest.mark.parametrize(
-    ("document", "notable", "about_user"),
+    ("document", "notable"),
     [
-        ({"resetPasswordRequired": True}, ['"resetPasswordRequired": true'], ["resetPasswordRequired"]),
-        ({"registrationIncomplete": True}, ['"registrationIncomplete": true'], ["registrationIncomplete"]),
-        ({"enabled": False, "temporary": False, "fromLP": True}, ['"enabled": false'], ["enabled"]),
+        ({"resetPasswordRequired": True}, ['"resetPasswordRequired": true']),
+        ({"registrationIncomplete": True}, ['"registrationIncomplete": true']),
+        ({"enabled": False, "temporary": False, "fromLP": True}, ['"enabled": false']),
         (
             {"loanAppSessionPolicy": {"limitOneLoanAppPerSession": True, "limitOneSessionPerLoanApp": True}},
             [
                 '"loanAppSessionPolicy.limitOneLoanAppPerSession": true',
                 '"loanAppSessionPolicy.limitOneSessionPerLoanApp": true',
             ],
-            [],
         ),
-        ({"enabled": "false", "resetPasswordRequired": 1, "loanAppSessionPolicy": {}}, [], []),
+        ({"enabled": "false", "resetPasswordRequired": 1, "loanAppSessionPolicy": {}}, []),
     ],
 )
-def test_what_people_are_told_of_a_response(document, notable, about_user):
+def test_what_people_are_told_of_a_response(document, notable):
     response = from_json(TokenResponse, {"access_token": "t"} | document)
     assert response_warnings(response)[1:] == [f"The response contains {found}." for found in notable]
-    assert user_warnings(response) == about_user
 
 
 def test_missing_fields_are_differences():
@@ -146,10 +143,6 @@ def test_unknown_fields_are_kept():
     [
         ("id_token", "CANARY-1", {"CANARY-1"}),
         ("oldPASSWORD", "CANARY", {"CANARY"}),
-        ("sessionToken", {"value": "made-up", "KEY": "CANARY-1"}, {"CANARY-1"}),
-        ("client-secret", [["CANARY-1"], {"deep": [{"oldPassword": "CANARY-2"}]}], {"CANARY-1", "CANARY-2"}),
-        ("person", {"firstname": "Pat", "ssnKey": "CANARY-1"}, {"CANARY-1"}),
-        ("loanAppSessionPolicy", {"sessions": [{"token": "CANARY-1"}]}, {"CANARY-1"}),
         ("hasPassword", "false", set()),
         ("token", "CANARY" * 1000, set()),
         ("token", None, set()),

@@ -10,7 +10,7 @@ from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.login.memory import Memory
-from airflow_provider_loanauth.login.rules import Row
+from airflow_provider_loanauth.login.variables import Row
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.protocol import WireResponse, build_request, parse_response
 from tests.support.airflow_names import serde
@@ -29,11 +29,11 @@ RECEIVED = WireResponse(status=200, headers={}, body=BODY)
 TOKEN = parse_response(JWT, RECEIVED, now=NOW)
 SECRET = parse_response(PPE, WireResponse(status=200, headers={}, body=b'{"secret": "CANARY-secret"}'), now=NOW)
 ACTIVE = ActiveCredential(value=TOKEN.access_token, conn_id="c", method="jwt", issued_at=NOW)
-ROW = Row(credential=ACTIVE.for_row(id_="made-up-id", by="made-up host"))
+ROW = Row(credential=ACTIVE, by="made-up host")
 VALUES = (
     *(JWT, JWT.grant, JWT.proxy, PPE.grant),
     *(REQUEST, PPE_REQUEST, RECEIVED, TOKEN, SECRET),
-    *(ACTIVE, ROW, Memory(credential=ACTIVE, row=ROW)),
+    *(ACTIVE, ROW, Memory(credential=ACTIVE)),
     AuthenticationResult(settings=JWT, response=TOKEN, requested_at=NOW),
 )
 each_value = pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)

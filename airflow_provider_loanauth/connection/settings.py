@@ -32,12 +32,6 @@ _TRUE = frozenset({"true", "1", "yes", "y", "on"})
 _FALSE = frozenset({"false", "0", "no", "n", "off"})
 # RFC 9110 §5.1.
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-# By its libraries and proxies too. Most are also forbidden to scripts (Fetch standard, "forbidden request-header").
-# Not compiled here: few Connections need it.
-_USED_BY_HTTP = (
-    r"(?i)(accept|access-control|content|if|proxy|sec)(-.*)?|authorization|connection|cookie2?|date|dnt|expect|forwarded|host"
-    r"|keep-alive|max-forwards|origin|pragma|range|referer|set-cookie|te|trailer|transfer-encoding|upgrade|user-agent|via"
-)
 
 
 class PricingHeaders(NamedTuple):
@@ -249,8 +243,6 @@ def _header_name(value: Any) -> str:
     name = _text(value)
     if not _HEADER_NAME.fullmatch(name):
         raise FieldError("is not the name of a header (RFC 9110 §5.1): correct it.")
-    if re.fullmatch(_USED_BY_HTTP, name):
-        raise FieldError("is a header that HTTP itself uses: enter that of the service.")
     return name
 
 

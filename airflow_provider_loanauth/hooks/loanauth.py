@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -13,8 +12,6 @@ from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET, Sett
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet_key
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, changed, forbid_on_triggerer_loop
 from airflow_provider_loanauth.login import shared as shared_login  # noqa: TID253 - DAG parsing does not import the hook
-from airflow_provider_loanauth.login.memory import forget_failures
-from airflow_provider_loanauth.login.variables import forget_shared_failures
 from airflow_provider_loanauth.metadata import (
     CONN_FIELDS,
     CONN_TYPE,
@@ -39,11 +36,11 @@ if TYPE_CHECKING:
 
 __all__ = ["LoanAuthHook", "Method"]
 
-#: Connection id in the metrics and spans of the Test button. Airflow tests with a random one each time.
+#: Connection id in the metrics of the Test button. Airflow tests with a random one each time.
 TEST_CONN_ID = "test_connection"
 _HINT = (
-    " This test ran on {host}. {others}, where the result may differ: the service accepts only addresses on its "
-    "allow-list, and each machine has its own network, proxy and CA bundle."
+    " This test ran on {}. Tasks run on the workers, where the result may differ: the service accepts only addresses "
+    "on its allow-list, and each machine has its own network, proxy and CA bundle."
 )
 #: Default of a parameter that may be left out, but must not be None.
 _NOT_GIVEN: Any = object()
@@ -311,18 +308,13 @@ class LoanAuthHook(BaseHook):
         client = self._client()
         try:
             settings = client.settings()
-            others = "Tasks run on the workers"
-            # Airflow 3.3 can run the test on a worker, with this context.
-            if os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "client":
-                others = "It is a worker; tasks also run on the others"
-            hint = _HINT.format(host=system.hostname(), others=others)
+            hint = _HINT.format(system.hostname())
             result = client.authenticate(replace(settings, conn_id=TEST_CONN_ID))
         except LoanAuthError as error:
             if isinstance(error, RejectedError):
                 hint = f" {SENT_BY_EACH_TEST}{hint}"
             return False, f"{changed(error, conn_id=None)}{hint}"
-        forget_failures(settings)
-        forget_shared_failures(settings)
+        shared_login.forget_refusal(settings)
         return True, result.summary()
 
 

@@ -7,13 +7,11 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from airflow_provider_loanauth._compat import BaseOperator, airflow_errors, index_in_group_of, pending_tasks, pull
-from airflow_provider_loanauth._compat.retry_policy import set_default_retry_policy
+from airflow_provider_loanauth._compat import BaseOperator, airflow_errors, index_in_group_of, pull
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, Method
-from airflow_provider_loanauth.policies.retry import LoanAuthRetryPolicy
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
@@ -24,14 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["LoanAuthForgetOperator", "LoanAuthOperator"]
 
 _NO_TASK = "This DAG has no task %r: check credential_task_id, which is group.task for a task in a group."
-_NO_EDGE = (
-    "No task between %r and this one uses the credential, so it may be deleted before a task has used it. Add an edge "
-    "from each task that uses it, such as: priced >> %s"
-)
-_PENDING = (
-    "These tasks have not ended, and will not find the credential: %s. Add an edge from each of them to this task, and "
-    "clear %r together with them."
-)
 
 
 class AuthenticatingOperator(BaseOperator):
@@ -55,7 +45,6 @@ class AuthenticatingOperator(BaseOperator):
         self.method = method
         self.seal = seal
         self.reuse = reuse
-        set_default_retry_policy(self, LoanAuthRetryPolicy())
 
     @cached_property
     def hook(self) -> LoanAuthHook:
@@ -72,9 +61,7 @@ class LoanAuthOperator(AuthenticatingOperator):
     Downstream tasks pull an :class:`~airflow_provider_loanauth.credentials.AccessToken` (methods ``jwt``, ``los``) or
     an :class:`~airflow_provider_loanauth.credentials.ApiSecret` (``ppe``), which XCom stores encrypted. A
     :class:`~airflow_provider_loanauth.exceptions.RejectedError` fails the task at once, whatever ``retries`` is, so
-    that a password that the service rejects by name is sent only once. From Airflow 3.3 on, a
-    :class:`~airflow_provider_loanauth.policies.retry.LoanAuthRetryPolicy` decides when the task is tried again after
-    another error, unless ``retry_policy`` is another one.
+    that a password that the service rejects by name is sent only once.
 
     Takes every parameter of Airflow's operators in addition to these:
 
@@ -117,7 +104,7 @@ class LoanAuthForgetOperator(BaseOperator):
     what belongs to the map index of this task is deleted.
 
     Add an edge from each task that uses the credential to this one: ``priced >> forget``. The task logs a warning if
-    tasks that use the credential have not ended, or if any value remains.
+    any value remains.
 
     Takes every parameter of Airflow's operators in addition to these:
 
@@ -139,24 +126,22 @@ class LoanAuthForgetOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Delete the credential. Succeeds also if there is none. Raises any error of Airflow during the deletion."""
         from airflow_provider_loanauth._compat.xcom import delete_xcom
-        from airflow_provider_loanauth.login.variables import forget
+        from airflow_provider_loanauth.login.variables import forget_credential
 
         instance: Any = context["ti"]
         task: Any = context["task"]
         source = task.dag.task_dict.get(self.credential_task_id)
         index = index_in_group_of(context, source)
-        if source is not None:
-            self._warn_about_users(context, source, index)
-        returned = []
+        shared = set()
         if self.shared:
             returned = _credentials_in(pull(context, self.credential_task_id, index))
+            shared = {(one.conn_id, one.method) for one in returned} | self._of_task(context, source)
         left = delete_xcom(
             dag_id=instance.dag_id, run_id=instance.run_id, task_id=self.credential_task_id, map_index=index
         )
-        for method, conn_id in {(one.method, one.conn_id) for one in returned}:
-            forget(method, conn_id)
-        if self.shared and (settings := self._settings(context, source)):
-            forget(settings.method, settings.conn_id, settings)
+        for conn_id, method in shared:
+            if settings := self._settings(conn_id, method):
+                forget_credential(settings)
         if source is None:
             self.log.warning(_NO_TASK, self.credential_task_id)
         elif left:
@@ -165,25 +150,18 @@ class LoanAuthForgetOperator(BaseOperator):
         else:
             self.log.info("Deleted the credentials of task %r from XCom.", self.credential_task_id)
 
-    def _warn_about_users(self, context: Context, source: Any, index: int | None) -> None:
-        """Say which tasks may find no credential, because this one does not wait for them."""
-        task: Any = context["task"]
-        users = source.get_flat_relative_ids(upstream=False) & task.get_flat_relative_ids(upstream=True)
-        if not users:
-            self.log.warning(_NO_EDGE, self.credential_task_id, self.task_id)
-        # A task that gets the credential as an argument follows the authenticating one directly.
-        users |= {one.task_id for one in source.downstream_list if not one.is_teardown}
-        users -= {self.task_id} | task.get_flat_relative_ids(upstream=False)
-        # Airflow takes an empty list for all tasks.
-        if users and (pending := pending_tasks(context, users, index)):
-            self.log.warning(_PENDING, ", ".join(pending), self.credential_task_id)
-
-    def _settings(self, context: Context, source: Any) -> Settings | None:
-        """Return the settings of the authenticating task, also if XCom is empty; None if they cannot be found."""
-        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-
+    def _of_task(self, context: Context, source: Any) -> set[tuple[str, Method | None]]:
+        """Return the Connection and method of the authenticating task, also if XCom is empty; nothing if not known."""
         with suppress(AttributeError, KeyError, airflow_errors.AirflowException):
             conn_id, method = (self.render_template(one, context) for one in (source.loanauth_conn_id, source.method))
+            return {(conn_id, method)}
+        return set()
+
+    def _settings(self, conn_id: str, method: Method | None) -> Settings | None:
+        """Return the settings of a Connection; None if it cannot be read, or has changed its method."""
+        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+
+        with suppress(airflow_errors.AirflowException):
             return LoanAuthHook(conn_id, method=method).read_settings()
         return None
 

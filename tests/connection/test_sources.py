@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from functools import partial
 from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
 import pytest
 from cryptography.fernet import InvalidToken
 
-from airflow_provider_loanauth import _compat
-from airflow_provider_loanauth._compat import BaseHook
 from airflow_provider_loanauth.connection import lookup
 from airflow_provider_loanauth.connection.lookup import get_from_task_or_database, read_connection
 from airflow_provider_loanauth.connection.methods import PasswordGrant
@@ -150,70 +146,6 @@ def test_a_variable_that_airflow_cannot_read(value, define):
     assert caught.value.conn_id == "tenant_a"
 
 
-def test_fields_beside_extra_are_named(define):
-    define("tenant_a", {"conn_type": "loanauth", "origin": "CANARY", "client_id": 1, "CANARY": 1, "extra": {}})
-    with pytest.raises(SettingsError) as caught:
-        LoanAuthHook("tenant_a").read_settings()
-    assert 'but Airflow cannot read it. In its JSON, move "origin", "client_id" into "extra".' in str(caught.value)
-    assert "CANARY" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("version", "context", "channel", "is_said"),
-    [
-        ("2.11", None, None, False),
-        ("3.1", None, None, True),
-        # The API server, the scheduler; and a task.
-        ("3.1", "server", None, False),
-        ("3.1", None, object(), False),
-    ],
-)
-def test_a_message_says_where_airflow_did_not_look(version, context, channel, is_said, monkeypatch):
-    module = "airflow.sdk.bases.hook" if version == "3.1" else "airflow.hooks.base"
-    monkeypatch.setattr(BaseHook, "__module__", module)
-    monkeypatch.setattr(_compat, "_channel", lambda: channel)
-    monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT", raising=False)
-    if context:
-        monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", context)
-
-    def get_connection(conn_id):
-        raise AirflowNotFoundException("made up")
-
-    with pytest.raises(LoanAuthError, match="encrypted with another Fernet key") as caught:
-        read_connection(get_connection, "tenant_a")
-    assert ("This process is no task, so Airflow did not look in its database" in str(caught.value)) is is_said
-    assert (caught.value.args[0] == lookup._NOT_FOUND) is not is_said
-
-
-def test_a_process_forked_from_a_task_has_what_the_task_has_read(monkeypatch):
-    """It does not use the channel of the task."""
-    runner = SimpleNamespace(SUPERVISOR_COMMS="made-up channel")
-    monkeypatch.setitem(sys.modules, "airflow.sdk.execution_time.task_runner", runner)
-    monkeypatch.setattr(_compat, "_inherited_channel", None)
-    monkeypatch.setattr(lookup, "_read", {})
-
-    def get(conn_id):
-        if runner.SUPERVISOR_COMMS is None:
-            raise AirflowNotFoundException
-        return SimpleNamespace(password="", extra="")
-
-    # Outside of a task, nothing is kept: there is no channel to hide in a child.
-    runner.SUPERVISOR_COMMS, channel = None, runner.SUPERVISOR_COMMS
-    read_connection(lambda _: SimpleNamespace(password="", extra=""), "read")
-    assert lookup._read == {}
-    runner.SUPERVISOR_COMMS = channel
-    read = read_connection(get, "read")
-    _compat._after_fork()
-    assert read_connection(get, "read") is read
-    for other, conn_id in ((get, "not_read"), (partial(get), "read")):
-        with pytest.raises(
-            LoanAuthError, match="This process was forked from a task, so it cannot ask Airflow"
-        ) as caught:
-            read_connection(other, conn_id)
-        shown = {"not_read": "no… (8 characters)", "read": "r… (4 characters)"}
-        assert (caught.value.conn_id, caught.value.__suppress_context__) == (shown[conn_id], True)
-
-
 def test_outside_of_a_task_the_database_is_read_too(monkeypatch):
     """That of a task finds only ``known``, and the database also ``stored``."""
 
@@ -231,19 +163,6 @@ def test_outside_of_a_task_the_database_is_read_too(monkeypatch):
     monkeypatch.setattr(lookup, "current_task", lambda: "a task")
     with pytest.raises(AirflowNotFoundException):
         get_from_task_or_database("stored")
-
-
-@pytest.mark.parametrize(("conn_id", "defined"), [("known", True), ("unreadable", True), ("absent", False)])
-def test_whether_a_connection_is_defined(conn_id, defined, monkeypatch):
-    def get_connection(asked):
-        if asked == "unreadable":
-            raise ValueError
-        if asked != "known":
-            raise AirflowNotFoundException
-
-    monkeypatch.setattr(lookup, "BaseHook", SimpleNamespace(get_connection=get_connection))
-    monkeypatch.setattr(lookup, "current_task", lambda: "a task")
-    assert lookup.is_defined(conn_id) is defined
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

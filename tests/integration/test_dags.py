@@ -96,10 +96,9 @@ def test_each_method_works_and_its_credential_is_sealed_in_xcom(sealed):
 
 
 def test_a_rejected_password_is_sent_once(sealed, produced):
-    """With ``retries=5``, by the operator, by a task that calls the hook, and by sensors with ``soft_fail``."""
+    """With ``retries=5``, by the operator, by a task that calls the hook, and by sensors."""
     states = sealed.states("rejected")
     assert set(states) == {"operator", "hook", "settings", "poke", "reschedule", "deferrable"}
-    # A skip would hide the error.
     assert {(state, sealed.tries("rejected", name)) for name, state in states.items()} == {("failed", 1)}
     # One for the first task. The task "settings" sends nothing, because Origin is missing.
     assert produced[2].by_user["marked/pat"].rejected == 1

@@ -21,7 +21,6 @@ import requests
 import sentry_sdk
 
 from airflow_provider_loanauth._compat import BaseNotifier
-from airflow_provider_loanauth._compat.retry_policy import RetryDecision
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.credentials import AccessToken
@@ -36,12 +35,12 @@ from airflow_provider_loanauth.exceptions import (
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
-from airflow_provider_loanauth.policies.retry import LoanAuthRetryPolicy
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.system import system
 from tests.auth.conftest import ASYNC_LIBRARIES
 from tests.support.airflow_names import AirflowTaskTimeout
+from tests.support.backends import Labels
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.secret_accounts import COMPANY, SECRETS, secret_connections, with_wrong_password, without
@@ -82,14 +81,12 @@ class Chat(BaseNotifier):
 
 
 def failed(_):
-    """Fail as a task whose callback tells the message of its error, and whose policy decides about a retry."""
+    """Fail as a task whose callback tells the message of its error."""
     try:
         return LoanAuthHook("marked", max_attempts=1).get_credential()
     except BaseException as error:
         ti = SimpleNamespace(dag_id="nightly", run_id="manual", task_id="price", map_index=3, try_number=1)
         LoanAuthFailedNotifier(Chat())({"ti": ti, "dag": None, "exception": error})
-        if RetryDecision is not None:
-            sys.stdout.write(repr(LoanAuthRetryPolicy().evaluate(error, 1, 2)))
         raise
 
 
@@ -222,14 +219,14 @@ def test_a_credential_that_does_not_open_shows_nothing(marked, fernet, recorded)
 # --- controls: the search finds what is there
 
 
-def test_the_search_finds_what_is_logged_printed_and_recorded(recorded, spans):
-    labels = telemetry.Labels("CANARY-in-a-metric", "jwt")
+def test_the_search_finds_what_is_logged_printed_and_recorded(recorded):
+    labels = Labels("CANARY-in-a-metric", "jwt")
     telemetry.count_refresh(labels, shared=False)
-    telemetry.record_wait(telemetry.Labels("CANARY-in-a-span", "jwt"), time.time())
+    telemetry.record_wait(Labels("CANARY-in-a-wait", "jwt"), time.time())
     logging.getLogger("airflow.task").debug("sent %s", SECRETS["password"])
     sys.stdout.write(SECRETS["api_key"])
     text = recorded()
-    expected = ["CANARY-in-a-metric", "CANARY-in-a-span", SECRETS["password"], SECRETS["api_key"]]
+    expected = ["CANARY-in-a-metric", "CANARY-in-a-wait", SECRETS["password"], SECRETS["api_key"]]
     assert leaks(text, expected) == expected
 
 

@@ -82,8 +82,8 @@ def test_deferred_sensors_wait_together(airflow, sandbox):
     counters = sandbox.counters()
     assert (counters.authentications.succeeded, counters.authentications.rejected) == (1, 0)
     assert counters.token == 1
-    # While they waited, the triggerer sent a few for all. Then each sensor sends one before it takes over the login.
-    assert SENSORS + 1 <= counters.probe <= SENSORS + 3
+    # Each sensor sends one before it takes over the login, and its trigger sent at least one.
+    assert counters.probe >= 2 * SENSORS
     with contextlib.closing(sqlite3.connect(airflow.home / "airflow.db")) as connection:
         dump = "\n".join(connection.iterdump())
     assert dump.count("airflow_provider_loanauth.credentials.AccessToken") >= SENSORS
@@ -96,7 +96,9 @@ def test_deferred_sensors_wait_together(airflow, sandbox):
 def test_a_trigger_that_would_block_the_event_loop_fails_and_the_others_go_on(airflow, sandbox):
     """Without the error, the loop waits for a lock whose owner waits for the loop: no trigger ever goes on."""
     run(airflow, "authenticating_triggers")
-    wait(airflow, "authenticating_triggers", {"success": 3, "failed": 3})
+    # There, no trigger can use credentials.
+    is_old = version("apache-airflow").startswith(("3.0.", "3.1."))
+    wait(airflow, "authenticating_triggers", {"failed": 6} if is_old else {"success": 3, "failed": 3})
     texts = [
         log.read_text(encoding="utf-8", errors="replace") for log in (airflow.home / "logs").rglob("*wrong_*/*.log")
     ]

@@ -8,11 +8,10 @@ import pytest
 from airflow_provider_loanauth._compat import xcom
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.login.variables import NotSharedError
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
 from tests.support.airflow_names import DAG, task, task_group
 
-#: A digest of the values of a Connection.
-VALUES = "0123456789abcdef"
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
@@ -34,34 +33,38 @@ def deleted(monkeypatch):
     return calls
 
 
+@pytest.fixture
+def logins(variables, sandbox, define):
+    """Log in with some methods and connections; return which logins are shared."""
+
+    def use(*names):
+        for method, _, conn_id in (name.partition(".") for name in names):
+            define(conn_id, sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"])
+            LoanAuthHook(conn_id, method=method).get_credential()
+        return {".".join(key.split(".")[1:3]) for key in variables}
+
+    return use
+
+
 class Instance(SimpleNamespace):
-    """An instance of the forgetting task; its run has pulled values by task, and states by instance."""
+    """An instance of the forgetting task; its run has pulled values by task."""
 
     dag_id, run_id, map_index = "nightly", "manual__1", -1
 
     def xcom_pull(self, *, task_ids, map_indexes=None):
         return self.pulled.get(task_ids) if map_indexes is None else self.pulled[task_ids][map_indexes]
 
-    def get_task_states(self, *, dag_id, task_ids, run_ids, map_index):
-        self.asked = dag_id, run_ids, task_ids, map_index
-        return {self.run_id: self.states}
 
-
-def forget(states=None, *, credential_task_id="authenticate", build=None, **options):
-    """Run the operator, after a task with four mapped instances.
-
-    :param build: gets the authenticating and the forgetting task, and adds edges; by default, one task is between them
-    """
+def forget(*, credential_task_id="authenticate", **options):
+    """Run the operator, after a task with four mapped instances."""
     with DAG("nightly", schedule=None, start_date=START):
         source = LoanAuthOperator(task_id="authenticate")
         operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id=credential_task_id, **options)
-        (build or between)(source, operator)
+        between(source, operator)
     nested = {"first": [token("two", "los")], "second": (token("odd/#id"), token("one", "../../x")), "third": 3}
     pulled = {"authenticate": [token("one"), nested, None, "plaintext"]}
-    instance = Instance(pulled=pulled, states=states or {"price": "success"})
+    instance = Instance(pulled=pulled)
     assert operator.execute({"ti": instance, "task": operator}) is None
-    if credential_task_id == "authenticate":
-        assert instance.asked == ("nightly", ["manual__1"], sorted(instance.states), None)
 
 
 def warnings(logs):
@@ -94,8 +97,8 @@ def test_it_deletes_the_credential_of_its_own_run(deleted, logs, monkeypatch):
 
 
 @pytest.mark.parametrize(("inside", "expected"), [(True, ("prices.authenticate", 1)), (False, ("authenticate", None))])
-def test_in_a_mapped_task_group_it_deletes_what_belongs_to_its_own_index(inside, expected, deleted, variables):
-    variables |= {"loanauth.jwt.one": "{}", "loanauth.jwt.two": "{}"}
+def test_in_a_mapped_task_group_it_deletes_what_belongs_to_its_own_index(inside, expected, deleted, logins):
+    logins("jwt.one", "jwt.two")
 
     with DAG("nightly", schedule=None, start_date=START) as dag:
         source = LoanAuthOperator(task_id="authenticate")
@@ -109,52 +112,10 @@ def test_in_a_mapped_task_group_it_deletes_what_belongs_to_its_own_index(inside,
         prices.expand(conn_id=["one", "two"])
     operator = dag.get_task("prices.clean_up")
     pulled = {expected[0]: [token("one"), token("two")]}
-    instance = Instance(pulled=pulled, states={"prices.price": "success"}, map_index=1)
+    instance = Instance(pulled=pulled, map_index=1)
     operator.execute({"ti": instance, "task": operator})
     assert deleted == [expected]
-    assert instance.asked == ("nightly", ["manual__1"], ["prices.price"], expected[1])
-    assert set(variables) == ({"loanauth.jwt.one"} if inside else set())
-
-
-def no_edge(source, operator):
-    operator.as_teardown(setups=source)
-    price().set_upstream(source)
-
-
-def two_in_a_row(source, operator):
-    source >> price() >> price.override(task_id="report")() >> operator
-
-
-def one_edge(source, operator):
-    between(source, operator)
-    source >> price.override(task_id="report")()
-    after = price.override(task_id="after")()
-    source >> [operator, after]
-    operator >> after
-
-
-@pytest.mark.parametrize(
-    ("build", "states", "expected"),
-    [
-        (between, {"price": "up_for_retry"}, ["have not ended, and will not find the credential: price."]),
-        (
-            no_edge,
-            {"price": None},
-            ["No task between 'authenticate' and this one", "credential: price. Add an edge from each of them to this"],
-        ),
-        (no_edge, {"price": None}, ["such as: priced >> clean_up", "and clear 'authenticate' together with them."]),
-        (two_in_a_row, {"price": "success", "report": "running"}, ["find the credential: report."]),
-        (one_edge, {"price": "skipped", "report": "running"}, ["find the credential: report."]),
-        (one_edge, {"price": "queued", "report": "running"}, ["find the credential: price, report."]),
-        (one_edge, {"price": "failed", "report": "upstream_failed"}, []),
-        (one_edge, {"price": "success", "report": "removed"}, []),
-    ],
-)
-def test_it_names_the_tasks_that_it_does_not_wait_for(build, states, expected, deleted, logs):
-    forget(states, build=build)
-    found = warnings(logs)
-    assert [text in warning for text, warning in zip(expected, found, strict=True)] == [True] * len(expected)
-    assert len(deleted) == 1
+    assert logins() == ({"jwt.one"} if inside else set())
 
 
 def test_it_says_that_there_is_no_such_task(deleted, logs):
@@ -165,18 +126,15 @@ def test_it_says_that_there_is_no_such_task(deleted, logs):
     assert "Deleted" not in logs.text
 
 
-def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(deleted, variables):
+def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(deleted, logins):
     """Whatever the credentials are in: a dict, a list or a tuple."""
-    for name in ("jwt.one", "los.two", "jwt.another"):
-        variables[f"loanauth.{name}"] = f'{{"rows": {{"{VALUES}": 1.0}}}}'
-        variables[f"loanauth.{name}.{VALUES}.login"] = variables[f"loanauth.{name}.{VALUES}.claim"] = "made-up"
+    logins("jwt.one", "los.two", "jwt.another")
     forget(shared=True)
-    another = "loanauth.jwt.another"
-    assert set(variables) == {another, f"{another}.{VALUES}.login", f"{another}.{VALUES}.claim"}
+    assert logins() == {"jwt.another"}
     assert len(deleted) == 1
 
 
-def test_shared_deletes_the_login_of_the_task_also_without_xcom_and_without_a_list(deleted, variables, sandbox, define):
+def test_shared_deletes_the_login_of_the_task_also_without_xcom(deleted, variables, sandbox, define):
     fields = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_LOS"]
     define("tenant_a", fields | {"extra": fields["extra"] | {"method": "jwt"}})
     with DAG("nightly", schedule=None, start_date=START):
@@ -185,9 +143,8 @@ def test_shared_deletes_the_login_of_the_task_also_without_xcom_and_without_a_li
         operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id="authenticate", shared=True)
         between(source, operator)
     LoanAuthHook("tenant_a", method="los").get_credential()
-    assert len(variables) == 3
-    del variables["loanauth.los.tenant_a"]
-    instance = Instance(pulled={"authenticate": None}, states={})
+    assert len(variables) == 2
+    instance = Instance(pulled={"authenticate": None})
     operator.execute({"ti": instance, "task": operator, "params": {"name": "a", "method": "los"}})
     assert variables == {}
 
@@ -207,13 +164,14 @@ def test_shared_deletes_nothing_if_it_cannot_know_the_login(known, deleted, vari
             source = price().operator
         operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id=source.task_id, shared=True)
         source >> operator
-    operator.execute({"ti": Instance(pulled={}, states={}), "task": operator, "absent": absent})
+    operator.execute({"ti": Instance(pulled={}), "task": operator, "absent": absent})
     assert set(variables) == {"loanauth.jwt.another"}
     assert len(deleted) == 1
 
 
-def test_the_credential_is_deleted_also_if_the_shared_login_cannot_be(deleted):
+def test_the_credential_is_deleted_also_if_the_shared_login_cannot_be(deleted, sandbox, define):
     """Variables cannot be read: see the fixture ``_no_variables``."""
-    with pytest.raises(RuntimeError):
+    define("one", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
+    with pytest.raises(NotSharedError):
         forget(shared=True)
     assert len(deleted) == 1

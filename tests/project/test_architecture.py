@@ -19,7 +19,6 @@ from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
-from airflow_provider_loanauth.policies.retry import LoanAuthRetryPolicy
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.programs import run_python
 
@@ -36,8 +35,8 @@ PUBLIC = {
     module: load(module).__all__
     for module in (
         *("hooks.loanauth", "operators.loanauth", "sensors.loanauth", "triggers.loanauth"),
-        *("auth", "auth.httpx", "auth.httpx2", "notifications.loanauth", "policies.retry"),
-        *("credentials", "check", "check.report", "models", "exceptions"),
+        *("auth", "auth.httpx", "auth.httpx2", "notifications.loanauth"),
+        *("credentials", "check", "models", "exceptions"),
     )
 }
 
@@ -56,7 +55,6 @@ IN_DAG_FILES = (
     lambda: LoanAuthOperator(task_id="authenticate"),
     lambda: LoanAuthSensor(task_id="wait"),
     lambda: LoanAuthFailedNotifier(print),
-    LoanAuthRetryPolicy,
 )
 
 
@@ -108,7 +106,7 @@ def newly_loaded(*modules, base=""):
 
 @pytest.mark.processes
 def test_parsing_a_dag_loads_no_http_library():
-    modules = ("operators.loanauth", "sensors.loanauth", "notifications.loanauth", "policies.retry", "auth")
+    modules = ("operators.loanauth", "sensors.loanauth", "notifications.loanauth", "auth")
     assert newly_loaded(*modules, base=BASE) & COSTLY == set()
 
 

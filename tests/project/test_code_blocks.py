@@ -104,7 +104,6 @@ FRAGMENTS = {
     ),
     (USING, "@task.sensor(poke_interval=60, timeout=3"): "assert rate_is_low.function(token, loan) in (True, False)",
     (USING, "from airflow_provider_loanauth.hooks.loa"): "assert all(map(price_one.function, loans))",
-    (USING, "from airflow_provider_loanauth.policies."): "assert 2 < price_later.function(token, loan) < 12",
     (USING, "from airflow_provider_loanauth.notificat"): """
 default_args['on_failure_callback'](failed)
 assert told == ['DAG nightly, run manual, task price[7]: Rejected. Log: https://airflow.example/7']
@@ -137,7 +136,6 @@ PRICE = "@task\ndef price(token: Any, loans: Any) -> None: ..."
 NOT_RUN = {
     (HANDING_OVER, "KubernetesPodOperator("): "the tests do not install that provider",
     (HANDING_OVER, 'NAMESPACE = "pricing"'): "the tests do not install that provider",
-    ("docs/monitoring.md", "from opentelemetry import trace"): "no other test could set the tracer provider after it",
     ("docs/testing-your-dags.md", "import json"): "a test below runs the page",
     ("docs/testing-your-dags.md", "def test_a_loan_is_priced_by_run_dag(dag"): "the tests do not install that plugin",
 }

@@ -23,7 +23,6 @@ import pytest
 from airflow.models import Connection
 from airflow.providers_manager import ProvidersManager
 
-from airflow_provider_loanauth._compat import BaseOperator
 from scripts.matrix import ONE_PYTHON, OPTIONAL, PAIRS
 from tests.project.test_architecture import PACKAGE, PUBLIC, load
 from tests.support.airflow_scratch import variables_of
@@ -90,7 +89,6 @@ ROWS = {
     "This package's classes in XCom are allowed by": class_in_xcom,
     "DAG files import `dag`, `task` from": lambda: "airflow.sdk" if find_spec("airflow.sdk") else "airflow.decorators",
     "`airflow loanauth check`, `forget`": lambda: "yes" if hasattr(ProvidersManager, "cli_command_functions") else "no",
-    "`retry_policy` of a task": lambda: "yes" if hasattr(BaseOperator, "retry_policy") else "no",
 }
 
 

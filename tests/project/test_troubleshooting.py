@@ -24,7 +24,6 @@ MIN_WORDS = 4
 FIRST_WORDS = 6
 #: Texts that are never at the beginning of a message; and the error of a call of this package, which no user can cause.
 NOT_A_BEGINNING = (
-    "; `python -m",
     "(connection id",
     "Tunnel connection failed",
     "another path on the same host",
