@@ -14,7 +14,7 @@ from airflow_provider_loanauth.connection.lookup import get_from_task_or_databas
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import fernet_keys, require_fernet_key
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
-from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, forget_shared_refusal
+from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, forget_refusal
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, METHOD_NAMES, PACKAGE_NAME, Method
 from airflow_provider_loanauth.models import response_warnings
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -123,7 +123,7 @@ def _lines(conn_id: str, method: Method | None, *, login: bool) -> Iterator[Line
             if login:
                 name = "Login"
                 result = client.authenticate(settings)
-                forget_shared_refusal(settings)
+                forget_refusal(settings)
                 yield Line(name, "ok", " ".join([result.summary(), *response_warnings(result.response)]))
     except LoanAuthError as error:
         yield _not_ok(name, error)
@@ -165,10 +165,9 @@ def _shared_login(settings: Settings) -> Line:
         row = LoginVariables(settings).read_row()
     except NotSharedError as error:
         return Line(name, "ok", f"Variables cannot be read here ({error}).")
-    refusal = row.refusal
+    refusal, seen = row.refusal, row.public
     if refusal is None or not refusal.holds():
         return Line(name, "ok", "Tasks with these values are not blocked.")
-    seen = refusal.public
     message = f"Blocked until {seen['until']}: {seen['by']} failed at {seen['at']} ({seen['error']})."
     advice = "Correct the Connection, or end this with `python -m airflow_provider_loanauth forget`."
     return Line(name, "failed" if refusal.kind == RejectedError.__name__ else "unknown", f"{message} {advice}")

@@ -44,6 +44,8 @@ class LoanAuthError(airflow_errors.AirflowException):
 
     #: Whether the same request may succeed later without any change.
     retryable: ClassVar[bool] = False
+    #: Whether every process that sends the same values can expect this error.
+    is_about_values: bool = False
 
     def __init__(
         self,
@@ -83,6 +85,8 @@ class RejectedError(LoanAuthError, airflow_errors.AirflowFailException):
     A service that does not use this code may count a :class:`ResponseError` towards a lock too.
     """
 
+    is_about_values = True
+
 
 class UnavailableError(LoanAuthError):
     """The service could not be reached, or responded that it is temporarily unable to respond: try again later.
@@ -99,8 +103,8 @@ class ResponseError(LoanAuthError):
 
     ``status`` is 407 if a proxy requires authentication. The message may name a wrong field, never its value.
 
-    :param is_about_values: whether every host that sends the same values can expect this response: a 400, 401 or 423
-        that is no HTML page, or an error code
+    :param is_about_values: whether every process that sends the same values can expect this response: a 400, 401 or
+        423 that is no HTML page, or an error code
     """
 
     def __init__(self, message: str, *, is_about_values: bool = False, **attributes: Any) -> None:

@@ -44,7 +44,7 @@ def load(number: int, within: float) -> list[str]:
 
 def extra_logins(delay: float, stall: float) -> int:
     """Return how many logins were too many in 100 batches of 32 processes, 5 % of whose steps stall."""
-    from airflow_provider_loanauth.login import others as lease
+    from airflow_provider_loanauth.login import lease
 
     usual = lease.MIN_DELAY
     lease.MIN_DELAY = delay

@@ -9,8 +9,7 @@ import pytest
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import SealError
 from airflow_provider_loanauth.login.credential import ActiveCredential
-from airflow_provider_loanauth.login.memory import Memory
-from airflow_provider_loanauth.login.variables import Row
+from airflow_provider_loanauth.login.variables import Memory, Row
 from airflow_provider_loanauth.service.client import AuthenticationResult
 from airflow_provider_loanauth.service.protocol import WireResponse, build_request, parse_response
 from tests.support.airflow_names import serde

@@ -14,7 +14,8 @@ import re
 import pytest
 
 from airflow_provider_loanauth import __version__
-from airflow_provider_loanauth.login.variables import LoginVariables
+from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.login.variables import LoginVariables, Row
 from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 from tests.support.airflow_names import serde
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
@@ -53,7 +54,76 @@ def test_the_key_of_a_shared_login_is_the_same_in_each_process(fernet):
     """Processes find the login of each other by it. During a rotation of the Fernet key, the first key counts."""
     for keys in (FERNET_KEY, f"{FERNET_KEY},{OTHER_FERNET_KEY}"):
         fernet(keys)
-        assert LoginVariables(OLD).keys["login"] == "loanauth.jwt.made-up.047690dc9f09c014.login"
+        assert LoginVariables(OLD).keys["login"] == "loanauth.jwt.made-up.2f4f152a164f706b.login"
+
+
+def test_the_login_that_an_earlier_build_has_shared_is_used(variables, logs):
+    """Its row has fields that no longer exist, and lacks one that was added. Nothing is lost, and nothing is logged."""
+    earlier = ROOT / "tests" / "data" / "stored_rows" / "2a2f1bf.json"
+    variables.update(json.loads(earlier.read_text(encoding="utf-8")))
+    credential = LoginVariables(OLD).read_row().credential
+    assert (credential.value, credential.lifetime, credential.after_401) == ("made-up-token", 3600.0, False)
+    assert logs.at("warning") == []
+
+
+#: What a process stores of a credential and of a refusal.
+CREDENTIAL = {
+    "value": "made-up-token",
+    "issued_at": "2001-09-09T01:46:40+00:00",
+    "expires_at": "2001-09-09T02:46:40+00:00",
+    "lifetime": 3600.0,
+    "after_401": False,
+}
+REFUSAL = {
+    "kind": "RejectedError",
+    "message": "made-up rejection",
+    "status": 400,
+    "code": "invalid_grant",
+    "by": "made-up-host",
+    "at": 1e9,
+    "seconds": 86_400.0,
+    "count": 1,
+    "is_cleared": False,
+}
+
+
+@pytest.mark.parametrize("more", [{}, {"made_up": 7}])
+@pytest.mark.parametrize(
+    "less", [None, "expires_at", "lifetime", "after_401", "message", "status", "code", "by", "count"]
+)
+def test_a_row_with_a_field_more_or_less_is_used(less, more, variables, clock):
+    """Another build may have written it."""
+
+    def changed(stored):
+        return {name: value for name, value in stored.items() if name != less} | more
+
+    content = {"credential": changed(CREDENTIAL), "by": "made-up-host", "refusal": changed(REFUSAL)}
+    stored = LoginVariables(OLD)
+    stored.write("login", changed(content), {})
+    row = stored.read_row()
+    assert row.credential.value == "made-up-token"
+    assert row.credential.lifetime == (None if less == "lifetime" else 3600.0)
+    assert row.refusal.holds()
+    assert type(row.refusal.error(OLD)) is RejectedError
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        ["made-up"],
+        {"credential": {"value": "made-up-token"}},
+        {"credential": CREDENTIAL | {"issued_at": 7}},
+        {"refusal": REFUSAL | {"at": "made-up"}},
+        {"refusal": REFUSAL | {"count": float("inf")}},
+    ],
+)
+def test_a_row_of_another_shape_counts_as_none_and_is_named_once(content, variables, logs):
+    stored = LoginVariables(OLD)
+    stored.write("login", content, {})
+    assert (stored.read_row(), stored.read_row()) == (Row(), Row())
+    [line] = logs.at("warning")
+    assert stored.keys["login"] in line
+    assert "made-up-token" not in logs.text
 
 
 #: The trigger of a deferred task.

@@ -1,4 +1,1 @@
-"""Who logs in, when, and for whom. The strictest requirement is that a rejected password is sent once.
-
-``auth/``, which sends pricing requests, is never imported here.
-"""
+"""Who logs in, when, and for whom. The strictest requirement is that a rejected password is sent once."""

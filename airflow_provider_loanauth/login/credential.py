@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.metadata import Method
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
     from airflow_provider_loanauth.service.client import AuthenticationResult
 
-#: Largest fraction of the lifetime that must be left. With ``min_ttl`` alone, a token with a lifetime below ``min_ttl``
-#: would be refreshed for every request.
+#: Largest fraction of the lifetime that must be left, so that a token with a short lifetime is not refreshed each time.
 MAX_REFRESH_FRACTION = 0.1
 #: Seconds between two attempts to refresh a credential that is still valid.
 GRACE_PERIOD = 10.0
@@ -90,16 +89,17 @@ class ActiveCredential(NotForXCom):
     def from_row(cls, stored: Mapping[str, Any], settings: Settings) -> ActiveCredential:
         """Return the credential that a process has stored for all. Another shape raises one of several errors."""
         issued_at = datetime.fromisoformat(stored["issued_at"])
+        expires_at, lifetime = stored.get("expires_at"), stored.get("lifetime")
         return cls(
             value=SecretStr(stored["value"]),
             conn_id=settings.conn_id,
             method=settings.method,
             pricing=settings.pricing,
             issued_at=issued_at,
-            expires_at=stored["expires_at"] and datetime.fromisoformat(stored["expires_at"]),
-            lifetime=stored["lifetime"] and float(stored["lifetime"]),
+            expires_at=expires_at and datetime.fromisoformat(expires_at),
+            lifetime=lifetime and float(lifetime),
             # If the clock of who requested it is ahead, its age is not known.
-            after_401=bool(stored["after_401"]) and issued_at.timestamp() < system.time() + MIN_401_AGE,
+            after_401=bool(stored.get("after_401")) and issued_at.timestamp() < system.time() + MIN_401_AGE,
         )
 
     def for_row(self) -> dict[str, Any]:
@@ -146,14 +146,53 @@ class ActiveCredential(NotForXCom):
             return self._age < MAX_TAKEOVER_AGE
         return self._age <= self.lifetime * (1 - MIN_TAKEOVER_FRACTION)
 
-    def start_grace_period(self) -> bool:
-        """Treat it as fresh for some seconds, if it has a known lifetime and has not expired; return whether it has."""
-        if self.lifetime is None or not self.is_valid():
-            return False
+    def start_grace_period(self) -> None:
+        """Treat it as fresh for some seconds, while it is valid."""
         self._grace_until = system.monotonic() + GRACE_PERIOD
-        return True
 
     def should_refresh_on(self, status: int) -> bool:
         """Return whether a response to a request with this credential is a reason to log in, and to try again."""
         # If it has just replaced a rejected one, the 401 is about the request, or the service is broken.
         return status == HTTPStatus.UNAUTHORIZED and (not self.after_401 or self._age >= MIN_401_AGE)
+
+
+@dataclass(eq=False, kw_only=True)
+class Need:
+    """What a login is for: a first credential, or one in place of an old one."""
+
+    #: Whether a credential of another thread or process will do, and one that was requested since the login began.
+    accepts: Callable[[ActiveCredential, bool], bool]
+    #: The credential of a pricing request, and whether it got a 401.
+    old: ActiveCredential | None = None
+    got_401: bool = False
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether to wait for others and to try again. Otherwise, the old credential is used, while it is valid."""
+        return self.old is None or self.got_401 or not self.old.is_valid()
+
+    def is_rejected(self, credential: ActiveCredential | None) -> bool:
+        """Return whether it is the credential that got a 401, which is handed to nobody."""
+        return self.got_401 and credential is not None and self.old is not None and credential.value == self.old.value
+
+    def take(self, found: ActiveCredential | None, *, is_new: bool) -> ActiveCredential | None:
+        """Return the credential of another thread or process if it will do, or the old one if that must stay."""
+        if found is None:
+            return None
+        old = self.old
+        if old is not None and found.value == old.value:
+            old.after_401 = found.after_401
+            if self.got_401 and not old.should_refresh_on(HTTPStatus.UNAUTHORIZED):
+                return old
+            # A service may return the same token again, with the seconds that are left.
+            if self.got_401 or found.issued_at <= old.issued_at:
+                return None
+        if not self.accepts(found, is_new):
+            return None
+        return found
+
+    def use_old(self) -> ActiveCredential:
+        """Return the old credential, which is used for some seconds more."""
+        old = cast("ActiveCredential", self.old)
+        old.start_grace_period()
+        return old

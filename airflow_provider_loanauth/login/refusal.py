@@ -1,43 +1,36 @@
-"""After a failure: for how long the same values are not sent again, and when a login tries again by itself."""
+"""What the service has refused: for how long the same values are not sent again, and the error of who obeys that."""
 
 from __future__ import annotations
 
-import math
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from textwrap import shorten
+from typing import Any
 
 from airflow_provider_loanauth import exceptions
-from airflow_provider_loanauth._compat import task_logger
 from airflow_provider_loanauth.connection.settings import Settings
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError, changed
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, changed
 from airflow_provider_loanauth.redaction import NotForXCom
 from airflow_provider_loanauth.system import system
 
 #: Seconds for which a password that the service rejected by name is not sent again.
 DAY = 86_400.0
-#: Seconds of the pause after another refusal. Each further one about the values is longer by this factor, up to a day.
-#: So a fault of the service stops nobody for more than about four times its own length.
-MIN_PAUSE, PAUSE_FACTOR = 30.0, 4.0
-#: Pauses in a row that are counted, and seconds after the last one when the count begins again. Otherwise, each run of
-#: a DAG that runs every hour would send the same values with each of its retries.
-MAX_COUNT, COUNT_SECONDS = 10, 21_600.0
+#: Seconds of the first pause after another refusal. The next ones are longer by this factor, up to a day: the values
+#: are sent after 1, 6 and 31 minutes, 2.6 and 13 hours. So a fault stops nobody for more than six times its own length.
+MIN_PAUSE, PAUSE_FACTOR = 60.0, 5.0
+#: Refusals in a row that are counted. The pause of the last one is a day.
+MAX_COUNT = 6
 #: Seconds for which a cleared task obeys a refusal that another one has met, so that one of many tries for the others.
 CLEARED_SECONDS = 300.0
-#: Seconds after the first failure of a login within which its last attempt must start.
-MAX_SECONDS = 60.0
-
-_log = task_logger(__name__)
-
-
-def is_about_values(error: LoanAuthError) -> bool:
-    """Return whether everybody who sends the same values can expect this error."""
-    return isinstance(error, RejectedError) or (isinstance(error, ResponseError) and error.is_about_values)
+#: Characters of a cause that the error of who obeys a refusal shows.
+MAX_CAUSE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal(NotForXCom):
-    """A response because of which the same values rest for a while."""
+    """A response because of which the same values are not sent for a while."""
 
     #: Class, message, status and error code of the exception.
     kind: str
@@ -55,36 +48,46 @@ class Refusal(NotForXCom):
     is_cleared: bool
 
     @classmethod
-    def of(cls, error: LoanAuthError, earlier: Refusal | None, *, by: str, is_cleared: bool) -> Refusal | None:
-        """Return the refusal that an error is, after an earlier one; None if the next request need not wait."""
-        now, count = system.time(), 1
-        if earlier is not None and now < earlier.until + COUNT_SECONDS:
+    def of(cls, error: LoanAuthError, earlier: Refusal | None, *, by: str, is_cleared: bool) -> Refusal:
+        """Return the refusal that an error is, after an earlier one."""
+        count = 1
+        if earlier is not None:
             # A request that was under way when a pause began does not make the next one longer.
             count = min(MAX_COUNT, earlier.count + (not earlier.holds()))
-        seconds = _pause(error, count)
-        if not seconds:
-            return None
+        seconds = min(DAY, MIN_PAUSE * PAUSE_FACTOR ** (count - 1))
+        if isinstance(error, RejectedError):
+            seconds = DAY
         return cls(
             kind=type(error).__name__,
             message=str(error.args[0]).removesuffix("."),
             status=error.status,
             code=error.code,
             by=by,
-            at=now,
+            at=system.time(),
             seconds=seconds,
             count=count,
             is_cleared=is_cleared,
+        )
+
+    @classmethod
+    def from_row(cls, stored: Mapping[str, Any]) -> Refusal:
+        """Return the refusal that a process has stored for all. Another shape raises one of several errors."""
+        return cls(
+            kind=str(stored["kind"]),
+            message=str(stored.get("message", "The service refused the login")),
+            status=stored.get("status"),
+            code=stored.get("code"),
+            by=str(stored.get("by", "another task")),
+            at=float(stored["at"]),
+            seconds=float(stored.get("seconds", MIN_PAUSE)),
+            count=int(stored.get("count", 1)),
+            is_cleared=bool(stored.get("is_cleared")),
         )
 
     @property
     def until(self) -> float:
         """The end of the pause."""
         return self.at + self.seconds
-
-    @property
-    def public(self) -> dict[str, str]:
-        """What people read of it."""
-        return {"by": self.by, "at": as_utc(self.at), "until": as_utc(self.until), "error": self.kind}
 
     def holds(self, *, is_cleared: bool = False) -> bool:
         """Return whether the values rest now; ``is_cleared``: for a task that a person has cleared."""
@@ -95,12 +98,12 @@ class Refusal(NotForXCom):
         return age < self.seconds
 
     def error(self, settings: Settings) -> LoanAuthError:
-        """Return the error of a login that sends nothing."""
+        """Return the error of a login that sends nothing. The cause comes first, so that whoever cuts it keeps that."""
         kind: type[LoanAuthError] = getattr(exceptions, self.kind, ResponseError)
+        # Without what the first error recommends, because the message has a recommendation of its own.
+        cause = shorten(self.message.partition(". ")[0], MAX_CAUSE, placeholder=" …")
         return kind(
-            # The cause comes first, so that whoever cuts a message keeps it.
-            f"{self.message}. This was the result of {self.by} at {as_utc(self.at)}. Nothing was sent, because "
-            f"{self._advice(settings)}",
+            f"{cause}, to {self.by} at {as_utc(self.at)}. {self._advice(settings)}",
             status=self.status,
             code=self.code,
             retry_after=self.until - system.time(),
@@ -110,62 +113,16 @@ class Refusal(NotForXCom):
 
     def explain(self, error: LoanAuthError, settings: Settings) -> LoanAuthError:
         """Return the error of the request that was refused, with what to do until the end of the pause."""
-        advice = self._advice(settings)
-        return changed(error, f"{self.message}. {advice[0].upper()}{advice[1:]}", retry_after=self.seconds)
+        return changed(error, f"{self.message}. {self._advice(settings)}", retry_after=self.seconds)
 
     def _advice(self, settings: Settings) -> str:
-        if self.kind == UnavailableError.__name__:
-            return f"the service asked to wait until {as_utc(self.until)}."
-        remedy = "correct the Connection, or if the cause was corrected at the service, clear the authenticating task"
-        if self.is_cleared:
-            remedy += f" after {as_utc(self.at + CLEARED_SECONDS)}"
         command = f"python -m airflow_provider_loanauth forget {shlex.quote(settings.conn_id)}"
-        remedy += f", run `{command}`, or delete the Variables 'loanauth.{settings.method}.{settings.conn_id}.…'"
-        return f"the same values rest until {as_utc(self.until)}. Before that, {remedy}."
-
-
-def _pause(error: LoanAuthError, count: int) -> float:
-    """Return for how many seconds an error is a refusal."""
-    if isinstance(error, RejectedError):
-        return DAY
-    if is_about_values(error):
-        return min(DAY, MIN_PAUSE * PAUSE_FACTOR ** (count - 1))
-    if isinstance(error, ResponseError):
-        return MIN_PAUSE
-    return error.retry_after or 0.0
+        return (
+            f"The same values are not sent again before {as_utc(self.until)}: correct the Connection, or if it is right"
+            f", run `{command}`."
+        )
 
 
 def as_utc(seconds: float) -> str:
     """Return seconds since the epoch as a time for people."""
     return datetime.fromtimestamp(seconds, tz=timezone.utc).isoformat(timespec="seconds")
-
-
-class Backoff:
-    """The attempts of one login: exponential, with full jitter, or as the service asked."""
-
-    def __init__(self, max_attempts: int) -> None:
-        self._max_attempts = max_attempts
-        self._count = 0
-        #: When the last attempt must start.
-        self._ends_at = math.inf
-
-    def seconds(self, error: UnavailableError, *, is_patient: bool) -> float:
-        """Return for how many seconds to wait after a failed attempt; raise the error if there is no other one."""
-        self._count += 1
-        now = system.monotonic()
-        self._ends_at = min(self._ends_at, now + MAX_SECONDS)
-        # Up to 1 s, 2 s, 4 s …
-        seconds = system.uniform(0, 2.0 ** (self._count - 1))
-        if error.retry_after:
-            # A little longer than requested, so that not all clients retry at the same moment.
-            seconds = error.retry_after + system.uniform(0, 1)
-        message = f"{str(error.args[0]).removesuffix('.')}."
-        if is_patient and self._count < self._max_attempts and now + seconds < self._ends_at:
-            text = "Attempt %d of %d failed: %s Retrying in %.1f s."
-            _log.warning(text, self._count, self._max_attempts, message, seconds)
-            return seconds
-        if is_patient and self._max_attempts > 1:
-            message += f" Gave up after {self._count} attempt{'s' * (self._count > 1)}."
-        if error.retry_after is not None:
-            message += f" The service asked to wait {error.retry_after:.0f} s."
-        raise changed(error, message) from None

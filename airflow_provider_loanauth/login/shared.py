@@ -1,36 +1,33 @@
 """One login for all processes of an Airflow, on any number of hosts.
 
-They share what the service has said: the last credential, and what it has refused since (``variables.py``). They take
-turns (``others.py``), so that one of them sends a request for all. Whatever else happens concerns one process alone. A
-process that cannot share, or has waited long enough, goes on as it would without the others.
-
-The functions say what each caller needs. How a login goes is in ``_Login``, from top to bottom.
+They share what the service has said: the last credential, and what it has refused since (``variables.py``). Whose turn
+it is to send a request is in ``lease.py``. Whatever else happens concerns one process alone. A process that cannot
+share, or has waited long enough, goes on as if there were no others. The steps of a login are in ``_Login``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from contextlib import suppress
 from dataclasses import replace
-from http import HTTPStatus
 from typing import cast
 
 from airflow_provider_loanauth._compat import cleared_try, task_logger
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError, changed
-from airflow_provider_loanauth.login.credential import ActiveCredential
-from airflow_provider_loanauth.login.memory import memory_of
-from airflow_provider_loanauth.login.others import Others
-from airflow_provider_loanauth.login.refusal import Backoff, Refusal, is_about_values
-from airflow_provider_loanauth.login.variables import NotSharedError, Row, forget_shared_refusal, this_process
-from airflow_provider_loanauth.redaction import NotForXCom, mask
+from airflow_provider_loanauth.login.backoff import Backoff
+from airflow_provider_loanauth.login.credential import ActiveCredential, Need
+from airflow_provider_loanauth.login.lease import MAX_WAIT, Lease
+from airflow_provider_loanauth.login.refusal import MIN_PAUSE, Refusal
+from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, Row, memory_of, this_process
+from airflow_provider_loanauth.redaction import mask
 from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 from airflow_provider_loanauth.system import system
 
-#: Seconds of a pause whose end a login waits for, once. It did not cause that pause.
-MAX_REST = 30.0
+#: Seconds for which a process does without Variables, after they could not be used.
+NOT_SHARED_SECONDS = 60.0
 
 _log = task_logger(__name__)
 
@@ -47,17 +44,14 @@ def open_credential(credential: AccessToken | ApiSecret, client: Client) -> Acti
 
 def get_credential(client: Client, settings: Settings, *, reuse: bool) -> ActiveCredential:
     """Return a credential for an authenticating task: the shared one if enough of its life is left, or a new one."""
-
-    def is_usable(credential: ActiveCredential, is_new: bool) -> bool:
-        # Without reuse, one will do that was requested after this call.
-        return credential.can_be_taken_over() and (reuse or is_new)
-
-    return _Login(client, settings, is_usable).run()
+    # Without reuse, one will do that was requested after this call.
+    need = Need(accepts=lambda found, is_new: found.can_be_taken_over() and (reuse or is_new))
+    return _Login(client, settings, need).run()
 
 
 def authenticate(client: Client, settings: Settings) -> AuthenticationResult:
     """Send a login, unless a refusal holds; the other processes learn the result."""
-    login = _Login(client, settings, lambda *_: False)
+    login = _Login(client, settings, Need(accepts=lambda *_: False))
     login.run()
     return cast("AuthenticationResult", login.result)
 
@@ -66,138 +60,149 @@ def get_or_refresh(
     client: Client, old: ActiveCredential | None, min_ttl: float, *, got_401: bool = False
 ) -> ActiveCredential:
     """Return a credential that another thread or process requested, or a new one; or the old one, if it must stay."""
+    need = Need(accepts=lambda found, _: found.is_fresh(min_ttl), old=old, got_401=got_401)
     try:
-        login = _Login(client, client.settings(), lambda found, _: found.is_fresh(min_ttl), old=old, got_401=got_401)
+        login = _Login(client, client.settings(), need)
         credential = login.known() or login.run()
     except LoanAuthError as error:
         # The service, its proxy or the source of the Connection does not work now, or the password has changed.
-        if old is None or got_401 or not old.start_grace_period():
+        if old is None or need.is_patient:
             raise
         _log.warning("The %s cannot be refreshed, and is used until it expires: %s", old.credential_type.label, error)
-        return old
+        return need.use_old()
     mask([credential.value])
     return credential
 
 
-def forget_refusal(settings: Settings) -> None:
-    """Let these values be sent again, also by other processes if this one has access to Airflow's database."""
-    memory_of(settings).refusal = None
-    forget_shared_refusal(settings)
-
-
-class _Login(NotForXCom):
+class _Login:
     """The login of one thread, until it has a credential."""
 
-    def __init__(
-        self,
-        client: Client,
-        settings: Settings,
-        accepts: Callable[[ActiveCredential, bool], bool],
-        *,
-        old: ActiveCredential | None = None,
-        got_401: bool = False,
-    ) -> None:
-        self.client, self.settings = client, settings
-        #: Whether a credential of another thread or process will do, and one that was requested since this login began.
-        self.accepts = accepts
-        #: The credential of a pricing request, and whether it got a 401.
-        self.old, self.got_401 = old, got_401
-        #: Whether to wait for others and to try again. Otherwise, the old credential is used meanwhile.
-        self.is_patient = old is None or got_401 or not old.is_valid()
+    def __init__(self, client: Client, settings: Settings, need: Need) -> None:
+        self.client, self.settings, self.need = client, settings, need
         #: The result of the request of this login, if it has sent one.
         self.result: AuthenticationResult | None = None
-        self._backoff = Backoff(client.max_attempts)
-        self._memory = memory_of(settings)
-        self._others = Others(settings, self._memory)
+        self._memory, self._backoff = memory_of(settings), Backoff(client.max_attempts)
+        self._variables = LoginVariables(settings)
+        self._lease = Lease(self._variables, self._memory)
+        #: Whether this process does without the others.
+        self._is_alone = not settings.share_logins or system.monotonic() < self._memory.not_shared_until
+        #: What was shared when this login began, and when it last looked.
+        self._first_row: Row | None = None
+        self._row = Row()
+        #: With what this login was refused; the refusal of another one whose end it has waited for.
+        self._refusal: Refusal | None = None
+        self._waited_for: Refusal | None = None
 
     def known(self) -> ActiveCredential | None:
-        """Return the credential of this process, if it will do."""
-        return self._memory.credential and self._take(self._memory.credential, is_new=True)
+        """Return the credential of this process, if it will do, and is not older than one that got a 401."""
+        credential, old = self._memory.credential, self.need.old
+        if credential and old and self.need.got_401 and credential.issued_at < old.issued_at:
+            return None
+        return self.need.take(credential, is_new=True)
 
     def run(self) -> ActiveCredential:
         """Return a credential of another thread or process, or log in."""
         memory, lock = self._memory, self._memory.lock.current
         credential, error = memory.credential, memory.error
-        if not lock.acquire(blocking=self.is_patient):
-            return self._use_old()
+        attempts = self.client.max_attempts if self.need.is_patient else 1
+        if not lock.acquire(blocking=self.need.is_patient):
+            return self.need.use_old()
         try:
-            # Another thread may have logged in meanwhile, or tried to.
+            # Another thread may have logged in meanwhile, or tried to, at least as often as this one would.
             if memory.credential is not credential and (known := self.known()):
                 return known
-            if memory.error is not None and memory.error is not error:
+            if memory.error not in (None, error) and memory.error_attempts >= attempts:
                 raise changed(memory.error)
             return self._repeat()
         except UnavailableError as raised:
-            memory.error = changed(raised, sent=False)
+            memory.error, memory.error_attempts = changed(raised, sent=False), attempts
             raise
         finally:
-            self._others.end_turn()
+            self._lease.release()
             lock.release()
 
     def _repeat(self) -> ActiveCredential:
         """Do one step after the other. If Variables cannot be used, go on alone."""
-        credential = None
-        while credential is None:
+        while True:
             try:
                 credential = self._step()
-            except NotSharedError as reason:  # noqa: PERF203 - the steps after it share nothing
-                self._others.leave(reason)
-        return credential
+            except NotSharedError as reason:
+                self._go_on_alone(reason)
+                continue
+            if credential is not None:
+                return credential
 
     def _step(self) -> ActiveCredential | None:
         """Take a credential over, wait once, or send one request; return None if there is no credential yet."""
-        row = self._others.read()
+        self._row = row = self._read()
         if credential := self._take_over(row):
             return credential
-        if refusal := self._refusal(row):
-            self._rest_or_raise(refusal, row)
+        if refusal := self._refusal_that_holds(row):
+            self._obey(refusal)
             return None
-        if not self._others.may_send:
-            has_turn = self._others.take_turn(wait=self.is_patient)
-            return None if has_turn or self.is_patient else self._use_old()
+        if not (self._is_alone or self._lease.is_held or self._lease.waited >= MAX_WAIT):
+            return self._acquire_lease()
         try:
             return self._send()
         except UnavailableError as error:
-            seconds = self._backoff.seconds(error, is_patient=self.is_patient)
-        self._others.end_turn()
+            seconds = self._backoff.seconds(error, is_patient=self.need.is_patient)
+        self._lease.release()
         system.sleep(seconds)
-        self._memory.refusal = None
         return None
 
+    def _acquire_lease(self) -> ActiveCredential | None:
+        """Claim the lease, or wait for it. A request that has a valid credential waits for nobody."""
+        if self.need.is_patient or not self._memory.slow_reads:
+            self._lease.acquire(wait=self.need.is_patient)
+        if self.need.is_patient or self._lease.is_held:
+            # Another one may have logged in meanwhile, so look at the row again.
+            return None
+        return self.need.use_old()
+
+    def _read(self) -> Row:
+        """Return what is shared, or what this process has."""
+        row = Row(credential=self._memory.credential, by=this_process(), refusal=self._memory.refusal)
+        if not self._is_alone:
+            row = self._variables.read_row()
+        self._first_row = self._first_row or row
+        return row
+
+    def _write(self, row: Row) -> None:
+        """Share what the service has said. What got a 401 is handed to nobody."""
+        if self._is_alone:
+            return
+        if self.need.is_rejected(row.credential):
+            row = replace(row, credential=None)
+        try:
+            self._variables.write_row(row)
+        except NotSharedError as reason:
+            _log.warning("The result of this login could not be shared (%s), so other tasks log in too.", reason)
+
+    def _go_on_alone(self, reason: NotSharedError) -> None:
+        if self._memory.not_shared_until == -math.inf:
+            _log.info("Logins cannot be shared with other tasks (%s): each process logs in on its own.", reason)
+        self._memory.not_shared_until = system.monotonic() + NOT_SHARED_SECONDS
+        self._lease.release()
+        self._is_alone, self._first_row = True, None
+
     def _take_over(self, row: Row) -> ActiveCredential | None:
-        """Return the credential of another process, if it will do; or a rejected one that may not be replaced yet."""
-        credential = row.credential and self._take(row.credential, is_new=self._others.is_new(row))
-        if credential is None or credential is self.old:
+        """Return the credential of another process, if it will do; or the old one, if that must stay."""
+        # Whatever the clocks of the hosts say.
+        is_new = self._first_row is not None and self._first_row.credential_id != row.credential_id
+        credential = self.need.take(row.credential, is_new=is_new)
+        if credential is None or credential is self.need.old:
             return credential
-        self._memory.credential = credential
+        self._memory.credential, self._memory.refusal = credential, None
         _log.info("Took over the %s that %s has requested.", credential.credential_type.label, row.by)
-        if self.old is not None:
+        if self.need.old is not None:
             telemetry.count_refresh(self.settings, shared=True)
             telemetry.set_expiry(self.settings, credential.seconds_left)
         return credential
 
-    def _take(self, credential: ActiveCredential, *, is_new: bool) -> ActiveCredential | None:
-        """Return the credential of another thread or process if it will do, or the old one if that must stay."""
-        old = self.old
-        if old is not None and credential.value == old.value:
-            old.after_401 = credential.after_401
-            if self.got_401 and not old.should_refresh_on(HTTPStatus.UNAUTHORIZED):
-                return old
-            # A service may return the same token again, with the seconds that are left.
-            if self.got_401 or credential.issued_at <= old.issued_at:
-                return None
-        return credential if self.accepts(credential, is_new) else None
-
-    def _use_old(self) -> ActiveCredential:
-        """Return the old credential, which is used for some seconds more."""
-        old = cast("ActiveCredential", self.old)
-        old.start_grace_period()
-        return old
-
-    def _refusal(self, row: Row) -> Refusal | None:
-        """Return a refusal because of which this process sends nothing now."""
+    def _refusal_that_holds(self, row: Row) -> Refusal | None:
+        """Return a refusal because of which this login sends nothing now."""
         for refusal in (self._memory.refusal, row.refusal):
-            if refusal is not None and refusal.holds(is_cleared=self._is_cleared()):
+            if refusal not in (None, self._waited_for) and refusal.holds(is_cleared=self._is_cleared()):
                 return refusal
         return None
 
@@ -206,17 +211,18 @@ class _Login(NotForXCom):
         tried = cleared_try()
         return tried is not None and tried != self._memory.cleared_try
 
-    def _rest_or_raise(self, refusal: Refusal, row: Row) -> None:
-        """Wait for the end of a short pause that another process has begun; otherwise raise its error."""
-        seconds, is_of_another = refusal.until - system.time(), refusal is not self._memory.refusal
-        if is_of_another and refusal.count == 1 and seconds <= MAX_REST and self.is_patient:
-            self._others.end_turn()
-            system.sleep(max(0.0, seconds) + system.uniform(0, 1))
+    def _obey(self, refusal: Refusal) -> None:
+        """Wait for the end of a short pause that another login has begun, once; otherwise raise its error."""
+        if refusal.seconds <= MIN_PAUSE and self._waited_for is None and self.need.is_patient:
+            self._lease.release()
+            # By a clock that is wrong, it may be longer.
+            system.sleep(min(MIN_PAUSE, max(0.0, refusal.until - system.time())) + system.uniform(0, 1))
+            self._waited_for = refusal
             return
-        if self._is_rejected(row.credential):
-            self._others.tell(replace(row, credential=None))
+        if self.need.is_rejected(self._row.credential):
+            self._write(self._row)
         error = refusal.error(self.settings)
-        if self.is_patient and not error.retryable:
+        if self.need.is_patient:
             telemetry.count_not_sent(self.settings, error)
         raise error
 
@@ -225,36 +231,30 @@ class _Login(NotForXCom):
         try:
             self.result = self.client.authenticate(self.settings, on_failure=self._record)
         except (RejectedError, ResponseError) as error:
-            raise cast("Refusal", self._memory.refusal).explain(error, self.settings) from None
-        credential = ActiveCredential.from_result(self.result, after_401=self.got_401)
+            if self._refusal is None:
+                raise
+            raise self._refusal.explain(error, self.settings) from None
+        credential = ActiveCredential.from_result(self.result, after_401=self.need.got_401)
         self._memory.credential, self._memory.refusal = credential, None
-        self._others.tell(Row(credential=credential, by=this_process()))
-        if self.old is not None:
+        self._write(Row(credential=credential, by=this_process()))
+        if self.need.old is not None:
             telemetry.count_refresh(self.settings, shared=False)
         return credential
 
     def _record(self, error: LoanAuthError) -> None:
-        """Remember a refusal, and share it if it is about the values."""
-        memory, is_cleared = self._memory, self._is_cleared()
-        row = Row(refusal=memory.refusal)
-        if is_about_values(error):
-            with suppress(NotSharedError):
-                row = self._others.read()
-        refusal = Refusal.of(error, row.refusal, by=this_process(), is_cleared=is_cleared)
-        if refusal is None:
-            return
-        memory.refusal = refusal
-        if is_cleared:
-            memory.cleared_try = cleared_try()
-        if self._is_rejected(memory.credential):
+        """Remember and share a refusal of these values."""
+        memory = self._memory
+        if self.need.is_rejected(memory.credential):
             memory.credential = None
-        if self._is_rejected(row.credential):
-            row = replace(row, credential=None)
-        if is_about_values(error):
-            self._others.tell(replace(row, refusal=refusal))
-
-    def _is_rejected(self, credential: ActiveCredential | None) -> bool:
-        """Return whether it is the credential that got a 401, which is not handed on."""
-        if not self.got_401 or self.old is None or credential is None:
-            return False
-        return credential.value == self.old.value
+        if not error.is_about_values:
+            return
+        row = Row(refusal=memory.refusal)
+        with suppress(NotSharedError):
+            row = self._read()
+        if row.credential_id not in (None, self._row.credential_id):
+            # Another process has logged in since the request was sent, so the values are right.
+            return
+        earlier, is_cleared = row.refusal or memory.refusal, self._is_cleared()
+        self._refusal = memory.refusal = Refusal.of(error, earlier, by=this_process(), is_cleared=is_cleared)
+        memory.cleared_try = cleared_try()
+        self._write(replace(row, refusal=self._refusal))

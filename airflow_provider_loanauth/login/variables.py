@@ -1,8 +1,9 @@
-"""The Airflow Variables through which all processes share a login: their keys, and what is in them.
+"""What is known of a login: by this process (:class:`Memory`), and by all of them (:class:`Row`), in Airflow Variables.
 
-Each has metadata in plaintext for people, and a sealed envelope, which alone is used. A value that does not open, or
-was sealed for another key, counts as none. Someone who can write Variables can delete a value, or write an earlier one
-again. That may cause a login, or make tasks wait or fail, but reveals no secret.
+Each Variable has metadata in plaintext for people, and a sealed envelope, which alone is used. What does not open, or
+was sealed for another key, counts as none. A reader ignores fields that it does not know, and fills in missing ones:
+another build may have written them. Someone who can write Variables can delete a value, or write an earlier one again.
+That may cause a login, or make tasks wait or fail, but reveals no secret.
 """
 
 from __future__ import annotations
@@ -10,34 +11,47 @@ from __future__ import annotations
 import dataclasses
 import hmac
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
-from airflow_provider_loanauth._compat import SupervisorError, current_task, current_team
+from airflow_provider_loanauth._compat import ForkSafeLock, SupervisorError, current_task, current_team, task_logger
 from airflow_provider_loanauth._compat.variables import delete_variable, list_variables, read_variable, write_variable
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import DIGEST, VARIABLES, decrypt, derived_keys, encrypt
-from airflow_provider_loanauth.exceptions import SealError
+from airflow_provider_loanauth.exceptions import SealError, UnavailableError
 from airflow_provider_loanauth.login.credential import ActiveCredential
-from airflow_provider_loanauth.login.refusal import Refusal
+from airflow_provider_loanauth.login.refusal import Refusal, as_utc
 from airflow_provider_loanauth.metadata import METHOD_NAMES, Method
 from airflow_provider_loanauth.redaction import NotForXCom
 from airflow_provider_loanauth.system import system
 
-#: Increased when the content of the sealed values changes, also by a field. Another format counts as none.
+#: Increased when a reader of before could no longer use the sealed values. Another format counts as none.
 FORMAT = 1
+#: Variables are left alone after so many reads in a row that took longer than so many seconds each. One such read is
+#: tolerated: if the store stalls for all, nobody would share anything any more.
+MAX_SLOW_READS, SLOW_SECONDS = 2, 3.0
 
+#: Characters that are stored of the name of a process.
+MAX_TEXT = 80
 #: Characters of a connection id that are in a key, and how many.
 _NOT_IN_KEYS, _MAX_ID_LENGTH = re.compile("[^A-Za-z0-9_.-]"), 100
 _DESCRIPTIONS = {
     "login": "The last login with a loanauth Connection, sealed. Deleting it is safe and allows a new login.",
     "claim": "Which process may log in with a loanauth Connection, if any. Deleting it is safe.",
 }
+
+#: What reading a value of another shape raises.
 _OTHER_SHAPE = (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
+
+R = TypeVar("R")
+
+_log = task_logger(__name__)
 
 
 class NotSharedError(Exception):
@@ -55,16 +69,13 @@ class Row(NotForXCom):
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], settings: Settings) -> Row:
-        """Return the row of a stored value; an empty one if there is none, or if it has another shape."""
-        credential = refusal = None
-        try:
-            if content["credential"]:
-                credential = ActiveCredential.from_row(content["credential"], settings)
-            if content["refusal"]:
-                refusal = Refusal(**content["refusal"])
-            return cls(credential=credential, by=content["by"], refusal=refusal)
-        except _OTHER_SHAPE:
-            return cls()
+        """Return the row of a stored value. Another shape raises one of several errors."""
+        credential, refusal = content.get("credential"), content.get("refusal")
+        return cls(
+            credential=credential and ActiveCredential.from_row(credential, settings),
+            by=str(content.get("by", "another task")),
+            refusal=refusal and Refusal.from_row(refusal),
+        )
 
     @property
     def credential_id(self) -> tuple[str, datetime] | None:
@@ -74,47 +85,96 @@ class Row(NotForXCom):
         return self.credential.value, self.credential.issued_at
 
     @property
-    def content(self) -> dict[str, Any]:
-        """What is stored."""
-        return {
-            "credential": self.credential and self.credential.for_row(),
-            "by": self.by,
-            "refusal": self.refusal and dataclasses.asdict(self.refusal),
-        }
-
-    @property
     def public(self) -> dict[str, str]:
         """What people read of it: the refusal, or who logged in last."""
-        if self.refusal is not None:
-            return self.refusal.public
+        if (refusal := self.refusal) is not None:
+            return {"error": refusal.kind, "by": refusal.by, "at": as_utc(refusal.at), "until": as_utc(refusal.until)}
         if self.credential is None:
             return {}
         times = {"at": self.credential.issued_at, "expires_at": self.credential.expires_at}
         return {"by": self.by} | {name: time.isoformat(timespec="seconds") for name, time in times.items() if time}
 
 
+@dataclass(eq=False)
+class Memory(NotForXCom):
+    """What a process remembers of one set of settings. Forked children keep it."""
+
+    #: Held by the thread that logs in.
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
+    #: The last credential that this process requested or took over.
+    credential: ActiveCredential | None = field(default=None, repr=False)
+    #: What the service has refused to this process, since its last success.
+    refusal: Refusal | None = None
+    #: With what its last login failed while the service was unavailable: also for the threads that waited for it.
+    error: UnavailableError | None = None
+    #: How many attempts that login had.
+    error_attempts: int = 0
+    #: How many reads of Variables in a row were slow.
+    slow_reads: int = 0
+    #: Until when Variables are not used, because they could not be.
+    not_shared_until: float = -math.inf
+    #: The id of the last claim of another process, and when this one first saw it.
+    claim_seen: tuple[Any, float] = (None, -math.inf)
+    #: The try of a cleared task whose request was refused: a clear is good for one request.
+    cleared_try: Any = None
+
+
+_MEMORIES: dict[Settings, Memory] = {}
+_LOCK = ForkSafeLock()
+
+
+def memory_of(settings: Settings) -> Memory:
+    """Return what this process remembers of these settings."""
+    with _LOCK.current:
+        return _MEMORIES.setdefault(settings, Memory())
+
+
 class LoginVariables:
-    """The Variables of one Connection and method, with the values that this process would send."""
+    """The Variables of the values that this process would send. Its methods raise a NotSharedError if they fail."""
 
     def __init__(self, settings: Settings) -> None:
+        self._settings, self._memory = settings, memory_of(settings)
+        self._has_warned = False
+
+    @cached_property
+    def keys(self) -> dict[str, str]:
+        """The keys of the ``login`` and of the ``claim``."""
         with _not_shared_if_it_fails():
-            prefix = f"{key_of(settings.method, settings.conn_id)}.{_digest(settings)}"
-        self.keys = {kind: f"{prefix}.{kind}" for kind in _DESCRIPTIONS}
-        self._settings = settings
+            prefix = f"{key_of(self._settings.method, self._settings.conn_id)}.{_digest(self._settings)}"
+        return {kind: f"{prefix}.{kind}" for kind in _DESCRIPTIONS}
 
     def read_row(self) -> Row:
         """Return the row; an empty one if there is none that this reader can use."""
-        return Row.parse(self.read("login"), self._settings)
+        return self.read("login", lambda content: Row.parse(content, self._settings)) or Row()
 
     def write_row(self, row: Row) -> None:
         """Write the row, and what people read of it."""
-        self.write("login", row.content, row.public)
+        content = {
+            "credential": row.credential and row.credential.for_row(),
+            "by": row.by,
+            "refusal": row.refusal and dataclasses.asdict(row.refusal),
+        }
+        self.write("login", content, row.public)
 
-    def read(self, kind: str) -> dict[str, Any]:
-        """Return the content of the ``login`` or the ``claim``; empty if there is none that this reader can use."""
-        key = self.keys[kind]
+    def read(self, kind: str, parse: Callable[[dict[str, Any]], R]) -> R | None:
+        """Return what is stored as the ``login`` or the ``claim``; None if there is none that this reader can use."""
+        key, began = self.keys[kind], system.monotonic()
         with _not_shared_if_it_fails():
-            return _open(key, read_variable(key))
+            text = read_variable(key)
+        is_slow = system.monotonic() - began > SLOW_SECONDS
+        self._memory.slow_reads = is_slow * (self._memory.slow_reads + 1)
+        if self._memory.slow_reads >= MAX_SLOW_READS:
+            raise NotSharedError("Variables are slow")
+        if text is None:
+            return None
+        with _not_shared_if_it_fails(), suppress(*_OTHER_SHAPE):
+            *bound_to, content = json.loads(decrypt(json.loads(text)["sealed"], VARIABLES) or "")
+            if bound_to == [FORMAT, key]:
+                return parse(content)
+        if not self._has_warned:
+            _log.warning("The Variable '%s' is ignored: this version of the package cannot read its value.", key)
+        self._has_warned = True
+        return None
 
     def write(self, kind: str, content: dict[str, Any], public: Mapping[str, str]) -> None:
         """Write the ``login`` or the ``claim``, and what people read of it."""
@@ -135,28 +195,24 @@ def forget_credential(settings: Settings) -> None:
         delete_variable(key)
 
 
-def forget_shared_refusal(settings: Settings) -> None:
-    """Let these values be sent again, whatever the connection id: the Test button has a random one."""
-    # The test has succeeded, also if this process has no access to Airflow's database.
+def forget_refusal(settings: Settings) -> None:
+    """Let these values be sent again, by this process and, if it has access to Airflow's database, by all."""
+    memory_of(settings).refusal = None
+    # A test of the Connection has succeeded, also without that access. The Test button has a random connection id.
     with suppress(Exception):
-        end = f".{_digest(settings)}.login"
         for key in list_variables(f"loanauth.{settings.method}."):
-            if key.endswith(end):
+            conn_id = key.split(".", 2)[2].rsplit(".", 2)[0]
+            if key == LoginVariables(dataclasses.replace(settings, conn_id=conn_id)).keys["login"]:
                 delete_variable(key)
 
 
 def forget_all(conn_id: str | None = None, method: Method | None = None) -> list[str]:
     """Delete from the database the Variables of a Connection and method, by default of all; return their keys."""
-    methods, name = "|".join(METHOD_NAMES), "[A-Za-z0-9_.-]+"
-    if method is not None:
-        methods = method
+    methods, name, others = method or "|".join(METHOD_NAMES), "[A-Za-z0-9_.-]+", r"|loanauth\.notified\..+"
     if conn_id is not None:
-        name = re.escape(_name_of(conn_id))
-    pattern = rf"loanauth\.({methods})\.{name}\.[0-9a-f]{{16}}\.(login|claim)"
-    if conn_id is None:
         # Those of notifications belong to no Connection.
-        pattern += rf"|loanauth\.notified\.{name}"
-    keys = re.compile(pattern)
+        name, others = re.escape(_name_of(conn_id)), ""
+    keys = re.compile(rf"loanauth\.({methods})\.{name}\.[0-9a-f]{{16}}\.(login|claim){others}")
     deleted = sorted(filter(keys.fullmatch, list_variables("loanauth.")))
     for key in deleted:
         delete_variable(key)
@@ -180,26 +236,17 @@ def this_process() -> str:
     index = ""
     if task.map_index is not None and task.map_index >= 0:
         index = f"[{task.map_index}]"
-    return f"{task.dag_id}.{task.task_id}{index} on {host}"
+    return f"{task.dag_id}.{task.task_id}{index} on {host}"[:MAX_TEXT]
 
 
 def _digest(settings: Settings) -> str:
     """Return a digest of everything that is sent. Processes with other values, as an old password, share nothing."""
-    proxy = None
-    if settings.proxy is not None:
-        proxy = dataclasses.astuple(settings.proxy)
-    to = [current_team(), settings.auth_url, settings.verify is not False, proxy]
+    proxy = settings.proxy and dataclasses.astuple(settings.proxy)
+    # The id too, because a database may compare keys without case.
+    to = [current_team(), settings.conn_id, settings.auth_url, settings.verify is not False, proxy]
     sent = [*to, settings.pricing and settings.pricing.company_id, *dataclasses.astuple(settings.grant)]
     # Keyed, so that nobody can guess a weak password from it. During a rotation, the first Fernet key is the new one.
     return hmac.new(derived_keys(DIGEST)[0], json.dumps(sent).encode(), "sha256").hexdigest()[:16]
-
-
-def _open(key: str, text: str | None) -> dict[str, Any]:
-    with suppress(*_OTHER_SHAPE):
-        *bound_to, content = json.loads(decrypt(json.loads(text or "")["sealed"], VARIABLES) or "")
-        if bound_to == [FORMAT, key] and isinstance(content, dict):
-            return content
-    return {}
 
 
 @contextmanager

@@ -69,13 +69,13 @@ def test_how_often_values_that_are_wrong_for_good_are_sent(outcome, most, hosts)
     assert failed(simulation) == 340
 
 
-@pytest.mark.parametrize("outcome", ["unavailable", "forbidden", "settings", "401", "client"])
+@pytest.mark.parametrize("outcome", ["unavailable", "forbidden", "settings"])
 def test_one_host_of_two_cannot_log_in(outcome):
     """A refused connection, a login page, a certificate, a gateway. Two tasks at a time need a new login."""
     tasks = [(one // 2 * 40.0, f"host {one % 2}") for one in range(200)]
     processes = [Process(start=start, host=host, needs="new") for start, host in tasks]
     simulation = run(processes, lambda host, _: outcome if host == "host 1" else "ok")
-    assert failed(simulation, lambda process: process.host == "host 0") <= (6 if outcome in ABOUT_VALUES else 0)
+    assert failed(simulation, lambda process: process.host == "host 0") == 0
     assert simulation.service.errors
     assert simulation.posts > 100
 
@@ -96,7 +96,7 @@ def test_an_outage_holds_nobody_for_much_longer_than_it_would_alone(takes):
     assert simulation.posts <= 900
     assert failed(simulation) == 300
     # Alone, three attempts take up to 7 seconds more than their requests.
-    assert max(process.waited for process in simulation.processes) < 3 * takes + 7 + 20
+    assert max(process.waited for process in simulation.processes) < 3 * takes + 7 + 35
 
 
 @pytest.mark.parametrize("hosts", [2, 4, 5, 20])

@@ -1,22 +1,16 @@
 """What the service has refused: for how long, and for whom."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
-from airflow_provider_loanauth.login.refusal import CLEARED_SECONDS, DAY, MIN_PAUSE, Refusal, is_about_values
-from airflow_provider_loanauth.login.variables import Row
-from tests.support.simulation import OLD
+from airflow_provider_loanauth.login.refusal import CLEARED_SECONDS, DAY, MIN_PAUSE, Refusal
+from tests.support.simulation import OLD, settings_of
 
 ERRORS = {
     "rejected": RejectedError("made-up rejection.", code="invalid_grant"),
     "refused": ResponseError("made-up refusal.", is_about_values=True),
-    "unclear": ResponseError("made-up page."),
-    "asked to wait": UnavailableError("made-up outage.", retry_after=50.0),
-    "unavailable": UnavailableError("made-up outage."),
-    "here only": SettingsError("made-up certificate."),
 }
 
 
@@ -34,47 +28,42 @@ def after(clock, *names, gap):
     return refusal
 
 
-@pytest.mark.parametrize(
-    ("name", "seconds", "is_shared"),
-    [
-        ("rejected", DAY, True),
-        ("refused", MIN_PAUSE, True),
-        ("unclear", MIN_PAUSE, False),
-        ("asked to wait", 50.0, False),
-        ("unavailable", None, False),
-        ("here only", None, False),
-    ],
-)
-def test_how_long_a_refusal_holds(name, seconds, is_shared, clock):
+def test_only_what_the_service_says_about_the_values_is_a_refusal():
+    errors = [*ERRORS.values(), ResponseError("made-up page."), UnavailableError("made-up."), SettingsError("made-up.")]
+    assert [error.is_about_values for error in errors] == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("rejected", DAY), ("refused", MIN_PAUSE)])
+def test_how_long_a_refusal_holds(name, seconds, clock):
     refusal = refusal_of(name)
-    assert is_about_values(ERRORS[name]) == is_shared
-    assert (refusal and refusal.seconds) == seconds
-    if refusal is not None:
-        clock.pass_time(seconds - 0.1)
-        assert refusal.holds()
-        clock.pass_time(0.2)
-        assert not refusal.holds()
+    assert refusal.seconds == seconds
+    clock.pass_time(seconds - 0.1)
+    assert refusal.holds()
+    clock.pass_time(0.2)
+    assert not refusal.holds()
 
 
 @pytest.mark.parametrize(
-    ("number", "gap", "seconds"),
+    ("names", "gap", "seconds"),
     [
-        (2, 1, 120.0),
-        (6, 1, 30_720.0),
-        (8, 1, DAY),
-        (600, 1, DAY),
-        (2, 21_599, 120.0),
-        (2, 21_601, MIN_PAUSE),
+        (["refused"] * 2, 1, 300.0),
+        (["refused"] * 5, 1, 37_500.0),
+        (["refused"] * 6, 1, DAY),
+        (["refused"] * 600, 1, DAY),
+        # Only a success ends the row.
+        (["refused"] * 3, 7 * DAY, 1500.0),
+        (["rejected", "refused"], 1, 300.0),
+        (["refused", "rejected"], 1, DAY),
         # One that was under way when the pause began does not make it longer.
-        (6, -1, MIN_PAUSE),
+        (["refused"] * 6, -1, MIN_PAUSE),
     ],
 )
-def test_each_pause_in_a_row_is_longer(number, gap, seconds, clock):
-    assert after(clock, *["refused"] * number, gap=gap).seconds == seconds
+def test_each_pause_in_a_row_is_longer(names, gap, seconds, clock):
+    assert after(clock, *names, gap=gap).seconds == seconds
 
 
 @pytest.mark.parametrize(
-    ("name", "ahead", "holds"), [("refused", 29, True), ("refused", 31, False), ("rejected", 7200, True)]
+    ("name", "ahead", "holds"), [("refused", 59, True), ("refused", 61, False), ("rejected", 7200, True)]
 )
 def test_a_host_whose_clock_is_wrong_stops_nobody_for_more_than_twice_the_pause(name, ahead, holds, clock):
     refusal = refusal_of(name)
@@ -87,21 +76,24 @@ def test_a_cleared_task_tries_unless_another_one_has_just_tried(earlier_clear, a
     refusal = refusal_of("rejected", is_cleared=earlier_clear)
     clock.pass_time(age)
     assert refusal.holds(is_cleared=True) == holds
-    assert (f"after {'2001-09-09T01:51:40'}" in str(refusal.error(OLD))) == earlier_clear
     assert CLEARED_SECONDS == 300
 
 
-def test_a_row_is_stored_whole(clock):
-    row = Row(by="made-up", refusal=refusal_of("refused"))
-    assert Row.parse(json.loads(json.dumps(row.content)), OLD) == row
-
-
-@pytest.mark.parametrize(
-    "content", [{}, {"credential": {}, "by": ""}, {"credential": None, "by": "", "refusal": {"x": 1}}]
-)
-def test_a_row_of_another_shape_counts_as_none(content):
-    assert Row.parse(content, OLD) == Row()
+def test_the_error_of_who_obeys_is_short_whatever_the_service_has_said(clock):
+    refusal = Refusal.of(
+        ResponseError(
+            f"The service responded with 401 ({'made up ' * 60}). Check the Connection.", is_about_values=True
+        ),
+        None,
+        by=f"{'a_long_name_of_a_dag' * 2}.a_name_of_a_task[12] on worker-7.lender",
+        is_cleared=False,
+    )
+    message = str(refusal.error(settings_of(conn_id="pricing_of_a_tenant")))
+    assert len(message) <= 450
+    assert message.startswith("The service responded with 401")
+    for part in ("a_long_name_of_a_dag", "T01:46:40", "T01:47:40", "forget pricing_of_a_tenant`"):
+        assert part in message
 
 
 def test_an_error_that_this_release_does_not_know_is_one_of_an_unusable_response(clock):
-    assert type(replace(refusal_of("unclear"), kind="LaterError").error(OLD)) is ResponseError
+    assert type(replace(refusal_of("refused"), kind="LaterError").error(OLD)) is ResponseError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 from airflow_provider_loanauth.login.credential import ActiveCredential
-from airflow_provider_loanauth.login.others import LEASE_SECONDS, MAX_DELAY, MAX_WAIT, MIN_DELAY
+from airflow_provider_loanauth.login.lease import LEASE_SECONDS, MAX_DELAY, MAX_WAIT, MIN_DELAY
 from tests.support.leaks import leaks
 from tests.support.simulation import ERRORS, FIRST, NEW, OLD, VALID, Process, Simulation
 

@@ -16,7 +16,7 @@ import pytest
 import urllib3.util.connection
 
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from airflow_provider_loanauth.login import others as lease
+from airflow_provider_loanauth.login import lease
 from airflow_provider_loanauth.login import shared as shared_login
 from airflow_provider_loanauth.login import variables as login_variables
 from airflow_provider_loanauth.service import transport

@@ -100,10 +100,10 @@ def test_without_a_known_team_or_a_fernet_key_nothing_is_shared(monkeypatch, fer
     with monkeypatch.context() as patch:
         patch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
         with pytest.raises(NotSharedError, match="several teams"):
-            LoginVariables(OLD)
+            LoginVariables(OLD).read_row()
     fernet("")
     with pytest.raises(NotSharedError, match="no Fernet key"):
-        LoginVariables(OLD)
+        LoginVariables(OLD).read_row()
 
 
 def sealed(*content):
@@ -131,12 +131,15 @@ IGNORED = {
 
 
 @pytest.mark.parametrize("text", IGNORED.values(), ids=IGNORED)
-def test_a_damaged_or_foreign_value_counts_as_none_and_is_overwritten(text, store):
+def test_a_damaged_or_foreign_value_counts_as_none_and_is_overwritten(text, store, logs):
     variables = LoginVariables(OLD)
     store[variables.keys["login"]] = text
-    assert variables.read("login") == {}
+    assert (variables.read_row(), variables.read_row()) == (Row(), Row())
+    ignored = f"The Variable '{KEY}' is ignored: this version of the package cannot read its value."
+    assert logs.at("warning") == [ignored]
+    assert variables.read("login", dict) is None
     variables.write("login", CONTENT, {})
-    assert variables.read("login")["made"] == "up"
+    assert variables.read("login", dict)["made"] == "up"
 
 
 def test_a_value_of_another_fernet_key_or_with_a_changed_envelope_counts_as_none(store, fernet):
@@ -145,14 +148,14 @@ def test_a_value_of_another_fernet_key_or_with_a_changed_envelope_counts_as_none
     text = store[variables.keys["login"]]
     half = len(text) // 2
     store[variables.keys["login"]] = text[:half] + "AAAA" + text[half + 4 :]
-    assert variables.read("login") == {}
+    assert variables.read("login", dict) is None
     store[variables.keys["login"]] = text
     fernet(OTHER_FERNET_KEY)
-    assert variables.read("login") == {}
+    assert variables.read("login", dict) is None
     # Such as for a moment in which the command that prints the key fails.
     fernet("")
     with pytest.raises(NotSharedError):
-        variables.read("login")
+        variables.read("login", dict)
 
 
 class SdkError(Exception):
@@ -173,7 +176,7 @@ class SdkError(Exception):
 def test_an_error_of_airflow_is_named_without_its_text(error, text, store):
     store.error = error
     variables = LoginVariables(OLD)
-    for use in (lambda: variables.read("login"), lambda: variables.write("claim", CONTENT, {})):
+    for use in (lambda: variables.read("login", dict), lambda: variables.write("claim", CONTENT, {})):
         with pytest.raises(NotSharedError, match=f"^{text}$") as raised:
             use()
         assert raised.value.__suppress_context__
@@ -230,16 +233,16 @@ def test_a_successful_test_ends_a_refusal_of_the_same_values_only(store, fernet,
     for settings in (NEW, OLD):
         publish(settings, error=RejectedError("made-up rejection.", status=400))
     before = {*store}
-    login_variables.forget_shared_refusal(settings_of(conn_id="random"))
+    login_variables.forget_refusal(settings_of(conn_id="random"))
     assert before - {*store} == {LoginVariables(OLD).keys["login"]}
     # Without access to the database, or without a Fernet key, nothing happens.
     for store.error, key in ((SdkError(403), FERNET_KEY), (None, "")):
         fernet(key)
-        login_variables.forget_shared_refusal(NEW)
+        login_variables.forget_refusal(NEW)
     fernet(FERNET_KEY)
     # It is not known which team this is.
     monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
-    login_variables.forget_shared_refusal(NEW)
+    login_variables.forget_refusal(NEW)
     assert len(before - {*store}) == 1
 
 

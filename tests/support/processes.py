@@ -2,12 +2,12 @@
 
 import multiprocessing
 
-from airflow_provider_loanauth.login import memory
+from airflow_provider_loanauth.login import variables
 
 
 def start_new_process():
     """Continue as a new process: with no credential and no remembered failure."""
-    memory._MEMORIES.clear()
+    variables._MEMORIES.clear()
 
 
 def fork(work):

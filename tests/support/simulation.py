@@ -30,7 +30,7 @@ from airflow_provider_loanauth.exceptions import (
     SettingsError,
     UnavailableError,
 )
-from airflow_provider_loanauth.login import memory, shared, variables
+from airflow_provider_loanauth.login import shared, variables
 from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
@@ -114,7 +114,7 @@ class Process:
     claims: bool = False
     #: Whether it was stopped between its claim and its result.
     was_late: bool = False
-    memories: dict = field(default_factory=lambda: defaultdict(memory.Memory))
+    memories: dict = field(default_factory=lambda: defaultdict(variables.Memory))
     stopped_until: float = 0.0
 
     @property
@@ -129,6 +129,25 @@ class Process:
     @property
     def waited(self):
         return self.ended_at[0] - self.start
+
+
+class SimulatedLock:
+    """The lock of the threads of a process."""
+
+    def __init__(self, time):
+        self.time, self.holder = time, None
+        self.current = self
+
+    def acquire(self, *, blocking=True):
+        while self.holder is not None and blocking:
+            self.time.sleep(0.05)
+        if self.holder is not None:
+            return False
+        self.holder = greenlet.getcurrent()
+        return True
+
+    def release(self):
+        self.holder = None
 
 
 @dataclass(eq=False)
@@ -206,8 +225,9 @@ class Scheduler:
         self._wake_at(moment, thread)
 
     def run(self, processes, work):
-        """Run ``work(process)`` for each process until all have ended."""
+        """Run ``work(process)`` for each process until all have ended; for one that is named twice, in two threads."""
         for process in processes:
+            process.memories.default_factory = lambda: variables.Memory(lock=SimulatedLock(self))
             self._start(Thread(process, is_main=True), max(self.now, process.start), partial(work, process))
         while thread := self._next():
             thread.greenlet.switch()
@@ -237,11 +257,22 @@ class SimulatedStore:
     serves, each in 20 ms, in the order of their arrival. ``writes``: what happens to a write, by its number: ``lost``,
     ``conflict`` or ``error``. ``tampering``: (seconds, kind, function): at this time, the function gets all texts of
     each key of that kind, and returns one. ``conflicts``: whether one of two simultaneous writes of a key is one.
-    ``slow``: (host, ``read`` or ``write``, kind) -> seconds before the first such operation has its effect.
+    ``slow``: (host, ``read`` or ``write``, kind) -> seconds before the first such operation has its effect. ``stall``:
+    from when until when no operation has its effect. ``down``: the same, with an error for each.
     """
 
     def __init__(
-        self, time, delays=(0.01,), *, capacity=None, writes=None, tampering=(), conflicts=False, slow=None, down=()
+        self,
+        time,
+        delays=(0.01,),
+        *,
+        capacity=None,
+        writes=None,
+        tampering=(),
+        conflicts=False,
+        slow=None,
+        down=(),
+        stall=(0.0, 0.0),
     ):
         self.time = time
         #: Writes whose process no longer waits for them: when each has its effect, its key and its text.
@@ -249,7 +280,7 @@ class SimulatedStore:
         #: All texts that each key had, the last one last; None: there is none.
         self.texts = defaultdict(lambda: [None])
         self.counts = Counter()
-        self.down = down
+        self.down, self._stall = down, stall
         self._delays = cycle(delays)
         self._free_at = [0.0] * round((capacity or 0) * 0.02)
         self._writes = writes or {}
@@ -294,6 +325,8 @@ class SimulatedStore:
             delay = starts + 0.01 - self.time.now
         else:
             delay, after = self._slow.pop((process.host, what, kind), delay), next(self._delays)
+        if self._stall[0] <= self.time.now + delay < self._stall[1]:
+            delay += self._stall[1] - self.time.now
         if self.time.now + delay > self.time.thread.deadline and what == "write":
             self._late.append((self.time.now + delay, key, text))
         self.wait(delay)
@@ -442,7 +475,8 @@ class Simulation:
         with pytest.MonkeyPatch.context() as patch:
             for name, function in replaced.items():
                 patch.setattr(system, name, function)
-            patch.setattr(shared, "memory_of", lambda settings: self.time.current.memories[settings])
+            for module in (shared, variables):
+                patch.setattr(module, "memory_of", lambda settings: self.time.current.memories[settings])
             patch.setattr(shared, "cleared_try", lambda: id(self.time.current) if self.time.current.cleared else None)
             patch.setattr(shared, "telemetry", MagicMock())
             for name in ("read", "write", "delete"):
