@@ -14,7 +14,7 @@ def get_provider_info() -> dict[str, Any]:
     """Describe this provider to Airflow, as its ``provider_info.schema.json`` says."""
     integration = {"integration-name": "Loan Pricing Service"}
     # Paths in the repository and in the source distribution.
-    guides = [f"/docs/{page}.md" for page in ("connection", "using-credentials", "handing-over")]
+    guides = [f"/docs/{page}.md" for page in ("connection", "using-credentials", "waiting")]
     kinds = ("hooks", "operators", "sensors", "triggers")
     return {
         "package-name": PACKAGE_NAME,

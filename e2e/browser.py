@@ -85,13 +85,11 @@ class BrowserUser:
         extra = {name: value for name, value in fields.items() if name not in STANDARD_FIELDS}
         for name in STANDARD_FIELDS & fields.keys():
             form.locator(f"[name={name}]").fill(fields[name])
-        self.screenshot("form-standard-fields", of=form)
         form.get_by_role("button", name="Extra Fields", exact=True).click()
         form.get_by_label("Method").click()
         self.page.get_by_role("option", name=method).click()
         for name, value in extra.items():
             form.locator(f"[name=element_{name}]").fill(value)
-        self.screenshot("form-extra-fields", of=form)
         form.get_by_role("button", name="Save").click()
         form.wait_for(state="hidden")
         self.page.set_viewport_size(SIZE)
@@ -110,7 +108,7 @@ class BrowserUser:
         form.get_by_role("button", name="Save").click()
         form.wait_for(state="hidden")
 
-    def test_connection(self, conn_id: str, screenshot: str | None = None) -> str:
+    def test_connection(self, conn_id: str) -> str:
         """Press the Test button."""
         self.page.goto(f"{self.airflow.url}/connections")
         row = self.page.get_by_role("row").filter(has_text=conn_id)
@@ -119,9 +117,6 @@ class BrowserUser:
         toast.wait_for()
         message = toast.inner_text()
         self.save_page(f"result of Test, {conn_id}")
-        if screenshot:
-            self.page.wait_for_timeout(600)  # until the message has slid into view
-            self.screenshot(screenshot)
         return message
 
     def test_new_connection_on_2_11(self, fields: dict[str, str]) -> str:

@@ -50,7 +50,7 @@ _NOT_GIVEN: Any = object()
 class LoanAuthHook(BaseHook):
     """Authenticates to the loan pricing service with one of its three methods (``service-interface.md`` §4).
 
-    All tasks that use one Connection and method share one login (``docs/refresh.md``).
+    All tasks that use one Connection and method share one login (``docs/logins.md``).
 
     :param loanauth_conn_id: id of the :ref:`connection <howto/connection:loanauth>`
     :param method: a :data:`Method`

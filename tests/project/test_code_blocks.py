@@ -66,8 +66,7 @@ import asyncio, json, pendulum, requests
 from datetime import datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from airflow.sdk import dag, setup, task, teardown
-from airflow.providers.http.hooks.http import HttpHook
+from airflow.sdk import dag, task, task_group
 from airflow.providers.http.operators.http import HttpOperator
 try:
     from airflow.providers.standard.operators.bash import BashOperator
@@ -94,10 +93,9 @@ failed: Any = {"exception": RejectedError("Rejected."), "ti": ti, "dag": None}
 told: list[Any] = []
 page = told.append
 """
-USING, HANDING_OVER = "docs/using-credentials.md", "docs/handing-over.md"
+USING = "docs/using-credentials.md"
 #: Blocks that are not complete: code that uses them, and states the result.
 FRAGMENTS = {
-    ("docs/connection.md", 'for company in ("lender", "broker"):'): "",
     (USING, "@task"): "assert all(2 < rate < 12 for rate in price.function(token, loans))",
     (USING, '@dag(schedule="@daily", start_date=datet'): (
         "assert price_and_forget().get_task('forget').upstream_task_ids == {'authenticate', 'price'}"
@@ -108,25 +106,15 @@ FRAGMENTS = {
 default_args['on_failure_callback'](failed)
 assert told == ['DAG nightly, run manual, task price[7]: Rejected. Log: https://airflow.example/7']
 """,
-    (USING, "def task_policy(task):"): """
-tell = page
-mapped = LoanAuthOperator.partial(task_id='two', on_failure_callback=tell).expand(loanauth_conn_id=['one'])
-tasks: list[Any] = [LoanAuthOperator(task_id='one'), mapped]
-for number, each in enumerate(tasks, 1):
-    task_policy(each)
-    each.on_failure_callback[-1](failed)
-    assert (len(told), len(each.on_failure_callback)) == (number, number)
-""",
     (USING, 'client = LoanAuthHook("loanauth_default"'): "assert all(response.is_success for response in responses)",
-    (USING, "import multiprocessing"): "assert all(2 < rate < 12 for rate in rates)",
     (USING, "HttpOperator("): "",
-    (USING, 'hook = HttpHook(http_conn_id="pricing",'): "assert response.status_code == 200",
-    ("docs/scripts.md", "from airflow_provider_loanauth.hooks.loa"): "assert response.ok",
-    (HANDING_OVER, '@task.external_python(python="/opt/prici'): "",
-    (HANDING_OVER, "@task"): "",
-    (HANDING_OVER, "BashOperator("): "",
-    (HANDING_OVER, 'NAMESPACE = "pricing"'): "",
-    (HANDING_OVER, "KubernetesPodOperator("): "",
+    (USING, "BashOperator("): "",
+    (USING, "KubernetesPodOperator("): "",
+    (USING, "@task_group"): """
+loan_of = lambda conn_id: loan
+assert {*price_companies().task_dict} == {'company.authenticate', 'company.price_for'}
+""",
+    (USING, "# price.py"): "assert response.ok",
 }
 #: A task that one of them uses.
 PRICE = "@task\ndef price(token: Any, loans: Any) -> None: ..."
@@ -134,10 +122,8 @@ PRICE = "@task\ndef price(token: Any, loans: Any) -> None: ..."
 
 #: Blocks that are type-checked only, and why.
 NOT_RUN = {
-    (HANDING_OVER, "KubernetesPodOperator("): "the tests do not install that provider",
-    (HANDING_OVER, 'NAMESPACE = "pricing"'): "the tests do not install that provider",
+    (USING, "KubernetesPodOperator("): "the tests do not install that provider",
     ("docs/testing-your-dags.md", "import json"): "a test below runs the page",
-    ("docs/testing-your-dags.md", "def test_a_loan_is_priced_by_run_dag(dag"): "the tests do not install that plugin",
 }
 
 
@@ -322,12 +308,11 @@ def test_the_tests_of_testing_your_dags_run_as_they_stand(other_plugin, tmp_path
     for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "PYTHON"))]:
         monkeypatch.delenv(name)
     blocks = [block for block in BLOCKS if block.page == "docs/testing-your-dags.md" and block.language != "shell"]
-    page = [block.text for block in blocks if "run_dag" not in block.text]
     files = ("pyproject.toml", "dags/price_loans.py", "tests/conftest.py", "tests/test_price_loans.py")
-    for name, text in zip(files, page, strict=True):
+    for name, block in zip(files, blocks, strict=True):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(airflow_names(text), encoding="utf-8")
+        path.write_text(airflow_names(block.text), encoding="utf-8")
     (tmp_path / "pytest_airflow_in_a_box.py").write_text(OTHER_PLUGIN)
     options = ["-p", "pytest_airflow_in_a_box"] if other_plugin else []
     done = run_python(
@@ -335,7 +320,7 @@ def test_the_tests_of_testing_your_dags_run_as_they_stand(other_plugin, tmp_path
         directory=tmp_path,
         environment={"TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)},
     )
-    assert "5 passed" in done.stdout
+    assert "3 passed" in done.stdout
     assert not list(tmp_path.glob("loanauth-airflow-*"))
     assert (tmp_path / "home" / "airflow.db").exists() == other_plugin
 

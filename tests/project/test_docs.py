@@ -1,4 +1,4 @@
-"""The docs name what exists: public classes, the lines of `check`, metrics, and a valid network policy.
+"""The docs name what exists: public classes, metrics, and a valid network policy.
 
 ``make docs-site`` checks the links, ``test_code_blocks.py`` runs the code blocks, and ``test_troubleshooting.py`` looks
 for each message.
@@ -13,7 +13,6 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from airflow_provider_loanauth.cli import COMMANDS
 from tests.project.test_architecture import PUBLIC
 from tests.service.test_telemetry import NAMES
 from tests.support.code_blocks import BLOCKS, PAGES
@@ -31,14 +30,6 @@ def test_the_api_reference_has_every_public_name():
     listed = re.findall(r"^\.\. auto\w+:: airflow_provider_loanauth\.(\S+)$", PAGES["docs/reference.md"], re.MULTILINE)
     public = {f"{module}.{name}" for module, names in PUBLIC.items() for name in names if module != "exceptions"}
     assert sorted(listed) == sorted({*public, "exceptions"})
-
-
-# --- checking.md
-
-
-def test_each_option_of_the_commands_is_described():
-    flags = {flag for command in COMMANDS.values() for names in command.arguments for flag in names if flag[0] == "-"}
-    assert {flag for flag in flags if f"`{flag}" not in PAGES["docs/checking.md"]} == set()
 
 
 # --- monitoring.md, its alerts and its dashboard
