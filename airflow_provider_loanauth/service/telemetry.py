@@ -1,4 +1,4 @@
-"""Metrics through Airflow's ``Stats``, without secrets (``docs/monitoring.md``).
+"""Metrics through Airflow's ``Stats``, without secrets (``docs/operating.md``).
 
 ``about`` has the ``conn_id`` and the ``method`` that a metric is about: settings, or a credential.
 """

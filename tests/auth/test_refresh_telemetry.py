@@ -1,4 +1,4 @@
-"""Metrics of a refresh, on real backends: ``docs/monitoring.md`` has the meaning of each."""
+"""Metrics of a refresh, on real backends: ``docs/operating.md`` has the meaning of each."""
 
 import pytest
 import requests

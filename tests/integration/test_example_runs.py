@@ -145,7 +145,7 @@ def test_check_connection_fails_if_the_connection_cannot_be_used_and_returns_not
 
 def test_check_sharing_prints_what_the_docs_show():
     """In one process. Sharing between processes is proved where an executor starts them."""
-    assert EXAMPLES["check_sharing"][0] in PAGES["docs/deploying.md"].splitlines()
+    assert EXAMPLES["check_sharing"][0] in PAGES["docs/operating.md"].splitlines()
 
 
 @pytest.mark.processes

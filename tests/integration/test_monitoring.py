@@ -1,5 +1,5 @@
 """
-Which metrics each way of using the package gives, on real backends: ``docs/monitoring.md`` has the meaning of
+Which metrics each way of using the package gives, on real backends: ``docs/operating.md`` has the meaning of
 each. ``test_secrets.py`` searches them for secrets.
 """
 

@@ -1,4 +1,4 @@
-"""Metrics of a sensor's wait, on real backends: ``docs/monitoring.md`` has the meaning of each."""
+"""Metrics of a sensor's wait, on real backends: ``docs/operating.md`` has the meaning of each."""
 
 from __future__ import annotations
 
