@@ -1,10 +1,10 @@
 """Run end-to-end tests on real Airflow installations (``make e2e``).
 
 On Airflow 3.3, a browser adds the Connection in its form, presses Test, runs an example DAG, and opens XCom and
-rendered templates. Sensors wait for the service, and the metrics of the run are checked and
-drawn. On 2.11 to 3.2, requests to the REST API do the same, without the sensors, the metrics and the spans; on 2.11, a
-browser also presses the Test button. On each version, a task is cleared after its token has expired, tasks print
-secrets, and the command line checks Connections. Then the leak audit searches everything that was stored or sent.
+rendered templates. Sensors wait for the service, and the metrics of the run are checked. On 2.11 to 3.2, requests to
+the REST API do the same, without the sensors and the metrics; on 2.11, a browser also presses the Test button. On each
+version, a task is cleared after its token has expired, tasks print secrets, and the command line checks Connections.
+Then the leak audit searches everything that was stored or sent.
 
 This process keeps issued secrets in its memory only. All programs are stopped at the end.
 """
@@ -22,7 +22,7 @@ from e2e.browser import browser_user
 from e2e.marked_secrets import COMPANY, USER, WRONG_PASSWORD, Recorder
 from e2e.standalone import Airflow
 from e2e.steps import CONN_ID, Run
-from e2e.telemetry import MetricsServer, draw, serving
+from e2e.telemetry import MetricsServer, serving
 from e2e.versions import parser_for, run_each
 from loanauth_sandbox.server import running_sandbox
 from scripts.matrix import ONE_PYTHON, environment
@@ -137,7 +137,6 @@ def run_in_browser(run: Run, screenshots: Path) -> None:
         task = f"/dags/{EXAMPLE}/runs/{run_id}/tasks/authenticate"
         text = user.open_page("XCom of the example", f"{task}/xcom", "return_value")
         run.check("sealed" in text, f"the XCom tab shows {text!r}")
-        user.screenshot("xcom", height=560)
         for page, expected in (("", "authenticate"), ("/details", "authenticate"), ("/rendered_templates", "loanauth")):
             user.open_page(f"example, authenticate{page}", f"{task}{page}", expected)
         run.check_sealed_in_xcom(EXAMPLE, run_id)
@@ -147,7 +146,6 @@ def run_in_browser(run: Run, screenshots: Path) -> None:
         task = f"/dags/price_by_template/runs/{run_id}/tasks/price_with_header"
         text = user.open_page("rendered templates", f"{task}/rendered_templates", "header")
         run.check("***" in text, f"Rendered Templates shows {text!r}")
-        user.screenshot("rendered-templates", height=560)
         run_common_steps(run)
         (printed,) = [run_id for dag_id, run_id in run.runs if dag_id == "print_the_secret"]
         for name, path, expected in (
@@ -202,8 +200,7 @@ def end_to_end(version: str, directory: Path, screenshots: Path) -> list[str]:
         audit = run.audit()
         if in_browser:
             run.check_metrics(server)
-            draw(server.metrics, screenshots / "monitoring.png")
-            print(f"Screenshots, and the picture of the metrics: {screenshots.relative_to(ROOT)}")
+            print(f"Screenshots: {screenshots.relative_to(ROOT)}")
     if in_browser:
         # Airflow's own metrics contain the names of the DAGs.
         audit.known.append(KnownLeak("control", "metrics: ", "the search finds nothing in metrics"))

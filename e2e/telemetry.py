@@ -1,4 +1,4 @@
-"""What Airflow sends to StatsD and OpenTelemetry during a run: collecting it, and drawing the metrics for the docs."""
+"""What Airflow sends to StatsD and OpenTelemetry during a run, collected."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 PREFIX = "airflow.loanauth."
-COUNTERS = ("logins", "refreshes", "shared_refreshes", "rejected", "unavailable")
 ServerT = TypeVar("ServerT", bound=BaseServer)
 
 
@@ -114,39 +112,3 @@ class _Request(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
-
-
-def draw(metrics: list[Metric], path: Path) -> None:
-    """Draw the metrics of a run."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 7.5), layout="constrained")
-    counters, durations, expiry = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 2))
-    start, end = (function(metric.seconds for metric in metrics) for function in (min, max))
-    for name in COUNTERS:
-        times = [metric.seconds - start for metric in metrics if metric.name == name]
-        if times:
-            steps = [0.0, *times, end - start]
-            counters.step(steps, [*range(len(times) + 1), len(times)], where="post", label=f"loanauth.{name}")
-    for axes, name, unit in (
-        (durations, "login_duration", "ms"),
-        (durations, "wait_duration", "ms"),
-        (expiry, "seconds_to_expiry", "seconds"),
-    ):
-        points = [(metric.seconds - start, metric.value) for metric in metrics if metric.name == name]
-        if points:
-            axes.plot(*zip(*points, strict=True), ".", markersize=8, label=f"loanauth.{name}")
-        axes.set_ylabel(unit)
-    counters.set_ylabel("count since the start")
-    durations.set_yscale("log")
-    # Zero is the value of an expired credential.
-    expiry.set_yscale("symlog")
-    expiry.set_ylim(-0.5, 20_000)
-    counters.yaxis.get_major_locator().set_params(integer=True)
-    for axes in (counters, durations, expiry):
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-        axes.grid(alpha=0.3)
-    expiry.set_xlabel("seconds since the first metric")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # No version of the library in the file, so that it only changes if the picture does.
-    figure.savefig(path, dpi=110, metadata={"Software": None})
