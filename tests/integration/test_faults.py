@@ -17,8 +17,7 @@ from airflow_provider_loanauth.system import system
 from loanauth_sandbox.faults import KINDS
 from loanauth_sandbox.server import running_sandbox
 from tests.support.airflow_names import AirflowFailException, TaskDeferred
-from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, ROWS, WAITS, table
-from tests.support.paths import ROOT
+from tests.support.fault_table import FAILS_AT_ONCE, OUTCOMES, POKES_AGAIN, ROWS, WAITS
 from tests.support.processes import start_new_process
 from tests.support.secret_accounts import COMPANY, with_wrong_password
 from tests.support.waiting import fire, stored
@@ -173,9 +172,3 @@ def test_sensor_that_is_deferred(scenario, logs):
 @pytest.mark.once
 def test_every_fault_of_the_sandbox_is_in_the_table():
     assert {row.kind for row in ROWS} == set(KINDS)
-
-
-@pytest.mark.once
-def test_the_table_of_the_docs_is_generated():
-    page = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
-    assert page.endswith("|---|\n" + table()), "run: python -m tests.support.fault_table docs/faults.md"

@@ -1,15 +1,9 @@
-"""The fault table: each fault, and how the provider responds to it. ``test_faults.py`` checks each row.
-
-The table of ``docs/faults.md`` is generated from it: ``python -m tests.support.fault_table docs/faults.md``.
-"""
+"""The fault table: each fault, and how the provider responds to it. ``test_faults.py`` checks each row."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 # What a task does that uses the operator or the hook.
@@ -26,7 +20,7 @@ POKES_AGAIN = "waits; when deferred, it pokes again after each interval"
 class Row:
     """One fault, and what the provider does."""
 
-    description: str  # text of the docs, different for each row
+    description: str  # the name of the test, different for each row
     kind: str  # the sandbox's name for the fault
     params: dict[str, Any] = field(default_factory=dict)  # the sandbox's parameters of the fault
     exception: str | None = None  # its name; None if the hook succeeds
@@ -207,23 +201,3 @@ ROWS = (
 OUTCOMES = tuple(
     {(row.exception, row.task, row.sensor, row.received, row.attempts): row for row in reversed(ROWS)}.values()
 )
-
-
-def table() -> str:
-    """Return the rows for ``docs/faults.md``. Rows in sequence that differ only in the fault share a line."""
-    lines = []
-    for cells, rows in groupby(ROWS, key=_cells):
-        faults = [row.description for row in rows]
-        lines.append(f"| {' | '.join(['; '.join(faults), *cells])} |\n")
-    return "".join(lines)
-
-
-def _cells(row: Row) -> list[str]:
-    exception = f"`{row.exception}`" if row.exception else "none"
-    return [exception, str(row.attempts), row.message.strip(), row.task, row.sensor]
-
-
-if __name__ == "__main__":
-    page = Path(sys.argv[1])
-    head, line, _ = page.read_text(encoding="utf-8").partition("|---|---|---|---|---|---|\n")
-    page.write_text(head + line + table(), encoding="utf-8")
