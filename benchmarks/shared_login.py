@@ -1,7 +1,7 @@
 """One login for many processes: simulated in virtual time against Airflow's Variables behind a busy API server.
 
-``python -m benchmarks.shared_login`` prints the tables of ``benchmarks/SHARED_LOGIN.md``; with numbers of processes as
-arguments, only those. The code is that of the package; the store and the service are those of the tests.
+``python -m benchmarks.shared_login`` prints tables, some of which are in ``docs/dev/benchmarks.md``; with numbers of
+processes as arguments, only those. The code is that of the package; the store and the service are those of the tests.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ html_show_copyright = False
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 # The source directory is the root of the repository, so that the links of a page work here and in the repository.
 root_doc = "README"
-FOLDERS = ("docs", "docs/dev", "benchmarks", "constraints", "example_dags", "sandbox", "tests")
+FOLDERS = ("docs", "docs/dev", "constraints", "example_dags", "sandbox", "tests")
 include_patterns = ["*.md", *(f"{folder}/*.md" for folder in FOLDERS)]
 exclude_patterns = [".*", "build", "mutants"]
 

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 
 from tests.support.paths import ROOT
 
-FOLDERS = (".", "docs", "docs/dev", "benchmarks", "constraints", "example_dags", "sandbox")
+FOLDERS = (".", "docs", "docs/dev", "constraints", "example_dags", "sandbox")
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for folder in FOLDERS
