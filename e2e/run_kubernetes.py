@@ -81,7 +81,7 @@ class KubernetesScenarios(Scenarios):
             batches.sandbox.set_accounts([COMPANY])
         old_states, new_states = dict(batches.states(run_id)), dict(batches.states(new))
         print(f"  pods with the old password: {old_states}, with the new one: {new_states}", flush=True)
-        # Those with the old one fail when their token has expired, as docs/password-changes.md says.
+        # Those with the old one fail when their token has expired, as docs/logins.md says.
         is_wrong = (old_states, new_states) != ({"failed": batches.tasks}, {"success": batches.tasks})
         problems = self.judge(run_id, logins=3, rejected=1, may_fail=True)
         return problems + ["other pods failed than those with the old password"] * is_wrong

@@ -1,4 +1,4 @@
-"""The login that hooks share with other processes, over Variables in memory (``docs/refresh.md``)."""
+"""The login that hooks share with other processes, over Variables in memory (``docs/logins.md``)."""
 
 import asyncio
 

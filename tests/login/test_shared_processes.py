@@ -75,7 +75,6 @@ def log_in(path, connection, kind, start, results):
     store, send = SlowVariables(path, longer=1.0 if kind == "no network" else 0.0), transport.send
     login_variables.read_variable, login_variables.write_variable = store.read, store.write
     os.environ["AIRFLOW_CONN_MADE_UP"] = connection
-    # All of a kind are on one host.
     system.hostname = lambda: kind
 
     def send_and_die(*arguments, **options):
@@ -88,8 +87,7 @@ def log_in(path, connection, kind, start, results):
         raise OSError("Network is unreachable")
 
     transport.send = send_and_die
-    # One attempt, as a sensor: each that does not count for its host would be noticed.
-    client = Client("made_up", max_attempts=1 if kind == "healthy" else 3)
+    client = Client("made_up", max_attempts=3)
     settings = client.settings()
     if kind == "no network":
         urllib3.util.connection.create_connection = unreachable
@@ -102,15 +100,18 @@ def log_in(path, connection, kind, start, results):
 
 
 @pytest.mark.parametrize(
-    ("kinds", "logins"),
+    ("kinds", "password", "takes", "logins"),
     [
-        ({"healthy": 32}, (1, 0)),
-        ({"first dies": 8}, (2, 0)),
-        ({"healthy": 8, "no network": 8}, (1, 0)),
-        ({"healthy": 8, "wrong password": 8}, (1, 1)),
+        ({"healthy": 32}, "right", 0, (1, 0)),
+        ({"first dies": 8}, "right", 0, (2, 0)),
+        ({"healthy": 8, "no network": 8}, "right", 0, (1, 0)),
+        ({"healthy": 60}, "wrong", 2, (0, 1)),
+        ({"healthy": 60}, "wrong", 8, (0, 1)),
+        ({"first dies": 60}, "wrong", 0, (0, 2)),
     ],
 )
-def test_so_many_logins_of_many_processes(kinds, logins, tmp_path):
+def test_so_many_logins_of_many_processes(kinds, password, takes, logins, tmp_path):
+    """Each of them needs a credential at the same moment; the service takes some seconds."""
     path = tmp_path / "variables.db"
     store = SlowVariables(path)
     store.execute("CREATE TABLE variables (key TEXT PRIMARY KEY, value TEXT)")
@@ -119,14 +120,15 @@ def test_so_many_logins_of_many_processes(kinds, logins, tmp_path):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     with running_sandbox() as sandbox:
-        usual = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
-        # The others wait for twice as long for one that has died.
-        usual["extra"]["timeout"] = 5
+        if takes:
+            sandbox.set_fault("latency", where="token", seconds=takes)
+        connection = sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"]
+        if password == "wrong":
+            connection["password"] = "made-up-wrong"
         start, results = context.Barrier(sum(kinds.values())), context.Queue()
         processes = []
         for kind in Counter(kinds).elements():
-            connection = json.dumps(usual | ({"password": "made-up-wrong"} if kind == "wrong password" else {}))
-            arguments = (path, connection, kind, start, results)
+            arguments = (path, json.dumps(connection), kind, start, results)
             processes.append(context.Process(target=log_in, args=arguments, daemon=True))
         for process in processes:
             process.start()
@@ -138,6 +140,6 @@ def test_so_many_logins_of_many_processes(kinds, logins, tmp_path):
                 process.kill()
         counts = sandbox.counters().authentications
     assert (counts.succeeded, counts.rejected) == logins
+    expected = "RejectedError" if password == "wrong" else "ActiveCredential"
     for kind, number in kinds.items():
-        expected = "RejectedError" if kind == "wrong password" else "ActiveCredential"
         assert kind == "no network" or ended[kind, expected] == number - (kind == "first dies")

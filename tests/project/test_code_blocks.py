@@ -325,7 +325,7 @@ def test_the_tests_of_testing_your_dags_run_as_they_stand(other_plugin, tmp_path
     assert (tmp_path / "home" / "airflow.db").exists() == other_plugin
 
 
-PASSWORD_CHANGES = "docs/password-changes.md"
+LOGINS = "docs/logins.md"
 SCRIPT = """
 trap 'kill %1' EXIT
 {start} > sandbox.log 2>&1 &
@@ -352,8 +352,8 @@ def test_the_rehearsal_of_a_password_change(metadata_template, tmp_path):
     (tmp_path / "dags").mkdir()
     dag = airflow_names(on_page("README.md", "python"))
     (tmp_path / "dags" / "price_two_loans.py").write_text(with_ports(dag))
-    (tmp_path / "connections.json").write_text(with_ports(on_page(PASSWORD_CHANGES, "json")))
-    start, rehearsal = (with_ports(on_page(PASSWORD_CHANGES, "shell", number)) for number in (-2, -1))
+    (tmp_path / "connections.json").write_text(with_ports(on_page(LOGINS, "json")))
+    start, rehearsal = (with_ports(on_page(LOGINS, "shell", number)) for number in (-2, -1))
     lines = "\n".join(f"printf '\\n=== {number}\\n'\n{line}" for number, line in enumerate(rehearsal.splitlines()))
     environment = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
@@ -375,7 +375,7 @@ def test_the_rehearsal_of_a_password_change(metadata_template, tmp_path):
     priced = {number: count for number, text in enumerate(printed) if (count := text.count("Priced: {"))}
     assert priced == {2: 2, 10: 2}, done.stdout
     for number, expected in {
-        4: "Nothing was sent, because the same values rest until",
+        4: "The same values are not sent again before",
         7: "User account is locked",
         9: "Deleted Variables of the shared login of connection 'loanauth_jwt'",
     }.items():

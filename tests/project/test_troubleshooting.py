@@ -107,7 +107,7 @@ BUILT = (
     "Attempt 1 of 3 failed",
     "Gave up after 3 attempts",
     "Logins cannot be shared with other",
-    "Nothing was sent, because the same",
+    "The same values are not sent again before",
     "The service asked to wait",
     "The service was not available within",
 )
