@@ -12,6 +12,7 @@ from airflow_provider_loanauth._compat import BaseOperator, airflow_errors, inde
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, Method
+from airflow_provider_loanauth.policies.retry import LoanAuthRetryPolicy
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class AuthenticatingOperator(BaseOperator):
         self.method = method
         self.seal = seal
         self.reuse = reuse
+        # Not a default in the signature: before Airflow 3.3, the base class rejects the parameter.
+        if getattr(self, "retry_policy", self) is None:
+            self.retry_policy = LoanAuthRetryPolicy()
 
     @cached_property
     def hook(self) -> LoanAuthHook:

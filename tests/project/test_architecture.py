@@ -19,6 +19,7 @@ from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.policies.retry import LoanAuthRetryPolicy
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.programs import run_python
 
@@ -35,7 +36,7 @@ PUBLIC = {
     module: load(module).__all__
     for module in (
         *("hooks.loanauth", "operators.loanauth", "sensors.loanauth", "triggers.loanauth"),
-        *("auth", "auth.httpx", "auth.httpx2", "notifications.loanauth"),
+        *("auth", "auth.httpx", "auth.httpx2", "notifications.loanauth", "policies.retry"),
         *("credentials", "check", "models", "exceptions"),
     )
 }
@@ -55,6 +56,7 @@ IN_DAG_FILES = (
     lambda: LoanAuthOperator(task_id="authenticate"),
     lambda: LoanAuthSensor(task_id="wait"),
     lambda: LoanAuthFailedNotifier(print),
+    LoanAuthRetryPolicy,
 )
 
 
@@ -106,7 +108,7 @@ def newly_loaded(*modules, base=""):
 
 @pytest.mark.processes
 def test_parsing_a_dag_loads_no_http_library():
-    modules = ("operators.loanauth", "sensors.loanauth", "notifications.loanauth", "auth")
+    modules = ("operators.loanauth", "sensors.loanauth", "notifications.loanauth", "policies.retry", "auth")
     assert newly_loaded(*modules, base=BASE) & COSTLY == set()
 
 

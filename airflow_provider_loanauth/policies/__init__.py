@@ -1,0 +1,1 @@
+"""Retry policies of tasks."""
