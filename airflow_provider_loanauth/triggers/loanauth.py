@@ -1,4 +1,4 @@
-"""The trigger that waits until an address responds.
+"""The trigger that waits until an address responds, and the request that all triggers of an address share.
 
 It reads no Connection and sends no credentials, because Airflow shows arguments and events.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from asyncio import AbstractEventLoop
 from collections.abc import AsyncIterator
+from contextvars import Context
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,21 +29,23 @@ __all__ = ["LoanAuthSensorTrigger"]
 
 #: Minimum of the interval in seconds, so that no probe becomes a busy loop.
 MIN_INTERVAL = 0.05
+#: How many triggers send their events per second after a response.
+EVENTS_PER_SECOND = 20.0
 #: Seconds that one request may take; less if an interval is shorter.
 REQUEST_TIMEOUT = 10.0
 #: Seconds after which a trigger sends its event without a response, at the latest; or four intervals, if these are
-#: longer. A login on a worker may succeed where the requests of the triggerer fail: its network is another one, or the
-#: address responds to them with 5xx.
+#: longer. A login may succeed where these requests fail, for example from another network.
 MAX_SECONDS_WITHOUT_RESPONSE = 3600.0
 
 
 class LoanAuthSensorTrigger(BaseTrigger):
     """Wait until an address responds with a status other than 408, 429 and 5xx, or only a login can say what is wrong.
 
-    A request is sent after half an interval to a whole one, at random, so that not all sensors log in at the same
-    moment. It takes at most 10 seconds, or one interval if that is shorter. The trigger
-    logs why it waits. Without a response, it sends its event after half an hour to an hour, and not before two
-    intervals, so that its sensor tries to log in.
+    All triggers of a process with the same address, proxy and interval share one request in each interval, the first
+    one after an interval. It takes at most 10 seconds, or one interval if that is shorter. After a response, they send
+    their events in random order, about 20 per second, so that not all sensors log in at the same moment. Without one,
+    each sends its event after half an hour to an hour, and not before two intervals, so that its sensor tries to log
+    in. The trigger logs why it waits.
 
     :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests
@@ -71,39 +75,65 @@ class LoanAuthSensorTrigger(BaseTrigger):
         """Yield one event: ``{"status": "ready"}``, or ``{"status": "timeout"}`` at the deadline."""
         # The clock of the event loop, which a change of the system time does not affect.
         now = asyncio.get_running_loop().time
-        ends = math.inf if self.deadline is None else now() + self.deadline - system.time()
+        began = now()
+        ends = math.inf if self.deadline is None else began + self.deadline - system.time()
         interval = max(self.poke_interval, MIN_INTERVAL)
         seconds = max(MAX_SECONDS_WITHOUT_RESPONSE, 4 * interval) * system.uniform(0.5, 1)
-        latest = min(ends, now() + seconds)
-        # Random, so that triggers that began together do not send their requests, nor their events, together.
-        while (due := now() + interval * system.uniform(0.5, 1)) < latest:
-            await asyncio.sleep(due - now())
-            reason = await why_unavailable(self.address, min(REQUEST_TIMEOUT, interval), self.proxy)
+        latest = min(ends, began + seconds)
+        logged = None
+        while now() < latest:
+            probe = next_probe(self.address, self.proxy, interval)
+            probe.waiters += 1
+            # Not wait_for(): before Python 3.12, it loses the cancellation of this trigger at the moment of a response.
+            await asyncio.wait([probe.task], timeout=latest - now())
+            if not probe.task.done():
+                break
+            reason = probe.task.result()
             if reason is None:
+                # Its sensor has just poked, if the request was one that other triggers waited for.
+                earliest = max(began + interval, now())
+                spread = min((probe.waiters - 1) / EVENTS_PER_SECOND, interval)
+                await asyncio.sleep(min(earliest + system.uniform(0, spread), ends) - now())
                 yield TriggerEvent({"status": "ready"})  # type: ignore[no-untyped-call]
                 return
-            self.log.info("Still waiting for %s: %s.", self.address, reason)
-        await asyncio.sleep(latest - now())
+            if reason != logged:
+                self.log.info("Still waiting for %s: %s.", self.address, reason)
+                logged = reason
         yield TriggerEvent({"status": "timeout" if latest == ends else "ready"})  # type: ignore[no-untyped-call]
 
 
-async def why_unavailable(address: str, timeout: float, proxy: str | None) -> str | None:
+class Probe:
+    """The next request to an address, for all triggers of an event loop that wait for it with one interval."""
+
+    def __init__(self, address: str, proxy: str | None, interval: float) -> None:
+        self.waiters = 0
+        # In an empty context, because it may outlive the trigger that starts it, and would write to that one's log.
+        self.task = Context().run(asyncio.create_task, self._send(address, proxy, interval))
+
+    async def _send(self, address: str, proxy: str | None, interval: float) -> str | None:
+        await asyncio.sleep(interval)
+        request = partial(why_unavailable, address, min(REQUEST_TIMEOUT, interval), proxy)
+        try:
+            # In a thread of its own, because nothing can interrupt the lookup of a host name.
+            return await run_in_thread(request, name=f"probe of {address}")
+        except RuntimeError as error:
+            # No thread can be started now. That must not end the wait.
+            return f"no request could be sent ({type(error).__name__})"
+
+
+_PROBES: dict[tuple[AbstractEventLoop, str, str | None, float], Probe] = {}
+
+
+def next_probe(address: str, proxy: str | None, interval: float) -> Probe:
+    """Return the probe that others wait for too; one trigger starts it, and it ends also if that one leaves."""
+    key = asyncio.get_running_loop(), address, proxy, interval
+    if key not in _PROBES or _PROBES[key].task.done():
+        _PROBES[key] = Probe(address, proxy, interval)
+    return _PROBES[key]
+
+
+def why_unavailable(address: str, timeout: float, proxy: str | None) -> str | None:
     """Return why an address is unavailable: 408, 429, 5xx or no response; None if it responds, or a login must tell."""
-    # Nothing can interrupt the lookup of a host name, so a request has a thread of its own, which may outlast it.
-    request = asyncio.create_task(run_in_thread(partial(_request, address, timeout, proxy), name=f"probe of {address}"))
-    # Not wait_for(), which loses the cancellation of a trigger at the moment of a response (before Python 3.12).
-    done, _ = await asyncio.wait([request], timeout=timeout)
-    if not done:
-        request.cancel()
-        return f"no response within {timeout:g} s"
-    try:
-        return request.result()
-    except RuntimeError as error:
-        # No thread can be started now. That must not end the wait.
-        return f"no request could be sent ({type(error).__name__})"
-
-
-def _request(address: str, timeout: float, proxy: str | None) -> str | None:
     try:
         used = proxy_for(address, Proxy(proxy) if proxy else None)
         # Only plain http, because an https proxy must not receive its password over TLS that is not checked.

@@ -80,22 +80,17 @@ class Service:
         self.recovers = recovers
         self.takes = takes
         self.requests = []
-        self.cancelled = []  # times
 
     @property
     def times(self):
         return [request.at for request in self.requests]
 
-    async def why_unavailable(self, address, timeout, proxy):
-        """Replace the function that sends a request."""
-        loop = asyncio.get_running_loop()
-        at = loop.time()
+    async def run_in_thread(self, request, *, name):
+        """Replace the function that sends a request in a thread."""
+        address, timeout, proxy = request.args
+        at = asyncio.get_running_loop().time()
         self.requests.append(Request(at, address, timeout, proxy))
-        try:
-            await asyncio.sleep(min(self.takes, timeout))
-        except asyncio.CancelledError:
-            self.cancelled.append(loop.time())
-            raise
+        await asyncio.sleep(min(self.takes, timeout))
         return None if at >= self.recovers and self.takes <= timeout else "made up"
 
 
@@ -122,13 +117,15 @@ def wait_for(service, sensors, *, seed=0):
             if sensor.leaves is not None:
                 loop.call_at(sensor.leaves, task.cancel)
         events = await asyncio.gather(*tasks)
-        # On this loop, time passes only when no task has anything left to do.
-        await asyncio.sleep(1)
+        sent = len(service.requests)
+        # A last request, for which nobody waits any more.
+        await asyncio.sleep(86_400)
+        del service.requests[sent:]
         assert asyncio.all_tasks() == {asyncio.current_task()}
         return events
 
     with pytest.MonkeyPatch.context() as patch, contextlib.closing(VirtualTimeLoop()) as virtual:
         patch.setattr(system, "uniform", random.Random(seed).uniform)
-        patch.setattr(loanauth, "why_unavailable", service.why_unavailable)
+        patch.setattr(loanauth, "run_in_thread", service.run_in_thread)
         patch.setattr(system, "time", lambda: EPOCH + asyncio.get_running_loop().time())
         return virtual.run_until_complete(main())

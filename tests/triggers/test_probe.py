@@ -1,8 +1,9 @@
-"""`triggers/loanauth.py`: which responses count, and that a request ends."""
+"""`triggers/loanauth.py`: who shares a request and when it is sent; which responses count, and that a request ends."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import socket
 import threading
 
@@ -13,19 +14,78 @@ from airflow_provider_loanauth.triggers import loanauth
 from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 from loanauth_sandbox.server import running_sandbox
 from tests.support.loopback import endless
-from tests.support.virtual_service import Event, Sensor, Service, wait_for
+from tests.support.virtual_service import ADDRESS, Event, Sensor, Service, wait_for
 from tests.support.waiting import fire
 
 
-def test_a_request_takes_at_most_ten_seconds_or_one_interval():
+PROXY = "http://proxy.invalid:3128"
+EACH_MINUTE = range(60, 600, 60)
+
+
+@pytest.mark.parametrize(
+    ("sensors", "takes", "times"),
+    [
+        pytest.param([{}], 0, EACH_MINUTE, id="one trigger"),
+        pytest.param([{}] * 1000, 0, EACH_MINUTE, id="many share a request"),
+        pytest.param([{"joins": 10 * number} for number in range(50)], 0, EACH_MINUTE, id="also those that join later"),
+        # Those with another interval have a probe of their own.
+        pytest.param([{"interval": 500}, {"interval": 200, "joins": 50}], 0, [250, 450, 500], id="two intervals"),
+        pytest.param([{"interval": 0.000001, "leaves": 0.16}], 0, [0.05, 0.1, 0.15], id="tiny interval"),
+        pytest.param([{"interval": -1, "leaves": 0.16}], 0, [0.05, 0.1, 0.15], id="negative interval"),
+        # A service that does not respond is asked again one interval later.
+        pytest.param([{"interval": 15, "leaves": 70}], 100, [15, 40, 65], id="slow requests"),
+    ],
+)
+def test_when_requests_are_sent(sensors, takes, times):
+    service = Service(takes=takes)
+    wait_for(service, [Sensor(**{"leaves": 590} | sensor) for sensor in sensors])
+    assert service.times == pytest.approx([*times])
+
+
+@pytest.mark.parametrize(("interval", "timeout"), [(60, 10), (4, 4)])
+def test_a_request_takes_at_most_ten_seconds_or_one_interval(interval, timeout):
     service = Service(recovers=60)
-    wait_for(service, [Sensor(interval=60), Sensor(interval=4)])
-    assert {request.timeout for request in service.requests} == {10, 4}
+    wait_for(service, [Sensor(interval=interval)])
+    assert {request.timeout for request in service.requests} == {timeout}
 
 
-def test_a_trigger_that_is_cancelled_leaves_nothing():
-    service = Service(takes=10)
-    assert wait_for(service, [Sensor(leaves=62)]) == [Event(None, 62)]
+@pytest.mark.parametrize("other", [{"address": f"{ADDRESS}/tenant1"}, {"proxy": PROXY}])
+def test_addresses_and_proxies_do_not_share(other):
+    service = Service(recovers=60)
+    wait_for(service, [Sensor(), Sensor(**other), Sensor(**other)])
+    assert {(request.address, request.proxy) for request in service.requests} == {
+        (ADDRESS, None),
+        (other.get("address", ADDRESS), other.get("proxy")),
+    }
+    assert len(service.requests) == 2
+
+
+@pytest.mark.parametrize(("which", "at"), [(0, 30), (2, 90), (0, 125), (4, 125)])
+def test_a_trigger_that_is_cancelled_does_not_affect_the_others(which, at):
+    sensors = [Sensor()] * 5
+    sensors[which] = Sensor(leaves=at)
+    service = Service(recovers=180, takes=5)
+    events = wait_for(service, sensors)
+    assert service.times == [60, 125, 190]
+    assert events.pop(which) == Event(None, at)
+    assert {event.status for event in events} == {"ready"}
+
+
+def test_an_error_of_the_probe_reaches_every_trigger(monkeypatch):
+    """Nobody waits for ever. The probe does not run in the context of a trigger, by which Airflow 3 labels its log."""
+    variable = contextvars.ContextVar("trigger_id", default=None)
+
+    async def fail(*_, **__):
+        raise KeyError(variable.get())
+
+    monkeypatch.setattr(loanauth, "run_in_thread", fail)
+
+    async def main():
+        variable.set("first")
+        triggers = [anext(LoanAuthSensorTrigger(ADDRESS, poke_interval=0.1).run()) for _ in range(5)]
+        return await asyncio.gather(*triggers, return_exceptions=True)
+
+    assert [repr(result) for result in asyncio.run(main())] == ["KeyError(None)"] * 5
 
 
 # --- one request. Real sockets
@@ -37,7 +97,7 @@ NOT_BY_PROXY = "The proxy could not be reached, or it blocked the request"
 
 
 def reason(address, timeout=TIMEOUT, proxy=None):
-    return asyncio.run(loanauth.why_unavailable(address, timeout, proxy))
+    return loanauth.why_unavailable(address, timeout, proxy)
 
 
 def response(status):
@@ -94,9 +154,9 @@ def test_certificates_are_not_checked():
         assert service.counters().probe == 1
 
 
-def test_a_thread_that_cannot_be_started_ends_no_wait(loopback, monkeypatch):
+def test_a_thread_that_cannot_be_started_ends_no_wait(loopback, logs, monkeypatch):
     loopback.responses = [b"HTTP/1.1 200 OK\r\n\r\n"]
-    errors = [RuntimeError("can't start new thread")] * 2
+    errors = [RuntimeError("can't start new thread")]
     start = threading.Thread.start
 
     def start_unless_it_fails(thread):
@@ -105,25 +165,32 @@ def test_a_thread_that_cannot_be_started_ends_no_wait(loopback, monkeypatch):
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_unless_it_fails)
-    assert reason(loopback.url) == "no request could be sent (RuntimeError)"
     assert fire(LoanAuthSensorTrigger(loopback.url, poke_interval=0.3), TIMEOUT).payload == {"status": "ready"}
+    assert "no request could be sent (RuntimeError)" in logs.text
 
 
 def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
-    """Nothing interrupts a lookup. It is in a thread that no other trigger needs."""
-    ended = threading.Event()
+    """Nothing interrupts a lookup: one for an address, in a thread that no other trigger needs."""
+    ended, hosts = threading.Event(), []
 
-    def hang(*_, **__):
+    def hang(host, *_, **__):
+        hosts.append(host)
         ended.wait(60)
         raise socket.gaierror("made up")
 
-    async def others():
-        return await asyncio.gather(*(asyncio.to_thread(lambda: "runs") for _ in range(50)))
-
     async def main():
-        for _ in range(20):
-            assert await loanauth.why_unavailable(SERVICE, 0.01, None) == "no response within 0.01 s"
-        assert await asyncio.wait_for(others(), TIMEOUT) == ["runs"] * 50
+        waiting = [
+            asyncio.create_task(anext(LoanAuthSensorTrigger(SERVICE, poke_interval=0.05).run())) for _ in range(50)
+        ]
+        while not hosts:
+            await asyncio.sleep(0.01)
+        others = asyncio.gather(*(asyncio.to_thread(lambda: "runs") for _ in range(50)))
+        assert await asyncio.wait_for(others, TIMEOUT) == ["runs"] * 50
+        await asyncio.sleep(0.2)
+        assert hosts == ["lender.invalid"]
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting, timeout=TIMEOUT)
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
     try:
