@@ -16,6 +16,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
 from airflow_provider_loanauth.operators.loanauth import AuthenticatingOperator
 from airflow_provider_loanauth.redaction import sanitize_exceptions
+from airflow_provider_loanauth.service.telemetry import record_wait
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth._compat import Context
@@ -37,11 +38,10 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
     ``poke_interval``. A poke sends no credentials while this process knows that the service asked to wait.
 
     The wait ends after ``timeout`` (default: ``[sensors] default_timeout``, 7 days), which counts also while the sensor
-    is deferred or rescheduled. ``soft_fail`` skips the task after an outage only: what a person has to correct, such as
-    a rejected password, fails it. ``never_fail``, ``silent_fail`` and ``execution_timeout`` are those of Airflow.
-
-    A :class:`~airflow_provider_loanauth.exceptions.RejectedError`, and settings that only a person can correct, end
-    the wait at once, whatever ``retries`` is, so that a password that the service rejects by name is sent only once.
+    is deferred or rescheduled. The error says why the last poke failed; with ``soft_fail``, the task is skipped. What a
+    person has to correct fails the task at once, whatever ``soft_fail`` and ``retries`` are, so that no skip hides it,
+    and a password that the service rejects by name is sent only once. ``execution_timeout``, ``never_fail`` and
+    ``silent_fail`` are those of Airflow.
 
     With ``deferrable``, waiting occupies no worker, but for a poke once an hour, or after each ``poke_interval`` while
     the address responds and only logins fail.
@@ -91,10 +91,10 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         try:
             credential = self.hook.authenticate_task(settings, seal=self.seal, reuse=self._may_reuse(settings))
         except LoanAuthError as error:
+            self._cause = str(error)
             if not error.retryable:
                 raise
             self.log.info("The service is not available yet: %s", error)
-            self._cause = str(error)
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=credential)
 
@@ -114,43 +114,53 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
 
         :return: the sealed credential, or its plaintext with ``seal=False``
         :raises AirflowSensorTimeout: the service was not available within ``timeout``
+        :raises AirflowSkipException: the same, with ``soft_fail``
         :raises TaskDeferred: the service is unavailable, and the sensor is ``deferrable``
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
         started = time.time()
-        if self.deferrable:
-            return self._poke_or_defer(context, started + self.timeout)
-        # Not super().execute(), which Airflow 2.11 takes for a call from outside of a task.
-        execute: Any = BaseSensorOperator.execute
-        with self._without_skipped_errors():
+        with self._explained():
+            if self.deferrable:
+                return self._poke_or_defer(context, started + self.timeout)
+            # Not super().execute(), which Airflow 2.11 takes for a call from outside of a task.
+            execute: Any = BaseSensorOperator.execute
             credential = getattr(execute, "__wrapped__", execute)(self, context)
         # A rescheduled sensor is a new process for each poke, which does not know when the first one was.
         if not self.reschedule:
-            self._record_wait(started)
+            record_wait(self._settings, started)
         return credential  # type: ignore[no-any-return]
 
     def resume_execution(self, *arguments: Any, **options: Any) -> Any:
-        """Do the same as Airflow, but skip no task because of an error that a person has to correct."""
-        with self._without_skipped_errors():
+        """Do the same as Airflow, with the errors of the other modes."""
+        self._cause = "its trigger sent no event: a triggerer must run"
+        with self._explained():
             return super().resume_execution(*arguments, **options)
 
     @contextmanager
-    def _without_skipped_errors(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
+        """Let the error at the end of a wait say its last cause, and skip no task that a person has to correct."""
+        skip, task_timeout = airflow_errors.AirflowSkipException, airflow_errors.AirflowTaskTimeout
         try:
             yield
-        except airflow_errors.AirflowSkipException as skipped:
-            # A poke raises no error of an outage.
-            if self.soft_fail and isinstance(skipped.__cause__, LoanAuthError):
-                raise skipped.__cause__ from None
-            raise
+        except (airflow_errors.AirflowSensorTimeout, task_timeout, skip) as raised:
+            cause = raised.__cause__
+            if isinstance(raised, skip) and not self.soft_fail:
+                raise
+            # With soft_fail, Airflow makes a skip of any error. A poke raises none of an outage.
+            if isinstance(cause, LoanAuthError):
+                raise cause from None
+            name, seconds = "timeout", self.timeout
+            if self.execution_timeout and isinstance(cause or raised, task_timeout):
+                name, seconds = "execution_timeout", self.execution_timeout.total_seconds()
+            text = f"The service was not available within {seconds:.0f} s, the {name} of the sensor. Last cause: "
+            raise type(raised)(text + self._cause) from None
 
     @sanitize_exceptions
     def execute_complete(
         self, context: Context, event: Any = None, *, deadline: float | None = None
     ) -> AccessToken | ApiSecret | str:
         """Resume when the trigger has fired: authenticate, or wait again."""
-        # Airflow stores the names of this method and of its keyword argument, so neither may change. ``airflow dags
-        # test`` (2.11 to 3.3) does not pass the deadline.
+        # Airflow stores these names, so neither may change. ``airflow dags test`` does not pass the deadline.
         match event:
             case {"status": "ready"}:
                 return self._poke_or_defer(context, deadline or time.time() + self.timeout)
@@ -159,19 +169,16 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
                 return self._poke_or_defer(context, min(deadline or 0.0, time.time()))
         raise LoanAuthError("The trigger sent an unknown event: install the same release on triggerer and workers.")
 
-    def _poke_or_defer(  # noqa: RET503 - defer() raises
-        self, context: Context, deadline: float
-    ) -> AccessToken | ApiSecret | str:
+    def _poke_or_defer(self, context: Context, deadline: float) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
         """Poke once; if the service is unavailable, leave the worker and wait in the triggerer."""
         from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 
         poked, left = self.poke(context), deadline - time.time()
         if poked:
-            self._record_wait(deadline - self.timeout)
+            record_wait(self._settings, deadline - self.timeout)
             return poked.xcom_value  # type: ignore[return-value]
         if left <= 0:
-            kind = airflow_errors.AirflowSkipException if self.soft_fail else airflow_errors.AirflowSensorTimeout
-            raise kind(f"The service was not available within {self.timeout:.0f} s. Last cause: {self._cause}")
+            raise airflow_errors.AirflowSkipException if self.soft_fail else airflow_errors.AirflowSensorTimeout
         settings: Any = self._settings
         trigger = LoanAuthSensorTrigger(
             settings.auth_url,
@@ -182,8 +189,3 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         # The trigger sends its event at the deadline. Airflow times it out only if no triggerer runs it.
         timeout = timedelta(seconds=left + _TRIGGER_MARGIN)
         self.defer(trigger=trigger, method_name="execute_complete", kwargs={"deadline": deadline}, timeout=timeout)
-
-    def _record_wait(self, started: float) -> None:
-        from airflow_provider_loanauth.service.telemetry import record_wait
-
-        record_wait(self._settings, started)

@@ -19,6 +19,7 @@ from tests.support.airflow_names import (
     AirflowSensorTimeout,
     AirflowSkipException,
     AirflowTaskTimeout,
+    TaskDeferralError,
     TaskDeferred,
 )
 from tests.support.clock import Clock, replace_clock
@@ -135,7 +136,7 @@ def test_without_a_fernet_key_nothing_is_sent(connection, sandbox, fernet):
 # --- timeouts
 
 
-WHY = "The service was not available within {} s. Last cause: The service responded with 503 ("
+WHY = "The service was not available within {} s, the {} of the sensor. Last cause: The service responded with 503 ("
 
 
 def ended_by(call):
@@ -150,8 +151,28 @@ def test_a_wait_ends_at_the_timeout(mode, soft_fail, connection, sandbox, contex
     sandbox.set_fault("status", where="token")
     error = ended_by(lambda: sensor(mode, timeout=0, soft_fail=soft_fail).execute(context))
     assert type(error) is (AirflowSkipException if soft_fail else AirflowSensorTimeout)
-    assert mode != "deferrable" or str(error).startswith(WHY.format(0))
+    assert str(error).startswith(WHY.format(0, "timeout"))
     assert sandbox.counters().token == 1
+
+
+@pytest.mark.parametrize(("soft_fail", "in_poke"), [(False, False), (False, True), (True, True)])
+def test_a_wait_in_one_process_ends_at_the_execution_timeout(
+    soft_fail, in_poke, connection, sandbox, context, monkeypatch
+):
+    """With ``soft_fail``, Airflow skips the task only if a poke is under way."""
+
+    def time_out(*_, **__):
+        raise AirflowTaskTimeout("made up")
+
+    def poke_again(_):
+        monkeypatch.setattr(LoanAuthHook, "authenticate_task", time_out)
+
+    sandbox.set_fault("status", where="token")
+    monkeypatch.setattr(time, "sleep", poke_again if in_poke else time_out)
+    limit = dt.timedelta(minutes=1)
+    error = ended_by(lambda: sensor("poke", execution_timeout=limit, soft_fail=soft_fail).execute(context))
+    assert type(error) is (AirflowSkipException if soft_fail else AirflowTaskTimeout)
+    assert str(error).startswith(WHY.format(60, "execution_timeout"))
 
 
 @pytest.fixture
@@ -174,7 +195,7 @@ def test_from_the_deadline_on_a_last_poke_decides(status, passed, connection, sa
     clock.pass_time(passed)
     error = ended_by(lambda: resume(again, status, timeout=600))
     assert type(error) is AirflowSensorTimeout
-    assert str(error).startswith(WHY.format(600))
+    assert str(error).startswith(WHY.format(600, "timeout"))
     sandbox.clear_faults()
     assert type(resume(again, status)) is AccessToken
 
@@ -188,6 +209,16 @@ def test_the_event_alone_is_enough_because_airflow_dags_test_passes_nothing_else
     assert type(error) is AirflowSensorTimeout
     event = {"status": "ready", "of_a_later_release": 1}
     assert type(resumed("execute_complete", {"event": event}, {})) is AccessToken
+
+
+def test_without_a_triggerer_the_error_says_so(connection):
+    """On 2.11, it is that of Airflow."""
+    error = ended_by(lambda: sensor(timeout=7).resume_execution("__fail__", {"error": "Trigger timeout"}, {}))
+    is_ours = str(error).endswith(
+        "the timeout of the sensor. Last cause: its trigger sent no event: a triggerer must run"
+    )
+    assert is_ours == (type(error) is AirflowSensorTimeout)
+    assert is_ours or isinstance(error, TaskDeferralError)
 
 
 # --- errors

@@ -17,7 +17,6 @@ from tests.support.loopback import endless
 from tests.support.virtual_service import ADDRESS, Event, Sensor, Service, wait_for
 from tests.support.waiting import fire
 
-
 PROXY = "http://proxy.invalid:3128"
 EACH_MINUTE = range(60, 600, 60)
 
@@ -171,10 +170,11 @@ def test_a_thread_that_cannot_be_started_ends_no_wait(loopback, logs, monkeypatc
 
 def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
     """Nothing interrupts a lookup: one for an address, in a thread that no other trigger needs."""
-    ended, hosts = threading.Event(), []
+    asked, ended, hosts = threading.Event(), threading.Event(), []
 
     def hang(host, *_, **__):
         hosts.append(host)
+        asked.set()
         ended.wait(60)
         raise socket.gaierror("made up")
 
@@ -182,8 +182,7 @@ def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
         waiting = [
             asyncio.create_task(anext(LoanAuthSensorTrigger(SERVICE, poke_interval=0.05).run())) for _ in range(50)
         ]
-        while not hosts:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(asked.wait, TIMEOUT)
         others = asyncio.gather(*(asyncio.to_thread(lambda: "runs") for _ in range(50)))
         assert await asyncio.wait_for(others, TIMEOUT) == ["runs"] * 50
         await asyncio.sleep(0.2)
