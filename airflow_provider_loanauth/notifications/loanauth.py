@@ -1,7 +1,7 @@
 """Notifier that says once for each DAG run, Connection and class of error that a login failed.
 
-Which task notifies, of all that fail in the same way? The first one, as an Airflow Variable says. Nothing is locked:
-tasks that fail at the same moment wait for a random time, so that most see what the first one wrote.
+The first task that fails notifies, and says so in an Airflow Variable. Nothing is locked: tasks that fail at the same
+moment wait for a random time, so that most see what the first one wrote.
 """
 
 from __future__ import annotations
@@ -41,17 +41,16 @@ _log = task_logger(__name__)
 class LoanAuthFailedNotifier(BaseNotifier):
     """Notify once for each DAG run that a login failed, through another notifier; for ``on_failure_callback``.
 
-    It does so if the exception of a task, or one of its causes, is a :class:`LoanAuthError`. It also does so if an
-    operator or sensor of this package has timed out, or its trigger has failed. Of several Connections, or several
-    classes of errors, and of failures before a retry, it notifies once each. It notifies again if the run fails after
-    it was cleared.
+    A login has failed if the exception of a task, or one of its causes, is a :class:`LoanAuthError`, or if an operator
+    or sensor of this package has timed out, or its trigger has failed. Several Connections, several classes of errors,
+    and failures before a retry count apart. After a run was cleared, it notifies again.
 
     The message is ``{{ loanauth_message }}`` in the templates of the other notifier, and
     ``context["loanauth_message"]`` in a function. It says which task failed, why, what to do, and until when nothing is
     sent, if that is known. It is never shortened, and contains no secret.
 
     Of tasks that fail at the same moment, two or three may notify. Where Variables cannot be used, all do. An error of
-    the other notifier is logged, and another task of the run notifies.
+    the other notifier is logged, and another task of the run notifies, unless another notifier of this task has.
 
     :param notifier: a notifier of Airflow, such as ``SlackNotifier``, or a function, which may be asynchronous; it
         takes the context of the task
@@ -62,19 +61,14 @@ class LoanAuthFailedNotifier(BaseNotifier):
         super().__init__()
         # Otherwise, nobody would be told when it matters.
         if not callable(notifier) or isinstance(notifier, type):
-            raise TypeError(
-                "LoanAuthFailedNotifier takes one notifier or one function. For several of them, set "
-                "on_failure_callback to a list with one LoanAuthFailedNotifier for each."
-            )
+            what = "LoanAuthFailedNotifier takes one notifier or one function."
+            raise TypeError(f"{what} For several, set on_failure_callback to a list with one of it for each.")
         self.notifier = notifier
 
     __repr__ = short_repr
 
     def notify(self, context: Context) -> None:
-        """Notify, unless another task of the DAG run does. Raises no error of the other notifier.
-
-        :param context: the context of a task that failed, with its ``exception``
-        """
+        """Notify, unless another task of the DAG run does. Raises no error of the other notifier."""
         exception: Any = context.get("exception")
         if not isinstance(exception, BaseException):
             _log.info(_NO_EXCEPTION)
@@ -82,11 +76,12 @@ class LoanAuthFailedNotifier(BaseNotifier):
         error = _error_of_login(exception, context.get("task"))
         if error is None:
             return
-        mark = _Mark(error, context)
+        will_retry = getattr(context["ti"], "state", None) == "up_for_retry"
+        mark = _Mark(error, context, will_retry=will_retry)
         if not mark.set():
             _log.info("Another task of this DAG run has notified of the failed login.")
             return
-        cast("dict[str, Any]", context)["loanauth_message"] = _message(error, context)
+        cast("dict[str, Any]", context)["loanauth_message"] = _message(error, context, will_retry=will_retry)
         try:
             self._notify(context)
         except Exception:  # noqa: BLE001 - any notifier can be used
@@ -109,9 +104,9 @@ class LoanAuthFailedNotifier(BaseNotifier):
 
 
 class _Mark:
-    """What a task writes into the Variable of its DAG when it notifies of a failure of its run."""
+    """What the first task writes into the Variable of its DAG when it notifies of a failure of its run."""
 
-    def __init__(self, error: BaseException, context: Context) -> None:
+    def __init__(self, error: BaseException, context: Context, *, will_retry: bool) -> None:
         from airflow_provider_loanauth.login.variables import key_of
 
         task: Any = context["ti"]
@@ -120,40 +115,38 @@ class _Mark:
         conn_id = getattr(error, "conn_id", None) or getattr(context.get("task"), "loanauth_conn_id", None)
         self._key = key_of("notified", f"{task.dag_id}.{conn_id}" if conn_id else task.dag_id)
         # Who knows of an outage or a retry does not know of a rejection.
-        about = type(error).__name__ + ", before a retry" * _will_retry(context)
+        about = type(error).__name__ + ", before a retry" * will_retry
         # A run that was cleared, or deleted and created again, fails anew.
         again = getattr(run, "clear_number", None), getattr(run, "start_date", None)
         self._failure = ", ".join(str(one) for one in (task.run_id, conn_id, about, *again) if one)
         self._task = f"{task.task_id}, map index {task.map_index}, try {task.try_number}"
+        self._is_new = False
 
     def set(self) -> bool:
-        """Return whether this task notifies: if it is not certain that another one has, or is about to, it does."""
+        """Return whether this task notifies: if it is not certain that another one does, it does."""
         system.sleep(system.uniform(0, MAX_DELAY))
         try:
             marks = self._read()
+            self._is_new = self._failure not in marks
+            if self._is_new:
+                self._write(marks | {self._failure: self._task})
             # A task may have several notifiers.
-            if marks.setdefault(self._failure, self._task) != self._task:
-                return False
-            self._write(marks)
+            return self._is_new or marks[self._failure] == self._task
         except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
             # Not the text of the error, which may contain a URL.
             name = type(error).__name__
             _log.warning("Variables cannot be used (%s), so other tasks of this DAG run may notify too.", name)
-        return True
+            return True
 
     def remove(self) -> None:
-        """Let another task notify."""
+        """Let another task notify, unless another notifier of this one has."""
         with suppress(Exception):
             marks = self._read()
-            if marks.pop(self._failure, None) == self._task:
+            if self._is_new and marks.pop(self._failure, None) == self._task:
                 self._write(marks)
 
     def _read(self) -> dict[str, Any]:
-        with suppress(ValueError):
-            marks = json.loads(read_variable(self._key) or "{}")
-            if isinstance(marks, dict):
-                return marks
-        return {}
+        return dict(json.loads(read_variable(self._key) or "{}"))
 
     def _write(self, marks: dict[str, Any]) -> None:
         last = dict([*marks.items()][-MAX_MARKS:])
@@ -164,26 +157,18 @@ def _error_of_login(exception: BaseException, task: Any) -> BaseException | None
     """Return the error with which a login failed: that of a task, or one of its causes; None if it is another one."""
     from airflow_provider_loanauth.operators.loanauth import AuthenticatingOperator
 
-    of_a_wait = (
-        airflow_errors.AirflowSensorTimeout,
-        airflow_errors.AirflowTaskTimeout,
-        airflow_errors.TaskDeferralError,
-    )
-    if isinstance(task, AuthenticatingOperator) and isinstance(exception, of_a_wait):
+    waits = airflow_errors.AirflowSensorTimeout, airflow_errors.AirflowTaskTimeout, airflow_errors.TaskDeferralError
+    if isinstance(task, AuthenticatingOperator) and isinstance(exception, waits):
         return exception
     return next((one for one in exception_chain(exception, suppressed=False) if isinstance(one, LoanAuthError)), None)
 
 
-def _will_retry(context: Context) -> bool:
-    return getattr(context["ti"], "state", None) == "up_for_retry"
-
-
-def _message(error: BaseException, context: Context) -> str:
+def _message(error: BaseException, context: Context, *, will_retry: bool) -> str:
     task: Any = context["ti"]
     index = "" if task.map_index is None or task.map_index < 0 else f"[{task.map_index}]"
     message = f"DAG {task.dag_id}, run {task.run_id}, task {task.task_id}{index}: {error}"
     if isinstance(error, airflow_errors.TaskDeferralError):
         message += ". The log of the task says why."
-    if _will_retry(context):
+    if will_retry:
         message += " Airflow will try this task again."
     return message

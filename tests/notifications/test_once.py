@@ -111,6 +111,20 @@ def test_another_task_notifies_after_the_notifier_of_the_first_one_failed(monkey
     assert alone.run(alone.fail(0.0, DAY)) == {"night": 1}
 
 
+@pytest.mark.parametrize("is_broken_first", [True, False])
+def test_a_channel_that_works_beside_one_that_does_not_tells_once(is_broken_first, monkeypatch):
+    class TwoChannels(Night):
+        def _run(self, process):
+            for channel in (self._broken, self._notify) if is_broken_first else (self._notify, self._broken):
+                LoanAuthFailedNotifier(channel)(process.context)
+
+        def _broken(self, context):
+            raise RuntimeError("made-up outage of the pager")
+
+    night = TwoChannels(monkeypatch)
+    assert night.run(night.fail(*[60.0 * number for number in range(20)])) == {"night": 1}
+
+
 def test_a_run_is_told_of_again_after_it_was_cleared(monkeypatch):
     night = Night(monkeypatch)
     assert night.run(night.fail(0.0, 60.0, DAY), night.fail(2 * DAY, 3 * DAY, clears=1)) == {"night": 2}
@@ -133,12 +147,12 @@ def test_all_notify_if_it_is_not_certain_that_one_does(store, monkeypatch, caplo
     assert "made-up-secret" not in caplog.text
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]"])
-def test_a_value_of_another_shape_is_replaced(text, monkeypatch, caplog):
+@pytest.mark.parametrize(("text", "messages"), [("", 1), ("{", 2), ("[1]", 2)])
+def test_all_notify_if_a_person_has_broken_the_variable(text, messages, monkeypatch, caplog):
     night = Night(monkeypatch)
     night.store.texts["loanauth.notified.price"].append(text)
-    assert night.run(night.fail(0.0, 60.0)) == {"night": 1}
-    assert "cannot be used" not in caplog.text
+    assert night.run(night.fail(0.0, 60.0)) == {"night": messages}
+    assert ("cannot be used" in caplog.text) == (messages == 2)
 
 
 def test_the_variable_of_a_dag_has_the_last_failures(monkeypatch):
