@@ -17,12 +17,9 @@ from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth._compat import Context
-    from airflow_provider_loanauth.connection.settings import Settings
     from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 
 __all__ = ["LoanAuthForgetOperator", "LoanAuthOperator"]
-
-_NO_TASK = "This DAG has no task %r: check credential_task_id, which is group.task for a task in a group."
 
 
 class AuthenticatingOperator(BaseOperator):
@@ -92,30 +89,27 @@ class LoanAuthOperator(AuthenticatingOperator):
             return self.hook.get_plaintext(reuse=self.reuse)
         except airflow_errors.AirflowTaskTimeout:
             # That of Airflow does not say what has not ended.
-            raise airflow_errors.AirflowTaskTimeout(
-                f"The login did not end within {self.execution_timeout}, the execution_timeout of the task. Its log "
-                "says what it waited for."
-            ) from None
+            limit = f"{self.execution_timeout}, the execution_timeout of the task"
+            text = f"The login did not end within {limit}. Its log says what it waited for."
+            raise airflow_errors.AirflowTaskTimeout(text) from None
 
 
 class LoanAuthForgetOperator(BaseOperator):
     """Delete a credential from XCom when the tasks that use it have ended. The operator is suitable as a teardown.
 
+    Add an edge from each task that uses the credential to this one: ``priced >> forget``.
+
     The credential stays valid at the service until it expires, because the interface shows no way to revoke it. If a
-    task received the credential as an argument, Airflow keeps a sealed copy in that task's rendered fields, which this
-    operator does not delete. Of a mapped task, values with a map index below ``[core] max_map_length`` are deleted; on
+    task received the credential as an argument, Airflow keeps a sealed copy in that task's rendered fields. Of a mapped
+    task, values with a map index below ``[core] max_map_length`` are deleted, and a warning says if others remain; on
     Airflow 3.0, an empty value replaces each of them. If the authenticating task is in the same mapped task group, only
     what belongs to the map index of this task is deleted.
-
-    Add an edge from each task that uses the credential to this one: ``priced >> forget``. The task logs a warning if
-    any value remains.
 
     Takes every parameter of Airflow's operators in addition to these:
 
     :param credential_task_id: id of the task that returned the credential, in the same DAG run (templated)
     :param shared: also delete the credential of the shared login of its Connection, which other DAGs may use: the next
-        task logs in. A pause after a refused login stays. It works without XCom too, if that task is an operator or
-        sensor of this package
+        task logs in. A pause after a refused login stays
     """
 
     template_fields: Sequence[str] = ("credential_task_id",)
@@ -130,44 +124,39 @@ class LoanAuthForgetOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Delete the credential. Succeeds also if there is none. Raises any error of Airflow during the deletion."""
         from airflow_provider_loanauth._compat.xcom import delete_xcom
+        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
         from airflow_provider_loanauth.login.variables import forget_credential
 
-        instance: Any = context["ti"]
-        task: Any = context["task"]
-        source = task.dag.task_dict.get(self.credential_task_id)
+        ti, task_id, task = context["ti"], self.credential_task_id, cast("Any", context["task"])
+        source = task.dag.task_dict.get(task_id)
         index = index_in_group_of(context, source)
         shared = set()
         if self.shared:
-            returned = _credentials_in(pull(context, self.credential_task_id, index))
+            returned = _credentials_in(pull(context, task_id, index))
             shared = {(one.conn_id, one.method) for one in returned} | self._of_task(context, source)
-        left = delete_xcom(
-            dag_id=instance.dag_id, run_id=instance.run_id, task_id=self.credential_task_id, map_index=index
-        )
+        left = delete_xcom(dag_id=ti.dag_id, run_id=ti.run_id, task_id=task_id, map_index=index)
         for conn_id, method in shared:
-            if settings := self._settings(conn_id, method):
-                forget_credential(settings)
+            try:
+                settings = LoanAuthHook(conn_id, method=method).read_settings()
+            except airflow_errors.AirflowException:
+                # It is not there any more, or has changed its method.
+                continue
+            forget_credential(settings)
         if source is None:
-            self.log.warning(_NO_TASK, self.credential_task_id)
+            text = "This DAG has no task %r: check credential_task_id, which is group.task for a task in a group."
+            self.log.warning(text, task_id)
         elif left:
             text = "%d XCom values of task %r could not be deleted: those from index [core] max_map_length on remain."
-            self.log.warning(text, left, self.credential_task_id)
+            self.log.warning(text, left, task_id)
         else:
-            self.log.info("Deleted the credentials of task %r from XCom.", self.credential_task_id)
+            self.log.info("Deleted the credentials of task %r from XCom.", task_id)
 
     def _of_task(self, context: Context, source: Any) -> set[tuple[str, Method | None]]:
-        """Return the Connection and method of the authenticating task, also if XCom is empty; nothing if not known."""
+        """Return the Connection and method of an operator or sensor, which may have returned plaintext or nothing."""
         with suppress(AttributeError, KeyError, airflow_errors.AirflowException):
             conn_id, method = (self.render_template(one, context) for one in (source.loanauth_conn_id, source.method))
             return {(conn_id, method)}
         return set()
-
-    def _settings(self, conn_id: str, method: Method | None) -> Settings | None:
-        """Return the settings of a Connection; None if it cannot be read, or has changed its method."""
-        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-
-        with suppress(airflow_errors.AirflowException):
-            return LoanAuthHook(conn_id, method=method).read_settings()
-        return None
 
 
 def _credentials_in(value: Any) -> list[Credential]:
