@@ -1,4 +1,4 @@
-"""The cost of metrics: for one authentication and for many loans, with each backend."""
+"""The cost of metrics: for one authentication and for many loans."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ import subprocess
 import sys
 
 from benchmarks.measurement import LOAN, Sandbox, table, timed
-from e2e.telemetry import MetricsServer, SpanCollector, serving
+from e2e.telemetry import MetricsServer, serving
 
 AUTHENTICATIONS = 75
 #: Each runs in processes of its own, because Airflow reads its configuration when a process starts.
 CODE = """
-import json, os, statistics, sys, time
+import json, os, statistics, sys, time, types
 from airflow import settings
 settings.initialize()
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.service import telemetry
-from airflow_provider_loanauth.service.telemetry import Labels
 
 def authenticate():
     return LoanAuthHook("loanauth_jwt").get_credential(reuse=False)
@@ -33,13 +32,13 @@ def price():
         for _ in range({loans}):
             session.post({url!r}, json={loan!r}).json()
 
-labels = Labels("loanauth_jwt", "jwt")
+about = types.SimpleNamespace(conn_id="loanauth_jwt", method="jwt")
 
 def record():
     for _ in range(1000):
-        with telemetry.login(labels, "https://auth.example"):
+        with telemetry.login(about):
             pass
-        telemetry.set_expiry(labels, 3600.0)
+        telemetry.set_expiry(about, 3600.0)
 
 def measured(function, times):
     samples = []
@@ -54,17 +53,12 @@ print("RESULT", json.dumps([measured(authenticate, {authentications}), measured(
 
 
 def row_monitoring(options):
-    with Sandbox() as sandbox, serving(MetricsServer()) as statsd, serving(SpanCollector()) as collector:
-        opentelemetry = {"AIRFLOW__METRICS__OTEL_ON": "True", **collector.environment}
-        alternatives = {
-            "off": ({}, []),
-            "StatsD, with tags": (statsd.environment, statsd.received),
-            "OpenTelemetry, metrics and spans": (opentelemetry, collector.received),
-        }
+    with Sandbox() as sandbox, serving(MetricsServer()) as statsd:
+        alternatives = {"off": {}, "StatsD, with tags": statsd.environment}
         code = CODE.format(url=sandbox.price, loan=LOAN, loans=options.loans, authentications=AUTHENTICATIONS)
         samples = {name: [] for name in alternatives}
         for _ in range(options.rounds):
-            for name, (environment, _) in alternatives.items():
+            for name, environment in alternatives.items():
                 done = subprocess.run(
                     [sys.executable, "-W", "ignore", "-c", code],
                     env=os.environ | environment,
@@ -74,15 +68,14 @@ def row_monitoring(options):
                 )
                 line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
                 samples[name].append(json.loads(line.removeprefix("RESULT")))
-        for name, (environment, received) in alternatives.items():
-            if environment and not received:
-                raise SystemExit(f"{name}: the backend received nothing")
+        if not statsd.received:
+            raise SystemExit("StatsD received nothing")
     texts = []
     parts = {
         "One authentication": "ms",
         f"{options.loans:,} loans from one task": "ms",
         # A thousand of them were measured together, in milliseconds.
-        "The metrics and the span of one authentication, without the authentication": "µs",
+        "The metrics of one authentication, without the authentication": "µs",
     }
     for part, (title, unit) in enumerate(parts.items()):
         medians = {
@@ -91,7 +84,7 @@ def row_monitoring(options):
         }
         texts.append(f"{title}:\n\n" + table(["metrics", "wall", "ratio", "CPU", "ratio"], timed(medians, "off", unit)))
     note = (
-        "Each alternative runs in processes of its own, with the backend on loopback. Metrics and spans are sent for "
+        "Each alternative runs in processes of its own, with the backend on loopback. Metrics are sent for "
         "an authentication, a refresh and an opened credential, and not for each loan."
     )
-    return "Metrics and spans, plain HTTP, in a warm process", "\n\n".join([*texts, note])
+    return "Metrics, plain HTTP, in a warm process", "\n\n".join([*texts, note])

@@ -1,4 +1,4 @@
-"""What Airflow sends to StatsD and OpenTelemetry during a run, collected."""
+"""What Airflow sends to StatsD during a run, collected."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseServer, DatagramRequestHandler, UDPServer
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -63,26 +62,6 @@ class MetricsServer(UDPServer):
         return Counter(metric.name for metric in self.metrics)
 
 
-class SpanCollector(ThreadingHTTPServer):
-    """A collector of OpenTelemetry on a loopback port, which keeps everything that it receives."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Request)
-        self.received: list[bytes] = []
-        #: The environment variables by which Airflow 3.2 and later send their spans to this collector.
-        self.environment = {
-            "AIRFLOW__TRACES__OTEL_ON": "True",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.server_port}",
-            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-            "OTEL_TRACES_EXPORTER": "otlp_proto_http",
-        }
-
-    @property
-    def octets(self) -> bytes:
-        """All requests, one after the other: names and attributes of spans are UTF-8 in them."""
-        return b"\n".join(self.received)
-
-
 @contextmanager
 def serving(server: ServerT) -> Iterator[ServerT]:
     """Let a server receive."""
@@ -97,18 +76,3 @@ class _Datagram(DatagramRequestHandler):
 
     def handle(self) -> None:
         self.server.received.append((time.monotonic(), self.packet.decode("utf-8", "replace")))
-
-
-class _Request(BaseHTTPRequestHandler):
-    server: SpanCollector
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.received.append(f"{self.path}\n{self.headers}".encode() + body)
-        self.send_response(200)
-        self.send_header("Content-Type", "application/x-protobuf")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""

@@ -45,7 +45,7 @@ from loanauth_sandbox.server import running_sandbox  # noqa: E402
 from loanauth_sandbox.state import Settings  # noqa: E402
 from tests.support import masking  # noqa: E402
 from tests.support.airflow_scratch import conn_variable, migrated_database, reload_fernet_key  # noqa: E402
-from tests.support.backends import spans, stats, statsd  # noqa: E402, F401 - fixtures
+from tests.support.backends import stats, statsd  # noqa: E402, F401 - fixtures
 from tests.support.captured_logs import logs  # noqa: E402, F401 - a fixture
 from tests.support.clock import Clock, replace_clock  # noqa: E402
 from tests.support.loopback import Loopback  # noqa: E402

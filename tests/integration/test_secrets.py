@@ -102,7 +102,7 @@ ENTRY_POINTS = {
     "check": lambda url: check_connection("marked", login=True),
     "operator": lambda url: LoanAuthOperator(task_id="login", loanauth_conn_id="marked").execute({}),
     "sensor": lambda url: LoanAuthSensor(task_id="wait", loanauth_conn_id="marked", timeout=0).execute({}),
-    "notifier and policy": failed,
+    "notifier": failed,
     "LoanAuth": lambda url: requests.get(url, auth=LoanAuth.from_connection("marked"), timeout=9),
     "get_conn": lambda url: LoanAuthHook("marked", max_attempts=1).get_conn().get(url),
     **{library: lambda url, library=library: asyncio.run(get_of(library, url)) for library in ASYNC_LIBRARIES},
@@ -110,9 +110,9 @@ ENTRY_POINTS = {
 
 
 @pytest.fixture
-def recorded(logs, capfd, sentry, spans, statsd):
+def recorded(logs, capfd, sentry, statsd):
     """Return a function that returns everything that has left the process since its last call, and all logs."""
-    return lambda: "\n".join([logs.text, *capfd.readouterr(), sentry.text, spans.text, *statsd.datagrams])
+    return lambda: "\n".join([logs.text, *capfd.readouterr(), sentry.text, *statsd.datagrams])
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Backends: a StatsD listener to which Airflow sends its metrics, and spans of OpenTelemetry in memory."""
+"""A StatsD listener to which Airflow sends its metrics."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from collections import Counter
 from typing import NamedTuple
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from statsd import StatsClient
 
 from airflow_provider_loanauth._compat import get_stats
@@ -141,34 +137,6 @@ def statsd(stats):
     server.datagrams.clear()
     yield server
     server.close()
-
-
-class Spans(InMemorySpanExporter):
-    @property
-    def finished(self):
-        return self.get_finished_spans()
-
-    @property
-    def named(self):
-        """The spans of this package, by name; the last one of each name."""
-        return {span.name: span for span in self.finished if span.name.startswith("loanauth.")}
-
-    @property
-    def text(self):
-        return "\n".join(span.to_json() for span in self.finished)
-
-
-@pytest.fixture
-def spans(monkeypatch):
-    """Record spans in memory, as in a process in which tracing is configured."""
-    recorded, provider = Spans(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(recorded))
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    return recorded
-
-
-def seconds_of(span):
-    return (span.end_time - span.start_time) / 1e9
 
 
 def total(*counts):
