@@ -168,25 +168,28 @@ def test_a_thread_that_cannot_be_started_ends_no_wait(loopback, logs, monkeypatc
     assert "no request could be sent (RuntimeError)" in logs.text
 
 
-def test_a_resolver_that_hangs_starves_nobody(monkeypatch):
-    """Nothing interrupts a lookup: one for an address, in a thread that no other trigger needs."""
-    asked, ended, hosts = threading.Event(), threading.Event(), []
+def test_resolvers_that_hang_starve_nobody(monkeypatch):
+    """Nothing interrupts a lookup: one for each address, in a thread that no other trigger needs."""
+    ended, hosts, expected = threading.Event(), [], [f"lender{number}.invalid" for number in range(40)]
+    loop, asked = None, asyncio.Event()
 
     def hang(host, *_, **__):
         hosts.append(host)
-        asked.set()
+        if len(hosts) == len(expected):
+            loop.call_soon_threadsafe(asked.set)
         ended.wait(60)
         raise socket.gaierror("made up")
 
     async def main():
-        waiting = [
-            asyncio.create_task(anext(LoanAuthSensorTrigger(SERVICE, poke_interval=0.05).run())) for _ in range(50)
-        ]
-        await asyncio.to_thread(asked.wait, TIMEOUT)
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        triggers = [LoanAuthSensorTrigger(f"https://{host}", poke_interval=0.05) for host in expected * 2]
+        waiting = [asyncio.create_task(anext(trigger.run())) for trigger in triggers]
+        await asyncio.wait_for(asked.wait(), TIMEOUT)
         others = asyncio.gather(*(asyncio.to_thread(lambda: "runs") for _ in range(50)))
         assert await asyncio.wait_for(others, TIMEOUT) == ["runs"] * 50
         await asyncio.sleep(0.2)
-        assert hosts == ["lender.invalid"]
+        assert sorted(hosts) == sorted(expected)
         for one in waiting:
             one.cancel()
         await asyncio.wait(waiting, timeout=TIMEOUT)
