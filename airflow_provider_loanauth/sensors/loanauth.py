@@ -38,10 +38,10 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
     ``poke_interval``. A poke sends no credentials while this process knows that the service asked to wait.
 
     The wait ends after ``timeout`` (default: ``[sensors] default_timeout``, 7 days), which counts also while the sensor
-    is deferred or rescheduled. The error says why the last poke failed; with ``soft_fail``, the task is skipped. What a
-    person has to correct fails the task at once, whatever ``soft_fail`` and ``retries`` are, so that no skip hides it,
-    and a password that the service rejects by name is sent only once. ``execution_timeout``, ``never_fail`` and
-    ``silent_fail`` are those of Airflow.
+    is deferred or rescheduled. The error says why the last poke failed; with ``soft_fail``, the task is skipped. Any
+    other error ends the wait and fails the task, also with ``soft_fail``: a rejected password and wrong settings
+    whatever ``retries`` is, so that a password that the service rejects by name is sent only once.
+    ``execution_timeout``, ``never_fail`` and ``silent_fail`` are those of Airflow.
 
     With ``deferrable``, waiting occupies no worker, but for a poke once an hour, or after each ``poke_interval`` while
     the address responds and only logins fail.
