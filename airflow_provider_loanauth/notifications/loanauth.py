@@ -61,8 +61,7 @@ class LoanAuthFailedNotifier(BaseNotifier):
         super().__init__()
         # Otherwise, nobody would be told when it matters.
         if not callable(notifier) or isinstance(notifier, type):
-            what = "LoanAuthFailedNotifier takes one notifier or one function."
-            raise TypeError(f"{what} For several, set on_failure_callback to a list with one of it for each.")
+            raise TypeError("LoanAuthFailedNotifier takes one notifier or one function: put one for each into a list.")
         self.notifier = notifier
 
     __repr__ = short_repr

@@ -37,7 +37,7 @@ def probe(url):
 
 def probe_in_triggerer(url):
     """It does not check certificates, and leaves it to a login to say what is wrong."""
-    reason = asyncio.run(why_unavailable(url, 20, None))
+    reason = why_unavailable(url, 20, None)
     assert reason is None, reason
 
 
