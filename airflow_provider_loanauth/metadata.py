@@ -53,9 +53,11 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
     "api_key": _secret("API key", "For PPE API secret."),
     "user_id": _field("User ID", "For PPE API secret. The ID of the user on whose behalf the API key is used."),
     "company_id": _field("Company ID", "For PPE API secret. LoanAuth sends it with the secret on pricing requests."),
-    "secret_header": _field("Secret header", "For PPE API secret. The header for the secret. Default: secret."),
+    "credential_header": _field(
+        "Credential header", "For PPE API secret. The header of pricing requests for the API secret. Default: secret."
+    ),
     "company_header": _field(
-        "Company header", "For PPE API secret. The header for the Company ID. Default: companyid."
+        "Company header", "For PPE API secret. The header of pricing requests for the Company ID. Default: companyid."
     ),
     "timeout": _field(
         "Timeout",
@@ -71,7 +73,7 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "An http or https proxy, http://user:password@host:port. Used for login, probe and pricing requests instead of "
         "the proxy settings of the machine. Usually empty.",
     ),
-    "api_key_in_headers": _field(
+    "key_in_headers": _field(
         "API key in headers", "For PPE API secret. API key and User ID also in headers. Usually off.", kind="boolean"
     ),
     # Not a boolean: a box that nobody ticked would switch it off.

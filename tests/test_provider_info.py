@@ -43,7 +43,7 @@ def test_every_named_page_module_and_class_exists():
 def test_the_code_reads_every_field():
     """A field that no code reads would mislead users."""
     read_elsewhere = {"host", "method", "company_id", "timeout", "verify", "proxy", "share_logins"}
-    read_elsewhere |= {"secret_header", "company_header"}
+    read_elsewhere |= {"credential_header", "company_header"}
     read_by_methods = {
         name for method in METHODS.values() for name in [*method.fields.values(), *method.switches.values()]
     }

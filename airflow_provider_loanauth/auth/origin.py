@@ -86,8 +86,8 @@ def remove_credential(headers: MutableMapping[str, str], credential: ActiveCrede
 def _headers_of(credential: ActiveCredential) -> dict[str, str]:
     if credential.pricing is None:
         return {"Authorization": SecretStr(f"Bearer {credential.value}")}  # RFC 6750 §2.1
-    secret_header, company_header, company_id = credential.pricing
+    credential_header, company_header, company_id = credential.pricing
     if company_id is None:
         text = f"{LABELS['company_id']} is missing: pricing requests with an API secret require it."
         raise SettingsError(text, conn_id=credential.conn_id, method=credential.method)
-    return {secret_header: SecretStr(credential.value), company_header: company_id}
+    return {credential_header: SecretStr(credential.value), company_header: company_id}

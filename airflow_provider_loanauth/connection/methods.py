@@ -48,7 +48,7 @@ class ApiKeyGrant(NotForXCom):
         """Yield each attribute that cannot be sent, and what is wrong."""
         for attribute, value in (("api_key", self.api_key), ("user", self.user)):
             if self.in_headers and not fits_in_header(value):
-                yield attribute, f"{NOT_A_HEADER_VALUE}: correct it, or set {LABELS['api_key_in_headers']} to false."
+                yield attribute, f"{NOT_A_HEADER_VALUE}: correct it, or set {LABELS['key_in_headers']} to false."
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ METHODS: dict[Method, AuthMethod] = {
     "ppe": AuthMethod(
         grant=ApiKeyGrant,
         fields={"api_key": "api_key", "user": "user_id"},
-        switches={"in_headers": "api_key_in_headers"},
+        switches={"in_headers": "key_in_headers"},
         credential_type=ApiSecret,
     ),
 }

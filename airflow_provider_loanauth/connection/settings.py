@@ -37,7 +37,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 class PricingHeaders(NamedTuple):
     """What carries an API secret on pricing requests: the names of two headers, and the value of the second one."""
 
-    secret_header: str
+    credential_header: str
     company_header: str
     company_id: str | None
 
@@ -188,12 +188,14 @@ class _FieldReader:
             return None
         # The default names are those of public samples (``service-notes.md``).
         headers = PricingHeaders(
-            secret_header=self.read("secret_header", _header_name, "secret"),
+            credential_header=self.read("credential_header", _header_name, "secret"),
             company_header=self.read("company_header", _header_name, "companyid"),
             company_id=self.read("company_id", _header_value),
         )
-        if headers.secret_header.lower() == headers.company_header.lower():
-            self.problems.append(f"{LABELS['secret_header']} and {LABELS['company_header']} are the same: correct one.")
+        if headers.credential_header.lower() == headers.company_header.lower():
+            self.problems.append(
+                f"{LABELS['credential_header']} and {LABELS['company_header']} are the same: correct one."
+            )
         return headers
 
 

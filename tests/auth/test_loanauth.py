@@ -40,7 +40,7 @@ def test_the_headers(world, pricing, pulled, define, call, monkeypatch):
     call(pricing.url, auth)
     # When the Connection names other headers, those of a rejected request are not sent again.
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_PPE"]
-    names = {"secret_header": "X-Made-Up", "company_header": "X-Company"}
+    names = {"credential_header": "X-Made-Up", "company_header": "X-Company"}
     define("loanauth_ppe", connection | {"extra": connection["extra"] | names})
     world.pass_time(90_000)
     respond_in_turn(pricing, *[(200, {}, b"")] * 2, (401, {}, b""), (200, {}, b""))

@@ -80,7 +80,7 @@ def test_an_empty_form_is_valid_and_has_labels_and_help():
         label = CONN_FIELDS[name]["label"]
         assert (field.label.text, field.description) == (label, CONN_FIELDS[name]["description"])
         drawn_as = {"class": "form-control", "placeholder": label}
-        assert field.render_kw == (None if name == "api_key_in_headers" else drawn_as)
+        assert field.render_kw == (None if name == "key_in_headers" else drawn_as)
     assert drawn({}).validate()
     assert drawn(dict.fromkeys(CONN_FIELDS, "")).validate()
 
@@ -104,8 +104,8 @@ def test_a_stored_secret_is_not_drawn_and_is_kept_if_the_field_is_empty():
 
 
 def test_a_number_and_a_switch():
-    assert 'type="checkbox"' in str(drawn().api_key_in_headers())
-    assert drawn({"api_key_in_headers": "y"}).api_key_in_headers.data is True
+    assert 'type="checkbox"' in str(drawn().key_in_headers())
+    assert drawn({"key_in_headers": "y"}).key_in_headers.data is True
     assert not drawn({"timeout": "soon"}).validate()
     assert drawn({"timeout": "20"}).timeout.data == 20
 

@@ -167,9 +167,9 @@ NOT_A_HEADER = "is not the name of a header (RFC 9110 §5.1)"
         ("origin", "https://grünwald.example", "jwt", NOT_IN_HEADERS),
         ("origin", " https://a.example", "los", NOT_IN_HEADERS),
         ("company_id", "ü", "ppe", NOT_IN_HEADERS),
-        *(("secret_header", wrong, "ppe", NOT_A_HEADER) for wrong in ("X Secret", " s", "s:", "sécret")),
+        *(("credential_header", wrong, "ppe", NOT_A_HEADER) for wrong in ("X Secret", " s", "s:", "sécret")),
         ("company_header", "a(b)", "ppe", NOT_A_HEADER),
-        ("secret_header", "CompanyID", "ppe", "and Company header are the same"),
+        ("credential_header", "CompanyID", "ppe", "and Company header are the same"),
     ],
 )
 def test_a_wrong_text(name, value, method, problem):
@@ -189,7 +189,7 @@ def test_text_that_is_valid():
 
 def test_a_field_of_ppe_that_is_sent_in_a_header():
     for name in ("api_key", "user_id"):
-        assert f"{LABELS[name]} {NOT_IN_HEADERS}" in problems(conn({name: "ü-abc", "api_key_in_headers": True}), "ppe")
+        assert f"{LABELS[name]} {NOT_IN_HEADERS}" in problems(conn({name: "ü-abc", "key_in_headers": True}), "ppe")
         load(conn({name: "ü-abc"}), "ppe")
 
 
@@ -216,7 +216,7 @@ TRUE = [True, "true", "True", " TRUE ", "1", 1, "yes", "y", "on"]
 FALSE = [False, "false", "False", "0", 0, "no", "n", "off"]
 #: What is read of each boolean field, and its value if it is unset.
 BOOLEANS = {
-    "api_key_in_headers": (lambda settings: settings.grant.in_headers, False),
+    "key_in_headers": (lambda settings: settings.grant.in_headers, False),
     "share_logins": (lambda settings: settings.share_logins, True),
     "verify": (lambda settings: settings.verify, True),
 }

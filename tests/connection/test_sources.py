@@ -16,6 +16,7 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from tests.support.airflow_names import AirflowException, AirflowFailException, AirflowNotFoundException
+from tests.support.masking import redact
 from tests.support.wire_cases import CASES
 
 EXTRA = {
@@ -25,7 +26,7 @@ EXTRA = {
     "client_secret": 'ge:heim "%2F"&=+ ñ 🔑',
     "timeout": 7,
     "verify": False,
-    "api_key_in_headers": False,
+    "key_in_headers": False,
 }
 USER, PASSWORD = "zoë+o'hara@lender.example", " p%61ss & wörd=✓;/?#@: 🔑 "
 CREDENTIALS = PasswordGrant(
@@ -176,3 +177,39 @@ def test_json_and_the_exported_uri_have_the_same_meaning(case, define):
     first, second = LoanAuthHook("from_json").read_settings(), LoanAuthHook("from_uri").read_settings()
     assert first.grant == second.grant
     assert (first.auth_url, first.pricing) == (second.auth_url, second.pricing)
+
+
+#: The value that each optional field has if it is empty.
+DEFAULTS = {
+    "method": "jwt",
+    "credential_header": "secret",
+    "company_header": "companyid",
+    "timeout": 30,
+    "verify": True,
+    "key_in_headers": False,
+    "share_logins": True,
+}
+AS_TEXT = {name: str(value).lower() for name, value in DEFAULTS.items()}
+NEEDED = {"api_key": "made-up-api-key", "user_id": "user-1001"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"conn_type": "loanauth", "host": "auth.example", "extra": NEEDED | DEFAULTS},
+        {"conn_type": "loanauth", "host": "auth.example", "extra": json.dumps(NEEDED | AS_TEXT)},
+        f"loanauth://auth.example/?{urlencode(NEEDED | AS_TEXT)}",
+        f"loanauth://auth.example/?{urlencode({'__extra__': json.dumps(NEEDED | DEFAULTS)})}",
+    ],
+)
+def test_defaults_that_are_written_out_mask_no_word(value, define):
+    """Airflow masks the values of fields whose names it takes for those of secrets (apache/airflow#48105)."""
+    define("tenant_a", {"conn_type": "loanauth", "host": "auth.example", "extra": NEEDED})
+    empty = LoanAuthHook("tenant_a", method="ppe").read_settings()
+    define("tenant_a", value)
+    assert LoanAuthHook("tenant_a", method="ppe").read_settings() == empty
+    # Airflow masks them when it parses the extra.
+    assert get_from_task_or_database("tenant_a").extra_dejson.keys() == DEFAULTS.keys() | NEEDED.keys()
+    assert redact("made-up-api-key") == "***"
+    message = f"PPE API secret: {' '.join(AS_TEXT.values())} True False"
+    assert redact(message) == message

@@ -85,7 +85,7 @@ def test_the_key_depends_on_everything_that_is_sent(one, other):
 def test_the_key_does_not_depend_on_anything_else():
     others = settings_of(timeout=5.0, verify="/made-up/bundle.pem", warnings=("made-up warning",))
     assert values_of(OLD) == values_of(others)
-    assert values_of(PPE) == values_of(replace(PPE, pricing=PPE.pricing._replace(secret_header="X-Secret")))
+    assert values_of(PPE) == values_of(replace(PPE, pricing=PPE.pricing._replace(credential_header="X-Secret")))
 
 
 def test_teams_share_nothing(monkeypatch):

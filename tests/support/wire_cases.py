@@ -231,7 +231,7 @@ CASES = (
                 "api_key": "a+b/c== made-up",
                 "user_id": "lender-user-1001",
                 "company_id": "lender-company-1001",
-                "api_key_in_headers": True,
+                "key_in_headers": True,
             },
         },
         request=(
