@@ -152,7 +152,8 @@ def check_credential(credential: Any, receiver: str) -> None:
             "the authenticating task together with this one."
         )
     raise TypeError(
-        f"{message}: pull the sealed one of a task, of a mapped task with map_indexes; or use "
+        f"{message}: pull the sealed one of a task. If that task is mapped, use one mapped task group, in which each "
+        "loan authenticates and prices, or pull one credential with map_indexes. Or use "
         'LoanAuth.from_connection("connection id"), or as auth_type LoanAuth.from_task("task id").'
     )
 

@@ -43,6 +43,11 @@ _HINT = (
     " This test ran on {}. Tasks run on the workers, where the result may differ: the service accepts only addresses "
     "on its allow-list, and each machine has its own network, proxy and CA bundle."
 )
+_OTHER_CONNECTION = (
+    "{} was given a credential of connection {!r}, but the hook has connection {!r}. The credential may belong to "
+    "another loan: the results of mapped tasks shift if one of these tasks fails or is skipped. Use one mapped task "
+    "group, in which each loan authenticates and prices."
+)
 #: Default of a parameter that may be left out, but must not be None.
 _NOT_GIVEN: Any = object()
 
@@ -289,7 +294,9 @@ class LoanAuthHook(BaseHook):
             # Reject None too: xcom_pull returns it when there is no credential.
             check_credential(credential, name)
             if credential.conn_id != self.loanauth_conn_id:
-                raise ValueError(f"{name} was given a credential of connection {credential.conn_id!r}: use its hook.")
+                # A token may have been passed as the id, so only the id of a Connection that exists is shown.
+                own = self.read_settings().conn_id
+                raise ValueError(_OTHER_CONNECTION.format(name, credential.conn_id, own))
             method = credential.method
         client = self._client(method)
         return kind._make(client.conn_id, client.method, credential, min_ttl, client), client.settings()

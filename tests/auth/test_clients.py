@@ -66,9 +66,15 @@ def test_a_pulled_credential_is_refreshed_with_its_own_method(world, pulled, def
 @each_client
 def test_a_credential_of_another_connection_is_a_value_error(world, pulled, name):
     token = pulled()
-    message = f"^{name.partition(' ')[0]} was given a credential of connection 'loanauth_jwt': use its hook"
-    with pytest.raises(ValueError, match=message) as caught:
+    method = name.partition(" ")[0]
+    message = (
+        f"^{method} was given a credential of connection 'loanauth_jwt', but the hook has connection 'loanauth_los'"
+    )
+    with pytest.raises(ValueError, match=f"{message}.*another loan.*shift.*one mapped task group") as caught:
         make(name, token, conn_id="loanauth_los")
+    # The id of a Connection that is not found may be a token.
+    with pytest.raises(LoanAuthError, match="did not find a connection"):
+        make(name, token, conn_id=token.value)
     assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
     assert world.logins == 0
 

@@ -41,7 +41,7 @@ PLACES = {
     "from_task": from_task,
 }
 TEXT = r"(str|SecretStr) instead of a credential.*LoanAuth\.from_connection\(.*LoanAuth\.from_task\("
-MAPPED = "{} instead of a credential.*with map_indexes"
+MAPPED = "{} instead of a credential.*one mapped task group.*with map_indexes"
 NOTHING = "{} instead of a credential: did the authenticating task run.*deleted the credential, clear the"
 VALUES = {
     TEXT: ["", OTHER, SecretStr("made-up " * 8)],

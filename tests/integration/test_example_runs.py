@@ -8,6 +8,8 @@ import re
 import runpy
 import shutil
 import time
+from collections import Counter
+from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace
 from unittest.mock import ANY
@@ -21,7 +23,7 @@ from tests.support.code_blocks import BLOCKS, PAGES
 from tests.support.dag_runs import run
 from tests.support.leaks import leaks
 from tests.support.paths import EXAMPLE_DAGS
-from tests.support.secret_accounts import COMPANY, SECRETS, with_wrong_password
+from tests.support.secret_accounts import COMPANY, SECRETS, USER, with_wrong_password
 
 #: Each example, and the DAG of the README: what it prints, how often it logs in, and how many loans it prices.
 EXAMPLES = {
@@ -30,12 +32,18 @@ EXAMPLES = {
     "refresh_quotes_ppe": ("40 loans priced", 1, 40),
     "price_when_open": ("40 loans priced", 1, 40),
     "nightly_batch": ("999 loans priced", 1, 999),
+    "price_companies": ("3 loans priced with loanauth_company_c", 3, 6),
     "price_async": ("1000 loans priced, from", 1, 1000),
     "login_schedules_pricing": ("Authenticated 'pat@lender.example' with Authen JWT", 1, 2),
     "check_connection": ("with Authen JWT", 1, 0),
     "check_sharing": ("8 tasks used 1 token(s) after the first one had expired", 2, 0),
     "readme": ("Authenticated 'pat@lender.example' with Authen JWT; the access token expires at ", 1, 2),
 }
+#: Those of price_companies, each with its own password.
+COMPANIES = [
+    replace(COMPANY, label=x, client_id=x, users=(replace(USER, username=x, password=f"made-up-password-{x}"),))
+    for x in "abc"
+]
 #: The DAGs of a file whose DAG has another name.
 DAG_IDS = {"login_schedules_pricing": ["login_schedules_pricing", "price_after_login"], "readme": ["price_two_loans"]}
 
@@ -72,9 +80,11 @@ def ran(metadata_template, tmp_path_factory):
     shutil.copytree(EXAMPLE_DAGS / "data", home / "dags" / "data")
     with contextlib.ExitStack() as stack:
         sandboxes, steps = {}, []
-        # The last one is a check with a wrong password.
-        for name in [*EXAMPLES, "rejected"]:
+        # A check, and the loans of three companies, with a wrong password.
+        for name in [*EXAMPLES, "rejected", "price_companies_rejected"]:
             options = {"accounts": [COMPANY]} if name == "rejected" else {}
+            if name.startswith("price_companies"):
+                options["accounts"] = COMPANIES
             if name == "check_sharing":
                 # A token that expires ten minutes ago, by the clock of Airflow, is valid for its lifetime.
                 options["clock"] = lambda: time.time() - 600
@@ -87,6 +97,11 @@ def ran(metadata_template, tmp_path_factory):
             elif name == "rejected":
                 connections["AIRFLOW_CONN_LOANAUTH_JWT"] = with_wrong_password(connections["AIRFLOW_CONN_LOANAUTH_JWT"])
             connections["AIRFLOW_CONN_LOANAUTH_DEFAULT"] = connections["AIRFLOW_CONN_LOANAUTH_JWT"]
+            for number, company in enumerate(options.get("accounts", [])):
+                one = sandbox.connections(number)["AIRFLOW_CONN_LOANAUTH_JWT"]
+                if name == "price_companies_rejected" and company.label == "a":
+                    one = with_wrong_password(one)
+                connections[f"AIRFLOW_CONN_LOANAUTH_COMPANY_{company.label.upper()}"] = one
             env = {variable: json.dumps(connection) for variable, connection in connections.items()} | {
                 "AIRFLOW_VAR_LOAN_PRICING_URL": f"{sandbox.url}/sandbox/price",
                 # At DEBUG the output of a thousand loans would be very long.
@@ -95,11 +110,13 @@ def ran(metadata_template, tmp_path_factory):
             if name == "readme":
                 file = dag_of_the_readme(home, sandbox.port)
             else:
-                file = with_named_dag(home, "check_connection" if name == "rejected" else name)
+                file = with_named_dag(home, {"rejected": "check_connection"}.get(name, name.removesuffix("_rejected")))
             steps.append((name, file, env))
         outcomes = run(home, *steps)
         return {
-            name: SimpleNamespace(outcome=outcome, counters=sandbox.counters())
+            name: SimpleNamespace(
+                outcome=outcome, counters=sandbox.counters(), requests=sandbox.requests(), digest=sandbox.state.digest
+            )
             for (name, sandbox), outcome in zip(sandboxes.items(), outcomes, strict=True)
         }
 
@@ -141,6 +158,20 @@ def test_check_connection_fails_if_the_connection_cannot_be_used_and_returns_not
     assert outcome.states("check_connection") == {"check": "failed"}
     assert "✗ Login".encode() in outcome.printed
     assert [octets for octets in outcome.octets.values() if leaks(octets, SECRETS.values())] == []
+
+
+@pytest.mark.processes
+def test_no_loan_is_priced_with_the_credential_of_another_company(ran):
+    """The password of the first of three companies is wrong."""
+    one = ran["price_companies_rejected"]
+    assert one.outcome.states("price_companies") == {
+        "company.authenticate[0]": "failed",
+        "company.price[0]": "upstream_failed",
+        **{f"company.{task}[{index}]": "success" for task in ("authenticate", "price") for index in (1, 2)},
+    }
+    logins = {one.digest(company.users[0].password): company.label for company in COMPANIES}
+    tokens = {request.issued: logins.get(request.sent) for request in one.requests if request.issued}
+    assert Counter(tokens[request.sent] for request in one.requests if request.endpoint == "price") == {"b": 2, "c": 3}
 
 
 def test_check_sharing_prints_what_the_docs_show():
