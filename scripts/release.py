@@ -2,7 +2,7 @@
 
 Both distributions, the first section of CHANGELOG.md and the tag on HEAD must have the same version. Each distribution
 is built twice, and both builds must have the same bytes. ``--rehearsal`` needs no tag, no date in CHANGELOG.md and no
-clean work tree. It writes to another directory.
+clean work tree, and the version may be that of a development build. It writes to another directory.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ RELEASES = ROOT / "build" / "release"
 REHEARSAL = ROOT / "build" / "rehearsal"
 #: They write the distributions. Another version of them may write other bytes.
 BUILD_TOOLS = ("hatchling", "hatch-fancy-pypi-readme")
+#: The end of a version until its release (PEP 440).
+DEVELOPMENT = ".dev0"
 
 
 def git(repository: Path, *arguments: str) -> str:
@@ -44,17 +46,18 @@ def git(repository: Path, *arguments: str) -> str:
 
 
 def read_version(sources: Path) -> str:
-    """Return the version of both distributions and of the first section of CHANGELOG.md."""
+    """Return the version of both distributions. That of the first section of CHANGELOG.md has no ``.dev0``."""
     versions = {}
     for one in DISTRIBUTIONS:
         text = (one.at(sources).project / one.package / "__init__.py").read_text(encoding="utf-8")
         versions[one.name] = "".join(re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)) or "no version"
-    versions["CHANGELOG.md"], _ = first_section(sources)
-    if len(set(versions.values())) > 1:
-        raise DistError("the versions differ: " + ", ".join(f"{name} has {one}" for name, one in versions.items()))
     version = versions[PROVIDER.name]
-    if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", version):
-        raise DistError(f"the version {version} is not of the form X.Y.Z")
+    heading, _ = first_section(sources)
+    if {*versions.values()} != {version} or heading != version.removesuffix(DEVELOPMENT):
+        versions["CHANGELOG.md"] = heading
+        raise DistError("the versions differ: " + ", ".join(f"{name} has {one}" for name, one in versions.items()))
+    if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", heading):
+        raise DistError(f"the version {heading} is not of the form X.Y.Z")
     return version
 
 
@@ -67,21 +70,23 @@ def first_section(sources: Path) -> tuple[str, str]:
 
 def unmet_conditions(repository: Path, sources: Path, version: str, today: date) -> Iterator[str]:
     """Yield a sentence for each condition of a release that HEAD does not meet, with what to do."""
-    _, day = first_section(sources)
+    released, day = first_section(sources)
+    if version != released:
+        yield f"The version {version} is that of a development build: write {released} into both __init__.py."
     try:
         if date.fromisoformat(day) > today:
             yield f"The date {day} in CHANGELOG.md is in the future: write the day of the release."
     except ValueError:
-        yield f"The section [{version}] of CHANGELOG.md has {day!r} instead of a date: write the day, such as {today}."
+        yield f"The section [{released}] of CHANGELOG.md has {day!r} instead of a date: write the day, such as {today}."
     if git(repository, "status", "--porcelain"):
         yield "The work tree has changes: commit them, or remove them (git status lists them)."
-    tag = f"refs/tags/v{version}"
+    tag = f"refs/tags/v{released}"
     if not git(repository, "for-each-ref", tag):
-        yield f"There is no tag v{version}: git tag --annotate v{version} --message 'Version {version}'"
+        yield f"There is no tag v{released}: git tag --annotate v{released} --message 'Version {released}'"
     elif git(repository, "cat-file", "-t", tag) != "tag":
-        yield f"The tag v{version} is not annotated: delete it with git tag --delete v{version}, and make it again."
+        yield f"The tag v{released} is not annotated: delete it with git tag --delete v{released}, and make it again."
     elif git(repository, "rev-parse", f"{tag}^{{commit}}") != git(repository, "rev-parse", "HEAD"):
-        yield f"The tag v{version} is on another commit than HEAD: git checkout v{version}"
+        yield f"The tag v{released} is on another commit than HEAD: git checkout v{released}"
 
 
 def check_build_tools(constraints: Path) -> None:

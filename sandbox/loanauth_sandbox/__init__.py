@@ -6,4 +6,4 @@ the other. Both follow the interface of the service, ``service-interface.md``; d
 Run it with ``loanauth-sandbox``, or inside a test with :func:`loanauth_sandbox.server.running_sandbox`.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"

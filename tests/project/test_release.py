@@ -70,6 +70,8 @@ ANNOTATED = ("--annotate", "--message", "Version 1.2.3")
 def test_versions_that_differ_or_have_another_form_are_rejected(repository):
     for changes, message in (
         ({"sandbox": "1.2.4"}, "loanauth has 1.2.3, loanauth-sandbox has 1.2.4, CHANGELOG.md has 1.2.3"),
+        ({"provider": "1.2.3.dev0"}, "loanauth has 1.2.3.dev0, loanauth-sandbox has 1.2.3, CHANGELOG.md has 1.2.3"),
+        ({"provider": "1.2.3.dev1", "sandbox": "1.2.3.dev1"}, "has 1.2.3.dev1, CHANGELOG.md has 1.2.3"),
         ({"provider": "1.2", "sandbox": "1.2", "heading": "[1.2]"}, "the version 1.2 is not of the form X.Y.Z"),
     ):
         commit(repository, sources(**changes))
@@ -123,11 +125,12 @@ def kept(root):
 
 @pytest.mark.processes
 def test_a_rehearsal_has_its_own_directory(repository, made, capsys):
-    commit(repository, sources(heading="[1.2.3] - unreleased"))
+    commit(repository, sources("1.2.3.dev0", "1.2.3.dev0", "[1.2.3] - unreleased"))
     for made["text"] in ("one", "two"):
         release.release(CONSTRAINTS, rehearsal=True)
-        assert kept(repository) == {"rehearsal/example-1.2.3.txt": made["text"]}
-    assert re.search(r"(?s)This was a rehearsal.*a date.*on another commit", capsys.readouterr().out)
+        assert kept(repository) == {"rehearsal/example-1.2.3.dev0.txt": made["text"]}
+    expected = r"(?s)This was a rehearsal.*development build: write 1\.2\.3 into.*a date.*v1\.2\.3 is on another commit"
+    assert re.search(expected, capsys.readouterr().out)
     with pytest.raises(DistError, match=r"(?s)HEAD is not ready .* a date"):
         release.release(CONSTRAINTS, rehearsal=False)
 
