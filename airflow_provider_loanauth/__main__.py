@@ -3,4 +3,4 @@
 from airflow_provider_loanauth.cli import main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -1,4 +1,4 @@
-"""Checking of a Connection on this machine: its fields, the Fernet key, the way to the service, and a login."""
+"""Checking of a Connection on this machine: the Fernet key, the fields, the way to the service, and a login."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from typing import Literal
 
 from airflow_provider_loanauth import __version__
@@ -21,19 +22,20 @@ from airflow_provider_loanauth.redaction import sanitize_exceptions
 from airflow_provider_loanauth.service.client import Client
 from airflow_provider_loanauth.service.error_responses import SENT_BY_EACH_TEST, is_unavailable, parse_http_date
 from airflow_provider_loanauth.service.protocol import WireResponse
+from airflow_provider_loanauth.service.transport import probe
 from airflow_provider_loanauth.system import system
 
 __all__ = ["Line", "Report", "check_connection"]
 
+#: Seconds: ``LoanAuth`` refreshes a credential as early.
+MAX_CLOCK_DIFFERENCE = 60
+_MARKS = {"ok": "✓", "failed": "✗", "unknown": "?"}
+_EXIT_CODES = {"usable": 0, "not_usable": 1, "unknown": 3}
 _WAYS_TO_READ = (
     "From Airflow 3.0 on, a shell on a worker cannot read connections from the database. There, run the DAG "
     "example_dags/check_connection.py instead; or run this command on the scheduler or the API server; or set the "
     "connection as JSON in AIRFLOW_CONN_ and its id in upper case, for this shell only."
 )
-_VERSION = f"{PACKAGE_NAME} {__version__}"
-#: Seconds: ``LoanAuth`` refreshes a credential as early.
-MAX_CLOCK_DIFFERENCE = 60
-_INDENT = " " * 15
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Report:
     :param conn_id: the connection id
     :param machine: host name of the machine that was checked
     :param checked_at: when the check began (UTC)
-    :param lines: what was found; the first one that is not ``ok`` may be the last one
+    :param lines: what was found. What comes after a failed line may not have been checked
     """
 
     conn_id: str
@@ -76,15 +78,14 @@ class Report:
     @property
     def exit_code(self) -> int:
         """The exit code of the command."""
-        return {"usable": 0, "not_usable": 1, "unknown": 3}[self.status]
+        return _EXIT_CODES[self.status]
 
     def __str__(self) -> str:
-        texts = [f"{self.conn_id!r} on {self.machine}, {self.checked_at:%Y-%m-%d %H:%M:%S} UTC, {_VERSION}", ""]
-        for line in self.lines:
-            mark = {"ok": "✓", "failed": "✗", "unknown": "?"}[line.outcome]
-            # Addresses and paths stay in one piece, so that they can be copied.
-            options = {"subsequent_indent": _INDENT, "break_long_words": False, "break_on_hyphens": False}
-            texts.append(textwrap.fill(f"{mark} {line.name:12} {line.message}", 100, **options))  # type: ignore[arg-type]
+        version = f"{PACKAGE_NAME} {__version__}"
+        texts = [f"{self.conn_id!r} on {self.machine}, {self.checked_at:%Y-%m-%d %H:%M:%S} UTC, {version}", ""]
+        # Addresses and paths stay in one piece, so that they can be copied.
+        wrapper = textwrap.TextWrapper(100, subsequent_indent=" " * 15, break_long_words=False, break_on_hyphens=False)
+        texts += [wrapper.fill(f"{_MARKS[line.outcome]} {line.name:12} {line.message}") for line in self.lines]
         return "\n".join([*texts, "", f"{self.status.replace('_', ' ').capitalize()}."])
 
 
@@ -98,13 +99,10 @@ def check_connection(conn_id: str = DEFAULT_CONN_ID, *, method: Method | None = 
         Without it, no credential is sent to the service
     :return: the report. Problems are lines of the report, and not exceptions
     """
-    lines = tuple(_lines(conn_id, method, login=login))
-    return Report(conn_id, system.hostname(), system.now(), lines)
+    return Report(conn_id, system.hostname(), system.now(), tuple(_lines(conn_id, method, login=login)))
 
 
 def _lines(conn_id: str, method: Method | None, *, login: bool) -> Iterator[Line]:
-    from airflow_provider_loanauth.service.transport import probe
-
     client, name = Client(conn_id, method, get_connection=get_from_task_or_database), "Settings"
     yield _fernet_key()
     try:
@@ -114,49 +112,35 @@ def _lines(conn_id: str, method: Method | None, *, login: bool) -> Iterator[Line
         yield _shared_login(settings)
         name = "Response"
         response = probe(settings, timeout=settings.timeout)
-        text = f"The service responded with {response.status} to a request without credentials."
-        text += _clock_difference(response)
-        if is_unavailable(response.status):
-            yield Line(name, "unknown", f"{text} It, or a gateway in front of it, is failing or overloaded.")
-        else:
-            yield Line(name, "ok", text)
-            if login:
-                name = "Login"
-                result = client.authenticate(settings)
-                forget_refusal(settings)
-                yield Line(name, "ok", " ".join([result.summary(), *response_warnings(result.response)]))
+        yield from _response(response, login=login)
+        if login and not is_unavailable(response.status):
+            name = "Login"
+            result = client.authenticate(settings)
+            forget_refusal(settings)
+            yield Line(name, "ok", " ".join([result.summary(), *response_warnings(result.response)]))
     except LoanAuthError as error:
-        yield _not_ok(name, error)
+        outcome: Literal["failed", "unknown"] = "unknown" if error.retryable else "failed"
+        message = _message(error)
+        if name == "Settings" and not isinstance(error, SettingsError):
+            outcome, message = "unknown", f"{message} {_WAYS_TO_READ}"
+        yield Line(name, outcome, message)
 
 
-def _clock_difference(response: WireResponse) -> str:
-    """Return a sentence if the clock of this machine differs from that of the service by more than a minute."""
-    served = parse_http_date(response.headers.get("date"))  # RFC 9110 §6.6.1
-    seconds = (system.now() - served).total_seconds() if served and "age" not in response.headers else 0.0
-    if abs(seconds) <= MAX_CLOCK_DIFFERENCE:
-        return ""
-    return f" Set the clock of this machine: it differs from that of the service by {seconds:.0f} s."
-
-
-def _not_ok(name: str, error: LoanAuthError) -> Line:
-    # Without connection id and method.
+def _message(error: LoanAuthError) -> str:
+    """Return the message of an error, without connection id and method."""
     message = str(error.args[0]).removesuffix(".") + "."
-    if isinstance(error, RejectedError):
-        message += f" {SENT_BY_EACH_TEST}"
-    if name == "Settings" and not isinstance(error, SettingsError):
-        return Line(name, "unknown", f"{message} {_WAYS_TO_READ}")
-    return Line(name, "unknown" if error.retryable else "failed", message)
+    return f"{message} {SENT_BY_EACH_TEST}" if isinstance(error, RejectedError) else message
 
 
 def _fernet_key() -> Line:
+    name = "Fernet key"
     try:
         require_fernet_key()
     except LoanAuthError as error:
-        return _not_ok("Fernet key", error)
+        return Line(name, "failed", _message(error))
     # 12 digits, from which a key cannot be computed.
     digests = [hashlib.sha256(key.encode()).hexdigest()[:12] for key in fernet_keys()]
-    message = f"Fingerprint {', '.join(digests)}. Every component of this Airflow must show the same."
-    return Line("Fernet key", "ok", message)
+    return Line(name, "ok", f"Fingerprint {', '.join(digests)}. Every component of this Airflow must show the same.")
 
 
 def _shared_login(settings: Settings) -> Line:
@@ -171,3 +155,21 @@ def _shared_login(settings: Settings) -> Line:
     message = f"Blocked until {seen['until']}: {seen['by']} failed at {seen['at']} ({seen['error']})."
     advice = "Correct the Connection, or end this with `python -m airflow_provider_loanauth forget`."
     return Line(name, "failed" if refusal.kind == RejectedError.__name__ else "unknown", f"{message} {advice}")
+
+
+def _response(response: WireResponse, *, login: bool) -> Iterator[Line]:
+    status, text = response.status, f"The service responded with {response.status} to a request without credentials."
+    if is_unavailable(status):
+        text += " It, or a gateway in front of it, is failing, overloaded or limiting requests: check again later."
+        yield Line("Response", "unknown", text)
+    elif status == HTTPStatus.FORBIDDEN and not login:
+        text += " Only a login shows whether the service accepts the address of this machine: add --login."
+        yield Line("Response", "unknown", text)
+    else:
+        yield Line("Response", "ok", text)
+    served = parse_http_date(response.headers.get("date"))  # RFC 9110 §6.6.1; it has no fractions of a second
+    seconds = (system.now() - served).total_seconds() if served and "age" not in response.headers else 0.0
+    if abs(seconds) > MAX_CLOCK_DIFFERENCE:
+        direction = "ahead of" if seconds > 0 else "behind"
+        text = f"The clock of this machine is about {abs(seconds):.0f} s {direction} that of the service: set it."
+        yield Line("Clock", "failed", text)

@@ -1,12 +1,14 @@
 """A check over real sockets and TLS. No text of it contains a secret."""
 
 import copy
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.system import system
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
 from tests.support.processes import start_new_process
@@ -104,11 +106,25 @@ def test_statuses(check, sandbox, where, status, line, outcome, exit_code, login
     assert (results(report)[line], report.exit_code, sandbox.counters().token) == (outcome, exit_code, logins)
 
 
-def test_a_wrong_clock(check, sandbox, monkeypatch):
-    connection = connection_of(sandbox)
-    assert "clock" not in message(check(connection), "Response")
-    monkeypatch.setattr("airflow_provider_loanauth.check.MAX_CLOCK_DIFFERENCE", -1)
-    assert "Set the clock of this machine: it differs" in message(check(connection), "Response")
+@pytest.mark.parametrize(("seconds", "text"), [(90, "90 s ahead of"), (-90, "90 s behind"), (58, None), (-59, None)])
+def test_a_wrong_clock(check, sandbox, monkeypatch, seconds, text):
+    """The clock of the service is that of this machine, and a header ``Date`` has no fractions of a second."""
+    now = datetime(2026, 1, 2, 3, 4, 5, 300_000, tzinfo=timezone.utc)
+    monkeypatch.setattr("airflow_provider_loanauth.check.parse_http_date", lambda _: now.replace(microsecond=0))
+    monkeypatch.setattr(system, "now", lambda: now + timedelta(seconds=seconds))
+    report = check(connection_of(sandbox))
+    assert results(report) == WITHOUT_LOGIN | ({"Clock": "failed"} if text else {})
+    if text:
+        expected = f"The clock of this machine is about {text} that of the service: set it."
+        assert (message(report, "Clock"), report.exit_code) == (expected, 1)
+
+
+def test_a_403_without_a_login(check, sandbox):
+    """It may be that of an allow-list, or that of each request without credentials."""
+    sandbox.add_fault("status", status=403, where="probe")
+    report = check(connection_of(sandbox))
+    assert (results(report), report.exit_code) == (WITHOUT_LOGIN | {"Response": "unknown"}, 3)
+    assert message(report, "Response").endswith("add --login.")
 
 
 @pytest.mark.parametrize(

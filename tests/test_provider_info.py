@@ -43,10 +43,8 @@ def test_every_named_page_module_and_class_exists():
 def test_the_code_reads_every_field():
     """A field that no code reads would mislead users."""
     read_elsewhere = {"host", "method", "company_id", "timeout", "verify", "proxy", "share_logins"}
-    read_elsewhere |= {"credential_header", "company_header"}
-    read_by_methods = {
-        name for method in METHODS.values() for name in [*method.fields.values(), *method.switches.values()]
-    }
+    read_elsewhere |= {"credential_header", "company_header", "key_in_headers"}
+    read_by_methods = {name for method in METHODS.values() for name in method.fields.values()}
     assert read_by_methods | read_elsewhere == set(LABELS)
     assert UI_FIELD_BEHAVIOUR["relabeling"] == {name: LABELS[name] for name in ("host", "login", "password")}
     assert set(CONN_FIELDS) == set(LABELS) - {"host", "login", "password"}

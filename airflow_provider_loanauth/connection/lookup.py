@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 from cryptography.fernet import InvalidToken
 
-from airflow_provider_loanauth._compat import (
-    BaseHook,
-    SupervisorError,
-    airflow_errors,
-    current_task,
-    supervisor_turn,
-)
+from airflow_provider_loanauth._compat import BaseHook, SupervisorError, airflow_errors, current_task, supervisor_turn
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
-from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
+from airflow_provider_loanauth.metadata import CONN_FIELDS, DEFAULT_CONN_ID
 
 _NOT_FOUND = (
     "Airflow did not find a connection with this id: define it in the UI, in AIRFLOW_CONN_..., or in a secrets "
@@ -25,11 +21,6 @@ _NOT_FOUND = (
     "add the former key, or enter the connection again. If a secrets backend or Airflow's API server is unavailable, "
     "try again. Outside of a task, Airflow 3.1 and later look in the database only with "
     "_AIRFLOW_PROCESS_CONTEXT=server."
-)
-
-_UNREADABLE = (
-    "The environment variable {} is set, but Airflow cannot read it. Correct its JSON, where login and password are in "
-    'quotes and the fields of this provider are inside of "extra", or its URI, where each value is percent-encoded.'
 )
 
 _FORKED = (
@@ -49,8 +40,9 @@ def read_connection(get: Callable[[str], Any], conn_id: str) -> Any:
         raise LoanAuthError(f"{error}.", conn_id=_abbreviated(conn_id)) from None
     except airflow_errors.AirflowNotFoundException:
         variable = f"AIRFLOW_CONN_{conn_id!s}".upper()
-        if os.environ.get(variable, "").strip():
-            raise SettingsError(_UNREADABLE.format(variable), conn_id=conn_id) from None
+        if definition := os.environ.get(variable, "").strip():
+            text = f"The environment variable {variable} is set, but Airflow cannot read it. {_advice_on(definition)}"
+            raise SettingsError(text, conn_id=conn_id) from None
         if is_forked:
             raise LoanAuthError(_FORKED, conn_id=_abbreviated(conn_id)) from None
         # Airflow raises the same error while its secrets backend or API server is down, so the task may be retried.
@@ -73,6 +65,26 @@ def get_from_task_or_database(conn_id: str) -> Any:
         if current_task() is not None:
             raise
         return import_module("airflow.models.connection").Connection.get_connection_from_secrets(conn_id)
+
+
+def is_defined(conn_id: str) -> bool:
+    """Return whether Airflow finds a Connection here, also if its definition is wrong."""
+    try:
+        read_connection(get_from_task_or_database, conn_id)
+    except LoanAuthError as error:
+        return isinstance(error, SettingsError)
+    return True
+
+
+def _advice_on(definition: str) -> str:
+    """Return what to correct in an environment variable, without a value of it."""
+    with suppress(ValueError, TypeError):
+        if beside := ", ".join(f'"{name}"' for name in json.loads(definition) if name in CONN_FIELDS):
+            return f'In its JSON, move {beside} into "extra".'
+    return (
+        "Correct its JSON, where login and password are in quotes and the fields of this provider are inside of "
+        '"extra", or its URI, where each value is percent-encoded.'
+    )
 
 
 def _abbreviated(conn_id: Any) -> str:

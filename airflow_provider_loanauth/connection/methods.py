@@ -65,9 +65,8 @@ class AuthMethod(NamedTuple):
 
     grant: type[Grant]
     #: The required fields by attribute of ``grant``, first the two of the user, last the two of the client, as
-    #: ``service/error_responses.py`` expects; and the boolean ones.
+    #: ``service/error_responses.py`` expects.
     fields: Mapping[str, str]
-    switches: Mapping[str, str]
     credential_type: type[AccessToken | ApiSecret]
 
 
@@ -77,19 +76,16 @@ METHODS: dict[Method, AuthMethod] = {
     "jwt": AuthMethod(
         grant=PasswordGrant,
         fields=_USER | {"client_id": "client_id", "client_secret": "client_secret"},
-        switches={},
         credential_type=AccessToken,
     ),
     "los": AuthMethod(
         grant=PasswordGrant,
         fields=_USER | {"client_id": "los_client_id", "client_secret": "los_client_secret"},
-        switches={},
         credential_type=AccessToken,
     ),
     "ppe": AuthMethod(
         grant=ApiKeyGrant,
         fields={"api_key": "api_key", "user": "user_id"},
-        switches={"in_headers": "key_in_headers"},
         credential_type=ApiSecret,
     ),
 }

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.connection.address import FieldError, base_address
-from airflow_provider_loanauth.connection.methods import METHODS, NOT_A_HEADER_VALUE, Grant, fits_in_header
+from airflow_provider_loanauth.connection.methods import METHODS, NOT_A_HEADER_VALUE, ApiKeyGrant, Grant, fits_in_header
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import SettingsError
@@ -25,6 +25,10 @@ MAX_TIMEOUT = 86_400
 #: What the form of Airflow 2.11 sends for a stored secret (``SENSITIVE_FIELD_PLACEHOLDER`` in ``airflow.www.views``).
 UNCHANGED_SECRET = "RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER"  # noqa: S105 - stands for a secret
 
+#: The fields that must not be shown: the password, and those that the form hides.
+SECRET_FIELDS = {"password"} | {
+    name for name, field in CONN_FIELDS.items() if field["schema"].get("format") == "password"
+}
 #: Unicode categories of control characters and of surrogates.
 _INVALID = ("Cc", "Cs")
 # A ticked box arrives as "y" when the form of Airflow 2.11 is tested.
@@ -97,11 +101,6 @@ def load(conn: Any, method: Method | None = None) -> Settings:
     return Settings(conn_id=conn.conn_id, method=chosen, warnings=tuple(reader.warnings), **values)
 
 
-def is_secret(name: str) -> bool:
-    """Return whether a field must not be shown: the password, and each field that the form hides."""
-    return name == "password" or CONN_FIELDS.get(name, {}).get("schema", {}).get("format") == "password"
-
-
 class _FieldReader:
     """Reads one Connection, and collects every problem and warning, each with the field's label."""
 
@@ -158,11 +157,11 @@ class _FieldReader:
     def grant(self, name: Method) -> Grant:
         """Return what a method sends, with an empty text for each field that has a problem."""
         method = METHODS[name]
-        values: dict[str, Any] = {}
-        for key, source in method.fields.items():
-            values[key] = self._read_text(source, f"method {name}")
-        for key, source in method.switches.items():
-            values[key] = self.read(source, _boolean, default=False)
+        values: dict[str, Any] = {
+            attribute: self._read_text(field, f"method {name}") for attribute, field in method.fields.items()
+        }
+        if method.grant is ApiKeyGrant:
+            values["in_headers"] = self.read("key_in_headers", _boolean, default=False)
         grant = method.grant(**values)
         self.problems += [f"{LABELS[method.fields[key]]} {problem}" for key, problem in grant.problems()]
         return grant
@@ -173,7 +172,7 @@ class _FieldReader:
         label = LABELS[name]
         if text != text.strip():
             self.warnings.append(f"{label} begins or ends with white space, which is sent too: is that a mistake?")
-        if not is_secret(name):
+        if name not in SECRET_FIELDS:
             return text
         # Airflow 3 masks no shorter value.
         minimum = conf.getint("logging", "min_length_masked_secret", fallback=5)
@@ -193,9 +192,8 @@ class _FieldReader:
             company_id=self.read("company_id", _header_value),
         )
         if headers.credential_header.lower() == headers.company_header.lower():
-            self.problems.append(
-                f"{LABELS['credential_header']} and {LABELS['company_header']} are the same: correct one."
-            )
+            both = f"{LABELS['credential_header']} and {LABELS['company_header']}"
+            self.problems.append(f"{both} are the same: correct one.")
         return headers
 
 

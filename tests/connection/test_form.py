@@ -10,9 +10,10 @@ from importlib.util import find_spec
 import jsonschema
 import pytest
 
-from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET, is_secret
+from airflow_provider_loanauth.connection.settings import SECRET_FIELDS as HIDDEN_FIELDS
+from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.metadata import CONN_FIELDS, LABELS, METHOD_NAMES, RELABELING
+from airflow_provider_loanauth.metadata import CONN_FIELDS, METHOD_NAMES, RELABELING
 from tests.support.airflow_scratch import variables_of
 from tests.support.programs import run_python
 
@@ -48,7 +49,7 @@ def test_the_behaviour_of_fields_passes_the_schema_of_this_version():
 
 
 def test_airflow_masks_the_secret_fields_by_their_names():
-    assert set(filter(is_secret, LABELS)) == SECRET_FIELDS
+    assert HIDDEN_FIELDS == SECRET_FIELDS
     try:
         from airflow.sdk._shared.secrets_masker import should_hide_value_for_key
     except ImportError:

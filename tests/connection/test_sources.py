@@ -147,6 +147,14 @@ def test_a_variable_that_airflow_cannot_read(value, define):
     assert caught.value.conn_id == "tenant_a"
 
 
+def test_fields_beside_extra_are_named(define):
+    define("tenant_a", {"conn_type": "loanauth", "origin": "CANARY", "client_id": 1, "CANARY": 1, "extra": {}})
+    with pytest.raises(SettingsError) as caught:
+        LoanAuthHook("tenant_a").read_settings()
+    assert 'but Airflow cannot read it. In its JSON, move "origin", "client_id" into "extra".' in str(caught.value)
+    assert "CANARY" not in str(caught.value)
+
+
 def test_outside_of_a_task_the_database_is_read_too(monkeypatch):
     """That of a task finds only ``known``, and the database also ``stored``."""
 
