@@ -279,8 +279,7 @@ class LoanAuthHook(BaseHook):
         if library not in ("httpx", "httpx2"):
             raise ValueError('library must be "httpx" or "httpx2".')
         module = import_module(f"airflow_provider_loanauth.auth.{library}")
-        client: Any = module.PricingClient(*self._pricing("get_async_conn", module.LoanAuth, credential, min_ttl))
-        return client
+        return module.PricingClient(*self._pricing("get_async_conn", module.LoanAuth, credential, min_ttl))
 
     def _pricing(self, name: str, kind: type[BaseLoanAuth], credential: Any, min_ttl: float) -> tuple[Any, Settings]:
         """Return what authenticates pricing requests, and the settings for them."""
