@@ -192,7 +192,8 @@ def release(constraints: Path, *, rehearsal: bool) -> Path:
         target = REHEARSAL if rehearsal else RELEASES / version
         publish(files, target)
     if rehearsal:
-        print(f"This was a rehearsal. Before a release of {version}:{indented(unmet) or ' nothing is left to do'}")
+        released = version.removesuffix(DEVELOPMENT)
+        print(f"This was a rehearsal. Before a release of {released}:{indented(unmet) or ' nothing is left to do'}")
     return target
 
 
