@@ -1,11 +1,20 @@
-"""Sending one request with ``requests``, through a proxy, within a deadline, and reading a response of limited size."""
+"""Sending one login: through its proxy, until a deadline, unrecorded; and reading a response of limited size.
+
+``ProxyAdapter`` is also what sends pricing requests.
+"""
 
 from __future__ import annotations
 
 import http.client
 import io
-import ssl
+import logging
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import requests
@@ -20,7 +29,6 @@ from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError
 from airflow_provider_loanauth.metadata import LABELS, USER_AGENT
 from airflow_provider_loanauth.service.environment import WRONG_PROXY, ca_bundle, proxy_for, tls_context
-from airflow_provider_loanauth.service.log_filter import unrecorded
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
 from airflow_provider_loanauth.service.transport_errors import (
     TRANSPORT_EXCEPTIONS,
@@ -33,53 +41,67 @@ from airflow_provider_loanauth.service.transport_errors import (
 _READ_BYTES = 8192
 #: Octets of a decoded body. Both responses of the interface are a few KiB.
 MAX_BODY_BYTES = 1024 * 1024
+_HEADERS = {"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "gzip"}
+
+# Loggers of urllib3. It logs URLs, and all headers of a response when one cannot be parsed.
+_LOGGERS = [f"urllib3.{name}" for name in ("connectionpool", "connection", "util.retry", "response", "poolmanager")]
+# urllib3 logs in the thread that sends.
+_is_sending: ContextVar[bool] = ContextVar("is_sending", default=False)
 
 
 class ProxyAdapter(HTTPAdapter):
-    """Sends each request through its proxy, with the TLS context of its CA bundle.
+    """Finds the connections for a request: through a proxy, and with the TLS context that this process shares.
+
+    It looks for them again only if a request has another address or other parameters than the last one.
 
     :param proxy: the proxy of a Connection. A ``proxies`` parameter of a request has precedence
     """
 
-    # requests would read the user and the password of a proxy from its URL, encode them as Latin-1, and show them in
-    # exceptions.
     def __init__(self, proxy: Proxy | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._proxy = proxy
-        #: Proxies by URL.
-        self._used: dict[str, Proxy] = {}
+        #: By URL of a proxy: the headers that authenticate to it. requests would read the user and the password from
+        #: the URL, encode them as Latin-1, and show them in exceptions.
+        self._headers_for: dict[str, dict[str, str]] = {}
+        #: What the last request needed, and the pool of connections that it got.
+        self._last: tuple[Any, Any] = (None, None)
 
     def get_connection_with_tls_context(
         self, request: requests.PreparedRequest, verify: Any, proxies: Any = None, cert: Any = None
     ) -> Any:
         """Return a pool of connections. If the URL of a proxy is wrong, the error does not show it."""
-        url, proxy = str(request.url), None
-        if not proxies and (proxy := proxy_for(url, self._proxy)):
-            self._used[proxy.url] = proxy
-            proxies = {"all": proxy.url}
-        address = select_proxy(url, proxies)
-        try:
-            if address and address.lower().startswith("https:"):
-                self._use_context(parse_url(address).url, tls_context(verify))
-            return super().get_connection_with_tls_context(request, verify, proxies, cert)
-        except ValueError:
-            if not address:
-                raise
-        if proxy is None:
-            raise InvalidProxyURL("The address of the proxy is not valid.")
-        raise SettingsError(WRONG_PROXY)
+        address = str(request.url).split("/", 3)[:3]
+        needed = address, verify, dict(proxies or {}), cert
+        last, pool = self._last
+        if last != needed:
+            pool = self._find_pool(request, verify, proxies, cert)
+            self._last = needed, pool
+        return pool
 
-    def _use_context(self, proxy: str, context: ssl.SSLContext) -> None:
-        """Use a TLS context for connections to an https proxy."""
-        manager = self.proxy_manager.get(proxy)
-        if manager is not None and manager.proxy_ssl_context is not context:
-            self.proxy_manager.pop(proxy, None)
-        self.proxy_manager_for(proxy, proxy_ssl_context=context)
+    def _find_pool(self, request: requests.PreparedRequest, verify: Any, proxies: Any, cert: Any) -> Any:
+        url = str(request.url)
+        wrong: Exception = InvalidProxyURL("The address of the proxy is not valid.")
+        if not proxies and (proxy := proxy_for(url, self._proxy)):
+            wrong = SettingsError(WRONG_PROXY)
+            proxies = {"all": proxy.url}
+            self._headers_for[proxy.url] = proxy.headers
+        used = select_proxy(url, proxies)
+        if not used:
+            return super().get_connection_with_tls_context(request, verify, proxies, cert)
+        with suppress(ValueError):
+            if used.lower().startswith("https:"):
+                # A new one, because an earlier request may have had another CA bundle.
+                manager_key = parse_url(used).url
+                self.proxy_manager.pop(manager_key, None)
+                self.proxy_manager_for(manager_key, proxy_ssl_context=tls_context(verify))
+            return super().get_connection_with_tls_context(request, verify, proxies, cert)
+        # Not in a handler: that exception, which has the URL, would be the context of this one.
+        raise wrong
 
     def proxy_headers(self, proxy: str) -> dict[str, str]:
         """Return the headers for a proxy, given its URL."""
-        if proxy in self._used:
-            return self._used[proxy].headers
+        if proxy in self._headers_for:
+            return self._headers_for[proxy]
         return super().proxy_headers(proxy)
 
     def build_connection_pool_key_attributes(
@@ -92,11 +114,14 @@ class ProxyAdapter(HTTPAdapter):
         return address, settings | {"ssl_context": tls_context(verify)}
 
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """Set the TLS settings of a pool of connections."""
-        super().cert_verify(conn, url, ca_bundle(verify) or False, cert)  # type: ignore[no-untyped-call]
-        if _shares_context(url, cert):
-            # urllib3 would read the CA bundle again for each connection.
-            conn.ca_certs = conn.ca_cert_dir = None
+        """Set the TLS settings of a pool of connections, unless it has a context, which has them."""
+        if not _shares_context(url, cert):
+            super().cert_verify(conn, url, ca_bundle(verify) or False, cert)  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        self._last = (None, None)
+        super().close()
 
 
 def _shares_context(url: str, cert: Any) -> bool:
@@ -104,20 +129,25 @@ def _shares_context(url: str, cert: Any) -> bool:
     return url.startswith("https:") and cert is None
 
 
-class _Adapter(ProxyAdapter):
-    """Opens connections that print and warn of nothing."""
+class _LoginAdapter(ProxyAdapter):
+    """Opens a connection whose responses end at a deadline, and which prints and warns of nothing."""
+
+    def __init__(self, proxy: Proxy | None, ends_at: float) -> None:
+        super().__init__(proxy)
+        self._ends_at = ends_at
 
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **options)
-        pool.ConnectionCls = _silent(pool.ConnectionCls)
+        pool.ConnectionCls = _login_connection(pool.ConnectionCls, self._ends_at)
         return pool
 
 
-def _silent(base: Any) -> Any:
+def _login_connection(base: Any, ends_at: float) -> Any:
     """Return a subclass of a connection class of urllib3, which may be for http, https or SOCKS."""
 
-    class SilentConnection(base):  # type: ignore[misc]
-        response_class = _Response
+    class LoginConnection(base):  # type: ignore[misc]
+        #: Of a response of the service, and of what a proxy says before it has connected to the service.
+        response_class = partial(_Response, ends_at=ends_at)
         # A caller may have set that of http.client, which would print the credentials.
         debuglevel = 0
 
@@ -126,11 +156,11 @@ def _silent(base: Any) -> Any:
             # So urllib3 does not warn of a certificate that is not checked. The settings do; a probe needs no warning.
             self.is_verified = True
 
-    return SilentConnection
+    return LoginConnection
 
 
-class _Timed(io.RawIOBase):
-    """What a socket receives, until a deadline: a peer that sends something now and then would hold a task for ever."""
+class _Until(io.RawIOBase):
+    """What a socket receives until a deadline. A timeout of the socket is for each wait, and begins again each time."""
 
     def __init__(self, raw: Any, ends_at: float) -> None:
         self._raw, self._ends_at = raw, ends_at
@@ -149,42 +179,65 @@ class _Timed(io.RawIOBase):
 
 
 class _Response(http.client.HTTPResponse):
-    """Tells a head that breaks from a service that does not respond."""
+    """A response until a deadline. It tells a head that breaks from a service that does not respond."""
 
-    def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(sock, *args, **kwargs)
-        # The head may take the timeout, and so may the body.
-        self.fp = io.BufferedReader(_Timed(self.fp.detach(), time.monotonic() + 2 * sock.gettimeout()))
+    def __init__(self, *args: Any, ends_at: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fp = io.BufferedReader(_Until(self.fp.detach(), ends_at))
 
     def begin(self) -> None:
         has_responded = bool(self.fp.peek(1))
         try:
             super().begin()
+            # Interim responses (RFC 9110 §15.2), of which http.client skips only 100.
+            while self.status // 100 == 1 and self.status != HTTPStatus.SWITCHING_PROTOCOLS:
+                self.headers: Any = None
+                super().begin()
         except (OSError, http.client.HTTPException) as error:
             if has_responded:
                 raise BrokenHeadError from error
             raise
 
 
-class _Session(requests.Session):
-    """A session for one request."""
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Keep the requests of this block out of urllib3's log, Sentry and OpenTelemetry: one URL has the API key."""
+    for name in _LOGGERS:
+        # For each request, because configuring logging removes filters. Adding one twice has no effect. It is never
+        # removed: ``logging`` iterates over its filters without a lock, and could skip another one in another thread.
+        logging.getLogger(name).addFilter(_is_logged)
+    # Neither library is imported here: one that this process has not imported records nothing.
+    sentry: Any = sys.modules.get("sentry_sdk")
+    opentelemetry: Any = sys.modules.get("opentelemetry.instrumentation.utils")
+    with ExitStack() as stack:
+        stack.callback(_is_sending.reset, _is_sending.set(True))
+        # Sentry before 2.0 has no isolation scopes.
+        if hasattr(sentry, "isolation_scope"):
+            # What is recorded in this scope is dropped with it. A span that has no parent is not recorded.
+            scope = stack.enter_context(sentry.isolation_scope())
+            scope.span = sentry.get_current_scope().span = None
+        if hasattr(opentelemetry, "suppress_http_instrumentation"):
+            stack.enter_context(opentelemetry.suppress_http_instrumentation())
+        yield
 
-    def __init__(self, proxy: Proxy | None) -> None:
-        super().__init__()
-        self.trust_env = False
-        self.headers.update({"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "gzip"})
-        for scheme in ("https://", "http://"):
-            self.mount(scheme, _Adapter(proxy))
 
-    def get_redirect_target(self, resp: requests.Response) -> None:
-        """Follow no redirect: a 307 would send the password to its target."""
-        # With allow_redirects=False, requests would still read the whole body of a redirect.
+def _is_logged(_: logging.LogRecord) -> bool:
+    return not _is_sending.get()
 
 
 def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> WireResponse:
     """Send a request once, and return the response if its head could be read, also for an error status."""
-    # The connection may take the timeout, and so may each wait for data. A body may take as long once more.
-    with unrecorded(), _Session(proxy) as session:
+    # The connection may take the timeout, and so may each wait for data; nothing is waited for after twice that time.
+    # Only the lookup of a host name is not limited.
+    adapter = _LoginAdapter(proxy, time.monotonic() + 2 * timeout)
+    with unrecorded(), requests.Session() as session:
+        session.trust_env = False
+        session.headers.update(_HEADERS)
+        for scheme in ("https://", "http://"):
+            session.mount(scheme, adapter)
+        # Follow no redirect: a 307 would send the password to its target. With allow_redirects=False, requests would
+        # still read the whole body of one.
+        session.get_redirect_target = lambda _: None  # type: ignore[assignment, method-assign]
         # Pass octets: requests would encode strings as Latin-1, but RFC 7617 §2.1 specifies UTF-8.
         basic = request.basic and HTTPBasicAuth(*(part.encode() for part in request.basic))
         try:
@@ -202,7 +255,7 @@ def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Pro
         except TRANSPORT_EXCEPTIONS as error:
             failure = map_exception(error, request, has_proxy=proxy is not None)
         else:
-            return _received(response, request, time.monotonic() + timeout)
+            return _received(response, request)
     # Not in the block above: that exception, which has the URL, would be the context of this one.
     raise failure
 
@@ -213,20 +266,18 @@ def probe(settings: Settings, *, timeout: float) -> WireResponse:
     return send(request, timeout=timeout, verify=settings.verify, proxy=settings.proxy)
 
 
-def _received(response: requests.Response, request: WireRequest, ends_at: float) -> WireResponse:
+def _received(response: requests.Response, request: WireRequest) -> WireResponse:
     body, failure = bytearray(), None
     with response:
         try:
-            failure = _read_body(response, request, body, ends_at)
+            failure = _read_body(response, request, body)
         except TRANSPORT_EXCEPTIONS as error:
             failure = map_body_error(error, request)
     headers = {name.lower(): value for name, value in response.headers.items()}
     return WireResponse(status=response.status_code, headers=headers, body=bytes(body), failure=failure)
 
 
-def _read_body(
-    response: requests.Response, request: WireRequest, body: bytearray, ends_at: float
-) -> LoanAuthError | None:
+def _read_body(response: requests.Response, request: WireRequest, body: bytearray) -> LoanAuthError | None:
     """Add the octets of a body as they arrive, so that those before an error or a stall are known."""
     if response.headers.get("content-encoding", "").lower() not in ("", "identity", "gzip", "x-gzip"):
         return ResponseError(
@@ -239,6 +290,4 @@ def _read_body(
             return ResponseError(
                 f"The response of the service is larger than {MAX_BODY_BYTES // 1024} KiB: check {LABELS['host']}."
             )
-        if time.monotonic() > ends_at:
-            raise TimeoutError
     return None

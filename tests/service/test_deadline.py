@@ -1,4 +1,4 @@
-"""A body ends in time, and little of it is kept."""
+"""A response ends in time, whatever arrives, and little of it is kept."""
 
 import gzip
 import socket
@@ -48,9 +48,22 @@ def outcome(request, **options):
 
 CHUNKED = b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n"
 #: Bodies without end: what comes first, and what is repeated.
-ENDLESS = {
+BODIES = {
     "octets": (b"HTTP/1.1 %d X\r\n\r\n", b" "),
     "chunks": (CHUNKED, b"1\r\n \r\n"),
+    "digits of a chunk size": (CHUNKED, b"0"),
+    "an extension of a chunk": (CHUNKED + b"1;", b"x"),
+    "a trailer": (CHUNKED + b"0\r\nX: ", b"y"),
+    "trailers": (CHUNKED + b"0\r\n", b"X: y\r\n"),
+    "empty gzip members": (b"HTTP/1.1 %d X\r\nContent-Encoding: gzip\r\n\r\n", gzip.compress(b"")),
+}
+#: Heads without end.
+HEADS = {
+    "a status line": (b"HTTP/1.1 %d ", b"X"),
+    "a header": (b"HTTP/1.1 %d X\r\nX: ", b"y"),
+    "headers": (b"HTTP/1.1 %d X\r\n", b"X: y\r\n"),
+    "100": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "103": (b"", b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n"),
 }
 
 
@@ -62,7 +75,7 @@ def test_a_host_that_accepts_no_connection():
     assert "did not accept a connection within the time set in Timeout" in str(error)
 
 
-@pytest.mark.parametrize(("start", "repeated"), ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize(("start", "repeated"), BODIES.values(), ids=BODIES)
 def test_endless_bodies(start, repeated):
     """A rejection is one whatever its body does. `fault_table.py` has some that arrive as fast as they can."""
     with Loopback() as one, Loopback() as other:
@@ -73,6 +86,27 @@ def test_endless_bodies(start, repeated):
     assert "body of the response did not arrive within the time set in Timeout" in str(accepted)
     assert type(accepted) is UnavailableError
     assert (type(rejection), rejection.status) == (ResponseError, 401)
+
+
+@pytest.mark.parametrize(("start", "repeated"), HEADS.values(), ids=HEADS)
+def test_endless_heads(start, repeated, loopback):
+    """The request is not sent again: it may have counted as a failed login."""
+    loopback.responses = [endless(start.replace(b"%d", b"401"), repeated, SLOW)]
+    error = outcome(token_request(loopback.url))
+    assert "The head of the response cannot be read" in str(error)
+    assert type(error) is ResponseError
+
+
+@pytest.mark.parametrize(
+    ("start", "repeated"), [(b"HTTP/1.1 200 ", b"O"), (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n")], ids=["status", "headers"]
+)
+def test_the_endless_head_of_a_proxy(start, repeated, loopback, monkeypatch):
+    """Nothing that a proxy says before it has made the connection is a response of the service."""
+    monkeypatch.setenv("HTTPS_PROXY", loopback.url)
+    loopback.responses = [endless(start, repeated, SLOW)]
+    error = outcome(token_request("https://auth.example"))
+    assert (type(error), error.status) == (UnavailableError, None)
+    assert loopback.requests[0].startswith(b"CONNECT auth.example:443")
 
 
 def test_with_tls(tls):

@@ -60,7 +60,18 @@ def test_a_bundle_that_has_changed_is_read_again(authority, session, tmp_path, r
                 session.get(server.url, verify=path)
         replace(shutil.copy(authority.path, tmp_path / "new.pem"), path)
         assert transport.send(secret_request(server.url), timeout=20, verify=path).status == 200
+        # A session looks for it again when it is closed, or sends to another address.
+        session.close()
         assert session.get(server.url, verify=path).status_code == 200
+
+
+def test_a_session_looks_for_its_connections_once_for_an_address(authority, session, monkeypatch):
+    found = []
+    monkeypatch.setattr(transport, "proxy_for", lambda url, proxy: found.append(url))
+    with serve(authority) as one, serve(authority) as other:
+        for server in (one, one, other, one):
+            assert session.get(f"{server.url}/price", verify=authority.path).status_code == 200
+    assert found == [f"{server.url}/price" for server in (one, other, one)]
 
 
 def test_a_client_certificate_is_sent_by_its_own_request_only(authority, session, tmp_path):

@@ -182,8 +182,9 @@ def test_an_https_proxy_without_tls():
     assert f"{sentence}Proxy in the Connection (POST " in str(error)
 
 
-def test_100_continue_before_the_response(loopback):
-    loopback.responses = [b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\n" * 2 + json_response(BODY)]
+def test_interim_responses_before_the_response(loopback):
+    interim = b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: y\r\nContent-Length: 5\r\n\r\n"
+    loopback.responses = [interim * 2 + json_response(BODY)]
     assert parsed(secret_request(loopback.url)).secret == "made-up"
     # After 101, the connection has another protocol.
     loopback.responses = [b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + json_response(BODY)]

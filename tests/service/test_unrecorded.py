@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from opentelemetry.instrumentation.utils import is_http_instrumentation_enabled
 
-from airflow_provider_loanauth.service.log_filter import unrecorded
+from airflow_provider_loanauth.service.transport import unrecorded
 from tests.support.pricing_fixtures import in_threads
 
 LOGGER = logging.getLogger("urllib3.connectionpool")
