@@ -94,9 +94,10 @@ class _Login:
         self._waited_for: Refusal | None = None
 
     def known(self) -> ActiveCredential | None:
-        """Return the credential of this process, if it will do, and is not older than one that got a 401."""
+        """Return the credential of this process, if it will do. One that is older than one that got a 401 is dropped."""
         credential, old = self._memory.credential, self.need.old
         if credential and old and self.need.got_401 and credential.issued_at < old.issued_at:
+            self._memory.credential = None
             return None
         return self.need.take(credential, is_new=True)
 

@@ -9,6 +9,7 @@ import pytest
 import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
+from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import RejectedError, SettingsError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login import credential
@@ -216,6 +217,17 @@ def test_after_a_401_no_earlier_token_is_used(service, clock, variables, define,
     service.rejected += ["made-up-2", "made-up-3"]
     assert service.price(auth) == "made-up-4"
     assert len(service.pricing.seen) == 4 + 5
+
+
+def test_after_a_401_an_earlier_token_of_this_process_is_not_tried(service, clock):
+    """A task prices with its own token, and then with one that another process has requested since."""
+    assert service.price(LoanAuth.from_connection("made_up")) == "made-up-1"
+    clock.pass_time(1)
+    of_another = AccessToken.seal("made-up-0", method="jwt", conn_id="made_up", issued_at=clock.now())
+    service.rejected = ["made-up-0", "made-up-1"]
+    assert service.price(LoanAuth(of_another)) == "made-up-2"
+    priced = [token_of(request) for request in service.pricing.seen if request.path != "/oauth/token"]
+    assert priced == ["made-up-1", "made-up-0", "made-up-2"]
 
 
 def test_processes_share_a_login_of_a_service_that_returns_the_same_token(service, clock, variables):
