@@ -168,7 +168,9 @@ class Credential:
         if document is None:
             problem = (
                 "cannot be opened: this process has a different Fernet key than the task that sealed it, or the value "
-                "is damaged. Set the same [core] fernet_key on every component, then clear the authenticating task."
+                "is damaged. Set the same [core] fernet_key on every component. If the key was rotated, keep the old "
+                "one behind the new one (new,old) until the runs that began before have ended. If that is not "
+                "possible, clear the authenticating task."
             )
         raise SealError(f"The {self.label} {problem}", conn_id=self.conn_id, method=self.method)
 

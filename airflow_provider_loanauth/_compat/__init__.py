@@ -93,8 +93,8 @@ class SupervisorError(RuntimeError):
 
 _TASK_RUNNER = "airflow.sdk.execution_time.task_runner"
 _SUPERVISOR_LOCK = ForkSafeLock()
-#: The channel to the supervisor that this process shares with the task that it was forked from.
-_inherited_channel: Any = None
+#: Of a process that was forked from a task: the channel to the supervisor of that task, from which both would read.
+_channel_of_parent: Any = None
 
 
 def _channel() -> Any:
@@ -102,8 +102,9 @@ def _channel() -> Any:
 
 
 def _is_forked_from_task() -> bool:
-    channel = _channel()
-    return _inherited_channel is not None and (channel is _inherited_channel or channel is None)
+    """Return whether this process has no channel of its own. Airflow forks each task, and then opens one."""
+    # None: another thread hides it (below).
+    return _channel_of_parent is not None and _channel() in (None, _channel_of_parent)
 
 
 def _is_in_triggerer() -> bool:
@@ -121,7 +122,7 @@ def supervisor_turn() -> Iterator[bool]:
             try:
                 yield True
             finally:
-                runner.SUPERVISOR_COMMS = _inherited_channel
+                runner.SUPERVISOR_COMMS = _channel_of_parent
     elif not str(import_module("airflow").__version__).startswith(("3.0.", "3.1.")):
         # The channel has a lock. A thread that calls may need the event loop, which must not wait for another one.
         yield False
@@ -154,9 +155,9 @@ def get_supervisor_channel() -> Any:
 
 
 def _after_fork() -> None:
-    global _inherited_channel  # noqa: PLW0603 - one fact of this process
-    # A thread of this process may have hidden it at the fork.
-    _inherited_channel = _channel() or _inherited_channel
+    global _channel_of_parent  # noqa: PLW0603 - one fact of this process
+    # If a thread hid it at the fork, it is that of an earlier parent.
+    _channel_of_parent = _channel() or _channel_of_parent
     for lock in [*_LOCKS]:
         lock.recreate()
 

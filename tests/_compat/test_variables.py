@@ -140,7 +140,7 @@ def test_two_writers_of_one_variable_conflict_in_the_database(error, stored, is_
 def test_a_forked_child_does_not_use_the_channel_of_its_parent(supervised, monkeypatch):
     """It would get the responses to its parent. Airflow itself forks each task, and then opens a new channel."""
     seen, first = [], supervised(Supervisor())
-    monkeypatch.setattr(_compat, "_inherited_channel", None)
+    monkeypatch.setattr(_compat, "_channel_of_parent", None)
     # Airflow sends each secret to the supervisor, and reads a response.
     monkeypatch.setattr(redaction, "mask_secret", lambda _: seen.append(sys.modules[RUNNER].SUPERVISOR_COMMS))
     redaction.mask(["made-up-secret"])
@@ -157,7 +157,7 @@ def test_a_forked_child_does_not_use_the_channel_of_its_parent(supervised, monke
 
 def test_that_channel_is_hidden_from_all_threads_during_a_call(supervised, monkeypatch):
     channel = supervised(Supervisor())
-    monkeypatch.setattr(_compat, "_inherited_channel", None)
+    monkeypatch.setattr(_compat, "_channel_of_parent", None)
     _compat._after_fork()
     with _compat.supervisor_turn() as is_forked:
         assert is_forked
