@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, MutableMapping
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from weakref import WeakSet
 
 from airflow_provider_loanauth._compat import task_logger
 from airflow_provider_loanauth.auth.forks import refuse_in_child
-from airflow_provider_loanauth.auth.origin import OriginGuard
+from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.exceptions import LoanAuthError, forbid_on_triggerer_loop
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, MIN_TTL, Method
@@ -138,32 +139,70 @@ class BaseLoanAuth:
         return active if is_being_refreshed and active.is_valid() else None
 
 
+class Attempts:
+    """The credential that a request carries, and its retries with another one after a 401."""
+
+    def __init__(self, headers: MutableMapping[str, str], credential: ActiveCredential) -> None:
+        add_credential(headers, credential)
+        self.credential = credential
+        self._retries = 0
+
+    def may_retry(self, status: int) -> bool:
+        """Return whether another credential may help after a response with this status."""
+        return self._retries < MAX_RETRIES and self.credential.should_refresh_on(status)
+
+    def prepare(self, headers: MutableMapping[str, str], credential: ActiveCredential, cookies: Iterable[Any]) -> bool:
+        """Put a credential, and the cookies of the 401, on the headers of a retry; False if there is no other one."""
+        if credential is self.credential:
+            return False
+        add_credential(headers, credential, rejected=self.credential)
+        self.credential = credential
+        self._retries += 1
+        # A load balancer may choose by one which server gets the retry.
+        new = {cookie.name: f"{cookie.name}={cookie.value}" for cookie in cookies}
+        if new:
+            sent = [
+                pair for pair in headers.get("Cookie", "").split("; ") if pair and pair.partition("=")[0] not in new
+            ]
+            headers["Cookie"] = "; ".join([*sent, *new.values()])
+        return True
+
+    def end(self, status: int, host: str | None) -> None:
+        """Say once for a credential that its expiry is not the reason, if the last response is a 401."""
+        if status == HTTPStatus.UNAUTHORIZED and self.credential not in _logged:
+            _logged.add(self.credential)
+            _log.warning(
+                "The service responded with 401 to a request to %s, although the credential is new: check the URL, and "
+                "whether the service permits this user the request.",
+                host,
+            )
+
+
 def check_credential(credential: Any, receiver: str) -> None:
     """Raise a TypeError that names the right form, if this is not a credential; for None, a LoanAuthError."""
     given: type[Any] = type(credential)
     if issubclass(given, Credential):
         return
     message = f"{receiver} was given {given.__name__} instead of a credential"
+    as_auth_type = 'as auth_type of an HTTP hook or operator, use LoanAuth.from_task("task id").'
     if credential is None:
         # No mistake in the code, so that a notifier tells a person.
         raise LoanAuthError(
             f"{message}: did the authenticating task run, and is its task id right (group.task for a task in a group)? "
             "If that task is mapped, is map_indexes right? If LoanAuthForgetOperator has deleted the credential, clear "
-            "the authenticating task together with this one."
+            f"the authenticating task together with this one. And {as_auth_type}"
         )
     raise TypeError(
         f"{message}: pull the sealed one of a task. If that task is mapped, use one mapped task group, in which each "
         "loan authenticates and prices, or pull one credential with map_indexes. Or use "
-        'LoanAuth.from_connection("connection id"), or as auth_type LoanAuth.from_task("task id").'
+        f'LoanAuth.from_connection("connection id"); {as_auth_type}'
     )
 
 
-def log_if_unauthorized(credential: ActiveCredential, status: int, host: str | None) -> None:
-    """Say once for a credential that its expiry is not the reason, if the last response to a request is a 401."""
-    if status == HTTPStatus.UNAUTHORIZED and credential not in _logged:
-        _logged.add(credential)
-        _log.warning(
-            "The service responded with 401 to a request to %s, although the credential is new: check the URL, and "
-            "whether the service permits this user the request.",
-            host,
-        )
+def wrong_library(library: str) -> TypeError:
+    """Return the error of a ``LoanAuth`` for this library that another one calls."""
+    package = "airflow_provider_loanauth.auth"
+    return TypeError(
+        f"This LoanAuth is for {library}. Import it from {package} for requests, from {package}.httpx for httpx, and "
+        f"from {package}.httpx2 for httpx2."
+    )

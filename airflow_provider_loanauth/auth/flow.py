@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.auth.base import (
-    MAX_CONNECTIONS,
-    MAX_RETRIES,
-    BaseLoanAuth,
-    log_if_unauthorized,
-)
+from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS, Attempts, BaseLoanAuth, wrong_library
 from airflow_provider_loanauth.auth.forks import refuse_in_child
-from airflow_provider_loanauth.auth.origin import add_credential
+from airflow_provider_loanauth.auth.origin import OriginGuard
+from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, bracketed
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
@@ -32,8 +28,40 @@ if TYPE_CHECKING:
 _Key = tuple[asyncio.AbstractEventLoop, ActiveCredential | None]
 
 
-#: Extension of a request that carries a credential: a function that raises an error if its URL has a different origin.
-_CHECK = "loanauth"
+@dataclass(frozen=True)
+class _OriginCheck:
+    """The extension ``trace`` of a request with a credential: nothing is sent to another origin on a redirect.
+
+    On such a redirect, httpx removes only Authorization, and does not call an Auth. It calls ``trace`` before it sends
+    the headers of each request.
+    """
+
+    guard: OriginGuard
+    #: The one of the caller. An asynchronous client awaits its result.
+    trace: Callable[..., Any]
+
+    def __call__(self, event: str, info: Mapping[str, Any]) -> Any:
+        # CONNECT opens a tunnel through a proxy, and has no credential.
+        if event.endswith("send_request_headers.started") and info["request"].method != b"CONNECT":
+            url = info["request"].url
+            # A request to a proxy has an absolute URL as its target.
+            address = url.target.decode()
+            if not address.startswith("http://"):
+                scheme = url.scheme.decode()
+                address = f"{scheme}://{bracketed(url.host.decode())}:{url.port or DEFAULT_PORTS[scheme]}"
+            self.check(address)
+        return self.trace(event, info)
+
+    @sanitize_exceptions
+    def check(self, url: str) -> None:
+        if not self.guard.is_bound_to(url):
+            raise LoanAuthError("A redirect leads to a different host or port. Nothing is sent there: check the URL.")
+
+
+def _trace_nothing(*_: Any) -> None: ...
+
+
+async def _atrace_nothing(*_: Any) -> None: ...
 
 
 class FlowAuth(BaseLoanAuth):
@@ -46,6 +74,10 @@ class FlowAuth(BaseLoanAuth):
         super()._set_up(*arguments)
         self._refreshes: dict[_Key, asyncio.Task[ActiveCredential]] = {}
 
+    def __call__(self, *_: Any) -> NoReturn:
+        """Raise a ``TypeError``: this library does not call its ``auth``, and the others do."""
+        raise wrong_library(self._library.__name__)
+
     def sync_auth_flow(self, request: Any) -> Generator[Any, Any, None]:
         """Add the credential to a request, and retry the request after a 401 (the protocol of ``httpx``).
 
@@ -55,50 +87,42 @@ class FlowAuth(BaseLoanAuth):
         """
         if isinstance(request.stream, self._library.SyncByteStream):
             request.read()  # so that a retry can send the body again
-        flow, received = self._flow(request, lambda *_: None), None
-        with suppress(StopIteration):
-            while True:
-                step = flow.send(received)
-                if isinstance(step, self._library.Request):
-                    received = yield step
-                else:
-                    received = self._get(step)
+        self._bind(request, _trace_nothing)
+        attempts = Attempts(request.headers, self._get())
+        response = yield request
+        while self._may_retry(attempts, response):
+            credential = self._get(attempts.credential)
+            if not attempts.prepare(request.headers, credential, response.cookies.jar):
+                break
+            response = yield request
+        attempts.end(response.status_code, request.url.host)
 
     async def async_auth_flow(self, request: Any) -> AsyncGenerator[Any, Any]:
         """Do the same as :meth:`sync_auth_flow` without blocking the event loop; parameters and errors are the same."""
         if isinstance(request.stream, self._library.AsyncByteStream):
             await request.aread()
-        flow, received = self._flow(request, _atrace_nothing), None
-        with suppress(StopIteration):
-            while True:
-                step = flow.send(received)
-                if isinstance(step, self._library.Request):
-                    received = yield step
-                else:
-                    received = await self._aget(step)
-
-    def _flow(self, request: Any, trace_nothing: Callable[..., Any]) -> Generator[Any, Any, None]:
-        """Yield a request to receive its response; yield a rejected credential, or None, to receive the one to send."""
-        self._guard.bind(str(request.url))
-        credential: ActiveCredential = yield None
-        rejected = None
-        trace = request.extensions.get("trace") or trace_nothing
-        # The caller may send the same request again.
-        if getattr(trace, "func", None) != self._trace:
-            trace = partial(self._trace, trace)
-            request.extensions = {**request.extensions, "trace": trace, _CHECK: self._check_origin}
-        for retries in count():
-            add_credential(request.headers, credential, rejected=rejected)
+        self._bind(request, _atrace_nothing)
+        attempts = Attempts(request.headers, await self._aget(None))
+        response = yield request
+        while self._may_retry(attempts, response):
+            credential = await self._aget(attempts.credential)
+            if not attempts.prepare(request.headers, credential, response.cookies.jar):
+                break
             response = yield request
-            # A client asks for this before it uses a connection again, also for a request of another LoanAuth.
-            refuse_in_child(response.extensions.get("network_stream"), "get_extra_info")
-            if not credential.should_refresh_on(response.status_code) or retries == MAX_RETRIES:
-                break
-            rejected = credential
-            credential = yield rejected
-            if credential is rejected:
-                break
-        log_if_unauthorized(credential, response.status_code, request.url.host)
+        attempts.end(response.status_code, request.url.host)
+
+    def _bind(self, request: Any, trace_nothing: Callable[..., Any]) -> None:
+        """Send the request, and those that follow a redirect of it, to one origin only."""
+        self._guard.bind(str(request.url))
+        trace = request.extensions.get("trace") or trace_nothing
+        if isinstance(trace, _OriginCheck):  # the caller sends the same request again
+            trace = trace.trace
+        request.extensions = {**request.extensions, "trace": _OriginCheck(self._guard, trace)}
+
+    def _may_retry(self, attempts: Attempts, response: Any) -> bool:
+        # A client asks for this before it uses a connection again, also for a request of another LoanAuth.
+        refuse_in_child(response.extensions.get("network_stream"), "get_extra_info")
+        return attempts.may_retry(response.status_code)
 
     async def _aget(self, rejected: ActiveCredential | None) -> ActiveCredential:
         """Do the same as :meth:`_get` in a thread, for which all coroutines of an event loop wait."""
@@ -128,25 +152,6 @@ class FlowAuth(BaseLoanAuth):
             # asyncio logs an exception that is never retrieved, and all waiting coroutines may have been cancelled.
             refresh.exception()
 
-    def _trace(self, trace: Callable[..., Any], event: str, info: Mapping[str, Any]) -> Any:
-        """Stop a redirected request before its headers are sent to a different origin."""
-        # On such a redirect, httpx removes only Authorization, and does not call an Auth. It calls the trace extension
-        # before it sends the headers of each request, and awaits the result in asynchronous clients.
-        # The tunnel through a proxy gets no credential.
-        if event.endswith("send_request_headers.started") and info["request"].method != b"CONNECT":
-            url = info["request"].url
-            # A request to a proxy has an absolute URL as its target.
-            address = url.target.decode()
-            if not address.startswith("http://"):
-                address = str(self._library.URL(scheme=url.scheme.decode(), host=url.host.decode(), port=url.port))
-            self._check_origin(address)
-        return trace(event, info)
-
-    @sanitize_exceptions
-    def _check_origin(self, url: str) -> None:
-        if not self._guard.is_bound_to(url):
-            raise LoanAuthError("A redirect leads to a different host or port. Nothing is sent there: check the URL.")
-
 
 class _Transport:
     """Sends each request through the proxy that a login to its URL would use."""
@@ -155,14 +160,16 @@ class _Transport:
         self._library = library
         self._proxy = settings.proxy
         self._context = tls_context(settings.verify)
-        self._transports: dict[Proxy | None, Any] = {}
+        #: By scheme and address of a URL.
+        self._transports: dict[tuple[str, bytes], Any] = {}
 
     async def handle_async_request(self, request: Any) -> Any:
-        proxy = proxy_for(str(request.url), self._proxy)
-        if proxy not in self._transports:
-            made = await self._make(proxy)
-            self._transports.setdefault(proxy, made)
-        return await self._transports[proxy].handle_async_request(request)
+        address = request.url.scheme, request.url.netloc
+        if address not in self._transports:
+            made = await self._make(proxy_for(str(request.url), self._proxy))
+            # Another coroutine may have made one meanwhile.
+            self._transports.setdefault(address, made)
+        return await self._transports[address].handle_async_request(request)
 
     async def _make(self, proxy: Proxy | None) -> Any:
         used = transport = None
@@ -199,15 +206,33 @@ class PricingMixin:
         # Not the limit of httpcore: it loses connections when requests are cancelled (encode/httpcore#1093), and in the
         # end every request would wait for ever.
         self._turns = asyncio.Semaphore(MAX_CONNECTIONS)
+        self.event_hooks = {}
         client: Any = super()
         client.__init__(
             auth=auth,
             timeout=settings.timeout,
             transport=_Transport(auth._library, settings),  # noqa: SLF001 - of this module
-            event_hooks={"request": [_check_request]},
+            event_hooks={"request": [self._before_request]},
         )
 
     __repr__ = short_repr
+
+    @property
+    def event_hooks(self) -> dict[str, list[Callable[..., Any]]]:
+        """The hooks of the caller. The client itself has one that calls those for requests."""
+        return self._hooks
+
+    @event_hooks.setter
+    def event_hooks(self, hooks: Mapping[str, Iterable[Callable[..., Any]]]) -> None:
+        self._hooks = {name: list(hooks.get(name, ())) for name in ("request", "response")}
+
+    async def _before_request(self, request: Any) -> None:
+        """Check each request with a credential, also one that follows a redirect, before any transport gets it."""
+        check = request.extensions.get("trace")
+        if isinstance(check, _OriginCheck):
+            check.check(str(request.url))
+        for hook in self._hooks["request"]:
+            await hook(request)
 
     async def send(self, request: Any, **kwargs: Any) -> Any:
         """Send a request; parameters and errors are those of the method of the library."""
@@ -216,13 +241,15 @@ class PricingMixin:
         # On a failure, httpcore has the headers of the request, and those for the proxy, in variables.
         with clear_locals():
             async with self._turns:
-                return await client.send(request, **kwargs)
+                response = await client.send(request, **kwargs)
+            try:
+                # Only for the final response: at a 401, a raise_for_status() would prevent the retry.
+                for hook in self._hooks["response"]:
+                    await hook(response)
+            except BaseException:
+                await response.aclose()
+                raise
+            return response
 
-
-async def _check_request(request: Any) -> None:
-    """Check each request with a credential, also one that follows a redirect, before any transport gets it."""
-    if check := request.extensions.get(_CHECK):
-        check(str(request.url))
-
-
-async def _atrace_nothing(*_: Any) -> None: ...
+    def __getstate__(self) -> NoReturn:
+        raise TypeError("A client of get_async_conn() cannot be pickled or copied: make one in each process.")

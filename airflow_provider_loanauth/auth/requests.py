@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth._compat import get_current_context, index_in_group_of, pull
-from airflow_provider_loanauth.auth.base import (
-    MAX_RETRIES,
-    BaseLoanAuth,
-    check_credential,
-    log_if_unauthorized,
-)
+from airflow_provider_loanauth.auth.base import Attempts, BaseLoanAuth, check_credential, wrong_library
 from airflow_provider_loanauth.auth.forks import refuse_in_child
-from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential, has_credential, remove_credential
+from airflow_provider_loanauth.auth.origin import OriginGuard, has_credential, remove_credential
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
@@ -58,14 +53,11 @@ class LoanAuth(BaseLoanAuth):
         if request is None or isinstance(request, str):
             return self
         if not hasattr(request, "register_hook"):
-            raise TypeError(
-                "This LoanAuth is for requests: for httpx, import that of auth.httpx, for httpx2 of auth.httpx2."
-            )
+            raise wrong_library("requests")
         self._guard.bind(request.url or "")
         _read_body(request)
-        credential = self._get()
-        add_credential(request.headers, credential)
-        hook = _ResponseHook(self._get, self._guard, credential)
+        attempts = Attempts(request.headers, self._get())
+        hook = _ResponseHook(attempts, self._get, self._guard)
         request.register_hook("response", hook)  # type: ignore[no-untyped-call]
         return request
 
@@ -86,49 +78,45 @@ class _ResponseHook:
     """Retries a request after a 401, and protects the credential on redirects, which have the same hook."""
 
     def __init__(
-        self,
-        replace: Callable[[ActiveCredential], ActiveCredential],
-        guard: OriginGuard,
-        credential: ActiveCredential,
+        self, attempts: Attempts, replace: Callable[[ActiveCredential], ActiveCredential], guard: OriginGuard
     ) -> None:
+        self.attempts = attempts
         self.replace = replace
         self.guard = guard
-        self.credential = credential
 
     @sanitize_exceptions
     def __call__(self, response: Response, **send_kwargs: Any) -> Response:
         """Return the response, or that of the retried request (the protocol of response hooks in ``requests``)."""
         request = response.request
-        # Also for a request of another LoanAuth, on this connection.
-        refuse_in_child(getattr(response, "connection", None), "send")
-        if has_credential(request.headers, self.credential):
-            response = self._retry_unauthorized(response, send_kwargs)
-        if response.is_redirect and not self.guard.is_bound_to(response.url, response.headers["location"]):
-            # requests copies the headers of this request to the next one, and removes only Authorization.
-            remove_credential(request.headers, self.credential)
-        return response
-
-    def _retry_unauthorized(self, response: Response, send_kwargs: dict[str, Any]) -> Response:
-        request, retries = response.request, 0
         # An adapter that is not that of requests may not name itself.
         adapter = getattr(response, "connection", None)
-        while adapter and self.credential.should_refresh_on(response.status_code) and retries < MAX_RETRIES:
-            rejected = self.credential
+        # Also for a request of another LoanAuth, on this connection.
+        refuse_in_child(adapter, "send")
+        # A request to another origin has none.
+        if adapter and has_credential(request.headers, self.attempts.credential):
+            response = self._retry_unauthorized(response, adapter, send_kwargs)
+        if response.is_redirect and not self.guard.is_bound_to(response.url, response.headers["location"]):
+            # requests copies the headers of this request to the next one, and removes only Authorization.
+            remove_credential(request.headers, self.attempts.credential)
+        return response
+
+    def _retry_unauthorized(self, response: Response, adapter: Any, send_kwargs: dict[str, Any]) -> Response:
+        # Change the headers of the request itself, because requests copies them if it follows a redirect.
+        request = response.request
+        while self.attempts.may_retry(response.status_code):
             try:
-                self.credential = self.replace(rejected)
+                credential = self.replace(self.attempts.credential)
             except BaseException:
                 response.close()
                 raise
-            if self.credential is rejected:
+            if not self.attempts.prepare(request.headers, credential, response.cookies):
                 break
             response.close()
-            # Change the headers of the request itself, because requests copies them if it follows a redirect.
-            add_credential(request.headers, self.credential, rejected=rejected)
             # Retry like the digest authentication of requests: same adapter, same settings, no redirects.
             retried = adapter.send(request.copy(), **send_kwargs)
             retried.history = [*response.history, response]
-            response, retries = retried, retries + 1
-        log_if_unauthorized(self.credential, response.status_code, urlsplit(response.url).hostname)
+            response = retried
+        self.attempts.end(response.status_code, urlsplit(response.url).hostname)
         return response
 
     def __reduce__(self) -> tuple[Any, ...]:

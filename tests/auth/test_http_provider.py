@@ -21,6 +21,12 @@ def test_a_loanauth_of_a_connection_is_an_auth_type(world):
     assert auth() is auth("made-up-login", "made-up-password") is auth
 
 
+def test_the_class_itself_is_none():
+    """The HTTP hook calls it without arguments."""
+    with pytest.raises(LoanAuthError, match=r"as auth_type of an HTTP hook or operator, use LoanAuth\.from_task\("):
+        LoanAuth()
+
+
 @pytest.mark.parametrize("auth_type", [LoanAuth.from_task("authenticate"), LoanAuth.from_connection("made-up")])
 def test_it_cannot_be_deferred(auth_type):
     """The HTTP operator asks for this name."""

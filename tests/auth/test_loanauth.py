@@ -55,6 +55,19 @@ def test_the_headers(world, pricing, pulled, define, call, monkeypatch):
 # --- refresh ---
 
 
+@pytest.mark.parametrize(
+    ("headers", "sent"),
+    [({}, "node=7; zone=a=b"), ({"Cookie": "node=3; language=e n"}, "language=e n; node=7; zone=a=b")],
+)
+def test_a_retry_carries_the_cookies_of_the_401(pricing, auth, call, headers, sent):
+    """A load balancer may choose by one which server gets the retry."""
+    cookies = {"Set-Cookie": "node=7; Path=/price\r\nSet-Cookie: zone=a=b"}
+    respond_in_turn(pricing, (401, cookies, b""), (200, {}, b""))
+    call(f"{pricing.url}/price", auth, headers=headers)
+    first, second = [one.headers.get("cookie") for one in pricing.seen]
+    assert (first, sorted(second.split("; "))) == (headers.get("Cookie"), sorted(sent.split("; ")))
+
+
 def test_requests_that_are_rejected_among_others_cost_one_refresh(world, pricing, auth, call, logs):
     """The 401 is about the loan: the service accepts the credential for the next one."""
     pricing.respond = lambda request: (401 if b"odd" in request.body else 200, {}, b"")
@@ -308,9 +321,11 @@ def test_a_wrong_connection_is_an_error_of_the_first_request(world, call):
 
 
 @pytest.mark.parametrize("used", CLASSES)
-def test_used_by_another_library_it_is_an_error_and_sends_nothing(pricing, pulled, call, used):
-    token = pulled()
-    with nullcontext() if used == call.name else pytest.raises(TypeError) as caught:
+def test_used_by_another_library_it_names_the_right_import(pricing, pulled, call, used):
+    token, package = pulled(), r"airflow_provider_loanauth\.auth"
+    wanted = f"{package} for requests" if call.name == "requests" else rf"{package}\.{call.name} for {call.name}"
+    message = rf"^This LoanAuth is for {used}\. Import it from .*{wanted}[,.]"
+    with nullcontext() if used == call.name else pytest.raises(TypeError, match=message) as caught:
         call(pricing.url, CLASSES[used](token))
     if caught:
         assert not leaks(messages(caught.value) + locals_of(caught.value), [token.value])
