@@ -94,7 +94,7 @@ class _Login:
         self._waited_for: Refusal | None = None
 
     def known(self) -> ActiveCredential | None:
-        """Return the credential of this process, if it will do. One that is older than one that got a 401 is dropped."""
+        """Return the credential of this process, if it will do. It drops one that is older than one that got a 401."""
         credential, old = self._memory.credential, self.need.old
         if credential and old and self.need.got_401 and credential.issued_at < old.issued_at:
             self._memory.credential = None

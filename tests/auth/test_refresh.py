@@ -257,7 +257,7 @@ def test_a_forked_process_keeps_the_credential_and_the_failure_of_its_parent(clo
         assert service.price(LoanAuth.from_connection("made_up")) == "made-up-1"
 
     def repeat_the_rejection():
-        with pytest.raises(RejectedError, match=r"responded with 400 .*Nothing was sent"):
+        with pytest.raises(RejectedError, match=r"responded with 400 .*not sent again before"):
             service.price(LoanAuth.from_connection("made_up"))
 
     assert status_of(fork(get_the_credential)) == 0

@@ -12,7 +12,6 @@ import trustme
 
 from airflow_provider_loanauth.exceptions import ResponseError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.login.refusal import MIN_PAUSE
 from airflow_provider_loanauth.redaction import exception_chain
 from airflow_provider_loanauth.service import transport
 from loanauth_sandbox.server import running_sandbox
@@ -159,18 +158,11 @@ def failure_of(call, kind):
     return caught.value
 
 
-def test_a_wrong_password_of_the_proxy_is_sent_once_in_a_pause(proxy, connection, memory_clock):
-    """The proxy may lock the user."""
+def test_a_login_sends_a_wrong_password_of_the_proxy_once(proxy, connection):
+    """The proxy may lock the user, so the hook does not try again."""
     connection(proxy.url(WRONG))
-    hook = LoanAuthHook(max_attempts=1)
-    assert failure_of(hook.get_credential, ResponseError).sent is True
-    repeated = failure_of(hook.get_credential, ResponseError)
-    assert "Nothing was sent" in str(repeated)
-    assert repeated.sent is False
+    assert failure_of(LoanAuthHook().get_credential, ResponseError).sent is True
     assert len(proxy.requests) == 1
-    memory_clock.pass_time(MIN_PAUSE)
-    failure_of(hook.get_credential, ResponseError)
-    assert len(proxy.requests) == 2
 
 
 def price_without_credential(tls_sandbox, **options):
