@@ -266,7 +266,7 @@ class LoanAuthHook(BaseHook):
         ``await asyncio.to_thread(hook.get_async_conn, token)``. Use it in an ``async with`` statement.
 
         Whatever transport the client has, a redirect to a different origin raises an error, and nothing is sent there.
-        Add to its ``event_hooks``, and do not replace them.
+        Its response hooks get the final response only: ``raise_for_status()`` in one does not prevent a refresh.
 
         Other parameters and errors are those of :meth:`get_conn`; a CA bundle that cannot be read is a
         ``SettingsError`` too.
