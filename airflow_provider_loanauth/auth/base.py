@@ -159,12 +159,11 @@ class Attempts:
         self.credential = credential
         self._retries += 1
         # A load balancer may choose by one which server gets the retry.
-        new = {cookie.name: f"{cookie.name}={cookie.value}" for cookie in cookies}
-        if new:
-            sent = [
-                pair for pair in headers.get("Cookie", "").split("; ") if pair and pair.partition("=")[0] not in new
-            ]
-            headers["Cookie"] = "; ".join([*sent, *new.values()])
+        pairs = [f"{cookie.name}={cookie.value}" for cookie in cookies]
+        if pairs:
+            replaced = {"", *(cookie.name for cookie in cookies)}
+            kept = [pair for pair in headers.get("Cookie", "").split("; ") if pair.partition("=")[0] not in replaced]
+            headers["Cookie"] = "; ".join(kept + pairs)
         return True
 
     def end(self, status: int, host: str | None) -> None:

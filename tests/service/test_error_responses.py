@@ -42,18 +42,18 @@ def test_the_class_of_a_status(kind, statuses):
         error = error_of(status)
         assert type(error) is kind, status
         assert is_unavailable(status) == (kind is UnavailableError)
-        assert getattr(error, "is_about_values", None) in {None, status in (400, 401, 423)}
+        assert error.is_about_values == (status in (400, 401, 423))
 
 
 @pytest.mark.parametrize(
     ("status", "document", "headers", "is_page", "kind", "is_about_values"),
     [
         # Only this code names the password, under whatever status.
-        (429, {"error": "invalid_grant"}, {"retry-after": "9"}, False, RejectedError, None),
+        (429, {"error": "invalid_grant"}, {"retry-after": "9"}, False, RejectedError, True),
         # What says that it is temporary is temporary.
-        (200, {"error": "server_error"}, {}, False, UnavailableError, None),
-        (401, {"error": "slow_down"}, {}, False, UnavailableError, None),
-        (401, None, {"retry-after": "30"}, False, UnavailableError, None),
+        (200, {"error": "server_error"}, {}, False, UnavailableError, False),
+        (401, {"error": "slow_down"}, {}, False, UnavailableError, False),
+        (401, None, {"retry-after": "30"}, False, UnavailableError, False),
         # It does not ask to wait.
         (403, None, {"retry-after": "0"}, False, ResponseError, False),
         (401, None, {"retry-after": "Mon, 21 Nov 1994 09:00:00 GMT"}, False, ResponseError, True),
@@ -68,7 +68,7 @@ def test_which_response_is_which_error(status, document, headers, is_page, kind,
     """`tests/support/fault_table.py` has the usual ones."""
     error = error_of(status, document, headers, is_page=is_page)
     assert type(error) is kind
-    assert getattr(error, "is_about_values", None) is is_about_values
+    assert error.is_about_values is is_about_values
     assert error.code == (document and document["error"])
     assert error.retry_after == (float(headers["retry-after"]) if headers and kind is UnavailableError else None)
 
