@@ -39,7 +39,7 @@ class Lease:
         self._claimed_until = -math.inf
         #: Whether this login holds it.
         self.is_held = False
-        #: Seconds that this login has spent on claiming and waiting.
+        #: Seconds that this login has waited for others.
         self.waited = 0.0
 
     def acquire(self, *, wait: bool) -> None:
@@ -50,8 +50,7 @@ class Lease:
             self._claim(began)
         elif wait:
             _log.info("Waiting for the login of %s, for %.0f seconds at most.", other, MAX_WAIT - self.waited)
-            self._wait_until_free(began)
-        self.waited += system.monotonic() - began
+            self._wait_until_free()
 
     def release(self) -> None:
         """Let the others go on."""
@@ -87,13 +86,15 @@ class Lease:
         if not self.is_held:
             self._claimed_until = -math.inf
 
-    def _wait_until_free(self, began: float) -> None:
-        poll = MIN_POLL
-        while self.waited + system.monotonic() - began < MAX_WAIT:
+    def _wait_until_free(self) -> None:
+        poll, before, began = MIN_POLL, self.waited, system.monotonic()
+        while self.waited < MAX_WAIT:
             # For a random time, so that not all processes continue at the same moment.
             system.sleep(system.uniform(poll / 2, poll))
             poll = min(poll * POLL_FACTOR, MAX_POLL)
-            if self._who_else() is None:
+            is_free = self._who_else() is None
+            self.waited = before + system.monotonic() - began
+            if is_free:
                 break
 
     def _write(self, *, has_ended: bool) -> None:

@@ -381,6 +381,12 @@ def test_a_store_that_loses_writes_after_a_login_fails_nobody():
     assert max(waits(simulation)) < MAX_WAIT + 3
 
 
+def test_processes_that_were_stopped_before_they_claimed_have_not_waited():
+    """Such as on a laptop that was closed. Otherwise both would send the password at once."""
+    processes = [Process(stopped_at=4, stops_for=60) for _ in range(2)]
+    assert run(*processes, outcomes=["rejected"], delays=[0.0], login_seconds=[0.0])[1] == 1
+
+
 def test_processes_that_wait_read_rarely():
     processes = [Process()] + [Process(start=0.6) for _ in range(9)]
     Simulation(processes, login_seconds=[MAX_WAIT - 1]).run()
