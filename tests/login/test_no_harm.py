@@ -1,7 +1,7 @@
 """Sharing a login fails no task that would have succeeded on its own, and what fails holds no longer than is plausible.
 
-The exceptions are a password that the service has rejected by name, and the pause after any other response without a
-credential. In virtual time; ``outcomes`` are those of a host at a time. Which refusal holds: test_refusal.py.
+The exceptions are a password that the service has rejected by name, and the pause after another refusal of the values.
+In virtual time; ``outcomes`` are those of a host at a time. Which refusal holds: test_refusal.py.
 """
 
 from random import Random
@@ -210,3 +210,68 @@ def test_an_expiry_without_a_herd(number):
     assert {*simulation.values} == {"made-up-token-1"}
     assert sum(process.requests for process in processes) < 1.3 * number + 20
     assert simulation.time.now < LIFETIME
+
+
+# --- a wrong password that many processes have at the same moment ---
+
+
+@pytest.mark.parametrize(
+    ("number", "options", "most"),
+    [
+        *((number, {"delays": [call / 2]}, 1) for number in (20, 300) for call in (0.02, 0.3, 1.0)),
+        *((300, {"stall": (0.9, 0.9 + seconds)}, 3) for seconds in (1, 3, 8)),
+        (60, {"login_seconds": [8.0]}, 2),
+        (60, {"login_seconds": [20.0]}, 5),
+    ],
+)
+def test_how_often_many_processes_send_a_wrong_password(number, options, most):
+    """Whether the calls of the store are slow, or it stalls for all, or the service is slow."""
+    for seed in range(2):
+        order = Random(seed)
+        processes = [Process(start=order.uniform(0, 2)) for _ in range(number)]
+        simulation = run(processes, ["rejected"], seed=seed, **({"login_seconds": [1.0]} | options))
+        assert 1 <= simulation.posts <= most
+        assert failed(simulation) == number
+
+
+@pytest.mark.parametrize(("outcome", "most"), [("401", 1), ("unavailable", 0)])
+def test_one_failure_of_one_thread_of_twenty_fails_no_other_one(outcome, most):
+    """The others wait for the end of the first pause, or the thread tries again."""
+    process = Process()
+    simulation = Simulation([process], outcomes=[outcome, "ok"])
+    simulation.run([process] * 20)
+    assert failed(simulation) == most
+    assert simulation.posts == 2
+
+
+def test_threads_send_no_more_in_an_outage_than_one_would():
+    process = Process()
+    simulation = Simulation([process], outcomes=["unavailable"])
+    simulation.run([process] * 20)
+    assert (failed(simulation), simulation.posts) == (20, 3)
+
+
+@pytest.mark.parametrize("outcome", ["401", "rejected"])
+def test_a_slow_refusal_does_not_replace_the_success_of_another_one(outcome):
+    """Its request was sent before the other one's, and took 15 s."""
+    processes = [Process(), Process(start=8), *(Process(start=16 + number) for number in range(20))]
+    simulation = run(processes, [outcome, "ok"], login_seconds=[15.0, 0.3])
+    assert failed(simulation) == failed(simulation, lambda process: process is processes[0]) == 1
+    assert simulation.posts == 2
+    assert max(process.waited for process in processes[2:]) < 1
+
+
+@pytest.mark.parametrize(("skew", "longest"), [(30.0, 62), (-30.0, 62), (3600.0, 3)])
+def test_the_first_pause_holds_nobody_longer_if_the_clock_of_who_was_refused_is_wrong(skew, longest):
+    processes = [Process(skew=skew), *(Process(start=5 + number) for number in range(9))]
+    simulation = run(processes, until(3, "401"))
+    assert failed(simulation) == 1
+    assert max(process.waited for process in processes) < longest
+
+
+@pytest.mark.parametrize(("needs", "seconds", "longest"), [("first", 5.0, 11), ("valid", 5.0, 5), ("valid", 34.0, 34)])
+def test_a_slow_store_holds_a_login_for_two_calls_and_a_valid_token_for_one(needs, seconds, longest):
+    process = Process(needs=needs)
+    simulation = Simulation([process], delays=[seconds, 0.0]).run()
+    assert failed(simulation) == 0
+    assert process.waited <= longest
