@@ -18,7 +18,7 @@ def reset():
     For each new secret, Airflow's masker compiles all its values into one pattern again. A process that runs a whole
     suite would spend most of its time on that.
     """
-    for name, module in [*sys.modules.items()]:
+    for name, module in sys.modules.copy().items():  # a thread may import another one
         if name.startswith("airflow") and "_secrets_masker" in vars(module):
             # It raises where it was not configured.
             with suppress(RuntimeError):

@@ -80,7 +80,8 @@ async def token(request):
 @contextlib.contextmanager
 def running_server():
     app = Starlette(routes=[Route("/oauth/token", token, methods=["POST"])])
-    web = uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None))
+    # Without WebSockets: some releases import a module that warns of itself, which would end the thread.
+    web = uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None, ws="none"))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=web.run, args=[[listening]], daemon=True)
         thread.start()
