@@ -7,12 +7,12 @@ processes as arguments, only those. The code is that of the package; the store a
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import threading
 from collections import Counter
 from itertools import count
 from random import Random
+from typing import Any
 
 from benchmarks.measurement import table
 from tests.support.simulation import MIN_TTL, Process, Simulation
@@ -22,8 +22,6 @@ CAPACITY = 300
 #: Seconds within which all processes start. Airflow starts tasks through the same API server, so that 10,000 of them
 #: cannot start at once: three requests each take 100 seconds.
 STARTS = {10: (0, 1), 100: (0, 1), 1_000: (0, 10), 10_000: (0, 100)}
-#: Batches of 32 processes, and the fraction of their steps that stall.
-BATCHES, STALLING = 100, 0.05
 
 
 def load(number: int, within: float) -> list[str]:
@@ -42,29 +40,82 @@ def load(number: int, within: float) -> list[str]:
     ]
 
 
-def extra_logins(delay: float, stall: float) -> int:
-    """Return how many logins were too many in 100 batches of 32 processes, 5 % of whose steps stall."""
-    from airflow_provider_loanauth.login import lease
-
-    usual = lease.MIN_DELAY
-    lease.MIN_DELAY = delay
-    logins = 0
-    for seed in range(BATCHES):
-        source = Random(seed)
-        steps = [source.lognormvariate(math.log(0.01), 0.5) for _ in range(2003)]
-        delays = [step + (source.uniform(0, stall) if source.random() < STALLING else 0) for step in steps]
-        processes = [Process(start=source.uniform(0, 1)) for _ in range(32)]
-        simulation = Simulation(processes, delays=delays, conflicts=seed % 2 == 0, login_seconds=[3.0], seed=seed)
-        logins += sum(simulation.run().service.posts.values())
-    lease.MIN_DELAY = usual
-    return logins - BATCHES
+def burst(number: int, outcome: str, *, kills: int = 0, within: float = 2.0, **options: Any) -> str:
+    """Return what some processes do that need a credential within some seconds."""
+    source = Random(number)
+    processes = [Process(start=source.uniform(0, within)) for _ in range(number + kills)]
+    usual: dict[str, Any] = {"outcomes": [outcome], "login_seconds": [1.0], "max_steps": 10**7}
+    simulation = Simulation(processes, **(usual | options))
+    simulation.service.kills = kills
+    simulation.run()
+    return summary(simulation, simulation.alive)
 
 
-def seconds_of_claiming() -> str:
-    """Return how much longer a process takes that finds nothing and logs in, if a login takes no time."""
+def summary(simulation: Simulation, processes: list[Process]) -> str:
+    failed = sum(isinstance(one, Exception) for process in processes for one in process.results)
+    posts, slowest = sum(simulation.service.posts.values()), max(process.waited for process in processes)
+    return f"{posts} posts, {failed} of {len(processes)} fail, slowest wait {slowest:.1f} s"
+
+
+def threads(outcome: str) -> str:
+    """Return what 20 threads of a process do if the first request fails."""
     process = Process()
-    Simulation([process], login_seconds=[0.0]).run()
+    simulation = Simulation([process], outcomes=[outcome, "ok"])
+    simulation.run([process] * 20)
+    failed = sum(isinstance(one, Exception) for one in process.results)
+    return f"{simulation.posts} posts, {failed} of 20 fail, the last one ends after {max(process.ended_at):.1f} s"
+
+
+def for_good(outcome: str) -> str:
+    """Return what a task each 30 s for a day does, on four hosts, if the values are wrong."""
+    processes = [Process(start=30.0 * number, host=f"host {number % 4}") for number in range(2880)]
+    return summary(Simulation(processes, outcomes=[outcome], max_steps=10**7).run(), processes)
+
+
+def good_host(outcome: str) -> str:
+    """Return what 600 tasks do on a good host, beside as many on a host that cannot log in."""
+    processes = [Process(start=number * 40.0, needs="rejected", host=f"host {number % 2}") for number in range(1200)]
+    outcomes = lambda host, _: outcome if host == "host 1" else "ok"  # noqa: E731 - one expression
+    simulation = Simulation(processes, outcomes=outcomes, max_steps=10**7).run()
+    return summary(simulation, [process for process in processes if process.host == "host 0"])
+
+
+def alone(needs: str, seconds: float) -> str:
+    """Return how long a process is held by Variables alone, each call of which takes some seconds."""
+    process = Process(needs=needs)
+    Simulation([process], login_seconds=[0.0], delays=[seconds, 0.0]).run()
     return f"{process.waited:.2f} s"
+
+
+def figures() -> list[list[str]]:
+    """Return what happens, and what a person sees of it."""
+    return [
+        ["a login alone, calls of 20 ms: time that sharing adds", alone("first", 0.02)],
+        ["the same, calls of 5 s", alone("first", 5.0)],
+        ["a request with a valid token, calls of 5 s", alone("valid", 5.0)],
+        *(
+            [f"a wrong password, 300 processes, calls of {call} s", burst(300, "rejected", delays=[call / 2])]
+            for call in (0.02, 0.3, 1.0)
+        ),
+        *(
+            [f"the same, the store stalls for {stall} s", burst(300, "rejected", stall=(0.9, 0.9 + stall))]
+            for stall in (1, 3, 8)
+        ),
+        *(
+            [f"the same, 60 processes, {kills} more are killed while they log in", burst(60, "rejected", kills=kills)]
+            for kills in (1, 2, 3)
+        ),
+        *(
+            [f"the same, 60 processes, a login takes {takes:.0f} s", burst(60, "rejected", login_seconds=[takes])]
+            for takes in (8.0, 14.0, 20.0)
+        ),
+        *([f"20 threads, one {name}", threads(outcome)] for name, outcome in (("401", "401"), ("503", "unavailable"))),
+        ["a 401 for good, a task each 30 s for a day", for_good("401")],
+        *([f"a good host beside one with {name}", good_host(name)] for name in ("unavailable", "forbidden")),
+        ["an outage, 300 pods within a minute", burst(300, "unavailable", within=60.0, login_seconds=[0.05])],
+        ["the same, each request hangs for 30 s", burst(300, "unavailable", within=60.0, login_seconds=[30.0])],
+        ["every other response is a 401: 1,000 loans in 50 tasks", logins_with_a_bad_node()],
+    ]
 
 
 def logins_with_a_bad_node() -> str:
@@ -116,43 +167,6 @@ def expiry(number: int, objects: int) -> list[str]:
     return [f"{number:,}", str(objects), str(logins), f"{requests:.1f}", str(max(moments.values())), f"{slow:.2f} s"]
 
 
-def healthy_failures(outcome: str) -> str:
-    """Return how many of 600 tasks on a good host fail, beside as many on a host that cannot log in."""
-    processes = [Process(start=number * 40.0, needs="rejected", host=f"host {number % 2}") for number in range(1200)]
-    outcomes = lambda host, _: outcome if host == "host 1" else "ok"  # noqa: E731 - one expression
-    Simulation(processes, outcomes=outcomes, max_steps=10**7).run()
-    failed = [isinstance(one.results[0], Exception) for one in processes if one.host == "host 0"]
-    return f"{sum(failed)} of {len(failed)} fail"
-
-
-def killed(kills: int) -> str:
-    """Return what 60 tasks do if so many processes are killed during their request."""
-    processes = [Process(start=number / 20) for number in range(60 + kills)]
-    simulation = Simulation(processes, max_steps=10**7)
-    simulation.service.kills = kills
-    simulation.run()
-    failed = sum(isinstance(process.results[0], Exception) for process in simulation.alive)
-    slowest = max(process.waited for process in simulation.alive)
-    return f"{failed} fail, {sum(simulation.service.posts.values())} logins, slowest wait {slowest:.0f} s"
-
-
-def outage(takes: float) -> str:
-    """Return how many requests 300 pods that start within a minute send in an outage."""
-    processes = [Process(start=number / 5, host=f"pod {number}") for number in range(300)]
-    simulation = Simulation(processes, outcomes=["unavailable"], login_seconds=[takes], max_steps=10**7).run()
-    slowest = max(process.waited for process in processes)
-    return f"{sum(simulation.service.posts.values())} requests, slowest wait {slowest:.0f} s"
-
-
-def slow_variables(seconds: float) -> str:
-    """Return what 20 tasks without a credential meet, if each Variable takes so long and the password is wrong."""
-    processes = [Process(start=number / 20) for number in range(20)]
-    options = {"outcomes": ["rejected"], "login_seconds": [1.0], "delays": [seconds, 0.0]}
-    simulation = Simulation(processes, **options).run()
-    posts = sum(simulation.service.posts.values())
-    return f"{posts} rejected, slowest wait {max(process.waited for process in processes):.0f} s"
-
-
 def main() -> None:
     logging.disable(logging.CRITICAL)
     # Ten thousand threads.
@@ -172,22 +186,7 @@ def main() -> None:
     ]
     print(table(header, rows))
     if not sys.argv[1:]:
-        rows = [
-            ["an authenticating task alone: time that claiming adds", seconds_of_claiming()],
-            ["every other response is a 401: 1,000 loans in 50 tasks", logins_with_a_bad_node()],
-            *([f"one host of two: {name}", healthy_failures(name)] for name in ("unavailable", "forbidden")),
-            *([f"processes that are killed during their request: {kills}", killed(kills)] for kills in (1, 2, 3)),
-            ["an outage, 300 pods within a minute, each request fails at once", outage(0.05)],
-            ["the same, each request hangs for 30 s", outage(30.0)],
-            *(
-                [f"a wrong password, each Variable takes {seconds} s", slow_variables(seconds)]
-                for seconds in (0.1, 0.3, 0.6, 0.9, 1.2)
-            ),
-        ]
-        print(table(["what happens", "figure"], rows))
-        delays = [0.1, 0.2, 0.3, 0.5]
-        rows = [[f"{stall} s", *(str(extra_logins(delay, stall)) for delay in delays)] for stall in (0.3, 0.6)]
-        print(table(["a step stalls for up to", *(f"delay {delay} s" for delay in delays)], rows))
+        print(table(["what happens", "figure"], figures()))
 
 
 if __name__ == "__main__":
