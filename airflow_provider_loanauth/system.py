@@ -34,10 +34,6 @@ class System:
         """Return the time (UTC)."""
         return datetime.fromtimestamp(self.time(), tz=timezone.utc)
 
-    def new_id(self) -> str:
-        """Return an id that no other process has."""
-        return secrets.token_hex(8)
-
     def process_key(self) -> str:
         """Return a text that no other process has, not even a forked child."""
         return f"{_KEY} {os.getpid()}"

@@ -8,6 +8,7 @@ number of requests depends on it: who has waited long enough goes on without it.
 from __future__ import annotations
 
 import math
+import secrets
 from contextlib import suppress
 
 from airflow_provider_loanauth._compat import task_logger
@@ -73,7 +74,7 @@ class Lease:
         return str(claim.get("by"))
 
     def _claim(self, began: float) -> None:
-        self._id, claimed_until = system.new_id(), system.monotonic() + LEASE_SECONDS
+        self._id, claimed_until = secrets.token_hex(8), system.monotonic() + LEASE_SECONDS
         self._write(has_ended=False)
         # A process that was slow waits for longer: a faster one may have read its own claim before.
         seconds = DELAY_FACTOR * (system.monotonic() - began)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from airflow_provider_loanauth._compat import BaseOperator, airflow_errors, index_in_group_of, pull
+from airflow_provider_loanauth._compat import BaseOperator, airflow_errors, delete_xcom, index_in_group_of, pull
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
@@ -123,7 +123,6 @@ class LoanAuthForgetOperator(BaseOperator):
     @sanitize_exceptions
     def execute(self, context: Context) -> None:
         """Delete the credential. Succeeds also if there is none. Raises any error of Airflow during the deletion."""
-        from airflow_provider_loanauth._compat.xcom import delete_xcom
         from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
         from airflow_provider_loanauth.login.variables import forget_credential
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth._compat import xcom
+from airflow_provider_loanauth import _compat
 
 TASK = {"dag_id": "nightly", "run_id": "manual__1", "task_id": "authenticate"}
 NAMES = {"key": "return_value", **TASK}
@@ -43,7 +43,7 @@ def modules_of(monkeypatch, **modules):
         except KeyError:
             raise ImportError(name) from None
 
-    monkeypatch.setattr(xcom, "import_module", import_module)
+    monkeypatch.setattr(_compat, "import_module", import_module)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_delete_xcom_returns_how_many_values_are_left(values, index, loses_index
         airflow=SimpleNamespace(__version__="3.0.6" if loses_index else "3.3.2"),
         airflow_sdk_execution_time_xcom=SimpleNamespace(XCom=stored),
     )
-    monkeypatch.setattr(xcom.conf, "getint", lambda *option, **_: {("core", "max_map_length"): 4}[option])
-    assert xcom.delete_xcom(**TASK, map_index=index) == (len(left) if index is None else 0)
+    monkeypatch.setattr(_compat.conf, "getint", lambda *option, **_: {("core", "max_map_length"): 4}[option])
+    assert _compat.delete_xcom(**TASK, map_index=index) == (len(left) if index is None else 0)
     # On 3.0, an empty value replaces what cannot be deleted.
     assert [value for value in stored.values.values() if value or not loses_index] == left
 
@@ -77,5 +77,5 @@ def test_airflow_2_deletes_in_the_database(monkeypatch):
     deleted = []
     stored = SimpleNamespace(clear=lambda **names: deleted.append(names))
     modules_of(monkeypatch, airflow_models_xcom=SimpleNamespace(XCom=stored))
-    assert [xcom.delete_xcom(**TASK), xcom.delete_xcom(**TASK, map_index=3)] == [0, 0]
+    assert [_compat.delete_xcom(**TASK), _compat.delete_xcom(**TASK, map_index=3)] == [0, 0]
     assert deleted == [TASK | {"map_index": None}, TASK | {"map_index": 3}]

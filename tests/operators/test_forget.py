@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_loanauth._compat import xcom
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login.variables import NotSharedError
+from airflow_provider_loanauth.operators import loanauth as operators
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
 from tests.support.airflow_names import DAG, task, task_group
 
@@ -29,7 +29,7 @@ def deleted(monkeypatch):
         calls.append((task_id, map_index))
         return 0
 
-    monkeypatch.setattr(xcom, "delete_xcom", delete_xcom)
+    monkeypatch.setattr(operators, "delete_xcom", delete_xcom)
     return calls
 
 
@@ -88,7 +88,7 @@ def test_it_deletes_the_credential_of_its_own_run(deleted, logs, monkeypatch):
     assert success in logs.text
     assert warnings(logs) == []
     # More values of a mapped task than ``[core] max_map_length``.
-    monkeypatch.setattr(xcom, "delete_xcom", lambda **_: 2)
+    monkeypatch.setattr(operators, "delete_xcom", lambda **_: 2)
     forget()
     [warning] = warnings(logs)
     assert "2 XCom values of task 'authenticate' could not be deleted" in warning
