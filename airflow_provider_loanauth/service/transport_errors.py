@@ -33,16 +33,23 @@ _BROKEN = f"The response of the service was cut off or cannot be decoded: if thi
 _PLAIN = "The service responded without TLS, so the port probably expects http: check the port in Auth URL"
 _OLD_TLS = "The service and this machine have no version of TLS in common: check Auth URL, and ask who runs the service"
 _NO_TLS = "The TLS handshake failed before a certificate was checked: check that Auth URL has a TLS port"
-_NOT_ACCEPTED = f"The service did not accept a connection within the time set in Timeout: {_IF_SLOW}"
 _TIMED_OUT = f"The service did not respond within the time set in Timeout: {_IF_SLOW}"
 _UNREACHABLE = "The service could not be reached: it is down, its port is wrong, or a firewall blocks it"
 _NO_NAME = "The host name of Auth URL does not resolve: check it, and the DNS settings of this machine"
 
-#: Exceptions of libraries, exception of this package, sentence; most specific first.
+#: What caused the exception, exception of this package, sentence; the first that applies counts.
 _MEANINGS: tuple[tuple[Any, type[LoanAuthError], str], ...] = (
-    ((rq.SSLError, ssl.SSLError), UnavailableError, _NO_TLS),
-    (rq.ConnectTimeout, UnavailableError, _NOT_ACCEPTED),
-    (rq.Timeout, UnavailableError, _TIMED_OUT),
+    # Not an UnavailableError: the service may have counted a failed login, and the hook would send it again. urllib3
+    # raises InvalidHeader for two different lengths.
+    (
+        (BrokenHeadError, u3.InvalidHeader),
+        ResponseError,
+        f"The head of the response cannot be read: check Auth URL and {_PROXIES}",
+    ),
+    (socket.gaierror, UnavailableError, _NO_NAME),
+    ((TimeoutError, rq.Timeout), UnavailableError, _TIMED_OUT),
+    ((ssl.SSLError, rq.SSLError), UnavailableError, _NO_TLS),
+    (u3.ProtocolError, UnavailableError, _BROKEN),
     (rq.ConnectionError, UnavailableError, _UNREACHABLE),
     (ValueError, SettingsError, "Auth URL is not a valid address: correct it"),
     (Exception, UnavailableError, _BROKEN),
@@ -54,8 +61,10 @@ _REASONS = {
     "UNSUPPORTED_PROTOCOL": _OLD_TLS,
     "TLSV1_ALERT_PROTOCOL_VERSION": _OLD_TLS,
 }
-# Codes of OpenSSL for a certificate (X509_V_ERR_…): it has expired, it is not yet valid, its issuer is not known.
-_EXPIRED, _NOT_YET_VALID, _UNKNOWN_ISSUER = 10, 9, (2, 18, 19, 20, 21)
+# Codes of OpenSSL for a certificate (X509_V_ERR_…): it has expired or is not yet valid; its issuer is not known.
+_CHECK_CLOCK = "check the clock of this machine, and ask {owner} to renew it"
+_SET_BUNDLE = "if a private authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
+_ADVICE = dict.fromkeys((9, 10), _CHECK_CLOCK) | dict.fromkeys((2, 18, 19, 20, 21), _SET_BUNDLE)
 
 
 def map_exception(error: Exception, request: WireRequest, *, has_proxy: bool) -> LoanAuthError:
@@ -80,21 +89,11 @@ def map_body_error(error: Exception, request: WireRequest) -> LoanAuthError:
 
 
 def _meaning(error: Exception) -> tuple[type[LoanAuthError], str]:
-    # urllib3 raises InvalidHeader for two different lengths.
-    if _cause_of(error, BrokenHeadError, u3.InvalidHeader):
-        # Not an UnavailableError: the service may have counted a failed login, and the hook would send it again.
-        return ResponseError, f"The head of the response cannot be read: check Auth URL and {_PROXIES}"
     if certificate := _cause_of(error, ssl.SSLCertVerificationError):
         return SettingsError, _about_certificate(certificate, "service", "check Auth URL")
-    if _cause_of(error, socket.gaierror):
-        return UnavailableError, _NO_NAME
     if sentence := _REASONS.get(_reason(error)):
         return SettingsError, sentence
-    # requests raises ConnectionError also if the server closed the connection; the server was reached then.
-    if type(error) is rq.ConnectionError and (ended := _cause_of(error, u3.ProtocolError)):
-        # Sending may end at the timeout of the socket.
-        return UnavailableError, _TIMED_OUT if _cause_of(ended, TimeoutError) else _BROKEN
-    return next((make, sentence) for types, make, sentence in _MEANINGS if isinstance(error, types))
+    return next((make, sentence) for kinds, make, sentence in _MEANINGS if _cause_of(error, kinds))
 
 
 def _meaning_of_proxy_error(error: Exception, check: str) -> tuple[Callable[[str], LoanAuthError], str]:
@@ -125,20 +124,12 @@ def _reason(error: Exception) -> str:
 def _about_certificate(error: ssl.SSLCertVerificationError, whose: str, check: str) -> str:
     """Return what is wrong with the certificate of the service or the proxy; ``check``: where its address is set."""
     owner = "who runs the service, or its proxy," if whose == "service" else "who runs the proxy"
-    clock = ", and check the clock of this machine"
-    if error.verify_code == _EXPIRED:
-        problem = f"has expired: ask {owner} to renew it{clock}"
-    elif error.verify_code == _NOT_YET_VALID:
-        problem = f"is not yet valid: ask {owner} to replace it{clock}"
-    else:
-        advice = f"ask {owner} to replace it"
-        if error.verify_code in _UNKNOWN_ISSUER:
-            advice = "if a private authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
-        # A text of the TLS library, for example "Hostname mismatch".
-        problem = f"is not trusted ({error.verify_message.removesuffix('.')}): {check}; {advice}"
-    return f"The certificate of the {whose} {problem}"
+    advice = _ADVICE.get(error.verify_code, "ask {owner} to replace it").format(owner=owner)
+    # A text of the TLS library, for example "certificate has expired" or "Hostname mismatch".
+    reason = error.verify_message.removesuffix(".")
+    return f"The certificate of the {whose} is not trusted ({reason}): {check}; {advice}"
 
 
-def _cause_of(error: BaseException, *kinds: type[BaseException]) -> Any:
+def _cause_of(error: BaseException, kinds: Any) -> Any:
     """Return the cause of one of these types, or None; where it is kept depends on the release of urllib3."""
     return next((one for one in exception_chain(error) if isinstance(one, kinds)), None)

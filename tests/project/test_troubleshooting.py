@@ -26,14 +26,12 @@ FIRST_WORDS = 6
 #: Texts that are never at the beginning of a message; and the error of a call of this package, which no user can cause.
 NOT_A_BEGINNING = (
     "(connection id",
-    ", and check the clock",
     "Tunnel connection failed",
     "check HTTPS_PROXY",
     "check Proxy",
+    "check the clock",
     "check the service and the network",
-    "has expired: ask",
     "if a private authority",
-    "is not yet valid: ask",
     "not an http or https address",
     "the proxies between",
     "to replace it",

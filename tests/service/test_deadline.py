@@ -72,7 +72,7 @@ def test_a_host_that_accepts_no_connection():
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server, socket.create_connection(server.getsockname()):
         error = outcome(token_request(f"http://127.0.0.1:{server.getsockname()[1]}"))
     assert type(error) is UnavailableError
-    assert "did not accept a connection within the time set in Timeout" in str(error)
+    assert "did not respond within the time set in Timeout" in str(error)
 
 
 @pytest.mark.parametrize(("start", "repeated"), BODIES.values(), ids=BODIES)
