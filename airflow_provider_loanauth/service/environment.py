@@ -16,7 +16,6 @@ from pathlib import Path
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 from urllib3.util import create_urllib3_context
 
-from airflow_provider_loanauth._compat import ForkSafeLock
 from airflow_provider_loanauth.connection.address import FieldError
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.exceptions import SettingsError
@@ -59,10 +58,6 @@ def ca_bundle(verify: bool | str) -> str | None:
     return verify or None
 
 
-#: Held while a CA bundle is read, so that threads that begin at the same time get the same context.
-_READING = ForkSafeLock()
-
-
 def tls_context(verify: bool | str) -> ssl.SSLContext:
     """Return the TLS context that all connections of this process with this CA bundle share.
 
@@ -70,7 +65,7 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
     """
     path = ca_bundle(verify)
     # ssl.SSLError is an OSError: the file is no CA bundle. ValueError: the path has a null byte.
-    with suppress(OSError, ValueError), _READING.current:
+    with suppress(OSError, ValueError):
         if path is None:
             return _make_tls_context(None, None)
         found = Path(path).stat()

@@ -3,7 +3,6 @@
 import shutil
 import socket
 import ssl
-import threading
 
 import pytest
 import requests
@@ -15,7 +14,6 @@ from airflow_provider_loanauth.service.environment import tls_context
 from airflow_provider_loanauth.service.transport import ProxyAdapter
 from tests.support.loopback import Loopback, json_response
 from tests.support.loopback import tls_context as server_context
-from tests.support.pricing_fixtures import in_threads
 from tests.support.wire_requests import secret_request
 
 SERVED = json_response(b"{}")
@@ -100,13 +98,6 @@ def test_no_library_changes_it():
         assert connection.selected_alpn_protocol() == "http/1.1"
 
 
-def test_threads_that_begin_together_share_it(authority):
-    together = threading.Barrier(16)
-
-    def begin(_):
-        together.wait(60)
-        return tls_context(authority.path)
-
-    assert len({*in_threads(16, begin)}) == 1
+def test_connections_share_it(authority):
     assert tls_context(authority.path) is tls_context(authority.path) is not tls_context(False)
     assert tls_context(False) is tls_context(False)
