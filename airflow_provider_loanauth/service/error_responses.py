@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
-from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.redaction import encoded_forms
 
 #: Characters; a longer text of the service is not shown.
@@ -31,9 +30,11 @@ _CAUSES = {
     4: "The service did not accept the request: check Auth URL in the Connection.",
     400: "The request was not accepted. Check in the Connection: {all}.",
     401: "The credentials were not accepted: check {client} in the Connection.",
-    403: "Access denied. Likely causes: the Group of the user forbids it; {origin}this host is not on the allow-list.",
+    403: (
+        "Access denied. Likely causes: the Group of the user forbids it; Origin, if sent, is not the domain in the "
+        "company settings; this host is not on the allow-list."
+    ),
     404: "Nothing exists at this address: check Auth URL in the Connection (host and path prefix).",
-    407: "A proxy requires authentication: check Proxy in the Connection, or HTTPS_PROXY on this machine.",
     408: "The service timed out while waiting for the request.",
     423: "{user} is wrong, or the user is locked: correct the Connection, or have the user unlocked at the service.",
     429: "The service is rate-limiting requests.",
@@ -49,22 +50,21 @@ PAGE_MESSAGE = (
 SENT_BY_EACH_TEST = "Each test sends the password once, and how many wrong ones lock a user is not known."
 #: The one error code of RFC 6749 §5.2 that names the user and the password.
 REJECTED_CODE = "invalid_grant"
-#: Error codes that say that the fault is temporary (RFC 6749 §4.1.2.1, RFC 8628 §3.5).
-_TEMPORARY_CODES = ("server_error", "slow_down", "temporarily_unavailable")
 #: Statuses that are about the values that were sent. Like the codes, they are assumed (``service-notes.md``).
-_ABOUT_VALUES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.LOCKED)
+_ABOUT_VALUES = (400, 401, 423)
 #: The known error codes, each with the status that has the same cause.
 CODES = {
     **dict.fromkeys(["invalid_client", "unauthorized_client"], 401),
     **dict.fromkeys(["invalid_request", "invalid_scope", "unsupported_grant_type"], 400),
     REJECTED_CODE: 423,
-    **dict.fromkeys(_TEMPORARY_CODES, 503),
+    # They say that the fault is temporary (RFC 6749 §4.1.2.1, RFC 8628 §3.5).
+    **dict.fromkeys(["server_error", "slow_down", "temporarily_unavailable"], 503),
 }
 
 
 def is_unavailable(status: int) -> bool:
     """Return whether the same request may succeed later: 408, 429 and 5xx (RFC 9110 §15.5, §15.6)."""
-    return status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or 500 <= status < 600  # noqa: PLR2004
+    return status in (408, 429) or 500 <= status < 600  # noqa: PLR2004
 
 
 def raise_for_status(
@@ -94,17 +94,18 @@ def raise_for_status(
     code = _code_of(document)
     if 200 <= status < 300 and code is None:  # noqa: PLR2004 - RFC 9110 §15.3
         return
-    message = f"The service responded with {status}{error_details(document, secrets)}. "
-    message += _cause(CODES.get(code or "", status), headers, fields, secrets)
-    is_about_values = status in _ABOUT_VALUES
-    if is_about_values and is_page:
-        message, is_about_values = PAGE_MESSAGE.format(status), False
+    meaning = CODES.get(code or "", status)
+    cause = _cause(meaning, headers, fields, secrets)
+    message = f"The service responded with {status}{error_details(document, secrets)}. {cause}"
     if code == REJECTED_CODE:
         raise RejectedError(message, code=code)
     retry_after = parse_retry_after(headers, now=now)
-    if code in _TEMPORARY_CODES or is_unavailable(status) or retry_after:
+    if is_unavailable(meaning) or is_unavailable(status) or retry_after:
         raise UnavailableError(message, code=code, retry_after=retry_after and min(retry_after, MAX_RETRY_AFTER))
-    raise ResponseError(message, code=code, is_about_values=is_about_values or code is not None)
+    is_about_values = meaning in _ABOUT_VALUES
+    if is_about_values and is_page:
+        raise ResponseError(PAGE_MESSAGE.format(status))
+    raise ResponseError(message, code=code, is_about_values=is_about_values)
 
 
 def _code_of(document: dict[str, Any]) -> str | None:
@@ -112,14 +113,12 @@ def _code_of(document: dict[str, Any]) -> str | None:
 
 
 def _cause(meaning: int, headers: Mapping[str, str], fields: list[str], secrets: Iterable[str]) -> str:
-    origin = target = ""
-    if LABELS["origin"] in fields:
-        origin = "Origin is not the domain in the company settings; "
+    target = ""
     if location := headers.get("location"):
         target = f" to {_host_of(location, secrets)}"
     cause = _CAUSES.get(meaning) or _CAUSES.get(meaning // 100, _INVALID)
     user, client = " or ".join(fields[:2]), " and ".join(fields[-2:])
-    return cause.format(all=", ".join(fields), user=user, client=client, origin=origin, target=target)
+    return cause.format(all=", ".join(fields), user=user, client=client, target=target)
 
 
 def error_details(document: dict[str, Any], secrets: Iterable[str]) -> str:
@@ -155,13 +154,13 @@ def _folded(text: str) -> str:
 
 def _host_of(location: str, secrets: Iterable[str]) -> str:
     """Return host and port of a redirect; its path and query may contain a secret."""
-    try:
+    with suppress(ValueError):
         host = urlsplit(location).netloc.rpartition("@")[2]
-    except ValueError:
-        return "an unreadable address"
-    if not host:
-        return "another path on the same host"
-    return safe_text(host, secrets) or "an unreadable address"
+        if not host:
+            return "another path on the same host"
+        if shown := safe_text(host, secrets):
+            return shown
+    return "an unreadable address"
 
 
 def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
@@ -173,9 +172,8 @@ def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | N
     moment = parse_http_date(text)
     if moment is None:
         return None
-    if "age" not in headers:
-        # By the clock of the service, if it says what that shows: the clock of this machine may be wrong.
-        now = parse_http_date(headers.get("date")) or now
+    # By the clock of the service, if it says what that shows: the clock of this machine may be wrong.
+    now = parse_http_date(headers.get("date")) or now
     return max(0.0, (moment - now).total_seconds())
 
 

@@ -115,10 +115,8 @@ def _parse(settings: Settings, response: WireResponse, now: datetime) -> TokenRe
     if is_page:
         raise ResponseError(PAGE_MESSAGE.format(response.status))
     if not isinstance(document, dict):
-        kind = "JSON that is not an object"
-        if document is None and response.body.strip() != b"null":
-            kind = f"a body that is not JSON ({len(response.body)} bytes)"
-        raise ResponseError(f"The service responded with {response.status} and {kind}.")
+        size = len(response.body)
+        raise ResponseError(f"The service responded with {response.status} and no JSON object ({size} bytes).")
     model: Any = ApiSecretResponse if isinstance(settings.grant, ApiKeyGrant) else TokenResponse
     parsed: TokenResponse | ApiSecretResponse = from_json(model, document)
     _check_credential(parsed)
@@ -146,7 +144,7 @@ def _check_credential(response: TokenResponse | ApiSecretResponse) -> None:
     if not _HEADER_TEXT.fullmatch(response.credential):
         name = "secret" if isinstance(response, ApiSecretResponse) else "access_token"
         raise ResponseError(f"The field {name} of the response is empty, or cannot be sent in a header.")
-    # RFC 6749 §7.1 forbids to use a token of a type that is not understood. The model has None if it is not a string.
+    # The model has None if it is not a string.
     token_type = getattr(response, "token_type", None)
     if token_type is not None and token_type.lower() != "bearer":
         raise ResponseError("The field token_type of the response is not bearer (RFC 6749 §7.1).")

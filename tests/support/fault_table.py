@@ -58,7 +58,7 @@ _BAD_HEAD = "The head of the response cannot be read"
 _LATE_BODY = "The body of the response did not arrive within the time set in Timeout"
 _STATUS = "The service responded with"
 _OVERLOADED = "The service, or a gateway in front of it, is failing or overloaded."
-_NOT_JSON = "and a body that is not JSON"
+_NOT_JSON = "and no JSON object"
 _A_PAGE = "and an HTML page instead of JSON"
 _REDIRECT = "The service responded with 302. It is a redirect to"
 _MISSING = "The field access_token is missing from the response."
@@ -107,7 +107,7 @@ ROWS = (
     unexpected("A gzip body that becomes 16 MiB", "gzip-bomb", _TOO_LARGE, size=2**24),
     # --- a response that does not follow the interface ---
     unexpected("200 and a body that is not JSON", "invalid-json", _NOT_JSON),
-    unexpected("200 and a JSON list", "wrong-shape", f"{_STATUS} 200 and JSON that is not an object.", shape="list"),
+    unexpected("200 and a JSON list", "wrong-shape", f"{_STATUS} 200 and no JSON object", shape="list"),
     unexpected("200 without the token", "wrong-shape", _MISSING, shape="missing"),
     unexpected("200 and a number for the token", "wrong-shape", _NO_STRING, shape="wrong-type"),
     unexpected("200 and an HTML page", "html-200", f"{_STATUS} 200 {_A_PAGE}"),
