@@ -27,7 +27,7 @@ from urllib3.util import parse_url
 from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError
-from airflow_provider_loanauth.metadata import LABELS, USER_AGENT
+from airflow_provider_loanauth.metadata import USER_AGENT
 from airflow_provider_loanauth.service.environment import WRONG_PROXY, ca_bundle, proxy_for, tls_context
 from airflow_provider_loanauth.service.protocol import WireRequest, WireResponse
 from airflow_provider_loanauth.service.transport_errors import (
@@ -41,6 +41,11 @@ from airflow_provider_loanauth.service.transport_errors import (
 _READ_BYTES = 8192
 #: Octets of a decoded body. Both responses of the interface are a few KiB.
 MAX_BODY_BYTES = 1024 * 1024
+_TOO_LARGE = f"The response of the service is larger than {MAX_BODY_BYTES // 1024} KiB: check Auth URL."
+_NOT_REQUESTED = (
+    "The response of the service is encoded in a way that was not requested: only gzip is accepted. Check the proxies "
+    "between this machine and the service."
+)
 _HEADERS = {"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "gzip"}
 
 # Loggers of urllib3. It logs URLs, and all headers of a response when one cannot be parsed.
@@ -138,25 +143,22 @@ class _LoginAdapter(ProxyAdapter):
 
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **options)
-        pool.ConnectionCls = _login_connection(pool.ConnectionCls, self._ends_at)
+        #: A class of urllib3: for http, https or SOCKS.
+        base: Any = pool.ConnectionCls
+
+        class LoginConnection(base):  # type: ignore[misc]
+            #: Of a response of the service, and of what a proxy says before it has connected to the service.
+            response_class = partial(_Response, ends_at=self._ends_at)
+            # A caller may have set that of http.client, which would print the credentials.
+            debuglevel = 0
+
+            def connect(self) -> None:
+                super().connect()
+                # So urllib3 does not warn of a certificate that is not checked. The settings do.
+                self.is_verified = True
+
+        pool.ConnectionCls = LoginConnection
         return pool
-
-
-def _login_connection(base: Any, ends_at: float) -> Any:
-    """Return a subclass of a connection class of urllib3, which may be for http, https or SOCKS."""
-
-    class LoginConnection(base):  # type: ignore[misc]
-        #: Of a response of the service, and of what a proxy says before it has connected to the service.
-        response_class = partial(_Response, ends_at=ends_at)
-        # A caller may have set that of http.client, which would print the credentials.
-        debuglevel = 0
-
-        def connect(self) -> None:
-            super().connect()
-            # So urllib3 does not warn of a certificate that is not checked. The settings do; a probe needs no warning.
-            self.is_verified = True
-
-    return LoginConnection
 
 
 class _Until(io.RawIOBase):
@@ -267,27 +269,18 @@ def probe(settings: Settings, *, timeout: float) -> WireResponse:
 
 
 def _received(response: requests.Response, request: WireRequest) -> WireResponse:
-    body, failure = bytearray(), None
+    """Read a body. Its octets before an error or a stall are kept: they may say that the password is wrong."""
+    body = bytearray()
+    failure: LoanAuthError | None = None
+    if response.headers.get("content-encoding", "").lower() not in ("", "identity", "gzip", "x-gzip"):
+        failure = ResponseError(_NOT_REQUESTED)
     with response:
         try:
-            failure = _read_body(response, request, body)
+            while failure is None and (octets := response.raw.read1(_READ_BYTES, decode_content=True)):
+                body += octets
+                if len(body) > MAX_BODY_BYTES:
+                    failure = ResponseError(_TOO_LARGE)
         except TRANSPORT_EXCEPTIONS as error:
             failure = map_body_error(error, request)
     headers = {name.lower(): value for name, value in response.headers.items()}
     return WireResponse(status=response.status_code, headers=headers, body=bytes(body), failure=failure)
-
-
-def _read_body(response: requests.Response, request: WireRequest, body: bytearray) -> LoanAuthError | None:
-    """Add the octets of a body as they arrive, so that those before an error or a stall are known."""
-    if response.headers.get("content-encoding", "").lower() not in ("", "identity", "gzip", "x-gzip"):
-        return ResponseError(
-            "The response of the service is encoded in a way that was not requested: only gzip is accepted. Check the "
-            f"proxies between this machine and the service ({request.target})"
-        )
-    while octets := response.raw.read1(_READ_BYTES, decode_content=True):
-        body += octets
-        if len(body) > MAX_BODY_BYTES:
-            return ResponseError(
-                f"The response of the service is larger than {MAX_BODY_BYTES // 1024} KiB: check {LABELS['host']}."
-            )
-    return None

@@ -310,14 +310,14 @@ def test_a_handshake_that_fails(octets, kind, sentence):
         assert str(fails(secret_request(address), kind)).startswith(sentence)
 
 
-CLOCK = ", and check the clock of this machine"
+RENEWED = "{check}; check the clock of this machine, and {ask} renew it"
 WITH_AUTHORITY = "if a private authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
 NAME = "IP address mismatch, certificate is not valid for '127.0.0.1'"
 #: What is wrong with the certificate of a server, and what the message says of it. None: it is of another authority.
 CERTIFICATES = {
     "unknown": (None, "is not trusted (unable to get local issuer certificate): {check}; " + WITH_AUTHORITY),
-    "expired": ({"not_after": TODAY - timedelta(days=1)}, f"has expired: {{ask}} renew it{CLOCK}"),
-    "early": ({"not_before": TODAY + timedelta(days=1)}, f"is not yet valid: {{ask}} replace it{CLOCK}"),
+    "expired": ({"not_after": TODAY - timedelta(days=1)}, "is not trusted (certificate has expired): " + RENEWED),
+    "early": ({"not_before": TODAY + timedelta(days=1)}, "is not trusted (certificate is not yet valid): " + RENEWED),
     "of another host": ({"name": "elsewhere.example"}, f"is not trusted ({NAME}): {{check}}; {{ask}} replace it"),
 }
 
