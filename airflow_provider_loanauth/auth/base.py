@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from airflow_provider_loanauth._compat import task_logger
 from airflow_provider_loanauth.auth.forks import refuse_in_child
-from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential
+from airflow_provider_loanauth.auth.origin import OriginGuard, add_credential, remove_credential
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
 from airflow_provider_loanauth.exceptions import LoanAuthError, forbid_on_triggerer_loop
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, MIN_TTL, Method
@@ -57,12 +57,9 @@ class BaseLoanAuth:
 
         :param conn_id: connection id
         :param method: a :data:`Method`
-        :raises TypeError: ``conn_id`` is not a string, or ``min_ttl`` is not a number
+        :raises TypeError: ``min_ttl`` is not a number
         :raises ValueError: ``min_ttl`` is negative
         """
-        given: type[Any] = type(conn_id)
-        if not issubclass(given, str):
-            raise TypeError(f"LoanAuth.from_connection was given {given.__name__} instead of a connection id.")
         return cls._make(conn_id, method, None, min_ttl)
 
     @classmethod
@@ -155,7 +152,9 @@ class Attempts:
         """Put a credential, and the cookies of the 401, on the headers of a retry; False if there is no other one."""
         if credential is self.credential:
             return False
-        add_credential(headers, credential, rejected=self.credential)
+        # The Connection may name other headers now.
+        remove_credential(headers, self.credential)
+        add_credential(headers, credential)
         self.credential = credential
         self._retries += 1
         # A load balancer may choose by one which server gets the retry.
@@ -178,23 +177,18 @@ class Attempts:
 
 
 def check_credential(credential: Any, receiver: str) -> None:
-    """Raise a TypeError that names the right form, if this is not a credential; for None, a LoanAuthError."""
-    given: type[Any] = type(credential)
-    if issubclass(given, Credential):
+    """Raise a TypeError if this is not a credential; for None, which is no mistake in the code, a LoanAuthError."""
+    if isinstance(credential, Credential):
         return
-    message = f"{receiver} was given {given.__name__} instead of a credential"
-    as_auth_type = 'as auth_type of an HTTP hook or operator, use LoanAuth.from_task("task id").'
-    if credential is None:
-        # No mistake in the code, so that a notifier tells a person.
-        raise LoanAuthError(
-            f"{message}: did the authenticating task run, and is its task id right (group.task for a task in a group)? "
-            "If that task is mapped, is map_indexes right? If LoanAuthForgetOperator has deleted the credential, clear "
-            f"the authenticating task together with this one. And {as_auth_type}"
-        )
-    raise TypeError(
-        f"{message}: pull the sealed one of a task. If that task is mapped, use one mapped task group, in which each "
-        "loan authenticates and prices, or pull one credential with map_indexes. Or use "
-        f'LoanAuth.from_connection("connection id"); {as_auth_type}'
+    # A notifier tells a person of a LoanAuthError.
+    error = LoanAuthError if credential is None else TypeError
+    raise error(
+        f"{receiver} was given {type(credential).__name__} instead of a credential: pull the sealed one of a task that "
+        "has run, by its id (group.task for a task in a group). If that task is mapped, use one mapped task group, in "
+        "which each loan authenticates and prices, or pull one credential with map_indexes. If LoanAuthForgetOperator "
+        "has deleted the credential, clear the authenticating task together with this one. Without a task, use "
+        'LoanAuth.from_connection("connection id"); as auth_type of an HTTP hook or operator, use '
+        'LoanAuth.from_task("task id").'
     )
 
 

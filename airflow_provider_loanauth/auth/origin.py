@@ -61,15 +61,9 @@ class OriginGuard:
 
 
 @sanitize_exceptions
-def add_credential(
-    headers: MutableMapping[str, str], credential: ActiveCredential, *, rejected: ActiveCredential | None = None
-) -> None:
-    """Add a credential to the headers of a request, in place of a rejected one."""
-    added = _headers_of(credential)
-    # The Connection may name other headers now.
-    if rejected is not None:
-        remove_credential(headers, rejected)
-    headers.update(added)
+def add_credential(headers: MutableMapping[str, str], credential: ActiveCredential) -> None:
+    """Add a credential to the headers of a request."""
+    headers.update(_headers_of(credential))
 
 
 def has_credential(headers: Mapping[str, str], credential: ActiveCredential) -> bool:

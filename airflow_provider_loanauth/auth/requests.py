@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -74,15 +75,13 @@ class LoanAuth(BaseLoanAuth):
         return _FromTask(task_id, map_indexes, kwargs)
 
 
+@dataclass(eq=False, repr=False)
 class _ResponseHook:
     """Retries a request after a 401, and protects the credential on redirects, which have the same hook."""
 
-    def __init__(
-        self, attempts: Attempts, replace: Callable[[ActiveCredential], ActiveCredential], guard: OriginGuard
-    ) -> None:
-        self.attempts = attempts
-        self.replace = replace
-        self.guard = guard
+    attempts: Attempts
+    replace: Callable[[ActiveCredential], ActiveCredential]
+    guard: OriginGuard
 
     @sanitize_exceptions
     def __call__(self, response: Response, **send_kwargs: Any) -> Response:
@@ -139,13 +138,13 @@ def _unchanged(response: Response, **_: Any) -> Response:
     return response
 
 
+@dataclass(eq=False)
 class _FromTask:
     """An ``auth_type``. Airflow calls it without arguments, or with login and password, which it ignores."""
 
-    def __init__(self, task_id: str, map_indexes: int | None, kwargs: dict[str, Any]) -> None:
-        self.task_id = task_id
-        self.map_indexes = map_indexes
-        self.kwargs = kwargs
+    task_id: str
+    map_indexes: int | None
+    kwargs: dict[str, Any]
 
     @sanitize_exceptions
     def __call__(self, *_: Any) -> LoanAuth:
@@ -160,6 +159,3 @@ class _FromTask:
         credential = pull(context, self.task_id, index)
         check_credential(credential, f"LoanAuth.from_task({self.task_id!r})")
         return LoanAuth(credential, **self.kwargs)
-
-    def __repr__(self) -> str:
-        return f"LoanAuth.from_task({self.task_id!r})"

@@ -42,7 +42,7 @@ def test_it_pulls_the_value_of_its_task_and_of_its_own_index(world, pulled, in_t
     assert pulls == [("group.authenticate", 0), ("group.authenticate", 3)]
     # Both tasks are mapped, each over something else. Only one authenticating instance may have succeeded.
     in_task(tokens, map_index=0)
-    refused = r"LoanAuth\.from_task\('authenticate'\) was given None.* is map_indexes right"
+    refused = r"LoanAuth\.from_task\('authenticate'\) was given None.* with map_indexes"
     with pytest.raises(LoanAuthError, match=refused):
         LoanAuth.from_task("authenticate")()
     in_task({-1: tokens[3]}, map_index=1)

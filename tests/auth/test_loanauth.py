@@ -304,9 +304,10 @@ def test_a_wrong_min_ttl(pulled, call, min_ttl, error):
 
 
 @pytest.mark.parametrize("given", [None, b"made-up-octets", ["made-up"]])
-def test_a_wrong_connection_id_is_an_error_that_names_its_type(call, given):
-    with pytest.raises(TypeError, match=f"given {type(given).__name__} instead of a connection id") as caught:
-        call.LoanAuth.from_connection(given)
+def test_a_wrong_connection_id_is_an_error_of_the_first_request_that_names_its_type(world, call, given):
+    auth = call.LoanAuth.from_connection(given)
+    with pytest.raises(LoanAuthError, match=f"connection id 'not text but {type(given).__name__}'") as caught:
+        call(world.url, auth)
     assert "made-up" not in messages(caught.value) + locals_of(caught.value)
 
 
