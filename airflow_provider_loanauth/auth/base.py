@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 64
 #: How often one request is retried after a 401. The first retry may have a credential that was requested long ago.
 MAX_RETRIES = 2
+#: What a ``LoanAuth`` for a library says if another one calls it.
+WRONG_LIBRARY = (
+    "This LoanAuth is for {}. Import it from airflow_provider_loanauth.auth for requests, from "
+    "airflow_provider_loanauth.auth.httpx for httpx, and from airflow_provider_loanauth.auth.httpx2 for httpx2."
+)
 
 _log = task_logger(__name__)
 #: The credentials for which the log says that a new one got a 401.
@@ -57,8 +62,7 @@ class BaseLoanAuth:
 
         :param conn_id: connection id
         :param method: a :data:`Method`
-        :raises TypeError: ``min_ttl`` is not a number
-        :raises ValueError: ``min_ttl`` is negative
+        :raises ValueError: ``min_ttl`` is negative or not a number
         """
         return cls._make(conn_id, method, None, min_ttl)
 
@@ -77,9 +81,7 @@ class BaseLoanAuth:
         min_ttl: Any,
         client: Client | None = None,
     ) -> None:
-        if isinstance(min_ttl, bool) or not isinstance(min_ttl, (int, float)):
-            raise TypeError("min_ttl must be a number of seconds, 0 or greater.")
-        if not min_ttl >= 0:
+        if not isinstance(min_ttl, (int, float)) or not min_ttl >= 0:
             raise ValueError("min_ttl must be a number of seconds, 0 or greater.")
         self._conn_id, self._method, self._credential, self._min_ttl = conn_id, method, credential, min_ttl
         if client is not None:
@@ -189,13 +191,4 @@ def check_credential(credential: Any, receiver: str) -> None:
         "has deleted the credential, clear the authenticating task together with this one. Without a task, use "
         'LoanAuth.from_connection("connection id"); as auth_type of an HTTP hook or operator, use '
         'LoanAuth.from_task("task id").'
-    )
-
-
-def wrong_library(library: str) -> TypeError:
-    """Return the error of a ``LoanAuth`` for this library that another one calls."""
-    package = "airflow_provider_loanauth.auth"
-    return TypeError(
-        f"This LoanAuth is for {library}. Import it from {package} for requests, from {package}.httpx for httpx, and "
-        f"from {package}.httpx2 for httpx2."
     )

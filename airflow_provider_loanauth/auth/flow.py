@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS, Attempts, BaseLoanAuth, wrong_library
+from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS, WRONG_LIBRARY, Attempts, BaseLoanAuth
 from airflow_provider_loanauth.auth.forks import refuse_in_child
 from airflow_provider_loanauth.auth.origin import OriginGuard
 from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, bracketed
@@ -76,7 +76,7 @@ class FlowAuth(BaseLoanAuth):
 
     def __call__(self, *_: Any) -> NoReturn:
         """Raise a ``TypeError``: this library does not call its ``auth``, and the others do."""
-        raise wrong_library(self._library.__name__)
+        raise TypeError(WRONG_LIBRARY.format(self._library.__name__))
 
     def sync_auth_flow(self, request: Any) -> Generator[Any, Any, None]:
         """Add the credential to a request, and retry the request after a 401 (the protocol of ``httpx``).

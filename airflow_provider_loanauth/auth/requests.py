@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_loanauth._compat import get_current_context, index_in_group_of, pull
-from airflow_provider_loanauth.auth.base import Attempts, BaseLoanAuth, check_credential, wrong_library
+from airflow_provider_loanauth.auth.base import WRONG_LIBRARY, Attempts, BaseLoanAuth, check_credential
 from airflow_provider_loanauth.auth.forks import refuse_in_child
 from airflow_provider_loanauth.auth.origin import OriginGuard, has_credential, remove_credential
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -43,8 +43,8 @@ class LoanAuth(BaseLoanAuth):
     :param min_ttl: refresh when fewer than one to two times these seconds are left, or one to two tenths of the
         lifetime if that is less
     :raises LoanAuthError: ``credential`` is None, because the authenticating task returned none, or it was deleted
-    :raises TypeError: ``credential`` is something else, or ``min_ttl`` is not a number
-    :raises ValueError: ``min_ttl`` is negative
+    :raises TypeError: ``credential`` is something else
+    :raises ValueError: ``min_ttl`` is negative or not a number
     """
 
     @sanitize_exceptions
@@ -54,7 +54,7 @@ class LoanAuth(BaseLoanAuth):
         if request is None or isinstance(request, str):
             return self
         if not hasattr(request, "register_hook"):
-            raise wrong_library("requests")
+            raise TypeError(WRONG_LIBRARY.format("requests"))
         self._guard.bind(request.url or "")
         _read_body(request)
         attempts = Attempts(request.headers, self._get())

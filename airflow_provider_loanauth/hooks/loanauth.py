@@ -94,7 +94,6 @@ class LoanAuthHook(BaseHook):
     def get_connection_form_widgets() -> dict[str, Any]:
         """Return the widgets of the connection form, for Airflow before 3.2; later versions read the metadata."""
         import wtforms
-        from wtforms.validators import Optional, any_of
 
         kinds = {"boolean": wtforms.BooleanField, "number": wtforms.IntegerField, "password": wtforms.PasswordField}
         widgets = {}
@@ -102,11 +101,7 @@ class LoanAuthHook(BaseHook):
             schema = declared["schema"]
             kind = schema.get("format", schema["type"][0])
             field = kinds.get(kind, wtforms.StringField)
-            # Optional comes first, so that the other validator skips an empty field.
-            validators = [Optional()]
-            if "enum" in schema:
-                validators.append(any_of(schema["enum"]))
-            options = {"description": declared["description"], "validators": validators}
+            options = {"description": declared["description"], "validators": [wtforms.validators.Optional()]}
             # The API server of 3.0 and 3.1 has stand-ins, which describe a field and accept no other options.
             if hasattr(field, "populate_obj"):
                 if kind != "boolean":
@@ -162,11 +157,9 @@ class LoanAuthHook(BaseHook):
     def authenticate(self, method: None = None) -> TokenResponse | ApiSecretResponse: ...
     @sanitize_exceptions
     def authenticate(self, method: Method | None = None) -> Any:
-        """Authenticate.
+        """Do the same as :meth:`authen_jwt` with any method.
 
         :param method: a :data:`Method`; None: that of the hook
-        :return: the response, in plaintext and masked in this task's logs; it cannot be stored in XCom
-        :raises LoanAuthError: see :meth:`authen_jwt`
         """
         _forbid_on_triggerer_loop("authenticate")
         client = self._client(method)
@@ -238,27 +231,15 @@ class LoanAuthHook(BaseHook):
 
     @overload
     def get_async_conn(
-        self,
-        credential: AccessToken | ApiSecret = _NOT_GIVEN,
-        *,
-        min_ttl: float = MIN_TTL,
-        library: Literal["httpx"] = "httpx",
+        self, credential: AccessToken | ApiSecret = ..., *, min_ttl: float = ..., library: Literal["httpx"] = ...
     ) -> httpx.AsyncClient: ...
     @overload
     def get_async_conn(
-        self,
-        credential: AccessToken | ApiSecret = _NOT_GIVEN,
-        *,
-        min_ttl: float = MIN_TTL,
-        library: Literal["httpx2"],
+        self, credential: AccessToken | ApiSecret = ..., *, min_ttl: float = ..., library: Literal["httpx2"]
     ) -> httpx2.AsyncClient: ...
     @sanitize_exceptions
     def get_async_conn(
-        self,
-        credential: AccessToken | ApiSecret = _NOT_GIVEN,
-        *,
-        min_ttl: float = MIN_TTL,
-        library: Literal["httpx", "httpx2"] = "httpx",
+        self, credential: AccessToken | ApiSecret = _NOT_GIVEN, *, min_ttl: float = MIN_TTL, library: str = "httpx"
     ) -> Any:
         """Return a client of ``httpx`` or ``httpx2`` for concurrent pricing requests, with what :meth:`get_conn` has.
 
@@ -286,27 +267,25 @@ class LoanAuthHook(BaseHook):
         from airflow_provider_loanauth.auth.base import check_credential
 
         _forbid_on_triggerer_loop(name, "asyncio.to_thread(hook.get_async_conn, credential)")
-        method = None
+        client = self._client()
         if credential is _NOT_GIVEN:
             credential = None
         else:
             # Reject None too: xcom_pull returns it when there is no credential.
             check_credential(credential, name)
-            if credential.conn_id != self.loanauth_conn_id:
+            if credential.conn_id != client.conn_id:
                 # A token may have been passed as the id, so only the id of a Connection that exists is shown.
-                own = self.read_settings().conn_id
+                own = client.settings().conn_id
                 raise ValueError(_OTHER_CONNECTION.format(name, credential.conn_id, own))
-            method = credential.method
-        client = self._client(method)
+            client.method = credential.method
         return kind._make(client.conn_id, client.method, credential, min_ttl, client), client.settings()
 
     @sanitize_exceptions
     def test_connection(self) -> tuple[bool, str]:
         """Authenticate once, with one attempt (the Test button of the Connection form).
 
-        This sends a request also if a failure of the same Connection is remembered. If it succeeds, that failure is
-        forgotten, also by other processes, where this one has access to Airflow's database. If it fails, nothing
-        remembers that.
+        It sends a request also if a failure of the same Connection is remembered. A success ends that failure, also for
+        other processes, where this one has access to Airflow's database. A failure of the test is not remembered.
 
         :return: whether it succeeded, and a message: the user, the method and the expiry; or what is wrong
         """

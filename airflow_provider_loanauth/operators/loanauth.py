@@ -131,16 +131,16 @@ class LoanAuthForgetOperator(BaseOperator):
         index = index_in_group_of(context, source)
         shared = set()
         if self.shared:
-            returned = _credentials_in(pull(context, task_id, index))
-            shared = {(one.conn_id, one.method) for one in returned} | self._of_task(context, source)
+            returned = pull(context, task_id, index)
+            if not isinstance(returned, Sequence):  # the task is not mapped
+                returned = [returned]
+            credentials = [one for one in returned if isinstance(one, Credential)]
+            shared = {(one.conn_id, one.method) for one in credentials} | self._of_task(context, source)
         left = delete_xcom(dag_id=ti.dag_id, run_id=ti.run_id, task_id=task_id, map_index=index)
         for conn_id, method in shared:
-            try:
-                settings = LoanAuthHook(conn_id, method=method).read_settings()
-            except airflow_errors.AirflowException:
-                # It is not there any more, or has changed its method.
-                continue
-            forget_credential(settings)
+            # It may not be there any more, or have changed its method.
+            with suppress(airflow_errors.AirflowException):
+                forget_credential(LoanAuthHook(conn_id, method=method).read_settings())
         if source is None:
             text = "This DAG has no task %r: check credential_task_id, which is group.task for a task in a group."
             self.log.warning(text, task_id)
@@ -156,13 +156,3 @@ class LoanAuthForgetOperator(BaseOperator):
             conn_id, method = (self.render_template(one, context) for one in (source.loanauth_conn_id, source.method))
             return {(conn_id, method)}
         return set()
-
-
-def _credentials_in(value: Any) -> list[Credential]:
-    """Return the credentials in the return value of a task, or in those of its mapped instances."""
-    if isinstance(value, Credential):
-        return [value]
-    values = [*value.values()] if isinstance(value, dict) else value
-    if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
-        return [found for one in values for found in _credentials_in(one)]
-    return []

@@ -46,14 +46,9 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
     With ``deferrable``, waiting occupies no worker, but for a poke once an hour, or after each ``poke_interval`` while
     the address responds and only logins fail.
 
-    Takes every parameter of Airflow's sensors in addition to these:
+    Takes every parameter of :class:`~airflow_provider_loanauth.operators.loanauth.LoanAuthOperator` and of Airflow's
+    sensors in addition to this one:
 
-    :param loanauth_conn_id: connection id (templated)
-    :param method: a :data:`Method` (templated)
-    :param seal: encrypt the credential for XCom; False pushes the plaintext, which is then stored unencrypted in the
-        metadata database and shown in the UI
-    :param reuse: take the shared login of the Connection over, if the service responds and enough of its lifetime is
-        left; False: only if it was requested since the poke began
     :param deferrable: wait in the triggerer; default: ``[operators] default_deferrable``
     """
 

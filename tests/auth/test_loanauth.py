@@ -293,13 +293,10 @@ def test_a_retried_request_has_the_same_body(world, pricing, pulled, kind, body)
 # --- constructors, copies ---
 
 
-@pytest.mark.parametrize(
-    ("min_ttl", "error"),
-    [(-1, ValueError), (float("nan"), ValueError), ("60", TypeError), (None, TypeError), (True, TypeError)],
-)
-def test_a_wrong_min_ttl(pulled, call, min_ttl, error):
+@pytest.mark.parametrize("min_ttl", [-1, float("nan"), "60", None])
+def test_a_wrong_min_ttl(pulled, call, min_ttl):
     for make, given in ((call.LoanAuth, pulled()), (call.LoanAuth.from_connection, "made-up")):
-        with pytest.raises(error, match="min_ttl must be a number of seconds, 0 or greater"):
+        with pytest.raises(ValueError, match="min_ttl must be a number of seconds, 0 or greater"):
             make(given, min_ttl=min_ttl)
 
 

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_loanauth.connection.settings import SECRET_FIELDS as HIDDEN_FIELDS
 from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.metadata import CONN_FIELDS, METHOD_NAMES, RELABELING
+from airflow_provider_loanauth.metadata import CONN_FIELDS, RELABELING
 from tests.support.airflow_scratch import variables_of
 from tests.support.programs import run_python
 
@@ -84,14 +84,6 @@ def test_an_empty_form_is_valid_and_has_labels_and_help():
         assert field.render_kw == (None if name == "key_in_headers" else drawn_as)
     assert drawn({}).validate()
     assert drawn(dict.fromkeys(CONN_FIELDS, "")).validate()
-
-
-def test_a_field_with_choices_accepts_no_other_word():
-    for name, choices in (("method", METHOD_NAMES), ("share_logins", ("true", "false"))):
-        assert all(drawn({name: value}).validate() for value in choices)
-        page = drawn({name: "other"})
-        assert not page.validate()
-        assert page.errors == {name: [f"Invalid value, must be one of: {', '.join(choices)}."]}
 
 
 def test_a_stored_secret_is_not_drawn_and_is_kept_if_the_field_is_empty():

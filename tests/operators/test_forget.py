@@ -56,13 +56,13 @@ class Instance(SimpleNamespace):
 
 
 def forget(*, credential_task_id="authenticate", **options):
-    """Run the operator, after a task with four mapped instances."""
+    """Run the operator, after a task with some mapped instances."""
     with DAG("nightly", schedule=None, start_date=START):
         source = LoanAuthOperator(task_id="authenticate")
         operator = LoanAuthForgetOperator(task_id="clean_up", credential_task_id=credential_task_id, **options)
         between(source, operator)
-    nested = {"first": [token("two", "los")], "second": (token("odd/#id"), token("one", "../../x")), "third": 3}
-    pulled = {"authenticate": [token("one"), nested, None, "plaintext"]}
+    odd = [token("odd/#id"), token("one", "../../x")]
+    pulled = {"authenticate": [token("one"), token("two", "los"), *odd, None, "plaintext", {"a": "dict"}]}
     instance = Instance(pulled=pulled)
     assert operator.execute({"ti": instance, "task": operator}) is None
 
@@ -127,7 +127,6 @@ def test_it_says_that_there_is_no_such_task(deleted, logs):
 
 
 def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(deleted, logins):
-    """Whatever the credentials are in: a dict, a list or a tuple."""
     logins("jwt.one", "los.two", "jwt.another")
     forget(shared=True)
     assert logins() == {"jwt.another"}
