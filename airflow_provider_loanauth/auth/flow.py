@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -199,6 +199,13 @@ class _Transport:
         await self.aclose()
 
 
+async def _check_origin(request: Any) -> None:
+    """Check each request with a credential, also one that follows a redirect, before any transport gets it."""
+    check = request.extensions.get("trace")
+    if isinstance(check, _OriginCheck):
+        check.check(str(request.url))
+
+
 class PricingMixin:
     """The client of ``LoanAuthHook.get_async_conn``, with the settings of a Connection, of either library."""
 
@@ -206,33 +213,15 @@ class PricingMixin:
         # Not the limit of httpcore: it loses connections when requests are cancelled (encode/httpcore#1093), and in the
         # end every request would wait for ever.
         self._turns = asyncio.Semaphore(MAX_CONNECTIONS)
-        self.event_hooks = {}
         client: Any = super()
         client.__init__(
             auth=auth,
             timeout=settings.timeout,
             transport=_Transport(auth._library, settings),  # noqa: SLF001 - of this module
-            event_hooks={"request": [self._before_request]},
+            event_hooks={"request": [_check_origin]},
         )
 
     __repr__ = short_repr
-
-    @property
-    def event_hooks(self) -> dict[str, list[Callable[..., Any]]]:
-        """The hooks of the caller. The client itself has one that calls those for requests."""
-        return self._hooks
-
-    @event_hooks.setter
-    def event_hooks(self, hooks: Mapping[str, Iterable[Callable[..., Any]]]) -> None:
-        self._hooks = {name: list(hooks.get(name, ())) for name in ("request", "response")}
-
-    async def _before_request(self, request: Any) -> None:
-        """Check each request with a credential, also one that follows a redirect, before any transport gets it."""
-        check = request.extensions.get("trace")
-        if isinstance(check, _OriginCheck):
-            check.check(str(request.url))
-        for hook in self._hooks["request"]:
-            await hook(request)
 
     async def send(self, request: Any, **kwargs: Any) -> Any:
         """Send a request; parameters and errors are those of the method of the library."""
@@ -241,15 +230,7 @@ class PricingMixin:
         # On a failure, httpcore has the headers of the request, and those for the proxy, in variables.
         with clear_locals():
             async with self._turns:
-                response = await client.send(request, **kwargs)
-            try:
-                # Only for the final response: at a 401, a raise_for_status() would prevent the retry.
-                for hook in self._hooks["response"]:
-                    await hook(response)
-            except BaseException:
-                await response.aclose()
-                raise
-            return response
+                return await client.send(request, **kwargs)
 
     def __getstate__(self) -> NoReturn:
         raise TypeError("A client of get_async_conn() cannot be pickled or copied: make one in each process.")

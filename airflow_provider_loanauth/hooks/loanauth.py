@@ -247,7 +247,7 @@ class LoanAuthHook(BaseHook):
         ``await asyncio.to_thread(hook.get_async_conn, token)``. Use it in an ``async with`` statement.
 
         Whatever transport the client has, a redirect to a different origin raises an error, and nothing is sent there.
-        Its response hooks get the final response only: ``raise_for_status()`` in one does not prevent a refresh.
+        Call ``raise_for_status()`` after a request: in a response hook, it would see the 401 before a refresh.
 
         Other parameters and errors are those of :meth:`get_conn`; a CA bundle that cannot be read is a
         ``SettingsError`` too.

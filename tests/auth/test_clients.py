@@ -285,57 +285,6 @@ def test_a_redirect_to_another_origin_is_an_error_with_every_transport(world, li
 
 
 @each_library
-@pytest.mark.parametrize("way", ["append", "replace"])
-def test_a_response_hook_gets_the_final_response_only(world, pulled, library, way):
-    """Otherwise the raise_for_status() that httpx recommends would prevent the refresh. Each task has a new client."""
-    token, seen = pulled(), []
-    world.sandbox.revoke()
-
-    async def note(request):
-        seen.append(request.method)
-
-    async def raise_for_status(response):
-        seen.append(response.status_code)
-        response.raise_for_status()
-
-    for _ in range(3):
-        client = LoanAuthHook("loanauth_jwt").get_async_conn(token, library=library)
-        if way == "append":
-            client.event_hooks["request"].append(note)
-            client.event_hooks["response"].append(raise_for_status)
-        else:
-            client.event_hooks = {"request": [note], "response": [raise_for_status]}
-        assert run(client, lambda client: client.post(world.url, json=loan())).status_code == 200
-    assert seen == ["POST", "POST", 200] * 3
-    assert world.logins == 1
-
-
-@each_library
-def test_an_error_of_a_response_hook_closes_the_response(world, pulled, library):
-    client, seen = LoanAuthHook("loanauth_jwt").get_async_conn(pulled(), library=library), []
-
-    async def raise_for_status(response):
-        seen.append(response)
-        response.raise_for_status()
-
-    client.event_hooks = {"response": [raise_for_status]}
-    world.sandbox.set_fault("status", where="price", status=404)
-    with pytest.raises(import_module(library).HTTPStatusError):
-        run(client, lambda client: client.send(client.build_request("POST", world.url, json=loan()), stream=True))
-    assert [response.is_closed for response in seen] == [True]
-
-
-@each_library
-def test_replaced_hooks_do_not_remove_the_check_of_the_origin(world, pulled, library):
-    client = LoanAuthHook("loanauth_jwt").get_async_conn(pulled(), library=library)
-    client.event_hooks = {}
-    module = import_module(library)
-    client._transport = module.MockTransport(lambda _: module.Response(302, headers={"Location": "https://a.example"}))
-    with pytest.raises(LoanAuthError, match="A redirect leads to a different host or port"):
-        run(client, lambda client: client.get("https://pricing.example", follow_redirects=True))
-
-
-@each_library
 @pytest.mark.parametrize(
     ("url", "secret"),
     [
