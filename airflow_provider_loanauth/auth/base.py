@@ -68,7 +68,7 @@ class BaseLoanAuth:
 
     @classmethod
     def _make(cls, *arguments: Any) -> Self:
-        """Return an object; the hook gives it a client too."""
+        # The hook gives it a client too.
         self = cls.__new__(cls)
         self._set_up(*arguments)
         return self
@@ -94,7 +94,7 @@ class BaseLoanAuth:
     __repr__ = short_repr
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without the lock and the opened credential. The sealed one can be opened again.
+        # Without the lock and the opened credential.
         arguments = self._conn_id, self._method, self._credential, self._min_ttl, vars(self).get("_client")
         return type(self)._make, arguments, {"_guard": self._guard}
 

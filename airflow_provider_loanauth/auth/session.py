@@ -39,11 +39,6 @@ class PricingSession(requests.Session):
         with clear_locals():
             return super().request(*args, **kwargs)
 
-    def merge_environment_settings(self, url: Any, proxies: Any, *settings: Any) -> Any:
-        """Do the same as ``requests.Session``, where a parameter ``{"https": None}`` means no proxy."""
-        proxies = {name: proxy or "" for name, proxy in (proxies or {}).items()}
-        return super().merge_environment_settings(url, proxies, *settings)
-
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a prepared request; parameters and errors are those of ``requests.Session.send``."""
         refuse_in_child(self, "send")

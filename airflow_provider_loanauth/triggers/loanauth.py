@@ -41,11 +41,10 @@ MAX_SECONDS_WITHOUT_RESPONSE = 3600.0
 class LoanAuthSensorTrigger(BaseTrigger):
     """Wait until an address responds with a status other than 408, 429 and 5xx, or only a login can say what is wrong.
 
-    All triggers of a process with the same address, proxy and interval share one request in each interval, the first
-    one after an interval. It takes at most 10 seconds, or one interval if that is shorter. After a response, they send
-    their events in random order, about 20 per second, so that not all sensors log in at the same moment. Without one,
-    each sends its event after half an hour to an hour, and not before two intervals, so that its sensor tries to log
-    in. The trigger logs why it waits.
+    All triggers of a process with the same address, proxy and interval share one request in each interval, of at most
+    10 seconds. After a response, they send their events in random order, about 20 per second, so that not all sensors
+    log in at the same moment. Without one, each sends its event after half an hour to an hour, and not before two
+    intervals, so that its sensor tries to log in.
 
     :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests

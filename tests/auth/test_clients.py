@@ -140,7 +140,7 @@ def test_an_adapter_of_the_user_gets_the_tls_settings_and_the_proxy(world, defin
             lambda: session.send(request),
             lambda: session.get(url, verify=False, proxies={"https": own}),
             # No proxy.
-            lambda: session.get(url, proxies={"https": None}),
+            lambda: session.get(url, proxies={"https": ""}),
         ):
             with pytest.raises(requests.ConnectionError):
                 call()
