@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -89,40 +90,33 @@ def decrypt(sealed: str, purpose: str) -> str | None:
     return None
 
 
+def _utc(time: datetime) -> pendulum.DateTime:
+    return pendulum.instance(time).in_timezone("UTC")
+
+
 class Credential:
     """Base of both credentials: the secret and its metadata, sealed as one JSON document with Airflow's Fernet key.
 
     The metadata is also in plaintext. If it was altered, the value does not open. ``str`` and ``repr`` never show the
-    secret. Each parameter except ``sealed`` is also an attribute.
+    secret. The parameters of :meth:`seal`, except ``value``, are also attributes, with times in UTC.
 
-    :param method: a :data:`Method`
-    :param conn_id: id of the connection that it was issued for
-    :param issued_at: when it was requested (UTC)
-    :param sealed: the sealed document, as made by :meth:`seal`
-    :param expires_at: when it expires (UTC); None if the service did not state it
-    :param lifetime: seconds from its issue to its expiry, by the clock of the service; None if it did not state them
+    :param stored: what :meth:`serialize` returns. Another build may have stored more, or no expiry
     """
 
     __version__: ClassVar[int] = 1
     #: Name of this kind of credential in messages.
     label: ClassVar[str]
 
-    def __init__(
-        self,
-        *,
-        method: Method,
-        conn_id: str,
-        issued_at: datetime,
-        sealed: str,
-        expires_at: datetime | None = None,
-        lifetime: float | None = None,
-    ) -> None:
-        self.method = method
-        self.conn_id = conn_id
-        self.issued_at = pendulum.instance(issued_at).in_timezone("UTC")
-        self.expires_at = expires_at and pendulum.instance(expires_at).in_timezone("UTC")
-        self.lifetime = lifetime
-        self._sealed = sealed
+    def __init__(self, stored: Mapping[str, Any]) -> None:
+        if not all(isinstance(stored[name], str) for name in ("method", "conn_id", "sealed")):
+            raise TypeError
+        self._stored = dict(stored)
+        self.method: Method = stored["method"]
+        self.conn_id: str = stored["conn_id"]
+        expires_at, lifetime = stored.get("expires_at"), stored.get("lifetime")
+        self.issued_at = _utc(datetime.fromisoformat(stored["issued_at"]))
+        self.expires_at: pendulum.DateTime | None = expires_at and _utc(datetime.fromisoformat(expires_at))
+        self.lifetime: float | None = lifetime and float(lifetime)
         self._opened: SecretStr | None = None
 
     @classmethod
@@ -137,32 +131,33 @@ class Credential:
         expires_at: datetime | None = None,
         lifetime: float | None = None,
     ) -> Self:
-        """Seal a secret. Other parameters are those of the class.
+        """Seal a secret.
 
         :param value: the plaintext token or secret
+        :param method: a :data:`Method`
+        :param conn_id: id of the connection that it was issued for
+        :param issued_at: when it was requested
+        :param expires_at: when it expires; None if the service did not state it
+        :param lifetime: seconds from issue to expiry, by the clock of the service; None if it did not state them
         :raises SealError: Airflow has no usable Fernet key
         """
-        times: Any = {"issued_at": issued_at, "expires_at": expires_at, "lifetime": lifetime}
-        credential = cls(method=method, conn_id=conn_id, sealed="", **times)
-        credential._sealed = encrypt(json.dumps([credential._metadata(), value]), XCOM)
-        return credential
-
-    def _metadata(self) -> dict[str, Any]:
-        # With the class, so that no kind of credential opens as the other.
-        return {
-            "class": type(self).__name__,
-            "method": self.method,
-            "conn_id": self.conn_id,
-            "issued_at": self.issued_at.isoformat(),
-            "expires_at": self.expires_at and self.expires_at.isoformat(),
-            "lifetime": self.lifetime,
+        metadata = {
+            "method": method,
+            "conn_id": conn_id,
+            "issued_at": _utc(issued_at).isoformat(),
+            "expires_at": expires_at and _utc(expires_at).isoformat(),
+            "lifetime": lifetime,
         }
+        # With the class, so that no kind of credential opens as the other.
+        document = json.dumps([{"class": cls.__name__, **metadata}, value])
+        return cls({**metadata, "sealed": encrypt(document, XCOM)})
 
     def _open(self) -> SecretStr:
-        document = decrypt(self._sealed, XCOM)
-        with suppress(ValueError):
+        sealed = self._stored["sealed"]
+        document = decrypt(sealed, XCOM)
+        with suppress(ValueError, AttributeError):
             metadata, value = json.loads(document or "")
-            if metadata == self._metadata():
+            if metadata.pop("class", None) == type(self).__name__ and {**metadata, "sealed": sealed} == self._stored:
                 return SecretStr(value)
         problem = "was sealed with different metadata, so the stored value was altered. Clear the authenticating task."
         if document is None:
@@ -190,8 +185,7 @@ class Credential:
 
     def serialize(self) -> dict[str, Any]:
         """Return what XCom stores (format 1): metadata in plaintext, and the sealed document."""
-        stored = {name: value for name, value in self._metadata().items() if name != "class"}
-        return stored | {"sealed": self._sealed}
+        return dict(self._stored)
 
     @classmethod
     def deserialize(cls, data: dict[str, Any], version: int) -> Self:
@@ -201,15 +195,10 @@ class Credential:
         :param version: format of the stored data, at most 1
         :raises SealError: the data is damaged, or a newer release stored it
         """
+        if version > cls.__version__:
+            raise SealError(f"The {cls.label} in XCom has the newer format {version}: upgrade this provider here.")
         with suppress(KeyError, TypeError, ValueError, OverflowError):
-            if version > cls.__version__:
-                raise SealError(f"The {cls.label} in XCom has the newer format {version}: upgrade this provider here.")
-            values: dict[str, Any] = {name: data[name] for name in ("method", "conn_id", "sealed")}
-            if all(isinstance(text, str) for text in values.values()):
-                values["issued_at"] = datetime.fromisoformat(data["issued_at"])
-                values["expires_at"] = data["expires_at"] and datetime.fromisoformat(data["expires_at"])
-                values["lifetime"] = data["lifetime"] and float(data["lifetime"])
-                return cls(**values)
+            return cls(data)
         raise SealError(f"The {cls.label} in XCom is damaged: clear the authenticating task.")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -219,7 +208,7 @@ class Credential:
         return isinstance(other, type(self)) and other.serialize() == self.serialize()
 
     def __hash__(self) -> int:
-        return hash(self._sealed)
+        return hash(self._stored["sealed"])
 
     def __call__(self, *_: Any) -> NoReturn:
         # ``requests`` calls its ``auth``.
@@ -241,10 +230,7 @@ def restore_credential(cls: type[Credential], data: dict[str, Any], version: int
 
 
 class AccessToken(Credential):
-    """The access token of Authen JWT or Authen LOS, for ``Authorization: Bearer <value>`` (RFC 6750).
-
-    Parameters are those of :class:`Credential`.
-    """
+    """The access token of Authen JWT or Authen LOS, for ``Authorization: Bearer <value>`` (RFC 6750)."""
 
     label = "access token"
 
@@ -252,7 +238,7 @@ class AccessToken(Credential):
 class ApiSecret(Credential):
     """The API secret that PPE API secret returns, for the header ``secret`` of later requests (``service-notes.md``).
 
-    Parameters are those of :class:`Credential`. The lifetime of an API secret is not known, so ``expires_at`` is None.
+    The lifetime of an API secret is not known, so ``expires_at`` is None.
     """
 
     label = "API secret"

@@ -14,7 +14,8 @@ import re
 import pytest
 
 from airflow_provider_loanauth import __version__
-from airflow_provider_loanauth.exceptions import RejectedError
+from airflow_provider_loanauth.credentials import XCOM, decrypt, encrypt
+from airflow_provider_loanauth.exceptions import RejectedError, SealError
 from airflow_provider_loanauth.login.variables import LoginVariables, Row
 from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 from tests.support.airflow_names import serde
@@ -43,6 +44,32 @@ def test_a_stored_pickle_is_loaded(kept):
     credential = pickle.loads(base64.b64decode(kept["pickle"]))
     assert facts_of(credential) == kept["facts"]
     assert credential == serde.deserialize(kept["xcom"])
+
+
+def as_another_build_stores(stored, more, less):
+    """Return an XCom value with a field more and one less, in plaintext and sealed."""
+
+    def changed(metadata):
+        return {name: value for name, value in metadata.items() if name != less} | more
+
+    metadata, value = json.loads(decrypt(stored["sealed"], XCOM))
+    return changed(stored) | {"sealed": encrypt(json.dumps([changed(metadata), value]), XCOM)}
+
+
+@pytest.mark.parametrize("more", [{}, {"made_up": 7}])
+@pytest.mark.parametrize("less", [None, "expires_at", "lifetime"])
+@each_credential
+def test_an_xcom_value_with_a_field_more_or_less_opens_unless_it_was_altered(kept, less, more):
+    credential = serde.deserialize(kept["xcom"])
+    stored = as_another_build_stores(credential.serialize(), more, less)
+    read = credential.deserialize(stored, 1)
+    assert facts_of(read) == kept["facts"] | ({less: None} if less else {})
+    assert read.serialize() == stored
+    for name in stored.keys() - {"sealed"}:
+        others = {key: value for key, value in stored.items() if key != name}
+        for altered in ({**others, name: kept["facts"]["issued_at"]}, others, {**stored, "unknown": 1}):
+            with pytest.raises(SealError):
+                credential.deserialize(altered, 1).value  # noqa: B018 - opening is what is tested
 
 
 def test_the_values_of_each_release_are_kept():

@@ -16,7 +16,7 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def token(conn_id, method="jwt"):
-    return AccessToken(method=method, conn_id=conn_id, issued_at=START, sealed="made-up")
+    return AccessToken.seal("made-up", method=method, conn_id=conn_id, issued_at=START)
 
 
 @pytest.fixture
