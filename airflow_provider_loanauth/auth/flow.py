@@ -14,8 +14,7 @@ from airflow_provider_loanauth._compat import run_in_thread
 from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS, WRONG_LIBRARY, Attempts, BaseLoanAuth
 from airflow_provider_loanauth.auth.forks import refuse_in_child
 from airflow_provider_loanauth.auth.origin import OriginGuard
-from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, bracketed
-from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.connection.address import DEFAULT_PORTS, Proxy, bracketed
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.login.credential import ActiveCredential

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.metadata import LABELS, Method
+from airflow_provider_loanauth.metadata import Method
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
-
-NOT_A_HEADER_VALUE = "has a leading or trailing space or a non-ASCII character, which a header cannot carry"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +20,6 @@ class PasswordGrant(NotForXCom):
     origin: str
     client_id: str
     client_secret: SecretStr
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield each attribute that cannot be sent, and what is wrong."""
-        if not fits_in_header(self.origin):
-            yield "origin", f"{NOT_A_HEADER_VALUE}: enter an international domain in its xn-- form."
-        if ":" in self.client_id:
-            yield "client_id", "contains a colon, which HTTP Basic does not allow (RFC 7617 §2): correct it."
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -43,12 +34,6 @@ class ApiKeyGrant(NotForXCom):
     api_key: SecretStr
     user: str
     in_headers: bool
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield each attribute that cannot be sent, and what is wrong."""
-        for attribute, value in (("api_key", self.api_key), ("user", self.user)):
-            if self.in_headers and not fits_in_header(value):
-                yield attribute, f"{NOT_A_HEADER_VALUE}: correct it, or set {LABELS['key_in_headers']} to false."
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -89,8 +74,3 @@ METHODS: dict[Method, AuthMethod] = {
         credential_type=ApiSecret,
     ),
 }
-
-
-def fits_in_header(value: str) -> bool:
-    """Return whether a value without control characters can be sent in a header unchanged (RFC 9110 §5.5)."""
-    return value.isascii() and value == value.strip()

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_provider_loanauth._compat import conf
-from airflow_provider_loanauth.connection.address import FieldError, base_address
-from airflow_provider_loanauth.connection.methods import METHODS, NOT_A_HEADER_VALUE, ApiKeyGrant, Grant, fits_in_header
-from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.connection.address import FieldError, Proxy, base_address
+from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyGrant, Grant
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.metadata import CONN_FIELDS, CONN_TYPE, LABELS, Method
@@ -93,11 +92,6 @@ def load(conn: Any, method: Method | None = None) -> Settings:
         raise SettingsError(text, conn_id=conn.conn_id, method=chosen)
     if values["verify"] is False:
         reader.warnings.append(f"{LABELS['verify']} is false: whoever intercepts the connection can read passwords.")
-    if values["proxy"] and values["auth_url"].startswith("http:"):
-        values["proxy"] = None
-        reader.warnings.append(
-            f"{LABELS['proxy']} is ignored, because {LABELS['host']} begins with http, which is for this machine."
-        )
     return Settings(conn_id=conn.conn_id, method=chosen, warnings=tuple(reader.warnings), **values)
 
 
@@ -156,19 +150,18 @@ class _FieldReader:
 
     def grant(self, name: Method) -> Grant:
         """Return what a method sends, with an empty text for each field that has a problem."""
-        method = METHODS[name]
-        values: dict[str, Any] = {
-            attribute: self._read_text(field, f"method {name}") for attribute, field in method.fields.items()
-        }
+        method, values, parsers = METHODS[name], {}, _PARSERS
         if method.grant is ApiKeyGrant:
             values["in_headers"] = self.read("key_in_headers", _boolean, default=False)
-        grant = method.grant(**values)
-        self.problems += [f"{LABELS[method.fields[key]]} {problem}" for key, problem in grant.problems()]
-        return grant
+            if values["in_headers"]:
+                parsers = dict.fromkeys(method.fields.values(), _header_value)
+        for attribute, field_name in method.fields.items():
+            values[attribute] = self._text(field_name, parsers.get(field_name, _text), f"method {name}")
+        return method.grant(**values)
 
-    def _read_text(self, name: str, required_by: str) -> str:
+    def _text(self, name: str, parse: Callable[[Any], str], required_by: str) -> str:
         """Return a field of a grant, a :class:`SecretStr` if it is secret."""
-        text: str = self.read(name, _text, "", required_by=required_by)
+        text: str = self.read(name, parse, "", required_by=required_by)
         label = LABELS[name]
         if text != text.strip():
             self.warnings.append(f"{label} begins or ends with white space, which is sent too: is that a mistake?")
@@ -186,15 +179,11 @@ class _FieldReader:
         if METHODS[method].credential_type is not ApiSecret:
             return None
         # The default names are those of public samples (``service-notes.md``).
-        headers = PricingHeaders(
+        return PricingHeaders(
             credential_header=self.read("credential_header", _header_name, "secret"),
             company_header=self.read("company_header", _header_name, "companyid"),
             company_id=self.read("company_id", _header_value),
         )
-        if headers.credential_header.lower() == headers.company_header.lower():
-            both = f"{LABELS['credential_header']} and {LABELS['company_header']}"
-            self.problems.append(f"{both} are the same: correct one.")
-        return headers
 
 
 # What a field contains; a :class:`FieldError` says what is wrong with it.
@@ -248,6 +237,19 @@ def _header_name(value: Any) -> str:
 
 def _header_value(value: Any) -> str:
     text = _text(value)
-    if not fits_in_header(text):
-        raise FieldError(f"{NOT_A_HEADER_VALUE}: correct it.")
+    # RFC 9110 §5.5.
+    if not text.isascii() or text != text.strip():
+        problem = "has a leading or trailing space or a non-ASCII character, which a header cannot carry"
+        raise FieldError(f"{problem}: correct it (an international domain: in its xn-- form).")
     return text
+
+
+def _client_id(value: Any) -> str:
+    text = _text(value)
+    if ":" in text:
+        raise FieldError("contains a colon, which HTTP Basic does not allow (RFC 7617 §2): correct it.")
+    return text
+
+
+#: What texts of a grant must be besides :func:`_text`.
+_PARSERS = {"origin": _header_value, "client_id": _client_id, "los_client_id": _client_id}

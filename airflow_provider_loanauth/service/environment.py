@@ -16,8 +16,7 @@ from pathlib import Path
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 from urllib3.util import create_urllib3_context
 
-from airflow_provider_loanauth.connection.address import FieldError
-from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.connection.address import FieldError, Proxy
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.redaction import SecretStr

@@ -24,7 +24,7 @@ from requests.exceptions import InvalidProxyURL
 from requests.utils import select_proxy
 from urllib3.util import parse_url
 
-from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.connection.address import Proxy
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, SettingsError
 from airflow_provider_loanauth.metadata import USER_AGENT

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_loanauth._compat import run_in_thread
-from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.connection.address import Proxy
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.service.environment import proxy_for
 from airflow_provider_loanauth.service.error_responses import is_unavailable

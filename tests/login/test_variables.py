@@ -11,8 +11,8 @@ import pytest
 from cryptography.fernet import Fernet
 
 from airflow_provider_loanauth._compat import SupervisorError
+from airflow_provider_loanauth.connection.address import Proxy
 from airflow_provider_loanauth.connection.methods import ApiKeyGrant
-from airflow_provider_loanauth.connection.proxy import Proxy
 from airflow_provider_loanauth.connection.settings import PricingHeaders
 from airflow_provider_loanauth.credentials import VARIABLES, XCOM, encrypt
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError

@@ -17,7 +17,7 @@ import requests
 import trustme
 import urllib3.exceptions
 
-from airflow_provider_loanauth.connection.proxy import Proxy
+from airflow_provider_loanauth.connection.address import Proxy
 from airflow_provider_loanauth.exceptions import (
     LoanAuthError,
     RejectedError,
