@@ -14,13 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, SupportsIndex, TypeVar, cast
 from urllib.parse import quote, quote_plus
 
-from airflow_provider_loanauth._compat import (
-    ForkSafeLock,
-    get_masker,
-    mask_secret,
-    supervisor_turn,
-    task_logger,
-)
+from airflow_provider_loanauth._compat import ForkSafeLock, get_masker, mask_secret, supervisor_turn, task_logger
 from airflow_provider_loanauth.exceptions import LoanAuthError, SealError
 
 #: A longer secret is masked as it is only.
@@ -125,11 +119,12 @@ def sanitize_exceptions(function: F) -> F:
     def sanitized(*args: Any, **kwargs: Any) -> Any:
         handled = sys.exc_info()[1]
         try:
-            return function(*args, **kwargs)
+            with clear_locals():
+                return function(*args, **kwargs)
         except BaseException as error:
             # This frame stays in the traceback, and an argument may be a plaintext token.
             del args, kwargs
-            _sanitize(error, handled, function.__qualname__)
+            _remove_causes(error, handled, function.__qualname__)
             raise error
 
     return cast("F", sanitized)
@@ -142,18 +137,20 @@ def clear_locals() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        _clear_locals(error, handled)
+        for one in exception_chain(error, handled):
+            # Frames that are still running stay as they are.
+            traceback.clear_frames(one.__traceback__)
         raise
 
 
-def _sanitize(error: BaseException, handled: BaseException | None, name: str) -> None:
-    """Remove local variables and inner exceptions, except for ``handled``, which the caller is handling."""
-    chain = _clear_locals(error, handled)
+def _remove_causes(error: BaseException, handled: BaseException | None, name: str) -> None:
+    """Remove inner exceptions, except for ``handled``, which the caller is handling."""
     # The first frame is that of the caller of this function, and "raise" adds it again.
     below = error.__traceback__ and error.__traceback__.tb_next
     if isinstance(error, LoanAuthError):
         if _log.isEnabledFor(logging.DEBUG):
             # Without the texts of the exceptions, because they may contain URLs.
+            chain = exception_chain(error, handled)
             stacks = [f"{type(one).__name__}:\n{''.join(traceback.format_tb(one.__traceback__))}" for one in chain]
             _log.debug("%s raised an exception. The traceback, and those of its causes:\n%s", name, "\n".join(stacks))
         below = None
@@ -161,14 +158,6 @@ def _sanitize(error: BaseException, handled: BaseException | None, name: str) ->
     error.__context__ = handled if handled is not error else None
     error.__suppress_context__ = False
     error.__traceback__ = below
-
-
-def _clear_locals(error: BaseException, handled: BaseException | None) -> list[BaseException]:
-    chain = exception_chain(error, handled)
-    for one in chain:
-        # Frames that are still running stay as they are.
-        traceback.clear_frames(one.__traceback__)
-    return chain
 
 
 def exception_chain(
