@@ -35,7 +35,7 @@ def wire_field(name: str | None = None, *, required: bool = False, nullable: boo
 
 
 def _extra_fields() -> Any:
-    """Declare the attribute for fields that the interface does not name. ``repr`` hides it: it may contain secrets."""
+    """Declare the attribute for other fields. ``repr`` hides it: it may contain secrets."""
     return field(default_factory=dict, repr=False, hash=False)
 
 
@@ -50,7 +50,7 @@ class LoanAppSessionPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """The name of the user (§2.1, ``person``); see :class:`TokenResponse`. ``middlename`` may be null."""
+    """The name of the user (§2.1); see :class:`TokenResponse`. ``middlename`` may be null."""
 
     firstname: str | None = wire_field()
     middlename: str | None = wire_field(nullable=True)
@@ -128,9 +128,8 @@ class ApiSecretResponse(NotForXCom):
 
 def _unknown_secrets(unknown: Mapping[str, Any]) -> list[SecretStr]:
     """Return the texts among unknown fields whose names say that they are secrets."""
-    texts = [value for name, value in unknown.items() if name.lower().endswith(_SECRET_NAMES)]
-    found = [SecretStr(text) for text in texts if isinstance(text, str) and len(text) in _SECRET_LENGTH]
-    return found[:_MAX_UNKNOWN_SECRETS]
+    texts = [text for name, text in unknown.items() if name.lower().endswith(_SECRET_NAMES) and isinstance(text, str)]
+    return [SecretStr(text) for text in texts if len(text) in _SECRET_LENGTH][:_MAX_UNKNOWN_SECRETS]
 
 
 def _schema(cls: Any) -> dict[str, tuple[Field[Any], type[Any]]]:
@@ -175,15 +174,14 @@ def _convert(kind: type[Any], raw: Any) -> Any:
     return None
 
 
-def response_warnings(response: Any) -> list[str]:
-    """Return what is logged about a response: sentences with names of fields, and the values of a few."""
+def response_warnings(response: Any) -> Iterator[str]:
+    """Yield what is logged about a response: sentences with names of fields, and the values of a few."""
     found = [*_fields_of(response)]
-    warnings = [
-        f'The response contains "{path}": {str(value).lower()}.' for path, value in found if (path, value) in _NOTABLE
-    ]
     if names := ", ".join(path for path, value in found if value is None):
-        warnings.insert(0, f"The response differs from the interface (missing, null or of another type: {names}).")
-    return warnings
+        yield f"The response differs from the interface (missing, null or of another type: {names})."
+    for path, value in found:
+        if (path, value) in _NOTABLE:
+            yield f'The response contains "{path}": {str(value).lower()}.'
 
 
 def _fields_of(response: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -118,7 +118,7 @@ def test_expires_in_as_a_numeric_string_counts(value, expected):
 )
 def test_what_people_are_told_of_a_response(document, notable):
     response = from_json(TokenResponse, {"access_token": "t"} | document)
-    assert response_warnings(response)[1:] == [f"The response contains {found}." for found in notable]
+    assert [*response_warnings(response)][1:] == [f"The response contains {found}." for found in notable]
 
 
 def test_missing_fields_are_differences():
