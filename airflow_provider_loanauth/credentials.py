@@ -33,39 +33,31 @@ def derived_keys(purpose: str) -> list[bytes]:
     """Return a key for each of Airflow's Fernet keys (RFC 5869); without a usable one, raise :class:`SealError`."""
     # The class of an error of the configuration differs between the versions of Airflow.
     with suppress(Exception):
-        if keys := _derive(fernet_keys(), purpose):
-            return keys
+        return [_derive(key, purpose) for key in fernet_keys()]
     raise SealError(
         "Airflow's Fernet key is missing or invalid, so the credential cannot be sealed for XCom. Set the same "
         "AIRFLOW__CORE__FERNET_KEY on every component, or seal=False, with which XCom stores the value unencrypted."
     )
 
 
+@functools.lru_cache(maxsize=1)
 def fernet_keys() -> tuple[str, ...]:
     """Return Airflow's Fernet keys, the current one first. Without a setting, raises any error."""
-    return tuple(filter(None, map(str.strip, _fernet_setting().split(","))))
-
-
-@functools.lru_cache(maxsize=1)
-def _fernet_setting() -> str:
     # `fernet_key_cmd` starts a program for each read. Airflow too keeps the first value that it reads.
-    if setting := conf.get("core", "fernet_key"):
-        return setting
+    if keys := tuple(filter(None, map(str.strip, conf.get("core", "fernet_key").split(",")))):
+        return keys
     # Nothing is kept then, because a secrets backend may be unavailable for a moment.
     raise ValueError
 
 
 @functools.lru_cache(maxsize=16)
-def _derive(keys: tuple[str, ...], purpose: str) -> list[bytes]:
+def _derive(key: str, purpose: str) -> bytes:
     # DAG parsing imports this module.
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    derived = []
-    for key in keys:
-        Fernet(key)  # raises a ValueError if it is none
-        hkdf = HKDF(SHA256(), 32, salt=None, info=f"airflow-provider-loanauth {purpose}".encode())
-        derived.append(base64.urlsafe_b64encode(hkdf.derive(base64.urlsafe_b64decode(key))))
-    return derived
+    Fernet(key)  # raises a ValueError if it is none
+    hkdf = HKDF(SHA256(), 32, salt=None, info=f"airflow-provider-loanauth {purpose}".encode())
+    return base64.urlsafe_b64encode(hkdf.derive(base64.urlsafe_b64decode(key)))
 
 
 def require_fernet_key() -> None:
@@ -84,9 +76,8 @@ def encrypt(text: str, purpose: str) -> str:
 
 def decrypt(sealed: str, purpose: str) -> str | None:
     """Return what :func:`encrypt` encrypted; None if it is damaged, or for another purpose, or the key is another."""
-    fernet = _fernet(purpose)
     with suppress(InvalidToken, ValueError):
-        return fernet.decrypt(sealed.encode()).decode()
+        return _fernet(purpose).decrypt(sealed.encode()).decode()
     return None
 
 

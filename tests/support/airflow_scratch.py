@@ -17,7 +17,7 @@ def variables_of(home):
 
 def reload_fernet_key():
     """Make Airflow and this package read the Fernet key from the environment again."""
-    importlib.import_module("airflow_provider_loanauth.credentials")._fernet_setting.cache_clear()
+    importlib.import_module("airflow_provider_loanauth.credentials").fernet_keys.cache_clear()
     for name in ("airflow.sdk.crypto", "airflow.models.crypto"):
         try:
             module = importlib.import_module(name)
