@@ -12,9 +12,8 @@ Which response has which class is an assumption: the interface shows no error re
         ├── ResponseError        the service responded without a usable credential
         └── SealError            the Fernet key is missing or a different one, or the value is damaged
 
-``SettingsError`` and ``RejectedError`` are also ``AirflowFailException``: they fail a task at once, whatever its
-``retries`` say, because sending a rejected password again can lock the account. A ``ResponseError`` is retried by
-Airflow; until its pause is over, a retry sends nothing.
+``SettingsError`` and ``RejectedError`` are also ``AirflowFailException``: they fail a task at once, because sending a
+rejected password again can lock the account. Airflow retries a ``ResponseError``, but sends nothing in its pause.
 """
 
 from __future__ import annotations
@@ -70,9 +69,7 @@ class LoanAuthError(airflow_errors.AirflowException):
     def __str__(self) -> str:
         named = (("connection id", self.conn_id), ("method", self.method))
         where = ", ".join(f"{name} {value!r}" for name, value in named if value is not None)
-        if not where:
-            return str(self.args[0])
-        return f"{self.args[0]} ({where})"
+        return f"{self.args[0]} ({where})".removesuffix(" ()")
 
 
 class SettingsError(LoanAuthError, airflow_errors.AirflowFailException):

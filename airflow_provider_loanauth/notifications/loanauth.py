@@ -1,6 +1,6 @@
 """Notifier that says once for each DAG run, Connection and class of error that a login failed.
 
-The first task that fails notifies, and says so in an Airflow Variable. Nothing is locked: tasks that fail at the same
+The first task that fails says in an Airflow Variable that it notifies. Nothing is locked: tasks that fail at the same
 moment wait for a random time, so that most see what the first one wrote.
 """
 
@@ -28,7 +28,6 @@ __all__ = ["LoanAuthFailedNotifier"]
 MAX_MARKS = 100
 #: Maximum of seconds to wait before a read. Airflow 3 ends the process of a task 20 seconds after it has failed.
 MAX_DELAY = 4.0
-
 _NO_EXCEPTION = (
     "Nobody was notified: Airflow passes no exception to a callback of a whole DAG, or of a task that was killed. Use "
     "the notifier in default_args or in a task."
@@ -46,8 +45,7 @@ class LoanAuthFailedNotifier(BaseNotifier):
     and failures before a retry count apart. After a run was cleared, it notifies again.
 
     The message is ``{{ loanauth_message }}`` in the templates of the other notifier, and
-    ``context["loanauth_message"]`` in a function. It says which task failed, why, what to do, and until when nothing is
-    sent, if that is known. It is never shortened, and contains no secret.
+    ``context["loanauth_message"]`` in a function. It says which task failed, why, and what to do, without a secret.
 
     Of tasks that fail at the same moment, two or three may notify. Where Variables cannot be used, all do. An error of
     the other notifier is logged, and another task of the run notifies, unless another notifier of this task has.
@@ -59,7 +57,6 @@ class LoanAuthFailedNotifier(BaseNotifier):
 
     def __init__(self, notifier: Callable[[Context], Any]) -> None:
         super().__init__()
-        # Otherwise, nobody would be told when it matters.
         if not callable(notifier) or isinstance(notifier, type):
             raise TypeError("LoanAuthFailedNotifier takes one notifier or one function: put one for each into a list.")
         self.notifier = notifier
@@ -75,17 +72,16 @@ class LoanAuthFailedNotifier(BaseNotifier):
         error = _error_of_login(exception, context.get("task"))
         if error is None:
             return
-        will_retry = getattr(context["ti"], "state", None) == "up_for_retry"
-        mark = _Mark(error, context, will_retry=will_retry)
-        if not mark.set():
+        failure = _Failure(error, context)
+        if not failure.mark():
             _log.info("Another task of this DAG run has notified of the failed login.")
             return
-        cast("dict[str, Any]", context)["loanauth_message"] = _message(error, context, will_retry=will_retry)
+        cast("dict[str, Any]", context)["loanauth_message"] = failure.message
         try:
             self._notify(context)
         except Exception:  # noqa: BLE001 - any notifier can be used
             _log.exception("The notification of the failed login failed. Another task of this DAG run may notify.")
-            mark.remove()
+            failure.unmark()
         else:
             _log.info("Notified of the failed login. Other tasks of this DAG run do not.")
 
@@ -102,46 +98,52 @@ class LoanAuthFailedNotifier(BaseNotifier):
             asyncio.run(result)
 
 
-class _Mark:
-    """What the first task writes into the Variable of its DAG when it notifies of a failure of its run."""
+class _Failure:
+    """A failed login. The first task that notifies of it writes a mark into the Variable of its DAG."""
 
-    def __init__(self, error: BaseException, context: Context, *, will_retry: bool) -> None:
+    def __init__(self, error: BaseException, context: Any) -> None:
         from airflow_provider_loanauth.login.variables import key_of
 
-        task: Any = context["ti"]
-        run: Any = context.get("dag_run")
+        task, run = context["ti"], context.get("dag_run")
         # A time-out does not know the Connection.
         conn_id = getattr(error, "conn_id", None) or getattr(context.get("task"), "loanauth_conn_id", None)
         self._key = key_of("notified", f"{task.dag_id}.{conn_id}" if conn_id else task.dag_id)
+        index = "" if task.map_index is None or task.map_index < 0 else f"[{task.map_index}]"
+        self.message = f"DAG {task.dag_id}, run {task.run_id}, task {task.task_id}{index}: {error}"
+        if isinstance(error, airflow_errors.TaskDeferralError):
+            self.message += ". The log of the task says why."
         # Who knows of an outage or a retry does not know of a rejection.
-        about = type(error).__name__ + ", before a retry" * will_retry
+        about = type(error).__name__
+        if getattr(task, "state", None) == "up_for_retry":
+            self.message += " Airflow will try this task again."
+            about += ", before a retry"
         # A run that was cleared, or deleted and created again, fails anew.
         again = getattr(run, "clear_number", None), getattr(run, "start_date", None)
-        self._failure = ", ".join(str(one) for one in (task.run_id, conn_id, about, *again) if one)
+        self._name = ", ".join(str(one) for one in (task.run_id, conn_id, about, *again) if one)
         self._task = f"{task.task_id}, map index {task.map_index}, try {task.try_number}"
         self._is_new = False
 
-    def set(self) -> bool:
+    def mark(self) -> bool:
         """Return whether this task notifies: if it is not certain that another one does, it does."""
         system.sleep(system.uniform(0, MAX_DELAY))
         try:
             marks = self._read()
-            self._is_new = self._failure not in marks
+            self._is_new = self._name not in marks
             if self._is_new:
-                self._write(marks | {self._failure: self._task})
+                self._write(marks | {self._name: self._task})
             # A task may have several notifiers.
-            return self._is_new or marks[self._failure] == self._task
+            return self._is_new or marks[self._name] == self._task
         except Exception as error:  # noqa: BLE001 - the errors of Airflow differ between its versions
             # Not the text of the error, which may contain a URL.
             name = type(error).__name__
             _log.warning("Variables cannot be used (%s), so other tasks of this DAG run may notify too.", name)
             return True
 
-    def remove(self) -> None:
+    def unmark(self) -> None:
         """Let another task notify, unless another notifier of this one has."""
         with suppress(Exception):
             marks = self._read()
-            if self._is_new and marks.pop(self._failure, None) == self._task:
+            if self._is_new and marks.pop(self._name, None) == self._task:
                 self._write(marks)
 
     def _read(self) -> dict[str, Any]:
@@ -160,14 +162,3 @@ def _error_of_login(exception: BaseException, task: Any) -> BaseException | None
     if isinstance(task, AuthenticatingOperator) and isinstance(exception, waits):
         return exception
     return next((one for one in exception_chain(exception, suppressed=False) if isinstance(one, LoanAuthError)), None)
-
-
-def _message(error: BaseException, context: Context, *, will_retry: bool) -> str:
-    task: Any = context["ti"]
-    index = "" if task.map_index is None or task.map_index < 0 else f"[{task.map_index}]"
-    message = f"DAG {task.dag_id}, run {task.run_id}, task {task.task_id}{index}: {error}"
-    if isinstance(error, airflow_errors.TaskDeferralError):
-        message += ". The log of the task says why."
-    if will_retry:
-        message += " Airflow will try this task again."
-    return message
