@@ -133,14 +133,15 @@ def _message(error: LoanAuthError) -> str:
 
 
 def _fernet_key() -> Line:
-    name = "Fernet key"
     try:
         require_fernet_key()
     except LoanAuthError as error:
-        return Line(name, "failed", _message(error))
+        return Line("Fernet key", "failed", _message(error))
     # 12 digits, from which a key cannot be computed.
     digests = [hashlib.sha256(key.encode()).hexdigest()[:12] for key in fernet_keys()]
-    return Line(name, "ok", f"Fingerprint {', '.join(digests)}. Every component of this Airflow must show the same.")
+    return Line(
+        "Fernet key", "ok", f"Fingerprint {', '.join(digests)}. Every component of this Airflow must show the same."
+    )
 
 
 def _shared_login(settings: Settings) -> Line:
@@ -159,15 +160,13 @@ def _shared_login(settings: Settings) -> Line:
 
 def _response(response: WireResponse, *, login: bool) -> Iterator[Line]:
     status, text = response.status, f"The service responded with {response.status} to a request without credentials."
+    advice = ""
     if is_unavailable(status):
-        text += " It, or a gateway in front of it, is failing, overloaded or limiting requests: check again later."
-        yield Line("Response", "unknown", text)
+        advice = " It, or a gateway in front of it, is failing, overloaded or limiting requests: check again later."
     elif status == HTTPStatus.FORBIDDEN and not login:
-        text += " Only a login shows whether the service accepts the address of this machine: add --login."
-        yield Line("Response", "unknown", text)
-    else:
-        yield Line("Response", "ok", text)
-    served = parse_http_date(response.headers.get("date"))  # RFC 9110 §6.6.1; it has no fractions of a second
+        advice = " Only a login shows whether the service accepts the address of this machine: add --login."
+    yield Line("Response", "unknown" if advice else "ok", text + advice)
+    served = parse_http_date(response.headers.get("date"))  # RFC 9110 §6.6.1
     seconds = (system.now() - served).total_seconds() if served and "age" not in response.headers else 0.0
     if abs(seconds) > MAX_CLOCK_DIFFERENCE:
         direction = "ahead of" if seconds > 0 else "behind"

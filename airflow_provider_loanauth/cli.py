@@ -14,7 +14,6 @@ from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, METHOD_NAMES
 
 GROUP_HELP = "Commands of the loan pricing authentication provider"
 WRONG_USAGE, FAILED = 2, 3
-#: What is printed if a command raises an error.
 CHECK_FAILED = (
     "The check itself failed ({error}), so it cannot tell anything about the connection. Check that `airflow version` "
     "works in this shell."
@@ -75,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(command: Callable[[argparse.Namespace], tuple[str, int]], failure: str, parsed: argparse.Namespace) -> None:
     """Run a command, print what it returns, and exit."""
-    # No log lines until the program ends: Airflow prints them on standard output, and some contain SQL.
+    # Until the program ends: Airflow prints log lines on standard output, and some contain SQL.
     logging.disable()
     try:
         with contextlib.redirect_stdout(sys.stderr):

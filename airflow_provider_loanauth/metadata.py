@@ -15,7 +15,6 @@ HOOK_NAME = "Loan Pricing Authentication"
 
 #: Default: a credential is refreshed so many seconds before it expires.
 MIN_TTL = 60.0
-
 #: Name of an authentication method. Where it may be None, that means the Connection's own, else ``jwt``.
 Method: TypeAlias = Literal["jwt", "los", "ppe"]
 #: What the interface calls the methods (``service-interface.md`` §1).
@@ -60,9 +59,7 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "Company header", "For PPE API secret. The header of pricing requests for the Company ID. Default: companyid."
     ),
     "timeout": _field(
-        "Timeout",
-        "Seconds to wait for the connection, and for each part of a response. Default: 30.",
-        kind="number",
+        "Timeout", "Seconds to wait for the connection, and for each part of a response. Default: 30.", kind="number"
     ),
     "verify": _field(
         "Verify TLS",

@@ -144,7 +144,6 @@ def clear_locals() -> Iterator[None]:
 
 
 def _remove_causes(error: BaseException, handled: BaseException | None, name: str) -> None:
-    """Remove inner exceptions, except for ``handled``, which the caller is handling."""
     # The first frame is that of the caller of this function, and "raise" adds it again.
     below = error.__traceback__ and error.__traceback__.tb_next
     if isinstance(error, LoanAuthError):

@@ -15,7 +15,6 @@ from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Labels of at most 63 letters and digits of any script, underscores and hyphens (RFC 1035 §2.3.4); or an IPv6 address.
 _HOST = r"[\w\-]{1,63}(\.[\w\-]{1,63})*\.?|[0-9A-Fa-f:.]+"
-_LONE_PERCENT = "%(?![0-9A-Fa-f]{2})"
 
 
 class FieldError(ValueError):
@@ -64,7 +63,7 @@ def base_address(host: str, *, schema: Any = None, port: Any = None) -> str:
         ),
         # requests would encode a secret in the path once more.
         (
-            re.search(_LONE_PERCENT, path),
+            re.search("%(?![0-9A-Fa-f]{2})", path),
             "contains '%' without two hexadecimal digits (RFC 3986 §2.1): write %25 instead.",
         ),
     ):
@@ -74,7 +73,6 @@ def base_address(host: str, *, schema: Any = None, port: Any = None) -> str:
     if port is not None:
         address += f":{port}"
     if path:
-        # HTTP libraries percent-encode it.
         address += f"/{path}"
     return address
 
@@ -86,12 +84,9 @@ def bracketed(host: str) -> str:
 
 def is_loopback(host: str) -> bool:
     """Return whether a host is ``localhost`` or a loopback address, without brackets."""
-    if host.lower().rstrip(".") == "localhost":
-        return True
-    try:
+    with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host.lower().rstrip(".") == "localhost"
 
 
 @dataclass(frozen=True)
