@@ -7,7 +7,6 @@ that it must use the Variables to find what another task has done.
 from __future__ import annotations
 
 import os
-import re
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -73,8 +72,7 @@ def obey():
 
 @task
 def delete_variable():
-    message = Path(os.environ["PROOFS"], "message").read_text()
-    for key in login_variables.list_variables(re.search("Variables '(loanauth[^…]+)…'", message)[1]):
+    for key in login_variables.list_variables(f"{login_variables.key_of('jwt', CONN_ID)}."):
         login_variables.delete_variable(key)
 
 
