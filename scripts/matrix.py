@@ -47,7 +47,7 @@ DEPEND_ON_AIRFLOW = (
     *("_compat", "connection", "hooks", "integration", "notifications", "operators", "sensors", "triggers"),
     *(file.name for file in sorted((ROOT / "tests").glob("test_*.py"))),
     *("auth/test_forks.py", "auth/test_http_provider.py", "auth/test_text_for_a_credential.py"),
-    *("check/test_steps.py", "login/test_variables.py", "project/test_compatibility.py"),
+    *("login/test_variables.py", "project/test_compatibility.py"),
 )
 #: Lines of the output of pytest that are shown if a test fails.
 LINES_OF_A_FAILURE = 150
