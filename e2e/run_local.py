@@ -91,7 +91,7 @@ def waits_that_end(batches: Batches) -> list[str]:
     return problems
 
 
-#: A refusal of every login that ends after some seconds, by name; the third try starts after two minutes.
+#: A refusal of every login that ends after some seconds, by name; the second try starts after three minutes or more.
 REFUSALS: dict[str, dict[str, Any]] = {
     "a 401 for 20 s": {"status": 401, "lasts": 20.0},
     "invalid_client for 90 s": {"status": 401, "shape": "oauth", "error": "invalid_client", "lasts": 90.0},
