@@ -34,8 +34,7 @@ class Lease:
 
     def __init__(self, variables: LoginVariables, memory: Memory) -> None:
         self._variables, self._memory = variables, memory
-        #: The id of the claim of this login.
-        self._id = ""
+        self._claim_id = ""
         #: Until when nobody else takes the lease, if the claim of this login is the last one.
         self._claimed_until = -math.inf
         #: Whether this login holds it.
@@ -64,7 +63,7 @@ class Lease:
     def _who_else(self) -> str | None:
         """Return the process that has claimed the lease, as text for people; None if it is free."""
         claim = self._variables.read("claim", dict)
-        if not claim or claim.get("has_ended"):
+        if not claim or claim.get("has_ended") or claim.get("id") == self._claim_id:
             return None
         # By the clock of this process, because the clocks of two hosts may differ.
         if self._memory.claim_seen[0] != claim.get("id"):
@@ -74,7 +73,7 @@ class Lease:
         return str(claim.get("by"))
 
     def _claim(self, began: float) -> None:
-        self._id, claimed_until = secrets.token_hex(8), system.monotonic() + LEASE_SECONDS
+        self._claim_id, claimed_until = secrets.token_hex(8), system.monotonic() + LEASE_SECONDS
         self._write(has_ended=False)
         # A process that was slow waits for longer: a faster one may have read its own claim before.
         seconds = DELAY_FACTOR * (system.monotonic() - began)
@@ -83,7 +82,7 @@ class Lease:
         found = self._variables.read("claim", dict)
         if found is None:
             raise NotSharedError("a Variable that was written cannot be read")
-        self.is_held = found.get("id") == self._id
+        self.is_held = found.get("id") == self._claim_id
         if not self.is_held:
             self._claimed_until = -math.inf
 
@@ -100,5 +99,5 @@ class Lease:
 
     def _write(self, *, has_ended: bool) -> None:
         by = this_process()
-        content = {"id": self._id, "by": by, "has_ended": has_ended}
+        content = {"id": self._claim_id, "by": by, "has_ended": has_ended}
         self._variables.write("claim", content, {"by": by, "at": as_utc(system.time())})

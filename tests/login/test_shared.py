@@ -381,6 +381,13 @@ def test_a_store_that_loses_writes_after_a_login_fails_nobody():
     assert max(waits(simulation)) < MAX_WAIT + 3
 
 
+def test_a_login_does_not_wait_for_its_own_claim():
+    """The first request took longer than a lease, and failed."""
+    simulation = Simulation([Process()], outcomes=["unavailable", "ok"], login_seconds=[20.0, 0.3]).run()
+    assert (simulation.values, simulation.posts) == ([TOKEN], 2)
+    assert waits(simulation)[0] < 20.3 + 1 + 2 * MIN_DELAY + 0.5
+
+
 def test_processes_that_were_stopped_before_they_claimed_have_not_waited():
     """Such as on a laptop that was closed. Otherwise both would send the password at once."""
     processes = [Process(stopped_at=4, stops_for=60) for _ in range(2)]
