@@ -94,6 +94,7 @@ class LoanAuthHook(BaseHook):
     def get_connection_form_widgets() -> dict[str, Any]:
         """Return the widgets of the connection form, for Airflow before 3.2; later versions read the metadata."""
         import wtforms
+        from wtforms.validators import Optional, any_of
 
         kinds = {"boolean": wtforms.BooleanField, "number": wtforms.IntegerField, "password": wtforms.PasswordField}
         widgets = {}
@@ -101,7 +102,11 @@ class LoanAuthHook(BaseHook):
             schema = declared["schema"]
             kind = schema.get("format", schema["type"][0])
             field = kinds.get(kind, wtforms.StringField)
-            options = {"description": declared["description"], "validators": [wtforms.validators.Optional()]}
+            # Optional comes first, so that the other validator skips an empty field.
+            validators = [Optional()]
+            if "enum" in schema:
+                validators.append(any_of(schema["enum"]))
+            options = {"description": declared["description"], "validators": validators}
             # The API server of 3.0 and 3.1 has stand-ins, which describe a field and accept no other options.
             if hasattr(field, "populate_obj"):
                 if kind != "boolean":
