@@ -92,6 +92,11 @@ def load(conn: Any, method: Method | None = None) -> Settings:
         raise SettingsError(text, conn_id=conn.conn_id, method=chosen)
     if values["verify"] is False:
         reader.warnings.append(f"{LABELS['verify']} is false: whoever intercepts the connection can read passwords.")
+    if values["proxy"] and values["auth_url"].startswith("http:"):
+        values["proxy"] = None
+        reader.warnings.append(
+            f"{LABELS['proxy']} is ignored, because {LABELS['host']} begins with http, which is for this machine."
+        )
     return Settings(conn_id=conn.conn_id, method=chosen, warnings=tuple(reader.warnings), **values)
 
 

@@ -81,3 +81,12 @@ def test_a_wrong_value_is_one_problem_that_does_not_repeat_it(url, sentence):
 def test_it_is_masked_in_each_form(written, masked):
     settings = load(conn({"proxy": f"http://{written}@proxy.example"}))
     assert set(settings.secrets) - set(load(conn()).secrets) == masked
+
+
+def test_it_is_ignored_for_an_address_without_tls():
+    """Plain http is for loopback addresses only, and a proxy would receive the password unencrypted."""
+    settings = load(conn({"proxy": "http://user:made-up-password@proxy.example"}, host="http://127.0.0.1:8461"))
+    assert settings.proxy is None
+    (warning,) = settings.warnings
+    assert warning.startswith("Proxy is ignored, because Auth URL begins with http")
+    assert "Proxy does not begin" in problems(conn({"proxy": "socks5://a"}, host="http://127.0.0.1:8461"))
