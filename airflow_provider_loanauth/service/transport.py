@@ -148,7 +148,7 @@ class _LoginAdapter(ProxyAdapter):
 
         class LoginConnection(base):  # type: ignore[misc]
             #: Of a response of the service, and of what a proxy says before it has connected to the service.
-            response_class = partial(_Response, ends_at=self._ends_at)
+            response_class = staticmethod(partial(_Response, ends_at=self._ends_at))
             # A caller may have set that of http.client, which would print the credentials.
             debuglevel = 0
 
@@ -229,8 +229,8 @@ def _is_logged(_: logging.LogRecord) -> bool:
 
 def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> WireResponse:
     """Send a request once, and return the response if its head could be read, also for an error status."""
-    # The connection may take the timeout, and so may each wait for data; nothing is waited for after twice that time.
-    # Only the lookup of a host name is not limited.
+    # The connection may take the timeout, and so may each wait for data. No wait begins after twice that time, so a
+    # login ends after three times the timeout at most. Only the lookup of a host name is not limited.
     adapter = _LoginAdapter(proxy, time.monotonic() + 2 * timeout)
     with unrecorded(), requests.Session() as session:
         session.trust_env = False
