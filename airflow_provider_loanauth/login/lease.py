@@ -76,15 +76,16 @@ class Lease:
         self._claim_id, claimed_until = secrets.token_hex(8), system.monotonic() + LEASE_SECONDS
         self._write(has_ended=False)
         # A process that was slow waits for longer: a faster one may have read its own claim before.
-        seconds = DELAY_FACTOR * (system.monotonic() - began)
+        delay = min(MAX_DELAY, max(MIN_DELAY, DELAY_FACTOR * (system.monotonic() - began)))
         self._claimed_until = claimed_until
-        system.sleep(min(MAX_DELAY, max(MIN_DELAY, seconds)))
+        system.sleep(delay)
         found = self._variables.read("claim", dict)
         if found is None:
             raise NotSharedError("a Variable that was written cannot be read")
         self.is_held = found.get("id") == self._claim_id
         if not self.is_held:
-            self._claimed_until = -math.inf
+            # It counts as waiting for others, or a store that loses writes would hold it for ever.
+            self.waited, self._claimed_until = self.waited + delay, -math.inf
 
     def _wait_until_free(self) -> None:
         poll, before, began = MIN_POLL, self.waited, system.monotonic()
