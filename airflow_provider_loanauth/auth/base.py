@@ -160,11 +160,11 @@ class Attempts:
         self.credential = credential
         self._retries += 1
         # A load balancer may choose by one which server gets the retry.
-        pairs = [f"{cookie.name}={cookie.value}" for cookie in cookies]
-        if pairs:
-            replaced = {"", *(cookie.name for cookie in cookies)}
-            kept = [pair for pair in headers.get("Cookie", "").split("; ") if pair.partition("=")[0] not in replaced]
-            headers["Cookie"] = "; ".join(kept + pairs)
+        new = {cookie.name: f"{cookie.name}={cookie.value}" for cookie in cookies if cookie.value is not None}
+        if new:
+            sent = headers.get("Cookie", "").split("; ")
+            kept = [pair for pair in sent if pair.partition("=")[0] not in {"", *new}]
+            headers["Cookie"] = "; ".join([*kept, *new.values()])
         return True
 
     def end(self, status: int, host: str | None) -> None:

@@ -59,9 +59,7 @@ class LoanAuthHook(BaseHook):
 
     :param loanauth_conn_id: id of the :ref:`connection <howto/connection:loanauth>`
     :param method: a :data:`Method`
-    :param max_attempts: maximum of requests per authentication while the service is unavailable; after any other
-        failure, the same values are not sent again at once. With 1, as in a poke of a sensor, it does not wait for the
-        end of a short pause either
+    :param max_attempts: maximum of requests per authentication while the service is unavailable
     :param kwargs: parameters of Airflow's hooks, such as ``logger_name``
     """
 

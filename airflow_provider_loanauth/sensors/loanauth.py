@@ -35,7 +35,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
 
     Each poke is one attempt to authenticate, or to take the shared login of the Connection over, if the service
     responds to a request without credentials. While the service is unavailable, the sensor pokes again after
-    ``poke_interval``. A poke sends no credentials while this process knows that the service asked to wait.
+    ``poke_interval``.
 
     The wait ends after ``timeout`` (default: ``[sensors] default_timeout``, 7 days), which counts also while the sensor
     is deferred or rescheduled. The error says why the last poke failed; with ``soft_fail``, the task is skipped. Any
