@@ -1,1 +1,1 @@
-"""Who logs in, when, and for whom. The strictest requirement is that a rejected password is sent once."""
+"""Who logs in, when, and for whom: one login for all, and no rejected password again."""

@@ -17,12 +17,12 @@ _log = task_logger(__name__)
 class Backoff:
     """The attempts of one login."""
 
-    def __init__(self, max_attempts: int) -> None:
-        self._max_attempts, self._count = max_attempts, 0
+    def __init__(self) -> None:
+        self._count = 0
         #: When the last attempt must start.
         self._ends_at = math.inf
 
-    def seconds(self, error: UnavailableError, *, is_patient: bool) -> float:
+    def seconds(self, error: UnavailableError, max_attempts: int) -> float:
         """Return for how many seconds to wait after a failed attempt; raise the error if there is no other one."""
         self._count += 1
         now = system.monotonic()
@@ -33,12 +33,12 @@ class Backoff:
             # A little longer than requested, so that not all clients retry at the same moment.
             seconds = error.retry_after + system.uniform(0, 1)
         message = f"{str(error.args[0]).removesuffix('.')}."
-        if is_patient and self._count < self._max_attempts and now + seconds < self._ends_at:
+        if self._count < max_attempts and now + seconds < self._ends_at:
             text = "Attempt %d of %d failed: %s Retrying in %.1f s."
-            _log.warning(text, self._count, self._max_attempts, message, seconds)
+            _log.warning(text, self._count, max_attempts, message, seconds)
             return seconds
-        if is_patient and self._max_attempts > 1:
+        if max_attempts > 1:
             message += f" Gave up after {self._count} attempt{'s' * (self._count > 1)}."
-        if error.retry_after is not None:
+        if error.retry_after:
             message += f" The service asked to wait {error.retry_after:.0f} s."
         raise changed(error, message) from None

@@ -167,15 +167,15 @@ class Need:
     got_401: bool = False
 
     @property
-    def is_patient(self) -> bool:
-        """Whether to wait for others and to try again. Otherwise, the old credential is used, while it is valid."""
+    def must_log_in(self) -> bool:
+        """Whether there is no valid credential. If there is one, the login waits for nobody, and is tried once."""
         return self.old is None or self.got_401 or not self.old.is_valid()
 
-    def is_rejected(self, credential: ActiveCredential | None) -> bool:
+    def is_unusable(self, credential: ActiveCredential | None) -> bool:
         """Return whether it is the credential that got a 401, which is handed to nobody."""
         return self.got_401 and credential is not None and self.old is not None and credential.value == self.old.value
 
-    def take(self, found: ActiveCredential | None, *, is_new: bool) -> ActiveCredential | None:
+    def choose(self, found: ActiveCredential | None, *, is_new: bool) -> ActiveCredential | None:
         """Return the credential of another thread or process if it will do, or the old one if that must stay."""
         if found is None:
             return None
@@ -191,7 +191,7 @@ class Need:
             return None
         return found
 
-    def use_old(self) -> ActiveCredential:
+    def keep_old(self) -> ActiveCredential:
         """Return the old credential, which is used for some seconds more."""
         old = cast("ActiveCredential", self.old)
         old.start_grace_period()

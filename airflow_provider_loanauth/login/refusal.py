@@ -18,11 +18,11 @@ from airflow_provider_loanauth.system import system
 #: Seconds for which a password that the service rejected by name is not sent again.
 DAY = 86_400.0
 #: Seconds of the first pause after another refusal. The next ones are longer by this factor, up to a day: the values
-#: are sent after 1, 6 and 31 minutes, 2.6 and 13 hours. So a fault stops nobody for more than six times its own length.
+#: are sent after 1, 6 and 31 minutes, 2.6 and 13 hours.
 MIN_PAUSE, PAUSE_FACTOR = 60.0, 5.0
 #: Refusals in a row that are counted. The pause of the last one is a day.
 MAX_COUNT = 6
-#: Seconds for which a cleared task obeys a refusal that another one has met, so that one of many tries for the others.
+#: Seconds for which a cleared task obeys the refusal of another cleared one, so that one of many tries for the others.
 CLEARED_SECONDS = 300.0
 #: Characters of a cause that the error of who obeys a refusal shows.
 MAX_CAUSE = 100
@@ -90,7 +90,7 @@ class Refusal(NotForXCom):
         return self.at + self.seconds
 
     def holds(self, *, is_cleared: bool = False) -> bool:
-        """Return whether the values rest now; ``is_cleared``: for a task that a person has cleared."""
+        """Return whether the pause lasts; ``is_cleared``: for a task that a person has cleared."""
         age = abs(system.time() - self.at)
         if is_cleared and (not self.is_cleared or age >= CLEARED_SECONDS):
             return False

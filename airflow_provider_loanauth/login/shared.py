@@ -66,10 +66,10 @@ def get_or_refresh(
         credential = login.known() or login.run()
     except LoanAuthError as error:
         # The service, its proxy or the source of the Connection does not work now, or the password has changed.
-        if old is None or need.is_patient:
+        if old is None or need.must_log_in:
             raise
         _log.warning("The %s cannot be refreshed, and is used until it expires: %s", old.credential_type.label, error)
-        return need.use_old()
+        return need.keep_old()
     mask([credential.value])
     return credential
 
@@ -81,7 +81,7 @@ class _Login:
         self.client, self.settings, self.need = client, settings, need
         #: The result of the request of this login, if it has sent one.
         self.result: AuthenticationResult | None = None
-        self._memory, self._backoff = memory_of(settings), Backoff(client.max_attempts)
+        self._memory, self._backoff = memory_of(settings), Backoff()
         self._variables = LoginVariables(settings)
         self._lease = Lease(self._variables, self._memory)
         #: Whether this process does without the others.
@@ -97,30 +97,32 @@ class _Login:
         """Return the credential of this process, if it will do. It drops one that is older than one that got a 401."""
         credential, old = self._memory.credential, self.need.old
         if credential and old and self.need.got_401 and credential.issued_at < old.issued_at:
-            self._memory.credential = None
-            return None
-        return self.need.take(credential, is_new=True)
+            self._memory.credential = credential = None
+        return self.need.choose(credential, is_new=True)
 
     def run(self) -> ActiveCredential:
         """Return a credential of another thread or process, or log in."""
         memory, lock = self._memory, self._memory.lock.current
         credential, error = memory.credential, memory.error
-        attempts = self.client.max_attempts if self.need.is_patient else 1
-        if not lock.acquire(blocking=self.need.is_patient):
-            return self.need.use_old()
+        if not lock.acquire(blocking=self.need.must_log_in):
+            return self.need.keep_old()
         try:
             # Another thread may have logged in meanwhile, or tried to, at least as often as this one would.
             if memory.credential is not credential and (known := self.known()):
                 return known
-            if memory.error not in (None, error) and memory.error_attempts >= attempts:
+            if memory.error not in (None, error) and memory.error_attempts >= self._max_attempts:
                 raise changed(memory.error)
             return self._repeat()
         except UnavailableError as raised:
-            memory.error, memory.error_attempts = changed(raised, sent=False), attempts
+            memory.error, memory.error_attempts = changed(raised, sent=False), self._max_attempts
             raise
         finally:
             self._lease.release()
             lock.release()
+
+    @property
+    def _max_attempts(self) -> int:
+        return self.client.max_attempts if self.need.must_log_in else 1
 
     def _repeat(self) -> ActiveCredential:
         """Do one step after the other. If Variables cannot be used, go on alone."""
@@ -138,7 +140,8 @@ class _Login:
         self._row = row = self._read()
         if credential := self._take_over(row):
             return credential
-        if refusal := self._refusal_that_holds(row):
+        refusal = self._memory.refusal
+        if refusal and refusal != self._waited_for and refusal.holds(is_cleared=self._is_cleared()):
             self._obey(refusal)
             return None
         if not (self._is_alone or self._lease.is_held or self._lease.waited >= MAX_WAIT):
@@ -146,36 +149,41 @@ class _Login:
         try:
             return self._send()
         except UnavailableError as error:
-            seconds = self._backoff.seconds(error, is_patient=self.need.is_patient)
+            seconds = self._backoff.seconds(error, self._max_attempts)
         self._lease.release()
         system.sleep(seconds)
         return None
 
     def _acquire_lease(self) -> ActiveCredential | None:
         """Claim the lease, or wait for it. A request that has a valid credential waits for nobody."""
-        if self.need.is_patient or not self._memory.slow_reads:
-            self._lease.acquire(wait=self.need.is_patient)
-        if self.need.is_patient or self._lease.is_held:
+        if self.need.must_log_in or not self._memory.slow_reads:
+            self._lease.acquire(wait=self.need.must_log_in)
+        if self.need.must_log_in or self._lease.is_held:
             # Another one may have logged in meanwhile, so look at the row again.
             return None
-        return self.need.use_old()
+        return self.need.keep_old()
 
     def _read(self) -> Row:
         """Return what is shared, or what this process has."""
         row = Row(credential=self._memory.credential, by=this_process(), refusal=self._memory.refusal)
         if not self._is_alone:
             row = self._variables.read_row()
+            # Somebody may have ended what this process has met.
+            if self._memory.is_refusal_shared or row.refusal is not None:
+                self._memory.refusal = row.refusal
         self._first_row = self._first_row or row
         return row
 
     def _write(self, row: Row) -> None:
         """Share what the service has said. What got a 401 is handed to nobody."""
+        self._memory.is_refusal_shared = False
         if self._is_alone:
             return
-        if self.need.is_rejected(row.credential):
+        if self.need.is_unusable(row.credential):
             row = replace(row, credential=None)
         try:
             self._variables.write_row(row)
+            self._memory.is_refusal_shared = True
         except NotSharedError as reason:
             _log.warning("The result of this login could not be shared (%s), so other tasks log in too.", reason)
 
@@ -190,7 +198,7 @@ class _Login:
         """Return the credential of another process, if it will do; or the old one, if that must stay."""
         # Whatever the clocks of the hosts say.
         is_new = self._first_row is not None and self._first_row.credential_id != row.credential_id
-        credential = self.need.take(row.credential, is_new=is_new)
+        credential = self.need.choose(row.credential, is_new=is_new)
         if credential is None or credential is self.need.old:
             return credential
         self._memory.credential, self._memory.refusal = credential, None
@@ -200,30 +208,22 @@ class _Login:
             telemetry.set_expiry(self.settings, credential.seconds_left)
         return credential
 
-    def _refusal_that_holds(self, row: Row) -> Refusal | None:
-        """Return a refusal because of which this login sends nothing now."""
-        for refusal in (self._memory.refusal, row.refusal):
-            if refusal not in (None, self._waited_for) and refusal.holds(is_cleared=self._is_cleared()):
-                return refusal
-        return None
-
     def _is_cleared(self) -> bool:
         """Return whether a person has cleared this task, and it has not tried in vain since."""
-        tried = cleared_try()
-        return tried is not None and tried != self._memory.cleared_try
+        return cleared_try() not in (None, self._memory.cleared_try)
 
     def _obey(self, refusal: Refusal) -> None:
         """Wait for the end of a short pause that another login has begun, once; otherwise raise its error."""
-        if refusal.seconds <= MIN_PAUSE and self._waited_for is None and self.need.is_patient:
+        if refusal.seconds <= MIN_PAUSE and self._waited_for is None and self.need.must_log_in:
             self._lease.release()
             # By a clock that is wrong, it may be longer.
             system.sleep(min(MIN_PAUSE, max(0.0, refusal.until - system.time())) + system.uniform(0, 1))
             self._waited_for = refusal
             return
-        if self.need.is_rejected(self._row.credential):
+        if self.need.is_unusable(self._row.credential):
             self._write(self._row)
         error = refusal.error(self.settings)
-        if self.need.is_patient:
+        if self.need.must_log_in:
             telemetry.count_not_sent(self.settings, error)
         raise error
 
@@ -245,17 +245,16 @@ class _Login:
     def _record(self, error: LoanAuthError) -> None:
         """Remember and share a refusal of these values."""
         memory = self._memory
-        if self.need.is_rejected(memory.credential):
+        if self.need.is_unusable(memory.credential):
             memory.credential = None
         if not error.is_about_values:
             return
-        row = Row(refusal=memory.refusal)
+        row = Row()
         with suppress(NotSharedError):
             row = self._read()
         if row.credential_id not in (None, self._row.credential_id):
             # Another process has logged in since the request was sent, so the values are right.
             return
-        earlier, is_cleared = row.refusal or memory.refusal, self._is_cleared()
-        self._refusal = memory.refusal = Refusal.of(error, earlier, by=this_process(), is_cleared=is_cleared)
-        memory.cleared_try = cleared_try()
+        self._refusal = Refusal.of(error, memory.refusal, by=this_process(), is_cleared=self._is_cleared())
+        memory.refusal, memory.cleared_try = self._refusal, cleared_try()
         self._write(replace(row, refusal=self._refusal))

@@ -31,7 +31,7 @@ from airflow_provider_loanauth.metadata import METHOD_NAMES, Method
 from airflow_provider_loanauth.redaction import NotForXCom
 from airflow_provider_loanauth.system import system
 
-#: Increased when a reader of before could no longer use the sealed values. Another format counts as none.
+#: Increased when an earlier build could not use the sealed values any more. Another format counts as none.
 FORMAT = 1
 #: Variables are left alone after so many reads in a row that took longer than so many seconds each. One such read is
 #: tolerated: if the store stalls for all, nobody would share anything any more.
@@ -103,11 +103,11 @@ class Memory(NotForXCom):
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
     #: The last credential that this process requested or took over.
     credential: ActiveCredential | None = field(default=None, repr=False)
-    #: What the service has refused to this process, since its last success.
+    #: The last refusal that this process has met or read; and whether others can read it.
     refusal: Refusal | None = None
-    #: With what its last login failed while the service was unavailable: also for the threads that waited for it.
+    is_refusal_shared: bool = True
+    #: For the threads that wait for a login: how it failed while the service was unavailable, and its attempts.
     error: UnavailableError | None = None
-    #: How many attempts that login had.
     error_attempts: int = 0
     #: How many reads of Variables in a row were slow.
     slow_reads: int = 0
@@ -243,7 +243,7 @@ def _digest(settings: Settings) -> str:
     """Return a digest of everything that is sent. Processes with other values, as an old password, share nothing."""
     proxy = settings.proxy and dataclasses.astuple(settings.proxy)
     # The id too, because a database may compare keys without case.
-    to = [current_team(), settings.conn_id, settings.auth_url, settings.verify is not False, proxy]
+    to = [current_team(), _name_of(settings.conn_id), settings.auth_url, settings.verify is not False, proxy]
     sent = [*to, settings.pricing and settings.pricing.company_id, *dataclasses.astuple(settings.grant)]
     # Keyed, so that nobody can guess a weak password from it. During a rotation, the first Fernet key is the new one.
     return hmac.new(derived_keys(DIGEST)[0], json.dumps(sent).encode(), "sha256").hexdigest()[:16]

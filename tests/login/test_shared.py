@@ -374,11 +374,39 @@ def test_a_login_that_has_waited_for_others_enough_waits_for_no_request_that_han
     assert sorted(waits(simulation))[1] < MAX_WAIT + 3
 
 
-def test_a_store_that_loses_writes_after_a_login_fails_nobody():
-    processes = [Process(), *(Process(start=100 + number / 10, needs="new") for number in range(20))]
-    simulation = Simulation(processes, writes=dict.fromkeys(range(4, 999), "lost")).run()
+@pytest.mark.parametrize("number", [1, 5, 20])
+def test_a_store_that_loses_writes_after_a_login_fails_nobody(number):
+    """Nor does it hold anybody for long: a claim that never stands is one of others."""
+    processes = [Process(), *(Process(start=100 + one / 10, needs="new") for one in range(number))]
+    simulation = Simulation(processes, writes=dict.fromkeys(range(4, 10**5), "lost")).run()
     assert {str(value)[:13] for value in simulation.values} == {"made-up-token"}
-    assert max(waits(simulation)) < MAX_WAIT + 3
+    assert max(waits(simulation)) < MAX_WAIT + 12
+
+
+def test_a_process_that_goes_on_obeys_no_refusal_that_somebody_has_ended():
+    """With ``forget``, or by deleting the Variable; or another process has logged in meanwhile."""
+    simulation = Simulation([Process()], outcomes=["rejected", "ok"])
+
+    def work(process):
+        with pytest.raises(RejectedError):
+            simulation.log_in(process)
+        for texts in simulation.store.texts.values():
+            texts.append(None)
+        process.results.append(simulation.log_in(process))
+
+    assert simulation.run(work=work).values == [TOKEN]
+
+
+def test_who_has_obeyed_a_refusal_obeys_it_also_if_variables_cannot_be_used_then():
+    simulation = Simulation([Process(), Process(start=10)], outcomes=["rejected"], down=[(15, 30)])
+
+    def work(process):
+        for start in (process.start, 20):
+            simulation.time.sleep(max(0.0, start - simulation.time.now))
+            with pytest.raises(RejectedError):
+                simulation.log_in(process)
+
+    assert simulation.run(work=work).posts == 1
 
 
 def test_a_login_does_not_wait_for_its_own_claim():
@@ -440,7 +468,8 @@ def test_a_write_that_fails_is_no_error_of_the_login(number, logs):
     [
         ({"writes": dict.fromkeys(range(99), "lost")}, 2),
         ({"writes": dict.fromkeys(range(99), "error")}, 2),
-        ({"down": [(15, 1000)]}, 2),
+        # The second one has read the refusal before.
+        ({"down": [(15, 1000)]}, 1),
     ],
 )
 def test_a_process_that_cannot_share_any_more_sends_a_rejected_password_once(faults, logins):
