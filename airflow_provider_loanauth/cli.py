@@ -49,7 +49,7 @@ def get_cli_commands() -> list[Any]:
         args=[
             arg(["conn_id"], nargs="?", help="connection id"),
             arg(["--method"], choices=methods, help="default: all methods"),
-            arg(["--all"], action="store_true", help="for all connections and the notifier; rejections end too"),
+            arg(["--all"], action="store_true", help="for all connections; rejections end too"),
         ],
         epilog="Run it where Airflow's database can be used. Exit codes: 0 deleted, or nothing to delete; 2 unknown "
         "connection id, or other wrong usage; 3 no access to the database.",

@@ -83,7 +83,7 @@ def tell(context: Any) -> None:
         "retries": 2,
         "retry_delay": timedelta(minutes=2),
         "retry_exponential_backoff": True,
-        "on_failure_callback": LoanAuthFailedNotifier(tell),  # says once why a login failed
+        "on_failure_callback": LoanAuthFailedNotifier(tell),  # says why a login failed
     },
     on_failure_callback=tell,  # says that the run has failed, whatever the reason is
     tags=["loanauth", "example"],

@@ -208,11 +208,10 @@ def forget_refusal(settings: Settings) -> None:
 
 def forget_all(conn_id: str | None = None, method: Method | None = None) -> list[str]:
     """Delete from the database the Variables of a Connection and method, by default of all; return their keys."""
-    methods, name, others = method or "|".join(METHOD_NAMES), "[A-Za-z0-9_.-]+", r"|loanauth\.notified\..+"
+    methods, name = method or "|".join(METHOD_NAMES), "[A-Za-z0-9_.-]+"
     if conn_id is not None:
-        # Those of notifications belong to no Connection.
-        name, others = re.escape(_name_of(conn_id)), ""
-    keys = re.compile(rf"loanauth\.({methods})\.{name}\.[0-9a-f]{{16}}\.(login|claim){others}")
+        name = re.escape(_name_of(conn_id))
+    keys = re.compile(rf"loanauth\.({methods})\.{name}\.[0-9a-f]{{16}}\.(login|claim)")
     deleted = sorted(filter(keys.fullmatch, list_variables("loanauth.")))
     for key in deleted:
         delete_variable(key)

@@ -1,4 +1,4 @@
-"""What the notifier tells, of which errors, and through what. ``test_once.py`` has how many tasks do."""
+"""What the notifier tells, of which errors, and through what."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from airflow_provider_loanauth.exceptions import RejectedError, SealError, Unava
 from airflow_provider_loanauth.notifications.loanauth import LoanAuthFailedNotifier
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 from tests.support.airflow_names import AirflowSensorTimeout, AirflowTaskTimeout, TaskDeferralError
-from tests.support.clock import Clock, replace_clock
 
 TEXT = "made-up reason. " + "A sentence that says what to do. " * 100
 BEGIN = "DAG nightly, run manual__2026-11-25, task price"
@@ -33,11 +32,6 @@ class Chat(BaseNotifier):
         # Airflow adds the fields of a notifier to the context.
         assert context["text"] == "{{ loanauth_message }}"
         self.sent.append(self.text)
-
-
-@pytest.fixture(autouse=True)
-def no_wait(variables, monkeypatch):
-    replace_clock(monkeypatch, Clock(standing=0.0))
 
 
 def context_of(error, map_index=-1):
@@ -73,12 +67,10 @@ def test_the_message_is_whole():
         (chained(AirflowSensorTimeout("made up"), "__cause__", UnavailableError(TEXT)), True),
     ],
 )
-def test_only_a_failed_login_is_told(exception, is_told, variables):
+def test_only_a_failed_login_is_told(exception, is_told):
     chat = Chat("{{ loanauth_message }}")
     LoanAuthFailedNotifier(chat)(context_of(exception))
     assert chat.sent == ([f"{BEGIN}: {TEXT}"] if is_told else [])
-    # Nothing is read or written for other tasks.
-    assert bool(variables.reads) is is_told
 
 
 @pytest.mark.parametrize("kind", [AirflowSensorTimeout, AirflowTaskTimeout, TaskDeferralError])
@@ -101,23 +93,14 @@ def test_an_asynchronous_function_is_awaited():
     assert sent == [f"{BEGIN}: {TEXT}"]
 
 
-def test_a_retry_is_told_apart_from_the_last_failure():
-    """``on_retry_callback`` and ``on_failure_callback``, with the same error."""
+def test_a_retry_says_so():
+    """With ``on_retry_callback``."""
     chat = Chat("{{ loanauth_message }}")
-    for number, state in enumerate(["up_for_retry", "up_for_retry", "failed", "failed"]):
-        context = context_of(UnavailableError("made-up outage."), map_index=number)
+    for state in ("up_for_retry", "failed"):
+        context = context_of(UnavailableError("made-up outage."))
         context["ti"].state = state
         LoanAuthFailedNotifier(chat)(context)
-    again = " Airflow will try this task again."
-    assert chat.sent == [f"{BEGIN}[0]: made-up outage.{again}", f"{BEGIN}[2]: made-up outage."]
-
-
-def test_time_outs_of_sensors_of_two_connections_are_told_of():
-    chat = Chat("{{ loanauth_message }}")
-    for number, conn_id in enumerate(["one", "other", "other"]):
-        task = LoanAuthSensor(task_id="wait", loanauth_conn_id=conn_id)
-        LoanAuthFailedNotifier(chat)(context_of(AirflowSensorTimeout(TEXT), map_index=number) | {"task": task})
-    assert len(chat.sent) == 2
+    assert chat.sent == [f"{BEGIN}: made-up outage. Airflow will try this task again.", f"{BEGIN}: made-up outage."]
 
 
 @pytest.mark.parametrize("notifier", [[Chat("")], Chat, None, "made up"])
@@ -134,38 +117,12 @@ def test_a_message_is_no_template_of_the_next_one():
     assert chat.sent == [f"{BEGIN}: {text}"] * 2
 
 
-def test_an_error_of_the_other_notifier_is_logged_and_the_next_task_tells(caplog):
+def test_an_error_of_the_other_notifier_is_logged(caplog):
     """On 2.11 and 3.0, the notifiers of Airflow raise none."""
     caplog.set_level(logging.INFO)
     LoanAuthFailedNotifier(Chat(""))(context_of(None))
     for other in (Chat("", RuntimeError("made-up outage of the chat")), Chat("{{ 1 / 0 }}")):
-        LoanAuthFailedNotifier(other)(context_of(RejectedError(TEXT), map_index=1))
-    chats = [Chat("{{ loanauth_message }}") for _ in range(2)]
-    for index, chat in enumerate(chats, 2):
-        LoanAuthFailedNotifier(chat)(context_of(RejectedError(TEXT), map_index=index))
-    assert [len(chat.sent) for chat in chats] == [1, 0]
+        LoanAuthFailedNotifier(other)(context_of(RejectedError(TEXT)))
     ours = [record for record in caplog.records if "notifications" in record.name]
-    assert [record.exc_info and record.exc_info[0] for record in ours] == [
-        None,
-        RuntimeError,
-        ZeroDivisionError,
-        None,
-        None,
-    ]
-    beginnings = [
-        "Nobody was notified",
-        *["The notification of the"] * 2,
-        "Notified of the",
-        "Another task of this DAG",
-    ]
-    for record, beginning in zip(ours, beginnings, strict=True):
-        assert record.getMessage().startswith(beginning)
-
-
-def test_all_notifiers_of_one_task_tell():
-    """Its own one, and that of a cluster policy."""
-    chats = [Chat("{{ loanauth_message }}") for _ in range(2)]
-    for index in (1, 2):
-        for chat in chats:
-            LoanAuthFailedNotifier(chat)(context_of(RejectedError(TEXT), map_index=index))
-    assert [len(chat.sent) for chat in chats] == [1, 1]
+    assert [record.exc_info and record.exc_info[0] for record in ours] == [None, RuntimeError, ZeroDivisionError]
+    assert [record.getMessage()[:19] for record in ours] == ["Nobody was notified", *["The notification of"] * 2]

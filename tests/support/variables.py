@@ -1,7 +1,6 @@
 """Airflow Variables in memory, for the tests of one process."""
 
 from airflow_provider_loanauth.login import variables as login_variables
-from airflow_provider_loanauth.notifications import loanauth as once
 
 
 class Variables(dict):
@@ -48,7 +47,5 @@ def use(variables, monkeypatch):
         ("delete_variable", variables.delete),
         ("list_variables", variables.keys_with),
     ):
-        for module in (login_variables, once):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, function)
+        monkeypatch.setattr(login_variables, name, function)
     return variables
