@@ -77,11 +77,7 @@ class LoanAuthHook(BaseHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        # The native rendering of templates makes a number of an id that has digits only.
-        rendered: Any = loanauth_conn_id
-        if type(rendered) is int:
-            rendered = str(rendered)
-        self.loanauth_conn_id: str = rendered
+        self.loanauth_conn_id = loanauth_conn_id
         self.method = method
         self.max_attempts = max_attempts
         self._logged_warnings: set[str] = set()

@@ -80,18 +80,11 @@ class LoanAuthOperator(AuthenticatingOperator):
 
         :return: the sealed credential, or its plaintext with ``seal=False``
         :raises SealError: Airflow has no usable Fernet key; no request was sent
-        :raises AirflowTaskTimeout: the login did not end within ``execution_timeout``
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
-        try:
-            if self.seal:
-                return self.hook.get_credential(reuse=self.reuse)
-            return self.hook.get_plaintext(reuse=self.reuse)
-        except airflow_errors.AirflowTaskTimeout:
-            # That of Airflow does not say what has not ended.
-            limit = f"{self.execution_timeout}, the execution_timeout of the task"
-            text = f"The login did not end within {limit}. Its log says what it waited for."
-            raise airflow_errors.AirflowTaskTimeout(text) from None
+        if self.seal:
+            return self.hook.get_credential(reuse=self.reuse)
+        return self.hook.get_plaintext(reuse=self.reuse)
 
 
 class LoanAuthForgetOperator(BaseOperator):
@@ -109,7 +102,7 @@ class LoanAuthForgetOperator(BaseOperator):
 
     :param credential_task_id: id of the task that returned the credential, in the same DAG run (templated)
     :param shared: also delete the credential of the shared login of its Connection, which other DAGs may use: the next
-        task logs in. A pause after a refused login stays
+        task logs in. A pause after a refused login stays. It finds the Connection of sealed credentials only
     """
 
     template_fields: Sequence[str] = ("credential_task_id",)
@@ -123,24 +116,12 @@ class LoanAuthForgetOperator(BaseOperator):
     @sanitize_exceptions
     def execute(self, context: Context) -> None:
         """Delete the credential. Succeeds also if there is none. Raises any error of Airflow during the deletion."""
-        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-        from airflow_provider_loanauth.login.variables import forget_credential
-
         ti, task_id, task = context["ti"], self.credential_task_id, cast("Any", context["task"])
         source = task.dag.task_dict.get(task_id)
         index = index_in_group_of(context, source)
-        shared = set()
         if self.shared:
-            returned = pull(context, task_id, index)
-            if not isinstance(returned, Sequence):  # the task is not mapped
-                returned = [returned]
-            credentials = [one for one in returned if isinstance(one, Credential)]
-            shared = {(one.conn_id, one.method) for one in credentials} | self._of_task(context, source)
+            self._forget_shared(pull(context, task_id, index))
         left = delete_xcom(dag_id=ti.dag_id, run_id=ti.run_id, task_id=task_id, map_index=index)
-        for conn_id, method in shared:
-            # It may not be there any more, or have changed its method.
-            with suppress(airflow_errors.AirflowException):
-                forget_credential(LoanAuthHook(conn_id, method=method).read_settings())
         if source is None:
             text = "This DAG has no task %r: check credential_task_id, which is group.task for a task in a group."
             self.log.warning(text, task_id)
@@ -150,9 +131,13 @@ class LoanAuthForgetOperator(BaseOperator):
         else:
             self.log.info("Deleted the credentials of task %r from XCom.", task_id)
 
-    def _of_task(self, context: Context, source: Any) -> set[tuple[str, Method | None]]:
-        """Return the Connection and method of an operator or sensor, which may have returned plaintext or nothing."""
-        with suppress(AttributeError, KeyError, airflow_errors.AirflowException):
-            conn_id, method = (self.render_template(one, context) for one in (source.loanauth_conn_id, source.method))
-            return {(conn_id, method)}
-        return set()
+    def _forget_shared(self, returned: Any) -> None:
+        from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+        from airflow_provider_loanauth.login.variables import forget_credential
+
+        if not isinstance(returned, Sequence):  # the task is not mapped
+            returned = [returned]
+        for conn_id, method in {(one.conn_id, one.method) for one in returned if isinstance(one, Credential)}:
+            # The Connection may not be there any more.
+            with suppress(airflow_errors.AirflowException):
+                forget_credential(LoanAuthHook(conn_id, method=method).read_settings())
