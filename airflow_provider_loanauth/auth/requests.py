@@ -12,6 +12,7 @@ from airflow_provider_loanauth._compat import get_current_context, index_in_grou
 from airflow_provider_loanauth.auth.base import WRONG_LIBRARY, Attempts, BaseLoanAuth, check_credential
 from airflow_provider_loanauth.auth.forks import refuse_in_child
 from airflow_provider_loanauth.auth.origin import OriginGuard, has_credential, remove_credential
+from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class _ResponseHook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A response is copied and pickled together with its request, and after a redirect it has no other credential.
-        return partial, (_unchanged,)
+        return partial, (_follow_nothing,)
 
 
 def _read_body(request: PreparedRequest) -> None:
@@ -134,7 +135,10 @@ def _read_body(request: PreparedRequest) -> None:
     vars(request)["_body_position"] = None  # or a redirect would rewind it
 
 
-def _unchanged(response: Response, **_: Any) -> Response:
+def _follow_nothing(response: Response, **_: Any) -> Response:
+    """Let no copy of a request follow a redirect, because nothing guards the credential in its headers."""
+    if response.is_redirect:
+        raise LoanAuthError("A copy of a request with a credential follows no redirect: make a new request.")
     return response
 
 
