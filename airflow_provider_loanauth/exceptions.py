@@ -11,9 +11,6 @@ Which response has which class is an assumption: the interface shows no error re
         ├── UnavailableError     the service is unreachable, overloaded or broken  retrying can help
         ├── ResponseError        the service responded without a usable credential
         └── SealError            the Fernet key is missing or a different one, or the value is damaged
-
-``SettingsError`` and ``RejectedError`` are also ``AirflowFailException``: they fail a task at once, because sending a
-rejected password again can lock the account. Airflow retries a ``ResponseError``, but sends nothing in its pause.
 """
 
 from __future__ import annotations

@@ -61,11 +61,6 @@ def base_address(host: str, *, schema: Any = None, port: Any = None) -> str:
             path.lower().endswith("oauth/token") or "encodeaes128" in path.lower(),
             "contains the path of an endpoint: remove it, because the provider adds it.",
         ),
-        # requests would encode a secret in the path once more.
-        (
-            re.search("%(?![0-9A-Fa-f]{2})", path),
-            "contains '%' without two hexadecimal digits (RFC 3986 §2.1): write %25 instead.",
-        ),
     ):
         if wrong:
             raise FieldError(sentence)

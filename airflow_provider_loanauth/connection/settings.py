@@ -68,7 +68,7 @@ class Settings(NotForXCom):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every value to mask in logs."""
-        return (*self.grant.secrets, *(self.proxy.secrets if self.proxy else ()))
+        return (*self.grant.secrets, *getattr(self.proxy, "secrets", ()))
 
 
 def load(conn: Any, method: Method | None = None) -> Settings:

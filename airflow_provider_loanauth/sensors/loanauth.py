@@ -179,7 +179,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
             settings.auth_url,
             poke_interval=self.poke_interval,
             deadline=deadline,
-            proxy=settings.proxy.url if settings.proxy else None,
+            proxy=settings.proxy and settings.proxy.url,
         )
         # The trigger sends its event at the deadline. Airflow times it out only if no triggerer runs it.
         timeout = timedelta(seconds=left + _TRIGGER_MARGIN)

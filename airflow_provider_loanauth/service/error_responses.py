@@ -77,17 +77,7 @@ def raise_for_status(
     secrets: Iterable[str],
     is_page: bool,
 ) -> None:
-    """Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code.
-
-    ========================================================  ====================  =============================
-    response                                                  exception             whom it concerns
-    ========================================================  ====================  =============================
-    the code ``invalid_grant``, under any status              ``RejectedError``     who sends the same values
-    a temporary code; 408, 429, 5xx; ``Retry-After`` above 0  ``UnavailableError``  this host
-    any other code; 400, 401, 423, not as an HTML page        ``ResponseError``     who sends the same values
-    everything else, such as 403, 404, 3xx or an HTML page    ``ResponseError``     this host
-    ========================================================  ====================  =============================
-    """
+    """Raise the exception for a status and the parsed body, if there is one; nothing for 2xx without an error code."""
     if not isinstance(document, dict):
         document = {}
     # It counts under any status, which a gateway may replace.
@@ -155,12 +145,9 @@ def _folded(text: str) -> str:
 def _host_of(location: str, secrets: Iterable[str]) -> str:
     """Return host and port of a redirect; its path and query may contain a secret."""
     with suppress(ValueError):
-        host = urlsplit(location).netloc.rpartition("@")[2]
-        if not host:
-            return "another path on the same host"
-        if shown := safe_text(host, secrets):
+        if shown := safe_text(urlsplit(location).netloc.rpartition("@")[2], secrets):
             return shown
-    return "an unreadable address"
+    return "another path, or to an unreadable address"
 
 
 def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:

@@ -17,21 +17,14 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, c
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
-from airflow_provider_loanauth.service.error_responses import CODES, PAGE_MESSAGE, raise_for_status
+from airflow_provider_loanauth.service.error_responses import PAGE_MESSAGE, raise_for_status
 
 # RFC 9110 §5.5: characters that every server accepts in a header. Both credentials are later sent in one.
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
 #: Octets. Common servers accept fewer in one header, and parsing a much longer token takes seconds.
 MAX_CREDENTIAL_BYTES = 16 * 1024
 
-# An error code in a body that cannot be parsed: cut off, in Latin-1, or nested too deeply. A rejected password must not
-# be sent again then either. Only texts, numbers and the like may come before it: a code in an inner object or in a page
-# may be about something else.
-_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-_MEMBER = rf"\s*{_TEXT}\s*:\s*(?:{_TEXT}|[-+.\w]+)\s*,"
-# Not compiled here, like those for pages and TLS: a login without a fault does not need it.
-_ERROR_CODE = rf'(?s)\s*{{(?:{_MEMBER})*\s*"error"\s*:\s*"({"|".join(CODES)})"'.encode()
-
+# Not compiled here: a login without a fault does not need it.
 _PAGE = rb"(?i)<html|<!doctype"
 
 
@@ -66,7 +59,9 @@ def build_request(settings: Settings) -> WireRequest:
     auth_url, grant = settings.auth_url, settings.grant
     if isinstance(grant, ApiKeyGrant):
         # The interface also lists both as headers, but its sample request has none.
-        headers = {"apiKey": grant.api_key, "userId": grant.user} if grant.in_headers else {}
+        headers = {}
+        if grant.in_headers:
+            headers = {"apiKey": grant.api_key, "userId": grant.user}
         path = f"{quote(grant.api_key, safe='')}/{quote(grant.user, safe='')}"
         return WireRequest(
             url=SecretStr(f"{auth_url}/encodeAES128/{path}"),
@@ -124,14 +119,12 @@ def _parse(settings: Settings, response: WireResponse, now: datetime) -> TokenRe
 
 
 def _parse_body(response: WireResponse) -> Any:
-    """Return the JSON of a body, or at least its error code, if it begins like an object; otherwise None."""
+    """Return the JSON of a body; None if there is none."""
     # JSON is UTF-8 (RFC 8259 §8.1). A token is ASCII, so it is usable also if a name has another charset.
     for body in (response.body, response.body.decode("latin-1")):
         # RecursionError: the JSON is nested too deeply.
         with suppress(ValueError, RecursionError):
             return json.loads(body)
-    if match := re.match(_ERROR_CODE, response.body):
-        return {"error": match[1].decode()}
     return None
 
 

@@ -248,7 +248,7 @@ def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Pro
                 request.url,
                 headers=dict(request.headers),
                 # None means no file name, because these are text parts of a multipart form.
-                files=[(name, (None, value)) for name, value in request.form] if request.form else None,
+                files=[(name, (None, value)) for name, value in request.form or ()],
                 auth=basic,
                 timeout=timeout,
                 verify=verify,

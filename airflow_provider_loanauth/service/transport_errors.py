@@ -31,7 +31,6 @@ _IF_SLOW = "check the service and the network, or set a longer Timeout in the Co
 _PROXIES = "the proxies between this machine and the service"
 _BROKEN = f"The response of the service was cut off or cannot be decoded: if this persists, check {_PROXIES}"
 _PLAIN = "The service responded without TLS, so the port probably expects http: check the port in Auth URL"
-_OLD_TLS = "The service and this machine have no version of TLS in common: check Auth URL, and ask who runs the service"
 _NO_TLS = "The TLS handshake failed before a certificate was checked: check that Auth URL has a TLS port"
 _TIMED_OUT = f"The service did not respond within the time set in Timeout: {_IF_SLOW}"
 _UNREACHABLE = "The service could not be reached: it is down, its port is wrong, or a firewall blocks it"
@@ -54,13 +53,8 @@ _MEANINGS: tuple[tuple[Any, type[LoanAuthError], str], ...] = (
     (ValueError, SettingsError, "Auth URL is not a valid address: correct it"),
     (Exception, UnavailableError, _BROKEN),
 )
-#: Reasons of OpenSSL that need a person. The second one is that of OpenSSL 3.2 and later.
-_REASONS = {
-    "WRONG_VERSION_NUMBER": _PLAIN,
-    "RECORD_LAYER_FAILURE": _PLAIN,
-    "UNSUPPORTED_PROTOCOL": _OLD_TLS,
-    "TLSV1_ALERT_PROTOCOL_VERSION": _OLD_TLS,
-}
+#: What OpenSSL says of a response without TLS, before and since release 3.2.
+_NO_TLS_REASONS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 # Codes of OpenSSL for a certificate (X509_V_ERR_…): it has expired or is not yet valid; its issuer is not known.
 _CHECK_CLOCK = "check the clock of this machine, and ask {owner} to renew it"
 _SET_BUNDLE = "if a private authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
@@ -91,8 +85,8 @@ def map_body_error(error: Exception, request: WireRequest) -> LoanAuthError:
 def _meaning(error: Exception) -> tuple[type[LoanAuthError], str]:
     if certificate := _cause_of(error, ssl.SSLCertVerificationError):
         return SettingsError, _about_certificate(certificate, "service", "check Auth URL")
-    if sentence := _REASONS.get(_reason(error)):
-        return SettingsError, sentence
+    if _has_no_tls(error):
+        return SettingsError, _PLAIN
     return next((make, sentence) for kinds, make, sentence in _MEANINGS if _cause_of(error, kinds))
 
 
@@ -106,7 +100,7 @@ def _meaning_of_proxy_error(error: Exception, check: str) -> tuple[Callable[[str
         return partial(ResponseError, status=407), f"The proxy requires authentication (407): {check}"
     if certificate := _cause_of(error, ssl.SSLCertVerificationError):
         return SettingsError, _about_certificate(certificate, "proxy", check)
-    if _REASONS.get(_reason(error)) == _PLAIN:
+    if _has_no_tls(error):
         problem = "responded without TLS, so its URL has to begin with http"
     # 501 (RFC 9110 §15.6.2) is what a web server says that is no proxy.
     elif status == HTTPStatus.NOT_IMPLEMENTED or (status and not is_unavailable(status)):
@@ -116,9 +110,8 @@ def _meaning_of_proxy_error(error: Exception, check: str) -> tuple[Callable[[str
     return SettingsError, f"The proxy {problem}: {check}"
 
 
-def _reason(error: Exception) -> str:
-    """Return the reason of OpenSSL, if there is one."""
-    return getattr(_cause_of(error, ssl.SSLError), "reason", None) or ""
+def _has_no_tls(error: Exception) -> bool:
+    return getattr(_cause_of(error, ssl.SSLError), "reason", None) in _NO_TLS_REASONS
 
 
 def _about_certificate(error: ssl.SSLCertVerificationError, whose: str, check: str) -> str:

@@ -75,7 +75,7 @@ class LoanAuthSensorTrigger(BaseTrigger):
         # The clock of the event loop, which a change of the system time does not affect.
         now = asyncio.get_running_loop().time
         began = now()
-        ends = math.inf if self.deadline is None else began + self.deadline - system.time()
+        ends = began + (self.deadline or math.inf) - system.time()
         interval = max(self.poke_interval, MIN_INTERVAL)
         seconds = max(MAX_SECONDS_WITHOUT_RESPONSE, 4 * interval) * system.uniform(0.5, 1)
         latest = min(ends, began + seconds)

@@ -117,7 +117,7 @@ ROWS = (
     unexpected(
         "302 to a login page of the same host",
         "redirect",
-        f"{_REDIRECT} another path on the same host.",
+        f"{_REDIRECT} another path, or to an unreadable address.",
         location="/login?error",
     ),
     # --- the service rejects the password by name ---
