@@ -159,3 +159,12 @@ def test_a_pickle_of_a_response_from_another_origin_has_no_credential(world, pul
     pickled = pickle.dumps(response)
     assert leaks(pickled.decode("latin-1"), [token.value]) == []
     assert pickle.loads(pickled).url.startswith(elsewhere.url)
+
+
+def test_a_copy_of_a_request_follows_no_redirect(world, pulled, pricing, elsewhere):
+    """requests would copy the header of an API secret to the request to the other host."""
+    response = requests.get(pricing.url, auth=LoanAuth(pulled("loanauth_ppe")), timeout=60)
+    pricing.respond = lambda request: (302, {"Location": elsewhere.url}, b"")
+    with requests.Session() as session, pytest.raises(LoanAuthError, match="follows no redirect"):
+        session.send(pickle.loads(pickle.dumps(response.request)), timeout=60, allow_redirects=True)
+    assert elsewhere.seen == []
