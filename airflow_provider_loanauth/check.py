@@ -16,7 +16,7 @@ from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import fernet_keys, require_fernet_key
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
 from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, forget_refusal
-from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, METHOD_NAMES, PACKAGE_NAME, Method
+from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, METHOD_NAMES, MIN_TTL, PACKAGE_NAME, Method
 from airflow_provider_loanauth.models import response_warnings
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 from airflow_provider_loanauth.service.client import Client
@@ -27,8 +27,6 @@ from airflow_provider_loanauth.system import system
 
 __all__ = ["Line", "Report", "check_connection"]
 
-#: Seconds: ``LoanAuth`` refreshes a credential as early.
-MAX_CLOCK_DIFFERENCE = 60
 _MARKS = {"ok": "✓", "failed": "✗", "unknown": "?"}
 _EXIT_CODES = {"usable": 0, "not_usable": 1, "unknown": 3}
 _WAYS_TO_READ = (
@@ -168,7 +166,7 @@ def _response(response: WireResponse, *, login: bool) -> Iterator[Line]:
     yield Line("Response", "unknown" if advice else "ok", text + advice)
     served = parse_http_date(response.headers.get("date"))  # RFC 9110 §6.6.1
     seconds = (system.now() - served).total_seconds() if served and "age" not in response.headers else 0.0
-    if abs(seconds) > MAX_CLOCK_DIFFERENCE:
+    if abs(seconds) > MIN_TTL:
         direction = "ahead of" if seconds > 0 else "behind"
         text = f"The clock of this machine is about {abs(seconds):.0f} s {direction} that of the service: set it."
         yield Line("Clock", "failed", text)

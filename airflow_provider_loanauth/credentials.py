@@ -35,7 +35,7 @@ def derived_keys(purpose: str) -> list[bytes]:
     with suppress(Exception):
         return [_derive(key, purpose) for key in fernet_keys()]
     raise SealError(
-        "Airflow's Fernet key is missing or invalid, so the credential cannot be sealed for XCom. Set the same "
+        "Airflow's Fernet key is missing or invalid, so no credential can be sealed for XCom, or opened. Set the same "
         "AIRFLOW__CORE__FERNET_KEY on every component, or seal=False, with which XCom stores the value unencrypted."
     )
 

@@ -44,5 +44,4 @@ class System:
         threading.Thread(target=context.run, args=[function], name=name, daemon=True).start()
 
 
-#: The one that is used everywhere.
 system = System()

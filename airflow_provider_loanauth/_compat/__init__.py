@@ -113,7 +113,7 @@ def _is_in_triggerer() -> bool:
 
 @contextmanager
 def supervisor_turn() -> Iterator[bool]:
-    """Let the block call Airflow, which may ask the supervisor; yield whether it cannot, in a fork of a task."""
+    """Guard the channel to the supervisor while the block calls Airflow; yield True in a fork, which has none."""
     if _is_forked_from_task():
         # Each of the two processes may get the response to the other one, so Airflow must not find the channel.
         runner: Any = sys.modules[_TASK_RUNNER]

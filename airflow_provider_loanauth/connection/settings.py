@@ -79,10 +79,12 @@ def load(conn: Any, method: Method | None = None) -> Settings:
     address = {"schema": conn.schema, "port": conn.port or None}
     # All fields are read before an error is raised, so that it has every problem.
     values: dict[str, Any] = {
-        "auth_url": reader.read("host", lambda host: base_address(_text(host), **address), required_by="every method"),
+        "auth_url": reader.read(
+            "host", lambda host: base_address(_string(host), **address), required_by="every method"
+        ),
         "timeout": reader.read("timeout", _seconds, 30.0),
         "verify": reader.read("verify", _boolean_or_path, default=True),
-        "proxy": reader.read("proxy", lambda url: Proxy.from_url(_text(url).strip())),
+        "proxy": reader.read("proxy", lambda url: Proxy.from_url(_string(url).strip())),
         "share_logins": reader.read("share_logins", _boolean, default=True),
         "grant": chosen and reader.grant(chosen),
         "pricing": chosen and reader.pricing(chosen),
@@ -161,7 +163,7 @@ class _FieldReader:
             if values["in_headers"]:
                 parsers = dict.fromkeys(method.fields.values(), _header_value)
         for attribute, field_name in method.fields.items():
-            values[attribute] = self._text(field_name, parsers.get(field_name, _text), f"method {name}")
+            values[attribute] = self._text(field_name, parsers.get(field_name, _string), f"method {name}")
         return method.grant(**values)
 
     def _text(self, name: str, parse: Callable[[Any], str], required_by: str) -> str:
@@ -194,7 +196,7 @@ class _FieldReader:
 # What a field contains; a :class:`FieldError` says what is wrong with it.
 
 
-def _text(value: Any) -> str:
+def _string(value: Any) -> str:
     if type(value) is int:
         return str(value)
     if not isinstance(value, str):
@@ -234,14 +236,14 @@ def _seconds(value: Any) -> float:
 
 
 def _header_name(value: Any) -> str:
-    name = _text(value)
+    name = _string(value)
     if not _HEADER_NAME.fullmatch(name):
         raise FieldError("is not the name of a header (RFC 9110 §5.1): correct it.")
     return name
 
 
 def _header_value(value: Any) -> str:
-    text = _text(value)
+    text = _string(value)
     # RFC 9110 §5.5.
     if not text.isascii() or text != text.strip():
         problem = "has a leading or trailing space or a non-ASCII character, which a header cannot carry"
@@ -250,11 +252,11 @@ def _header_value(value: Any) -> str:
 
 
 def _client_id(value: Any) -> str:
-    text = _text(value)
+    text = _string(value)
     if ":" in text:
         raise FieldError("contains a colon, which HTTP Basic does not allow (RFC 7617 §2): correct it.")
     return text
 
 
-#: What texts of a grant must be besides :func:`_text`.
+#: What texts of a grant must be besides :func:`_string`.
 _PARSERS = {"origin": _header_value, "client_id": _client_id, "los_client_id": _client_id}

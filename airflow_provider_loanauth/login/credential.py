@@ -134,7 +134,7 @@ class ActiveCredential(NotForXCom):
         return left is None or left > 0
 
     def is_fresh(self, min_ttl: float) -> bool:
-        """Return whether more than ``min_ttl`` seconds, or a tenth of the lifetime, are left, times one to two."""
+        """Return whether more is left than the smaller of ``min_ttl`` and a tenth of the lifetime, times one to two."""
         left = self.seconds_left
         if left is None or self.lifetime is None or (left > 0 and system.monotonic() < self._grace_until):
             return True
@@ -160,7 +160,7 @@ class ActiveCredential(NotForXCom):
 class Need:
     """What a login is for: a first credential, or one in place of an old one."""
 
-    #: Whether a credential of another thread or process will do, and one that was requested since the login began.
+    #: Whether another one's credential will do; the flag says whether it was requested since the login began.
     accepts: Callable[[ActiveCredential, bool], bool]
     #: The credential of a pricing request, and whether it got a 401.
     old: ActiveCredential | None = None

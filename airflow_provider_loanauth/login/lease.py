@@ -1,8 +1,8 @@
 """Whose turn it is to log in: a lease, which a process claims in a Variable that all processes read.
 
 No operation of Variables compares and writes in one step. So a process that finds no claim writes its own, waits for
-longer than another one needs to write, and holds the lease if its claim is still there (Fischer's algorithm). Only the
-number of requests depends on it: who has waited long enough goes on without it.
+longer than another one needs to write, and holds the lease if its claim is still there (Fischer's algorithm). A
+process that has waited long enough goes on without it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from airflow_provider_loanauth.system import system
 LEASE_SECONDS = 6.0
 #: Seconds for which a login waits for others in all. By then, five leases have ended, or a login of 20 s has.
 MAX_WAIT = 30.0
-#: Seconds between writing a claim and reading it again: at least, at most, and so many times as long as it took to see
-#: that there was none and to write it.
+#: Seconds between writing a claim and reading it back: minimum, maximum, and as a multiple of the time that it took to
+#: check and to write.
 MIN_DELAY, MAX_DELAY, DELAY_FACTOR = 0.3, 5.0, 2.0
 #: Seconds between two reads of a process that waits: at first, and at most. They grow by this factor, with jitter.
 MIN_POLL, MAX_POLL, POLL_FACTOR = 0.5, 1.5, 1.5
@@ -35,9 +35,8 @@ class Lease:
     def __init__(self, variables: LoginVariables, memory: Memory) -> None:
         self._variables, self._memory = variables, memory
         self._claim_id = ""
-        #: Until when nobody else takes the lease, if the claim of this login is the last one.
+        #: When others may ignore the claim of this login.
         self._claimed_until = -math.inf
-        #: Whether this login holds it.
         self.is_held = False
         #: Seconds that this login has waited for others.
         self.waited = 0.0

@@ -91,10 +91,10 @@ class Refusal(NotForXCom):
 
     def holds(self, *, is_cleared: bool = False) -> bool:
         """Return whether the pause lasts; ``is_cleared``: for a task that a person has cleared."""
+        # Also for a clock that is behind that of the other host, but never for more than twice the pause.
         age = abs(system.time() - self.at)
         if is_cleared and (not self.is_cleared or age >= CLEARED_SECONDS):
             return False
-        # Also for a clock that is behind that of the other host, but never for more than twice the pause.
         return age < self.seconds
 
     def error(self, settings: Settings) -> LoanAuthError:

@@ -1,7 +1,7 @@
 """One login for all processes of an Airflow, on any number of hosts.
 
 They share what the service has said: the last credential, and what it has refused since (``variables.py``). Whose turn
-it is to send a request is in ``lease.py``. Whatever else happens concerns one process alone. A process that cannot
+it is to send a request is in ``lease.py``. A process that cannot
 share, or has waited long enough, goes on as if there were no others. The steps of a login are in ``_Login``.
 """
 
@@ -94,7 +94,7 @@ class _Login:
         self._waited_for: Refusal | None = None
 
     def known(self) -> ActiveCredential | None:
-        """Return the credential of this process, if it will do. It drops one that is older than one that got a 401."""
+        """Return the credential of this process, if it will do. One that is older than what got a 401 is dropped."""
         credential, old = self._memory.credential, self.need.old
         if credential and old and self.need.got_401 and credential.issued_at < old.issued_at:
             self._memory.credential = credential = None
@@ -168,7 +168,7 @@ class _Login:
         row = Row(credential=self._memory.credential, by=this_process(), refusal=self._memory.refusal)
         if not self._is_alone:
             row = self._variables.read_row()
-            # Somebody may have ended what this process has met.
+            # Somebody may have ended the refusal that this process has met.
             if self._memory.is_refusal_shared or row.refusal is not None:
                 self._memory.refusal = row.refusal
         self._first_row = self._first_row or row
@@ -196,7 +196,7 @@ class _Login:
 
     def _take_over(self, row: Row) -> ActiveCredential | None:
         """Return the credential of another process, if it will do; or the old one, if that must stay."""
-        # Whatever the clocks of the hosts say.
+        # Not by time, because the clocks of hosts differ.
         is_new = self._first_row is not None and self._first_row.credential_id != row.credential_id
         credential = self.need.choose(row.credential, is_new=is_new)
         if credential is None or credential is self.need.old:

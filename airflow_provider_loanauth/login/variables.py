@@ -33,8 +33,8 @@ from airflow_provider_loanauth.system import system
 
 #: Increased when an earlier build could not use the sealed values any more. Another format counts as none.
 FORMAT = 1
-#: Variables are left alone after so many reads in a row that took longer than so many seconds each. One such read is
-#: tolerated: if the store stalls for all, nobody would share anything any more.
+#: Variables are not used after so many reads in a row that each took longer than these seconds. One is tolerated: a
+#: single stall would end sharing for all.
 MAX_SLOW_READS, SLOW_SECONDS = 2, 3.0
 
 #: Characters that are stored of the name of a process.
@@ -133,8 +133,7 @@ class LoginVariables:
     """The Variables of the values that this process would send. Its methods raise a NotSharedError if they fail."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._memory = settings, memory_of(settings)
-        self._has_warned = False
+        self._settings, self._has_warned = settings, False
 
     @cached_property
     def keys(self) -> dict[str, str]:
@@ -161,9 +160,9 @@ class LoginVariables:
         key, began = self.keys[kind], system.monotonic()
         with _not_shared_if_it_fails():
             text = read_variable(key)
-        is_slow = system.monotonic() - began > SLOW_SECONDS
-        self._memory.slow_reads = is_slow * (self._memory.slow_reads + 1)
-        if self._memory.slow_reads >= MAX_SLOW_READS:
+        memory, is_slow = memory_of(self._settings), system.monotonic() - began > SLOW_SECONDS
+        memory.slow_reads = is_slow * (memory.slow_reads + 1)
+        if memory.slow_reads >= MAX_SLOW_READS:
             raise NotSharedError("Variables are slow")
         if text is None:
             return None
@@ -197,7 +196,8 @@ def forget_credential(settings: Settings) -> None:
 
 def forget_refusal(settings: Settings) -> None:
     """Let these values be sent again, by this process and, if it has access to Airflow's database, by all."""
-    memory_of(settings).refusal = None
+    if memory := _MEMORIES.get(settings):
+        memory.refusal = None
     # A test of the Connection has succeeded, also without that access. The Test button has a random connection id.
     with suppress(Exception):
         for key in list_variables(f"loanauth.{settings.method}."):
@@ -220,7 +220,7 @@ def forget_all(conn_id: str | None = None, method: Method | None = None) -> list
 
 def key_of(method: str, conn_id: str) -> str:
     """Return the beginning of the keys of a Connection and method, for people: the digest tells values apart."""
-    return f"loanauth.{str.__str__(method)}.{_name_of(conn_id)}"
+    return f"loanauth.{method}.{_name_of(conn_id)}"
 
 
 def _name_of(conn_id: str) -> str:

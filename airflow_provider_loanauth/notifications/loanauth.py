@@ -70,14 +70,14 @@ class LoanAuthFailedNotifier(BaseNotifier):
             asyncio.run(result)
 
 
-def _message(error: BaseException, task: Any) -> str:
-    instance = task.task_id
-    if task.map_index is not None and task.map_index >= 0:
-        instance += f"[{task.map_index}]"
-    message = f"DAG {task.dag_id}, run {task.run_id}, task {instance}: {error}"
+def _message(error: BaseException, ti: Any) -> str:
+    instance = ti.task_id
+    if ti.map_index is not None and ti.map_index >= 0:
+        instance += f"[{ti.map_index}]"
+    message = f"DAG {ti.dag_id}, run {ti.run_id}, task {instance}: {error}"
     if isinstance(error, airflow_errors.TaskDeferralError):
         message += ". The log of the task says why."
-    if getattr(task, "state", None) == "up_for_retry":
+    if getattr(ti, "state", None) == "up_for_retry":
         message += " Airflow will try this task again."
     return message
 

@@ -26,7 +26,7 @@ __all__ = ["LoanAuthSensor"]
 
 #: Seconds after the sensor's own deadline when Airflow times the trigger out.
 _TRIGGER_MARGIN = 60.0
-#: Seconds for each part of the request without credentials that a poke sends; all of it takes at most twice as long.
+#: Seconds for the connection and for each wait of the request without credentials that a poke sends.
 _PROBE_TIMEOUT = 5.0
 
 

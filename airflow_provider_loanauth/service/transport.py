@@ -154,7 +154,7 @@ class _LoginAdapter(ProxyAdapter):
 
             def connect(self) -> None:
                 super().connect()
-                # So urllib3 does not warn of a certificate that is not checked. The settings do.
+                # So urllib3 does not warn of a certificate that is not checked. The Connection has done so.
                 self.is_verified = True
 
         pool.ConnectionCls = LoginConnection
@@ -229,8 +229,8 @@ def _is_logged(_: logging.LogRecord) -> bool:
 
 def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> WireResponse:
     """Send a request once, and return the response if its head could be read, also for an error status."""
-    # The connection may take the timeout, and so may each wait for data. No wait begins after twice that time, so a
-    # login ends after three times the timeout at most. Only the lookup of a host name is not limited.
+    # The connection to each address of a host may take the timeout, and so may each wait for data. No wait begins after
+    # twice that time. The lookup of a host name is not limited.
     adapter = _LoginAdapter(proxy, time.monotonic() + 2 * timeout)
     with unrecorded(), requests.Session() as session:
         session.trust_env = False

@@ -31,7 +31,7 @@ __all__ = ["LoanAuthSensorTrigger"]
 MIN_INTERVAL = 0.05
 #: How many triggers send their events per second after a response.
 EVENTS_PER_SECOND = 20.0
-#: Seconds that one request may take; less if an interval is shorter.
+#: Seconds for the connection and for each wait of a request; less if an interval is shorter.
 REQUEST_TIMEOUT = 10.0
 #: Seconds after which a trigger sends its event without a response, at the latest; or four intervals, if these are
 #: longer. A login may succeed where these requests fail, for example from another network.
@@ -41,10 +41,10 @@ MAX_SECONDS_WITHOUT_RESPONSE = 3600.0
 class LoanAuthSensorTrigger(BaseTrigger):
     """Wait until an address responds with a status other than 408, 429 and 5xx, or only a login can say what is wrong.
 
-    All triggers of a process with the same address, proxy and interval share one request in each interval, of at most
-    10 seconds. After a response, they send their events in random order, about 20 per second, so that not all sensors
-    log in at the same moment. Without one, each sends its event after half an hour to an hour, and not before two
-    intervals, so that its sensor tries to log in.
+    All triggers of a process with the same address, proxy and interval share one request in each interval. After a
+    response, they send their events in random order, about 20 per second, so that not all sensors log in at the same
+    moment. Without one, each sends its event after half an hour to an hour, and not before two intervals, so that its
+    sensor tries to log in.
 
     :param address: the Auth URL, which receives only unauthenticated ``GET`` requests
     :param poke_interval: seconds between two requests
