@@ -117,8 +117,9 @@ class _Login:
             memory.error, memory.error_attempts = changed(raised, sent=False), self._max_attempts
             raise
         finally:
-            self._lease.release()
+            # First, because a time-out of the task may interrupt what follows.
             lock.release()
+            self._lease.release()
 
     @property
     def _max_attempts(self) -> int:
@@ -169,7 +170,7 @@ class _Login:
         if not self._is_alone:
             row = self._variables.read_row()
             # Somebody may have ended the refusal that this process has met.
-            if self._memory.is_refusal_shared or row.refusal is not None:
+            if self._memory.is_refusal_shared or (row.refusal and row.refusal.holds()):
                 self._memory.refusal = row.refusal
         self._first_row = self._first_row or row
         return row
@@ -221,7 +222,7 @@ class _Login:
             self._waited_for = refusal
             return
         if self.need.is_unusable(self._row.credential):
-            self._write(self._row)
+            self._write(replace(self._row, refusal=refusal))
         error = refusal.error(self.settings)
         if self.need.must_log_in:
             telemetry.count_not_sent(self.settings, error)

@@ -190,8 +190,8 @@ def forget_credential(settings: Settings) -> None:
     if row.refusal is not None:
         variables.write_row(dataclasses.replace(row, credential=None))
         return
-    for key in variables.keys.values():
-        delete_variable(key)
+    # Not the claim, which may be that of a login under way.
+    delete_variable(variables.keys["login"])
 
 
 def forget_refusal(settings: Settings) -> None:

@@ -102,7 +102,8 @@ class LoanAuthForgetOperator(BaseOperator):
 
     :param credential_task_id: id of the task that returned the credential, in the same DAG run (templated)
     :param shared: also delete the credential of the shared login of its Connection, which other DAGs may use: the next
-        task logs in. A pause after a refused login stays. It finds the Connection of sealed credentials only
+        task logs in. A pause after a refused login stays. Set ``retries``: if Airflow Variables cannot be used, nothing
+        is deleted. It finds the Connection of sealed credentials only
     """
 
     template_fields: Sequence[str] = ("credential_task_id",)

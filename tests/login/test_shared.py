@@ -166,8 +166,8 @@ def test_a_process_does_not_repeat_what_was_refused(outcome, error, holds):
     for one in (first, second):
         assert (one.status, one.conn_id, one.method, one.code) == (first.status, "made-up", "jwt", first.code)
         assert re.search(
-            r"\. The same values are not sent again before 2026-11-2\dT00:0\S+\+00:00: correct the Connection, or if "
-            r"it is right, run `python -m airflow_provider_loanauth forget made-up`\. \(",
+            r"\. The same values are not sent again before 2026-11-2\dT00:0\S+\+00:00: correct the Connection, or "
+            r"after a fault of the service, run `python -m airflow_provider_loanauth forget made-up`\. \(",
             str(one),
         )
     assert first.retry_after == holds
@@ -407,6 +407,40 @@ def test_who_has_obeyed_a_refusal_obeys_it_also_if_variables_cannot_be_used_then
                 simulation.log_in(process)
 
     assert simulation.run(work=work).posts == 1
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "faults"),
+    [
+        # The row still has the refusal of a pause that has ended.
+        (["401", "rejected"], {"writes": dict.fromkeys(range(4, 200), "error")}),
+        (["rejected"], {"writes": {1: "error"}}),
+    ],
+)
+def test_a_refusal_that_could_not_be_shared_is_obeyed_by_its_process(outcomes, faults):
+    simulation = Simulation([Process()], outcomes=outcomes, **faults)
+
+    def work(process):
+        for start in (0, 100, 120, 140, 300):
+            simulation.time.sleep(max(0.0, start - simulation.time.now))
+            with pytest.raises(LoanAuthError):
+                simulation.log_in(process)
+
+    assert simulation.run(work=work).posts == len(outcomes)
+
+
+def test_who_obeys_a_refusal_that_could_not_be_shared_shares_it():
+    """In place of the credential that got a 401."""
+    simulation = Simulation([Process(needs="rejected")], outcomes=["ok", "rejected"], writes={4: "error"})
+
+    def work(process):
+        credential = simulation.log_in(process)
+        for seconds in (1000, 10, 10, 10):
+            simulation.time.sleep(seconds)
+            with pytest.raises(RejectedError):
+                simulation.log_in(process, "rejected", replace(credential))
+
+    assert simulation.run(work=work).posts == 2
 
 
 def test_a_login_does_not_wait_for_its_own_claim():

@@ -41,7 +41,7 @@ def logins(variables, sandbox, define):
         for method, _, conn_id in (name.partition(".") for name in names):
             define(conn_id, sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"])
             LoanAuthHook(conn_id, method=method).get_credential()
-        return {".".join(key.split(".")[1:3]) for key in variables}
+        return {".".join(key.split(".")[1:3]) for key in variables if key.endswith(".login")}
 
     return use
 
