@@ -148,12 +148,13 @@ def _shared_login(settings: Settings) -> Line:
         row = LoginVariables(settings).read_row()
     except NotSharedError as error:
         return Line(name, "ok", f"Variables cannot be read here ({error}).")
-    refusal, seen = row.refusal, row.public
+    refusal = row.refusal
     if refusal is None or not refusal.holds():
         return Line(name, "ok", "Tasks with these values are not blocked.")
-    message = f"Blocked until {seen['until']}: {seen['by']} failed at {seen['at']} ({seen['error']})."
-    advice = "Correct the Connection, or end this with `python -m airflow_provider_loanauth forget`."
-    return Line(name, "failed" if refusal.kind == RejectedError.__name__ else "unknown", f"{message} {advice}")
+    outcome: Literal["failed", "unknown"] = "unknown"
+    if refusal.kind == RejectedError.__name__:
+        outcome = "failed"
+    return Line(name, outcome, _message(refusal.error(settings)))
 
 
 def _response(response: WireResponse, *, login: bool) -> Iterator[Line]:

@@ -25,7 +25,7 @@ MAX_COUNT = 6
 #: Seconds for which a cleared task obeys the refusal of another cleared one, so that one of many tries for the others.
 CLEARED_SECONDS = 300.0
 #: Characters of a cause that the error of who obeys a refusal shows.
-MAX_CAUSE = 100
+MAX_CAUSE = 85
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +117,8 @@ class Refusal(NotForXCom):
 
     def _advice(self, settings: Settings) -> str:
         command = f"python -m airflow_provider_loanauth forget {shlex.quote(settings.conn_id)}"
-        return (
-            f"The same values are not sent again before {as_utc(self.until)}: correct the Connection, or if it is right"
-            f", run `{command}`."
-        )
+        until = f"The same values are not sent again before {as_utc(self.until)}"
+        return f"{until}: correct the Connection, or after a fault of the service, run `{command}`."
 
 
 def as_utc(seconds: float) -> str:
