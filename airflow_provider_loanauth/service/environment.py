@@ -7,6 +7,7 @@ same variables differently.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from contextlib import suppress
 from functools import lru_cache
@@ -24,6 +25,9 @@ WRONG_PROXY = (
     "The proxy address in this machine's environment is invalid, or uses SOCKS, which requires "
     "'requests[socks]', 'httpx[socks]' or 'httpx2[socks]': check HTTPS_PROXY, ALL_PROXY and NO_PROXY."
 )
+# A path after host and port, which requests and curl ignore. With an "@" behind it, it is part of a password whose
+# "/" is not percent-encoded.
+_PATH = re.compile(r"(?<=[^:/])/[^@]*$")
 
 
 def proxy_for(url: str, proxy: Proxy | None) -> Proxy | None:
@@ -41,7 +45,7 @@ def proxy_for(url: str, proxy: Proxy | None) -> Proxy | None:
     if "://" not in found:
         found = SecretStr(f"http://{found}")
     with suppress(FieldError):
-        return Proxy.from_url(found)
+        return Proxy.from_url(_PATH.sub("", found))
     # Not in a handler: that exception, which may have a part of the password, would be the context of this one.
     raise SettingsError(WRONG_PROXY)
 
