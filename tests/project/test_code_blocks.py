@@ -108,7 +108,6 @@ assert told == ['DAG nightly, run manual, task price[7]: Rejected. Log: https://
 """,
     (USING, 'client = LoanAuthHook("loanauth_default"'): "assert all(response.is_success for response in responses)",
     (USING, "HttpOperator("): "",
-    (USING, "BashOperator("): "",
     (USING, "KubernetesPodOperator("): "",
     (USING, "@task_group"): """
 loan_of = lambda conn_id: loan
