@@ -99,9 +99,8 @@ def _check(parsed: argparse.Namespace) -> tuple[str, int]:
 def _forget(parsed: argparse.Namespace) -> tuple[str, int]:
     if parsed.all == bool(parsed.conn_id) or (parsed.all and parsed.method):
         return "Enter a connection id, with or without --method, or --all alone.", WRONG_USAGE
-    # They import Airflow.
-    from airflow_provider_loanauth.connection.lookup import is_defined  # noqa: PLC0415
-    from airflow_provider_loanauth.login.variables import forget_all  # noqa: PLC0415
+    from airflow_provider_loanauth.connection.lookup import is_defined  # noqa: PLC0415 - it imports Airflow
+    from airflow_provider_loanauth.login.variables import forget_all  # noqa: PLC0415 - it imports Airflow
 
     keys = forget_all(parsed.conn_id, parsed.method)
     if not (keys or parsed.all or is_defined(parsed.conn_id)):

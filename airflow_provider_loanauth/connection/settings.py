@@ -79,9 +79,7 @@ def load(conn: Any, method: Method | None = None) -> Settings:
     address = {"schema": conn.schema, "port": conn.port or None}
     # All fields are read before an error is raised, so that it has every problem.
     values: dict[str, Any] = {
-        "auth_url": reader.read(
-            "host", lambda host: base_address(_string(host), **address), required_by="every method"
-        ),
+        "auth_url": reader.read("host", lambda url: base_address(_string(url), **address), required_by="every method"),
         "timeout": reader.read("timeout", _seconds, 30.0),
         "verify": reader.read("verify", _boolean_or_path, default=True),
         "proxy": reader.read("proxy", lambda url: Proxy.from_url(_string(url).strip())),

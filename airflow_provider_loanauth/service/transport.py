@@ -154,7 +154,7 @@ class _LoginAdapter(ProxyAdapter):
 
             def connect(self) -> None:
                 super().connect()
-                # So urllib3 does not warn of a certificate that is not checked. The Connection has done so.
+                # So urllib3 does not warn of a certificate that is not checked: a warning of the Connection says it.
                 self.is_verified = True
 
         pool.ConnectionCls = LoginConnection

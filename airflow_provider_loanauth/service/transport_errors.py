@@ -54,7 +54,7 @@ _MEANINGS: tuple[tuple[Any, type[LoanAuthError], str], ...] = (
     (Exception, UnavailableError, _BROKEN),
 )
 #: What OpenSSL says of a response without TLS, before and since release 3.2.
-_NO_TLS_REASONS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+_PLAIN_REASONS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 # Codes of OpenSSL for a certificate (X509_V_ERR_…): it has expired or is not yet valid; its issuer is not known.
 _CHECK_CLOCK = "check the clock of this machine, and ask {owner} to renew it"
 _SET_BUNDLE = "if a private authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
@@ -85,7 +85,7 @@ def map_body_error(error: Exception, request: WireRequest) -> LoanAuthError:
 def _meaning(error: Exception) -> tuple[type[LoanAuthError], str]:
     if certificate := _cause_of(error, ssl.SSLCertVerificationError):
         return SettingsError, _about_certificate(certificate, "service", "check Auth URL")
-    if _has_no_tls(error):
+    if _is_plain(error):
         return SettingsError, _PLAIN
     return next((make, sentence) for kinds, make, sentence in _MEANINGS if _cause_of(error, kinds))
 
@@ -100,7 +100,7 @@ def _meaning_of_proxy_error(error: Exception, check: str) -> tuple[Callable[[str
         return partial(ResponseError, status=407), f"The proxy requires authentication (407): {check}"
     if certificate := _cause_of(error, ssl.SSLCertVerificationError):
         return SettingsError, _about_certificate(certificate, "proxy", check)
-    if _has_no_tls(error):
+    if _is_plain(error):
         problem = "responded without TLS, so its URL has to begin with http"
     # 501 (RFC 9110 §15.6.2) is what a web server says that is no proxy.
     elif status == HTTPStatus.NOT_IMPLEMENTED or (status and not is_unavailable(status)):
@@ -110,8 +110,8 @@ def _meaning_of_proxy_error(error: Exception, check: str) -> tuple[Callable[[str
     return SettingsError, f"The proxy {problem}: {check}"
 
 
-def _has_no_tls(error: Exception) -> bool:
-    return getattr(_cause_of(error, ssl.SSLError), "reason", None) in _NO_TLS_REASONS
+def _is_plain(error: Exception) -> bool:
+    return getattr(_cause_of(error, ssl.SSLError), "reason", None) in _PLAIN_REASONS
 
 
 def _about_certificate(error: ssl.SSLCertVerificationError, whose: str, check: str) -> str:
