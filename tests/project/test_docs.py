@@ -1,4 +1,4 @@
-"""The docs name what exists: public classes, metrics, and a valid network policy.
+"""The docs name what exists: public classes and metrics.
 
 ``make docs-site`` checks the links, ``test_code_blocks.py`` runs the code blocks, and ``test_troubleshooting.py`` looks
 for each message.
@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import re
 
-import kubernetes_validate
 import pytest
 import yaml
 
 from tests.project.test_architecture import PUBLIC
 from tests.service.test_telemetry import NAMES
-from tests.support.code_blocks import BLOCKS, PAGES
+from tests.support.code_blocks import PAGES
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.once
@@ -32,7 +31,7 @@ def test_the_api_reference_has_every_public_name():
     assert sorted(listed) == sorted({*public, "exceptions"})
 
 
-# --- operating.md: metrics, alerts and dashboard, network policy
+# --- operating.md: metrics, alerts and dashboard
 
 #: What ``statsd_exporter`` makes of a counter, a gauge and a timer.
 SUFFIXES = {"c": [""], "g": [""], "ms": ["_sum", "_count"]}
@@ -65,12 +64,3 @@ def test_alerts_and_dashboard_use_metrics_and_tags_that_exist():
         more = [labels for name, labels in MORE_LABELS.items() if f"loanauth_{name}" in text]
         assert used <= LABELS.union(*more), text
     assert all(any(f"airflow_loanauth_{name}" in expression for expression in panels) for name in NAMES)
-
-
-def test_the_network_policy_is_valid_and_limits_outgoing_connections_only():
-    manifests = [
-        yaml.safe_load(one.text) for one in BLOCKS if (one.page, one.language) == ("docs/operating.md", "yaml")
-    ]
-    [policy] = [one for one in manifests if one.get("kind") == "NetworkPolicy"]
-    kubernetes_validate.validate(policy, kubernetes_validate.latest_version(), strict=True)
-    assert policy["spec"]["policyTypes"] == ["Egress"]
