@@ -1,4 +1,4 @@
-"""The origin that may receive a credential (RFC 6454), and the headers in which the credential is sent."""
+"""Which origin may receive a credential (RFC 6454), as ``requests.py`` and ``flow.py`` ask, and in which headers."""
 
 from __future__ import annotations
 
