@@ -35,7 +35,6 @@ class LoanAuthError(airflow_errors.AirflowException):
     :param retry_after: seconds until the same values may be sent again
     :param conn_id: the connection id
     :param method: a :data:`Method`
-    :param sent: whether this process sent the request that failed; False if this is the error of another one's login
     """
 
     #: Whether the same request may succeed later without any change.
@@ -52,7 +51,6 @@ class LoanAuthError(airflow_errors.AirflowException):
         retry_after: float | None = None,
         conn_id: str | None = None,
         method: Method | None = None,
-        sent: bool = False,
     ) -> None:
         # Only the message is an argument of the base class: pickle keeps the other attributes in __dict__.
         super().__init__(message)
@@ -61,7 +59,6 @@ class LoanAuthError(airflow_errors.AirflowException):
         self.retry_after = retry_after
         self.conn_id = conn_id
         self.method = method
-        self.sent = sent
 
     def __str__(self) -> str:
         named = (("connection id", self.conn_id), ("method", self.method))

@@ -114,7 +114,7 @@ class _Login:
                 raise changed(memory.error)
             return self._repeat()
         except UnavailableError as raised:
-            memory.error, memory.error_attempts = changed(raised, sent=False), self._max_attempts
+            memory.error, memory.error_attempts = changed(raised), self._max_attempts
             raise
         finally:
             # First, because a time-out of the task may interrupt what follows.

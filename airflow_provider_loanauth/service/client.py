@@ -83,7 +83,7 @@ class Client:
             try:
                 result = self._send(settings)
             except LoanAuthError as error:
-                complete = changed(error, conn_id=settings.conn_id, method=settings.method, sent=True)
+                complete = changed(error, conn_id=settings.conn_id, method=settings.method)
                 # Before a metric is sent: the time-out of a task may interrupt that.
                 on_failure(complete)
                 raise complete from error

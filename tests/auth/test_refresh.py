@@ -135,7 +135,6 @@ def test_a_failure_is_shared_by_all_threads_that_waited_and_nobody_else(is_reque
     threading.Thread(target=open_the_gate_when_all_wait).start()
     results = in_threads(8, use)
     assert {(type(one), one.conn_id, one.method) for one in results} == {(UnavailableError, "made_up", "jwt")}
-    assert sorted(one.sent for one in results) == [False] * 7 + [True]
     assert service.logins == 1
     with pytest.raises(UnavailableError):
         use(9)

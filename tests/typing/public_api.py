@@ -81,5 +81,5 @@ def others(response: TokenResponse, method: Method | None) -> None:
     response.access_token = "changed"  # type: ignore[misc]
     check_connection("loanauth_default", "jwt")  # type: ignore[call-arg]
     assert_type([line.name for line in check_connection("conn", method=method).lines], list[str])
-    RejectedError("made up", code="invalid_grant", status=400, conn_id="a", method="jwt", sent=True)
+    RejectedError("made up", code="invalid_grant", status=400, conn_id="a", method="jwt")
     UnavailableError("made up", retry_after=2.5)
