@@ -49,7 +49,7 @@ def get_cli_commands() -> list[Any]:
         args=[
             arg(["conn_id"], nargs="?", help="connection id"),
             arg(["--method"], choices=methods, help="default: all methods"),
-            arg(["--all"], action="store_true", help="for all connections; rejections end too"),
+            arg(["--all"], action="store_true", help="for all connections"),
         ],
         epilog="Run it where Airflow's database can be used. Exit codes: 0 deleted, or nothing to delete; 2 unknown "
         "connection id, or other wrong usage; 3 no access to the database.",
@@ -100,9 +100,9 @@ def _forget(parsed: argparse.Namespace) -> tuple[str, int]:
     if parsed.all == bool(parsed.conn_id) or (parsed.all and parsed.method):
         return "Enter a connection id, with or without --method, or --all alone.", WRONG_USAGE
     from airflow_provider_loanauth.connection.lookup import is_defined  # noqa: PLC0415 - it imports Airflow
-    from airflow_provider_loanauth.login.variables import forget_all  # noqa: PLC0415 - it imports Airflow
+    from airflow_provider_loanauth.login.variables import forget_logins  # noqa: PLC0415 - it imports Airflow
 
-    keys = forget_all(parsed.conn_id, parsed.method)
+    keys = forget_logins(parsed.conn_id, parsed.method)
     if not (keys or parsed.all or is_defined(parsed.conn_id)):
         return f"Connection {parsed.conn_id!r} has no shared login, and is not found here: check the id.", WRONG_USAGE
     whose = "all connections" if parsed.all else f"connection {parsed.conn_id!r}"

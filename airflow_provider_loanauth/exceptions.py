@@ -95,7 +95,7 @@ class ResponseError(LoanAuthError):
     ``status`` is 407 if a proxy requires authentication. The message may name a wrong field, never its value.
 
     :param is_about_values: whether every process that sends the same values can expect this response: a 400, 401 or
-        423 that is no HTML page, or an error code
+        423 that is no HTML page and has no ``Retry-After``, or an error code with the same meaning
     """
 
     def __init__(self, message: str, *, is_about_values: bool = False, **attributes: Any) -> None:

@@ -103,7 +103,7 @@ def _channel() -> Any:
 
 def _is_forked_from_task() -> bool:
     """Return whether this process has no channel of its own. Airflow forks each task, and then opens one."""
-    # None: another thread hides it (below).
+    # None: another thread hides it (supervisor_turn).
     return _channel_of_parent is not None and _channel() in (None, _channel_of_parent)
 
 
@@ -197,7 +197,8 @@ def cleared_try() -> tuple[Any, ...] | None:
     # No task, or the stand-in of a test, lacks some of these.
     with suppress(AttributeError, TypeError):
         # Clearing adds the tries that were used to max_tries; an automatic retry does not change it.
-        if 1 < task.max_tries - (task.task.retries or 0) + 1 == task.try_number:
+        first_try = task.max_tries - (task.task.retries or 0) + 1
+        if 1 < first_try == task.try_number:
             return task.dag_id, task.run_id, task.task_id, task.map_index, task.try_number
     return None
 

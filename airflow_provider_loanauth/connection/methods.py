@@ -49,8 +49,7 @@ class AuthMethod(NamedTuple):
     """One authentication method: what it sends, from which fields of the Connection, and what it returns."""
 
     grant: type[Grant]
-    #: The required fields by attribute of ``grant``: first the two of the user, last the two of the client. Messages of
-    #: ``service/error_responses.py`` name them in this order.
+    #: The required fields by attribute of ``grant``: first the two of the user, last the two of the client.
     fields: Mapping[str, str]
     credential_type: type[AccessToken | ApiSecret]
 

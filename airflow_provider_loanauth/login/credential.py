@@ -1,4 +1,4 @@
-"""A credential in use in this process: when it is refreshed before its expiry, and when after a 401. All numbers."""
+"""A credential in use in this process: when it is refreshed before its expiry, and when after a 401."""
 
 from __future__ import annotations
 

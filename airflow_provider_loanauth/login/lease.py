@@ -76,6 +76,7 @@ class Lease:
         self._write(has_ended=False)
         # A process that was slow waits for longer: a faster one may have read its own claim before.
         delay = min(MAX_DELAY, max(MIN_DELAY, DELAY_FACTOR * (system.monotonic() - began)))
+        # Not before it is written: nobody may release, and so write, a claim that was never made.
         self._claimed_until = claimed_until
         system.sleep(delay)
         found = self._variables.read("claim", dict)

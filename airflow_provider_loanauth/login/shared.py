@@ -156,7 +156,7 @@ class _Login:
         return None
 
     def _acquire_lease(self) -> ActiveCredential | None:
-        """Claim the lease, or wait for it. A request that has a valid credential waits for nobody."""
+        """Claim the lease, or wait for it. Who has a valid credential waits for nobody, and for no slow Variable."""
         if self.need.must_log_in or not self._memory.slow_reads:
             self._lease.acquire(wait=self.need.must_log_in)
         if self.need.must_log_in or self._lease.is_held:
@@ -252,6 +252,7 @@ class _Login:
             return
         row = Row()
         with suppress(NotSharedError):
+            # The refusal of the row becomes that of the memory.
             row = self._read()
         if row.credential_id not in (None, self._row.credential_id):
             # Another process has logged in since the request was sent, so the values are right.

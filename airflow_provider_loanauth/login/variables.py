@@ -194,8 +194,8 @@ def forget_credential(settings: Settings) -> None:
     delete_variable(variables.keys["login"])
 
 
-def forget_refusal(settings: Settings) -> None:
-    """Let these values be sent again, by this process and, if it has access to Airflow's database, by all."""
+def forget_login(settings: Settings) -> None:
+    """Delete the shared login of these values with its refusal, if this process has access to Airflow's database."""
     if memory := _MEMORIES.get(settings):
         memory.refusal = None
     # A test of the Connection has succeeded, also without that access. The Test button has a random connection id.
@@ -206,8 +206,8 @@ def forget_refusal(settings: Settings) -> None:
                 delete_variable(key)
 
 
-def forget_all(conn_id: str | None = None, method: Method | None = None) -> list[str]:
-    """Delete from the database the Variables of a Connection and method, by default of all; return their keys."""
+def forget_logins(conn_id: str | None, method: Method | None) -> list[str]:
+    """Delete from the database the Variables of a Connection and method, or of all; return their keys."""
     methods, name = method or "|".join(METHOD_NAMES), "[A-Za-z0-9_.-]+"
     if conn_id is not None:
         name = re.escape(_name_of(conn_id))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -17,6 +16,7 @@ from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID
 from airflow_provider_loanauth.operators.loanauth import AuthenticatingOperator
 from airflow_provider_loanauth.redaction import sanitize_exceptions
 from airflow_provider_loanauth.service.telemetry import record_wait
+from airflow_provider_loanauth.system import system
 
 if TYPE_CHECKING:
     from airflow_provider_loanauth._compat import Context
@@ -113,7 +113,7 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         :raises TaskDeferred: the service is unavailable, and the sensor is ``deferrable``
         :raises LoanAuthError: see :meth:`LoanAuthHook.authen_jwt`
         """
-        started = time.time()
+        started = system.time()
         with self._explained():
             if self.deferrable:
                 return self._poke_or_defer(context, started + self.timeout)
@@ -158,17 +158,17 @@ class LoanAuthSensor(AuthenticatingOperator, BaseSensorOperator):
         # Airflow stores these names, so neither may change. ``airflow dags test`` does not pass the deadline.
         match event:
             case {"status": "ready"}:
-                return self._poke_or_defer(context, deadline or time.time() + self.timeout)
+                return self._poke_or_defer(context, deadline or system.time() + self.timeout)
             case {"status": "timeout"}:
                 # A probe may use a different network route than a login, so this pokes once more.
-                return self._poke_or_defer(context, min(deadline or 0.0, time.time()))
+                return self._poke_or_defer(context, min(deadline or 0.0, system.time()))
         raise LoanAuthError("The trigger sent an unknown event: install the same release on triggerer and workers.")
 
     def _poke_or_defer(self, context: Context, deadline: float) -> AccessToken | ApiSecret | str:  # noqa: RET503 - defer() raises
         """Poke once; if the service is unavailable, leave the worker and wait in the triggerer."""
         from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 
-        poked, left = self.poke(context), deadline - time.time()
+        poked, left = self.poke(context), deadline - system.time()
         if poked:
             record_wait(self._settings, deadline - self.timeout)
             return poked.xcom_value  # type: ignore[return-value]

@@ -60,8 +60,8 @@ class Client:
     get_connection: Callable[[str], Any] | None = None
     logged_warnings: set[str] = field(default_factory=set)
 
-    # This and authenticate() have secrets in variables. A time-out that interrupts the sanitizing of one function is
-    # caught by that of its caller.
+    # This and authenticate() have secrets in variables. Both are sanitized, because a time-out of Airflow may interrupt
+    # the sanitizing of one.
     @sanitize_exceptions
     def settings(self) -> Settings:
         """Read the Connection as it is now, check it, and mask its secrets in this task's logs."""

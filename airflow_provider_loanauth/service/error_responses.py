@@ -107,6 +107,7 @@ def _cause(meaning: int, headers: Mapping[str, str], fields: list[str], secrets:
     if location := headers.get("location"):
         target = f" to {_host_of(location, secrets)}"
     cause = _CAUSES.get(meaning) or _CAUSES.get(meaning // 100, _INVALID)
+    # In the order of ``AuthMethod.fields``.
     user, client = " or ".join(fields[:2]), " and ".join(fields[-2:])
     return cause.format(all=", ".join(fields), user=user, client=client, target=target)
 

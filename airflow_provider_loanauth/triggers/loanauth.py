@@ -71,7 +71,7 @@ class LoanAuthSensorTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: ``{"status": "ready"}``, or ``{"status": "timeout"}`` at the deadline."""
+        """Yield one event: ``{"status": "ready"}`` if a login should be tried, or ``{"status": "timeout"}``."""
         # The clock of the event loop, which a change of the system time does not affect.
         now = asyncio.get_running_loop().time
         began = now()
@@ -89,7 +89,7 @@ class LoanAuthSensorTrigger(BaseTrigger):
                 break
             reason = probe.task.result()
             if reason is None:
-                # Its sensor has just poked, if the request was one that other triggers waited for.
+                # A probe that others had begun may end at once, but the sensor of this trigger has just poked.
                 earliest = max(began + interval, now())
                 spread = min((probe.waiters - 1) / EVENTS_PER_SECOND, interval)
                 await asyncio.sleep(min(earliest + system.uniform(0, spread), ends) - now())

@@ -233,16 +233,16 @@ def test_a_successful_test_ends_a_refusal_of_the_same_values_only(store, fernet,
     for settings in (NEW, OLD):
         publish(settings, error=RejectedError("made-up rejection.", status=400))
     before = {*store}
-    login_variables.forget_refusal(settings_of(conn_id="random"))
+    login_variables.forget_login(settings_of(conn_id="random"))
     assert before - {*store} == {LoginVariables(OLD).keys["login"]}
     # Without access to the database, or without a Fernet key, nothing happens.
     for store.error, key in ((SdkError(403), FERNET_KEY), (None, "")):
         fernet(key)
-        login_variables.forget_refusal(NEW)
+        login_variables.forget_login(NEW)
     fernet(FERNET_KEY)
     # It is not known which team this is.
     monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
-    login_variables.forget_refusal(NEW)
+    login_variables.forget_login(NEW)
     assert len(before - {*store}) == 1
 
 

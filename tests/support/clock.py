@@ -3,7 +3,6 @@
 import time
 from datetime import datetime, timezone
 
-from airflow_provider_loanauth.sensors import loanauth as sensors
 from airflow_provider_loanauth.system import system
 
 
@@ -36,5 +35,4 @@ def replace_clock(monkeypatch, clock):
     for name in ("monotonic", "time", "sleep"):
         # Looked up with each call, because a test may replace a method of the clock.
         monkeypatch.setattr(system, name, lambda *seconds, name=name: getattr(clock, name)(*seconds))
-    monkeypatch.setattr(sensors, "time", clock)
     return clock
