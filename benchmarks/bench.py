@@ -3,7 +3,7 @@
 The sandbox runs in a separate process. Alternatives run in turn in one process, and the median is reported. CPU time
 is that of this process. If a peer is not installed, the table says so.
 
-Without ``make``: ``python -m benchmarks.bench [ROW ...]`` with ``benchmarks/requirements.txt`` installed.
+``make bench ARGS="import loans"`` measures some rows.
 """
 
 from __future__ import annotations
@@ -12,29 +12,30 @@ import argparse
 import importlib.metadata
 import os
 import platform
+import re
 
 from benchmarks.authentication import row_authentication, row_task
 from benchmarks.dag_parsing import row_import
-from benchmarks.monitoring import row_monitoring
-from benchmarks.pricing import row_growth, row_loans, row_mapped
-from benchmarks.refreshing import row_threads
-from benchmarks.sealing import row_seal
-from scripts.update_docs import ROOT, add_update_docs, columns_of, replace_section
+from benchmarks.pricing import row_loans
+from benchmarks.wait import row_waiting
+from scripts.update_docs import ROOT, add_update_docs
 
 ROWS = {
     "import": row_import,
     "authentication": row_authentication,
     "task": row_task,
     "loans": row_loans,
-    "mapped": row_mapped,
-    "threads": row_threads,
-    "seal": row_seal,
-    "growth": row_growth,
-    "monitoring": row_monitoring,
+    "waiting": row_waiting,
 }
-#: What is in the docs: these columns of the tables of some rows, over TLS. The rest is in the file that git ignores.
-IN_DOCS = {"import": (0, 1, 4), "authentication": (0, 1, 2), "task": (0, 1, 2), "loans": (0, 1, 2)}
-TRACKED, SECTION = "docs/dev/benchmarks.md", "A login, and pricing"
+#: What is in the docs: these columns of the last table of each row. The rest is in the file that git ignores.
+IN_DOCS = {
+    "import": (0, 1, 4),
+    "authentication": (0, 1, 2),
+    "task": (0, 1, 2),
+    "loans": (0, 1, 2),
+    "waiting": (0, 1, 2, 3),
+}
+TRACKED, SECTION = "docs/dev/benchmarks.md", "A login, pricing and waiting"
 
 
 def machine():
@@ -63,7 +64,6 @@ def parse_arguments(arguments=None):
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"one of {', '.join(ROWS)} (default: all)")
     parser.add_argument("--rounds", type=int, default=5, help="of each comparison (default: 5)")
     parser.add_argument("--loans", type=int, default=1000, help="priced by one task (default: 1000)")
-    parser.add_argument("--mapped", type=int, default=1000, help="mapped tasks (default: 1000)")
     add_update_docs(parser, ignored="build/bench/RESULTS.md", tracked=TRACKED)
     options = parser.parse_args(arguments)
     if unknown := set(options.rows) - set(ROWS):
@@ -71,6 +71,19 @@ def parse_arguments(arguments=None):
     if options.rows and options.output == ROOT / TRACKED:
         parser.error("--update-docs needs all rows")
     return options
+
+
+def columns_of(text, columns):
+    """Return the table of a text with some of its columns."""
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    return "\n".join("|".join(["", *(row[column] for column in columns), ""]) for row in rows)
+
+
+def replace_section(page, heading, text):
+    """Replace the text between a heading of the second level and the next one."""
+    before, found, after = page.read_text(encoding="utf-8").partition(f"## {heading}\n")
+    rest = re.search(r"^## .*", after, re.MULTILINE | re.DOTALL)
+    page.write_text(f"{before}{found}\n{text}\n\n{rest[0]}", encoding="utf-8")
 
 
 def main():
@@ -83,7 +96,7 @@ def main():
         print(results[name][1], flush=True)
     how = f"Medians of {options.rounds} rounds or more, on one machine, with the sandbox in another process. {about}"
     if options.output == ROOT / TRACKED:
-        paragraphs = [f"{how} Over TLS:"]
+        paragraphs = [f"{how} Over TLS, but for the last table:"]
         for name, columns in IN_DOCS.items():
             title, text = results[name]
             paragraphs += [f"{title}:", columns_of(text.rpartition("TLS:")[2], columns)]

@@ -78,14 +78,6 @@ class Sandbox:
         self._process.terminate()
         self._process.wait(10)
 
-    def control(self, *arguments):
-        """Send a request to the control address; return the response."""
-        return control(self.ready["control_url"], *arguments)
-
-    def logins(self):
-        """Return the number of successful authentications."""
-        return self.control("GET", "/counters")["authentications"]["succeeded"]
-
 
 def control(address, http_method, path, body=None):
     """Send a request to the control address of a sandbox; return the response."""
@@ -93,11 +85,6 @@ def control(address, http_method, path, body=None):
     request = urllib.request.Request(address + path, data=data, method=http_method)
     with urllib.request.urlopen(request, timeout=30) as response:
         return json.load(response)
-
-
-def resident():
-    """Return the resident memory of this process in KiB."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def interleaved(rounds, functions):
