@@ -1,10 +1,9 @@
-"""The released distributions: bytes from the sdist alone, the declared dependencies, the pins."""
+"""The declared dependencies, and the pins. `make release` builds each wheel from its sdist, and checks both."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import re
-import subprocess
 import sys
 
 import grimp
@@ -13,27 +12,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from airflow_provider_loanauth.metadata import PACKAGE_NAME
-from scripts.reproducible import differences
 from tests.support.paths import PACKAGE, ROOT
-from tests.support.programs import run_python
 
 pytestmark = pytest.mark.once
-
-
-@pytest.mark.processes
-def test_the_sdist_alone_builds_the_same_bytes_again(tmp_path):
-    """`make release` checks what the distributions contain, and that the repository builds the same bytes again."""
-
-    def build(project, directory, time):
-        environment = {"SOURCE_DATE_EPOCH": str(time)}
-        run_python("-m", "build", "--no-isolation", "--outdir", directory, project, environment=environment)
-
-    build(ROOT, tmp_path / "dist", 1767323045)
-    (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
-    subprocess.run(["tar", "--extract", f"--file={sdist}", f"--directory={tmp_path}"], check=True)
-    sources = tmp_path / sdist.name.removesuffix(".tar.gz")
-    build(sources, tmp_path / "rebuilt", int((sources / "pyproject.toml").stat().st_mtime))
-    assert differences(tmp_path / "dist", tmp_path / "rebuilt") == []
 
 
 #: Airflow is declared, and installs its parts; only the web server of 2.11 uses the second, for its form.
