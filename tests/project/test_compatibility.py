@@ -8,12 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import runpy
-import shutil
-import sqlite3
-import textwrap
 import warnings
-from contextlib import closing
-from functools import cached_property
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,10 +20,8 @@ from airflow.providers_manager import ProvidersManager
 
 from scripts.matrix import ONE_PYTHON, OPTIONAL, PAIRS
 from tests.project.test_architecture import PACKAGE, PUBLIC, load
-from tests.support.airflow_scratch import variables_of
 from tests.support.code_blocks import PAGES
 from tests.support.paths import ROOT
-from tests.support.programs import run_python
 
 INTERNAL = runpy.run_path(str(ROOT / "docs" / "conf.py"))["INTERNAL"]
 INSTALLED = ".".join(metadata.version("apache-airflow").split(".")[:2])
@@ -108,41 +101,6 @@ def test_each_row_of_the_table_is_checked():
     assert all([*row] == [*PAIRS] for row in documented.values())
 
 
-@pytest.mark.processes
-def test_a_uri_without_a_password_is_accepted_except_on_2_11(metadata_template, tmp_path):
-    """Behaviour of Airflow, described in ``docs/connection.md``."""
-    shutil.copy(metadata_template, tmp_path)
-    command = ("connections", "add", "ppe", "--conn-uri", "loanauth://auth.example/?method=ppe&user_id=1001")
-    run_python("-m", "airflow", *command, environment=variables_of(tmp_path), check=VERSION != "2.11")
-    with closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
-        stored = database.execute("SELECT conn_id FROM connection").fetchall()
-    assert stored == ([] if VERSION == "2.11" else [("ppe",)])
-
-
-READ = """
-import logging
-from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-
-logging.basicConfig(level=logging.{level})
-LoanAuthHook("broken").read_settings()
-"""
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
-def test_the_log_has_a_piece_of_a_password_that_breaks_its_uri(level, tmp_path):
-    """Behaviour of Airflow, at every level on 2.11, at DEBUG on 3.3, described in ``docs/security.md``."""
-    environment = {
-        "AIRFLOW_HOME": str(tmp_path),
-        "AIRFLOW__LOGGING__LOGGING_LEVEL": level,
-        "AIRFLOW_CONN_BROKEN": "loanauth://pat:CANARY1/CANARY2@auth.example/",
-    }
-    done = run_python("-c", READ.format(level=level), environment=environment, check=False)
-    assert "The environment variable AIRFLOW_CONN_BROKEN is set, but Airflow cannot read it" in done.stderr
-    leaked = "CANARY" in done.stdout + done.stderr
-    assert leaked == (VERSION == "2.11" or (VERSION, level) == ("3.3", "DEBUG"))
-
-
 def test_the_docs_list_the_versions_that_the_matrix_runs():
     installs = re.findall(r"^pip install (.* \.(?: .*)?)$", "\n".join(PAGES.values()), re.MULTILINE)
     found = {tuple(re.findall(r"airflow==([\d.]+)|constraints/airflow-([\d.]+)\.txt", line)) for line in installs}
@@ -159,28 +117,23 @@ def test_the_docs_list_the_versions_that_the_matrix_runs():
     assert {python for pythons in PAIRS.values() for python in pythons} - OPTIONAL == set(ONE_PYTHON.values())
 
 
-def call(name, function, *, bound):
-    """Return how a function is called, without types; ``...`` for a default that is not a constant."""
-    shown = []
-    for parameter in [*inspect.signature(function).parameters.values()][bound:]:
-        constant = parameter.default is parameter.empty or not repr(parameter.default).startswith("<")
-        shown.append(parameter.replace(annotation=parameter.empty, default=parameter.default if constant else ...))
-    return f"{name}{inspect.Signature(shown)}".replace("=Ellipsis", "=...")
+def described(item):
+    """Return how something is called, without types, or its value; ``...`` for what is not constant."""
+    text = f" = {item!r}"
+    if inspect.isclass(item):
+        item = item.__init__
+    if inspect.isfunction(item) or inspect.ismethod(item):
+        signature = inspect.signature(item)
+        parameters = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+        text = str(inspect.Signature(parameters))
+    return re.sub(r"<.*?>", "...", text)
 
 
 def members(cls):
-    """Yield each public attribute that this package adds to a class, except those of its constructor."""
-    names = {name: None for base in reversed(cls.__mro__) if base.__module__.startswith(PACKAGE) for name in vars(base)}
-    for name in names:
-        member = inspect.getattr_static(cls, name)
-        if name.startswith("_") or name in {*INTERNAL, "ui_color", *inspect.signature(cls.__init__).parameters}:
-            continue
-        if isinstance(member, (classmethod, staticmethod)):
-            yield call(name, getattr(cls, name), bound=False)
-        elif inspect.isfunction(member):
-            yield inspect.iscoroutinefunction(member) * "await " + call(name, member, bound=True)
-        else:
-            yield name if isinstance(member, (property, cached_property)) else f"{name} = {member!r}"
+    """Return the public attributes that this package adds to a class, except those of its constructor."""
+    names = [name for base in reversed(cls.__mro__) if base.__module__.startswith(PACKAGE) for name in vars(base)]
+    ignored = {*INTERNAL, "ui_color", *inspect.signature(cls.__init__).parameters}
+    return [name for name in dict.fromkeys(names) if not name.startswith("_") and name not in ignored]
 
 
 def interface():
@@ -188,17 +141,12 @@ def interface():
         yield f"{PACKAGE}.{module}"
         for name in names:
             item = getattr(load(module), name)
+            yield f"    {name}{described(item)}"
             if inspect.isclass(item):
-                # A class without a constructor has that of ``object``, which accepts no argument.
-                own = name + "()" if item.__init__ is object.__init__ else call(name, item.__init__, bound=True)
-                yield f"    {own}"
-                yield from (f"        {member}" for member in members(item))
-            else:
-                yield f"    {call(name, item, bound=False) if inspect.isfunction(item) else f'{name} = {item}'}"
+                yield from (f"        {member}{described(getattr(item, member))}" for member in members(item))
 
 
 def test_the_public_interface_is_the_listed_one():
     """Each module, name, parameter and default. A change needs a line in the changelog, and later a reason."""
     listed = (ROOT / "tests" / "data" / "public_interface.txt").read_text(encoding="utf-8")
-    wrapped = [textwrap.wrap(line, 120, subsequent_indent=" " * 12, break_on_hyphens=False) for line in interface()]
-    assert listed.splitlines() == [line for lines in wrapped for line in lines]
+    assert listed.splitlines() == [*interface()]
