@@ -1,4 +1,4 @@
-"""The code blocks of README.md and the docs: each one is run, type-checked or parsed, depending on its language.
+"""The code blocks of README.md and the docs: each one is run or parsed, depending on its language.
 
 A new block needs nothing if it is complete. If it uses names that the text around it explains, add it to FRAGMENTS.
 """
@@ -13,12 +13,11 @@ import io
 import json
 import os
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 from importlib import metadata
 from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -28,13 +27,13 @@ from airflow.configuration import conf
 
 from airflow_provider_loanauth import cli as provider_cli
 from airflow_provider_loanauth.auth import requests as auth_module
+from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from e2e.standalone import free_port
 from loanauth_sandbox import cli
-from tests.support.airflow_scratch import variables_of
 from tests.support.code_blocks import BLOCKS, PAGES
 from tests.support.paths import ROOT
 from tests.support.pricing_fixtures import loan
+from tests.support.processes import start_new_process
 from tests.support.programs import run_python
 
 if sys.version_info >= (3, 11):
@@ -58,39 +57,33 @@ def test_every_block_states_a_language_that_is_checked():
     assert [str(block) for block in BLOCKS if block.language not in LANGUAGES] == []
 
 
-# --- Python: run, and type-checked
+# --- Python
 
 #: What the text around the fragments explains: imports, and the names that `test_python_runs` defines.
 PRELUDE = """
 import asyncio, json, pendulum, requests
 from datetime import datetime
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 from airflow.sdk import dag, task, task_group
 from airflow.providers.http.operators.http import HttpOperator
 try:
     from airflow.providers.standard.operators.bash import BashOperator
 except ImportError:
-    from airflow.operators.bash import BashOperator  # type: ignore[no-redef]
-if TYPE_CHECKING:
-    from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
-    from airflow.providers.cncf.kubernetes.secret import Secret
+    from airflow.operators.bash import BashOperator
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
-token: AccessToken
-URL: str
-url: str
-loan: dict[str, Any]
-loans: list[dict[str, Any]]
+#: The tests do not install their provider.
+KubernetesPodOperator = Secret = Mock()
 #: Of a task that failed, and what somebody was told of it.
 ti = SimpleNamespace(
     dag_id="nightly", run_id="manual", task_id="price", map_index=7, try_number=1, log_url="https://airflow.example/7"
 )
-failed: Any = {"exception": RejectedError("Rejected."), "ti": ti, "dag": None}
-told: list[Any] = []
+failed = {"exception": RejectedError("Rejected."), "ti": ti, "dag": None}
+told = []
 page = told.append
 """
 USING = "docs/using-credentials.md"
@@ -116,18 +109,14 @@ assert {*price_companies().task_dict} == {'company.authenticate', 'company.price
     (USING, "# price.py"): "assert response.ok",
 }
 #: A task that one of them uses.
-PRICE = "@task\ndef price(token: Any, loans: Any) -> None: ..."
-
-
-#: Blocks that are type-checked only, and why.
-NOT_RUN = {
-    (USING, "KubernetesPodOperator("): "the tests do not install that provider",
-    ("docs/testing-your-dags.md", "import json"): "a test below runs the page",
-}
+PRICE = "@task\ndef price(token, loans): ..."
+#: A test below runs it as a whole.
+TESTING = "docs/testing-your-dags.md"
+LOGINS = "docs/logins.md"
 
 
 def test_no_fragment_is_left_over():
-    assert FRAGMENTS.keys() | NOT_RUN.keys() <= {block.key for block in BLOCKS}
+    assert FRAGMENTS.keys() <= {block.key for block in BLOCKS}
 
 
 def module(block):
@@ -141,7 +130,7 @@ def module(block):
 @pytest.mark.filterwarnings("ignore:.*determine_kwargs.* is deprecated")
 # The sandbox runs in a thread.
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-@pytest.mark.parametrize("block", [block for block in of("python") if block.key not in NOT_RUN], ids=str)
+@pytest.mark.parametrize("block", [block for block in of("python") if block.page != TESTING], ids=str)
 def test_python_runs(block, world, pulled, define, monkeypatch):
     define("loanauth_default", world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
     token = pulled("loanauth_default")
@@ -171,26 +160,6 @@ def test_each_loan_is_priced_where_the_service_limits_a_session_to_one(world, de
     names = {"__name__": "block", "URL": world.url, "loans": [loan(1), loan(2)]}
     exec(module(block), names)
     assert all(names["price_one"].function(loan(number)) > 0 for number in range(3))
-
-
-@pytest.mark.once
-@pytest.mark.processes
-def test_python_has_the_right_types(tmp_path):
-    files = {}
-    for number, block in enumerate(of("python")):
-        if block.key == (USING, "HttpOperator("):
-            continue  # Airflow declares that auth_type is a class, and accepts each callable
-        source = module(block)
-        if "async with" in source:
-            source = "async def block() -> None:\n" + "".join(f"    {line}\n" for line in source.splitlines())
-        files[f"block_{number}.py"] = block
-        (tmp_path / f"block_{number}.py").write_text(source, encoding="utf-8")
-    options = ["--check-untyped-defs", "--follow-imports=silent", "--no-error-summary", "--config-file="]
-    options += ["--ignore-missing-imports", f"--cache-dir={tmp_path / 'cache'}", "--hide-error-context"]
-    done = run_python("-m", "mypy", *options, *files, directory=tmp_path, check=False)
-    assert not done.stderr
-    errors = [line.partition(":") for line in done.stdout.splitlines()]
-    assert [f"{files[name]}: {message}" for name, _, message in errors] == []
 
 
 # --- data
@@ -302,82 +271,81 @@ def pytest_load_initial_conftests(early_config):
 
 @pytest.mark.once
 @pytest.mark.processes
-@pytest.mark.parametrize("other_plugin", [False, True])
-def test_the_tests_of_testing_your_dags_run_as_they_stand(other_plugin, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("options", "passed"), [((), 3), (("-p", "pytest_airflow_in_a_box", "-k", "test_a_loan_is_priced"), 1)]
+)
+def test_the_tests_of_testing_your_dags_run_as_they_stand(options, passed, tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "PYTHON"))]:
         monkeypatch.delenv(name)
-    blocks = [block for block in BLOCKS if block.page == "docs/testing-your-dags.md" and block.language != "shell"]
+    blocks = [block for block in BLOCKS if block.page == TESTING and block.language != "shell"]
     files = ("pyproject.toml", "dags/price_loans.py", "tests/conftest.py", "tests/test_price_loans.py")
     for name, block in zip(files, blocks, strict=True):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(airflow_names(block.text), encoding="utf-8")
     (tmp_path / "pytest_airflow_in_a_box.py").write_text(OTHER_PLUGIN)
-    options = ["-p", "pytest_airflow_in_a_box"] if other_plugin else []
     done = run_python(
         *("-m", "pytest", "-q", "-p", "no:cacheprovider", *options),
         directory=tmp_path,
         environment={"TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)},
     )
-    assert "3 passed" in done.stdout
+    assert f"{passed} passed" in done.stdout
     assert not list(tmp_path.glob("loanauth-airflow-*"))
-    assert (tmp_path / "home" / "airflow.db").exists() == other_plugin
-
-
-LOGINS = "docs/logins.md"
-SCRIPT = """
-trap 'kill %1' EXIT
-{start} > sandbox.log 2>&1 &
-for attempt in {{1..100}}; do grep -q Ctrl-C sandbox.log && break; sleep 0.1; done
-{{
-{lines}
-}} 2>&1
-"""
+    assert (tmp_path / "home" / "airflow.db").exists() == bool(options)
 
 
 def on_page(page, language, number=0):
     return [block.text for block in of(language) if block.page == page][number]
 
 
+def attempt(function, *arguments):
+    """Return the result of a task, or the message of its error."""
+    start_new_process()
+    try:
+        return function(*arguments)
+    except RejectedError as error:
+        return str(error)
+
+
+def run_dag(names):
+    """Return the results of the DAG of the README."""
+    dag = names["price_two_loans"]()
+    token = attempt(dag.get_task("authenticate").execute, {})
+    if isinstance(token, str):
+        return [token]
+    return [attempt(dag.get_task("price").python_callable, token, one) for one in names["LOANS"]]
+
+
 @pytest.mark.once
-@pytest.mark.processes
-def test_the_rehearsal_of_a_password_change(metadata_template, tmp_path):
-    ports = {"8500": str(free_port()), "8501": str(free_port())}
+def test_the_rehearsal_of_a_password_change(sandbox, define, variables, tmp_path, capsys, monkeypatch):
+    """In one process, with what the commands of Airflow would do."""
+    # A command disables it for the rest of its program.
+    monkeypatch.setattr("logging.disable", lambda: None)
+    addresses = {"http://127.0.0.1:8500": sandbox.url, "http://127.0.0.1:8501": sandbox.control_url}
 
-    def with_ports(text):
-        return re.sub("|".join(ports), lambda port: ports[port[0]], text)
+    def with_addresses(text):
+        return re.sub("|".join(addresses), lambda found: addresses[found[0]], text)
 
-    shutil.copy(metadata_template, tmp_path)
-    (tmp_path / "dags").mkdir()
-    dag = airflow_names(on_page("README.md", "python"))
-    (tmp_path / "dags" / "price_two_loans.py").write_text(with_ports(dag))
-    (tmp_path / "connections.json").write_text(with_ports(on_page(LOGINS, "json")))
-    start, rehearsal = (with_ports(on_page(LOGINS, "shell", number)) for number in (-2, -1))
-    lines = "\n".join(f"printf '\\n=== {number}\\n'\n{line}" for number, line in enumerate(rehearsal.splitlines()))
-    environment = {
-        "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
-        "NO_PROXY": "127.0.0.1",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }
-    done = subprocess.run(
-        ["bash", "-c", SCRIPT.format(start=start.strip(), lines=lines)],
-        cwd=tmp_path,
-        env=os.environ | variables_of(tmp_path) | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    # Airflow 3.0 colours a traceback and wraps its lines.
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
-    printed = [" ".join(text.split()) for text in re.split(r"^=== \d+\n", plain, flags=re.MULTILINE)[1:]]
-    priced = {number: count for number, text in enumerate(printed) if (count := text.count("Priced: {"))}
-    assert priced == {2: 2, 10: 2}, done.stdout
-    for number, expected in {
-        4: "The same values are not sent again before",
-        7: "User account is locked",
-        9: "Deleted Variables of the shared login of connection 'loanauth_jwt'",
-    }.items():
-        assert expected in printed[number], printed[number]
-    logged = re.findall(r"POST /oauth/token -> (.+)", (tmp_path / "sandbox.log").read_text())
-    assert logged == ["200", "400, rejected: wrong password", "400, rejected: locked user", "200"]
+    names = {"__name__": "block"}
+    exec(airflow_names(with_addresses(on_page("README.md", "python"))), names)
+    start, rehearsal = (with_addresses(on_page(LOGINS, "shell", number)) for number in (-2, -1))
+    sandbox.set_fault(**json.loads(re.search("--fault '(.+)'", start)[1]))
+    file = tmp_path / "connections.json"
+    file.write_text(with_addresses(on_page(LOGINS, "json")))
+    results = []
+    for line in rehearsal.splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:2] == ["airflow", "connections"]:
+            define(*json.loads(file.read_text()).popitem())
+        elif words[:2] == ["airflow", "dags"]:
+            results += run_dag(names)
+        elif words[0] == "python":
+            with pytest.raises(SystemExit, match="0"):
+                provider_cli.main(words[3:])
+        else:
+            subprocess.run(words, cwd=tmp_path, check=True)
+    wrong, obeyed = "Username or Password is wrong", "The same values are not sent again before"
+    expected = ["6.5", "6.0", wrong, obeyed, "User account is locked", "6.5", "6.0"]
+    assert [part for part, result in zip(expected, results, strict=True) if part not in str(result)] == []
+    assert [entry.status for entry in sandbox.requests() if entry.endpoint == "token"] == [200, 400, 400, 200]
+    assert "Deleted Variables of the shared login of connection 'loanauth_jwt'" in capsys.readouterr().out
