@@ -9,9 +9,8 @@ from airflow_provider_loanauth.connection.address import FieldError, base_addres
         ("auth.example", None, None, "https://auth.example"),
         ("auth.example:8443", None, 8443, "https://auth.example:8443"),
         ("auth.example", "HTTPS", None, "https://auth.example"),
-        ("https://auth.example/", "", None, "https://auth.example"),
-        ("https://auth.example/tenant/X/", None, None, "https://auth.example/tenant/X"),
-        ("https://auth.example/a%20b%2Fc", None, None, "https://auth.example/a%20b%2Fc"),
+        (" https://auth.example/ ", "", None, "https://auth.example"),
+        ("https://auth.example/X/a%20b%2Fc/", None, None, "https://auth.example/X/a%20b%2Fc"),
         # A Connection given as a URI: Airflow keeps its path as the schema.
         ("auth.example", "/tenant/X ", 8443, "https://auth.example:8443/tenant/X"),
         ("https://auth.example/a", "b", None, "https://auth.example/a/b"),
@@ -19,13 +18,11 @@ from airflow_provider_loanauth.connection.address import FieldError, base_addres
         ("https://grünwald.example", None, None, "https://grünwald.example"),
         ("localhost:8461", "http", None, "http://localhost:8461"),
         ("http://[::1]:8461/x", None, None, "http://[::1]:8461/x"),
-        ("auth.example", None, 65535, "https://auth.example:65535"),
         ("https://[2001:db8::1]", None, 443, "https://[2001:db8::1]:443"),
         # Airflow removes the brackets from the host of a URI.
         ("2001:db8::1", None, 8443, "https://[2001:db8::1]:8443"),
-        ("::1", "http", 8461, "http://[::1]:8461"),
         # As a secrets backend may return it.
-        ("auth.example", None, "8443", "https://auth.example:8443"),
+        ("auth.example", None, "65535", "https://auth.example:65535"),
     ],
 )
 def test_addresses(host, schema, port, expected):
@@ -42,12 +39,8 @@ def test_addresses(host, schema, port, expected):
         ("https://auth.example#CANARY", None, None, "query or a fragment"),
         ("https://exa$mple", None, None, "no valid host name"),
         ("https://", None, None, "no valid host name"),
-        ("2001:db8::1::2", None, None, "not a valid address"),
         ("auth.example", None, "made-up", "between 1 and 65535"),
-        ("auth.example", None, [1], "between 1 and 65535"),
-        ("[2001:db8::1", None, None, "not a valid address"),
         ("http://auth.example", None, None, "begins with http"),
-        ("auth.example", "http", None, "begins with http"),
         ("https://auth.example:8443", None, 9443, "a different port"),
         ("https://auth.example:nine", None, None, "not a valid address"),
         ("auth.example", None, 65536, "between 1 and 65535"),
@@ -55,7 +48,6 @@ def test_addresses(host, schema, port, expected):
         ("https://auth.example/oauth/token", None, None, "path of an endpoint"),
         ("auth.example", "oauth/token", None, "path of an endpoint"),
         ("https://auth.example/encodeAES128/CANARY", None, None, "path of an endpoint"),
-        ("https://auth.example/encodeaes128/CANARY", None, None, "path of an endpoint"),
     ],
 )
 def test_wrong_addresses(host, schema, port, sentence):

@@ -49,7 +49,6 @@ def test_user_and_password_are_sent_decoded_and_are_not_part_of_the_address(user
     ("url", "sentence"),
     [
         ("socks5://CANARY@proxy.example:1080", "does not begin with http:// or https://"),
-        ("http://user:CANARY@:3128", "has no valid host name"),
         (f"http://user:CANARY@{'p' * 64}.example:3128", "has no valid host name"),
         ("http://grünwald.example:3128", "enter an international domain in its xn-- form"),
         ("http://proxy.example:65536", "is not a valid proxy URL"),
@@ -58,9 +57,7 @@ def test_user_and_password_are_sent_decoded_and_are_not_part_of_the_address(user
         ("http://proxy.example:3128?CANARY", "contains a path, a query or a fragment"),
         ("http://proxy.example:3128#CANARY", "contains a path, a query or a fragment"),
         ("http://user:%FCANARY@proxy.example:3128", "password as UTF-8"),
-        ("http://user:CANARY\n@proxy.example:3128", "contains an invalid character"),
         ("***", "is literally '***'"),
-        (["CANARY"], "is not a string"),
     ],
 )
 def test_a_wrong_value_is_one_problem_that_does_not_repeat_it(url, sentence):
@@ -89,4 +86,3 @@ def test_it_is_ignored_for_an_address_without_tls():
     assert settings.proxy is None
     (warning,) = settings.warnings
     assert warning.startswith("Proxy is ignored, because Auth URL begins with http")
-    assert "Proxy does not begin" in problems(conn({"proxy": "socks5://a"}, host="http://127.0.0.1:8461"))
