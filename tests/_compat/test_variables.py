@@ -76,8 +76,8 @@ def test_an_error_of_the_api_server_is_no_missing_variable_and_no_conflict(super
 
 
 @pytest.fixture
-def database(monkeypatch):
-    """The table of Variables in memory, with the model of this Airflow; return its sessions."""
+def _database(monkeypatch):
+    """The table of Variables in memory, with the model of this Airflow."""
     model = variables.import_module("airflow.models.variable").Variable
     engine = sqlalchemy.create_engine("sqlite://")
     model.__table__.create(engine)
@@ -93,17 +93,17 @@ def database(monkeypatch):
         "airflow.models.variable": SimpleNamespace(Variable=model),
     }
     monkeypatch.setattr(variables, "import_module", modules.__getitem__)
-    yield create_session, model
+    yield
     engine.dispose()
 
 
-def test_outside_of_a_task_the_database_is_used(database):
+@pytest.mark.usefixtures("_database")
+def test_outside_of_a_task_the_database_is_used():
     """Also on Airflow 2.11, where ``Variable.get`` would ask the secrets backends."""
     for key, text in (("made.up", "first"), ("made.up", "text"), ("made_up", "other")):
         variables.write_variable(key, text, "A description.")
-    assert [variables.read_variable(key) for key in ("made.up", "made_up", "missing")] == ["text", "other", None]
-    sessions, model = database
-    with sessions() as session:
+    assert variables.read_variable("made.up") == "text"
+    with variables._database() as (session, model):
         assert {row.description for row in session.query(model)} == {"A description."}
     assert variables.list_variables("made_") == ["made_up"]
     for _ in range(2):
@@ -141,8 +141,17 @@ def test_a_forked_child_does_not_use_the_channel_of_its_parent(supervised, monke
     """It would get the responses to its parent. Airflow itself forks each task, and then opens a new channel."""
     seen, first = [], supervised(Supervisor())
     monkeypatch.setattr(_compat, "_channel_of_parent", None)
-    # Airflow sends each secret to the supervisor, and reads a response.
-    monkeypatch.setattr(redaction, "mask_secret", lambda _: seen.append(sys.modules[RUNNER].SUPERVISOR_COMMS))
+
+    def mask_secret(_):
+        # Airflow sends each secret to the supervisor, and reads a response.
+        seen.append(sys.modules[RUNNER].SUPERVISOR_COMMS)
+        if seen[-1] is None:
+            # Meanwhile, another thread asks, and this process is forked.
+            _compat._after_fork()
+            with pytest.raises(SupervisorError, match="this process was forked from a task"):
+                variables.read_variable("made.up")
+
+    monkeypatch.setattr(redaction, "mask_secret", mask_secret)
     redaction.mask(["made-up-secret"])
     _compat._after_fork()
     with pytest.raises(SupervisorError, match="this process was forked from a task"):
@@ -153,17 +162,3 @@ def test_a_forked_child_does_not_use_the_channel_of_its_parent(supervised, monke
     redaction.mask(["made-up-secret"])
     assert seen == [first, None, new]
     assert variables.read_variable("made.up") is None
-
-
-def test_that_channel_is_hidden_from_all_threads_during_a_call(supervised, monkeypatch):
-    channel = supervised(Supervisor())
-    monkeypatch.setattr(_compat, "_channel_of_parent", None)
-    _compat._after_fork()
-    with _compat.supervisor_turn() as is_forked:
-        assert is_forked
-        assert sys.modules[RUNNER].SUPERVISOR_COMMS is None
-        # A child of this process has the channel too.
-        _compat._after_fork()
-        with pytest.raises(SupervisorError, match="this process was forked from a task"):
-            variables.read_variable("made.up")
-    assert sys.modules[RUNNER].SUPERVISOR_COMMS is channel
