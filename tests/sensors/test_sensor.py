@@ -1,4 +1,4 @@
-"""`sensors/loanauth.py`: what a poke does, how a wait ends, what Airflow's parameters do in each mode."""
+"""`sensors/loanauth.py`: what a poke does, how a wait ends and is measured, what Airflow's parameters do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import pytest
 
 from airflow_provider_loanauth.credentials import AccessToken
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, SealError, SettingsError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SealError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.sensors import loanauth as sensors
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
@@ -22,7 +22,7 @@ from tests.support.airflow_names import (
     TaskDeferralError,
     TaskDeferred,
 )
-from tests.support.clock import Clock, replace_clock
+from tests.support.backends import LOGIN
 from tests.support.processes import start_new_process
 from tests.support.programs import run_python
 from tests.support.waiting import MODES, context_of_a_task, each_mode, stored
@@ -52,12 +52,18 @@ def connection(sandbox, define):
 
 
 @pytest.fixture
-def _no_sleep(monkeypatch, memory_clock):
-    monkeypatch.setattr(time, "sleep", memory_clock.sleep)
+def clock(clock, monkeypatch):
+    """A sensor that waits moves the clock."""
+    monkeypatch.setattr(time, "sleep", clock.sleep)
+    return clock
 
 
 def deferred_by(call):
-    with pytest.raises(TaskDeferred) as raised:
+    return ended_by(call, TaskDeferred)
+
+
+def ended_by(call, kind=(AirflowException, AirflowTaskTimeout)):
+    with pytest.raises(kind) as raised:
         call()
     return raised.value
 
@@ -75,9 +81,6 @@ def test_without_sealing_the_plaintext_is_returned_also_after_the_trigger(connec
     assert resume(deferred, seal=False).count(".") == 2
 
 
-# --- the shared login
-
-
 @pytest.fixture
 def shared_login(connection, variables, sandbox):
     """Another task has logged in."""
@@ -93,14 +96,13 @@ def test_while_the_service_responds_the_shared_login_is_taken_over(mode, shared_
     assert (sandbox.counters().token, sandbox.counters().probe) == (0, 1)
 
 
-@pytest.mark.usefixtures("_no_sleep")
 @each_mode
-def test_the_sensor_never_succeeds_from_the_shared_login_alone(mode, shared_login, sandbox, context, memory_clock):
+def test_the_sensor_never_succeeds_from_the_shared_login_alone(mode, shared_login, sandbox, context, clock):
     """A poke whose request fails asks the service itself, which says why."""
     sandbox.set_fault("status", times=2)
     if mode == "poke":
         assert sensor(mode).execute(context).value
-        assert memory_clock.passed >= 60
+        assert clock.passed >= 60
     else:
         with pytest.raises((TaskDeferred, AirflowRescheduleException)):
             sensor(mode).execute(context)
@@ -133,16 +135,7 @@ def test_without_a_fernet_key_nothing_is_sent(connection, sandbox, fernet):
     assert sandbox.counters().connections_accepted == 0
 
 
-# --- timeouts
-
-
 WHY = "The service was not available within {} s, the {} of the sensor. Last cause: The service responded with 503 ("
-
-
-def ended_by(call):
-    with pytest.raises((AirflowException, AirflowTaskTimeout)) as raised:
-        call()
-    return raised.value
 
 
 @pytest.mark.parametrize("soft_fail", [False, True])
@@ -173,11 +166,6 @@ def test_a_wait_in_one_process_ends_at_the_execution_timeout(
     error = ended_by(lambda: sensor("poke", execution_timeout=limit, soft_fail=soft_fail).execute(context))
     assert type(error) is (AirflowSkipException if soft_fail else AirflowTaskTimeout)
     assert str(error).startswith(WHY.format(60, "execution_timeout"))
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return replace_clock(monkeypatch, Clock(standing=float(int(time.time()))))
 
 
 @pytest.mark.parametrize(("status", "passed"), [("ready", 400), ("ready", 401), ("timeout", 341)])
@@ -214,46 +202,34 @@ def test_the_event_alone_is_enough_because_airflow_dags_test_passes_nothing_else
 def test_without_a_triggerer_the_error_says_so(connection):
     """On 2.11, it is that of Airflow."""
     error = ended_by(lambda: sensor(timeout=7).resume_execution("__fail__", {"error": "Trigger timeout"}, {}))
-    is_ours = str(error).endswith(
-        "the timeout of the sensor. Last cause: its trigger sent no event: a triggerer must run"
-    )
+    is_ours = "timeout of the sensor. Last cause: its trigger sent no event: a triggerer must run" in str(error)
     assert is_ours == (type(error) is AirflowSensorTimeout)
     assert is_ours or isinstance(error, TaskDeferralError)
 
 
-# --- errors
+@pytest.mark.parametrize("soft_fail", [False, True])
+@each_mode
+def test_a_rejection_ends_the_wait(mode, soft_fail, connection, sandbox, context):
+    """Also with ``soft_fail``: Airflow would skip the task, and nobody would be told."""
+    connection(password="made-up-wrong-password")
+    with pytest.raises(RejectedError, match="Username or Password is wrong"):
+        sensor(mode, soft_fail=soft_fail).execute(context)
+    assert sandbox.counters().token == 1
 
 
-WRONG, MISSING = {"password": "made-up-wrong-password"}, {"password": None}
+@pytest.mark.parametrize("soft_fail", [False, True])
+def test_a_rejection_after_the_trigger_ends_the_wait(soft_fail, connection, sandbox):
+    sandbox.set_fault("status", where="token", times=1)
+    deferred = deferred_by(lambda: sensor(soft_fail=soft_fail).execute({}))
+    connection(password="made-up-wrong-password")
+    with pytest.raises(RejectedError, match="Username or Password is wrong"):
+        resume(deferred, soft_fail=soft_fail)
 
 
-@pytest.mark.parametrize(
-    ("mode", "changes", "parameters", "kind", "sentence"),
-    [
-        *((mode, WRONG, {"retries": 3}, RejectedError, "Username or Password is wrong") for mode in MODES),
-        ("resumed", WRONG, {}, RejectedError, "Username or Password is wrong"),
-        # Airflow would skip the task, and nobody would be told.
-        *((mode, WRONG, {"soft_fail": True}, RejectedError, "Username or Password") for mode in (*MODES, "resumed")),
-        ("poke", MISSING, {"silent_fail": True}, SettingsError, "Password is missing"),
-        ("deferrable", {}, {}, ResponseError, "an HTML page instead of JSON"),
-    ],
-)
-def test_an_error_ends_the_wait(changes, parameters, kind, sentence, mode, connection, sandbox, context):
-    """At the first poke, or when the sensor resumes after its trigger."""
-    if mode == "resumed":
-        sandbox.set_fault("status", where="token", times=1)
-        deferred = deferred_by(lambda: sensor(**parameters).execute(context))
-        sandbox.reset()
-    if kind is ResponseError:
-        sandbox.set_fault("html-200", where="token")
-    connection(**changes)
-    with pytest.raises(kind, match=sentence) as raised:
-        resume(deferred, **parameters) if mode == "resumed" else sensor(mode, **parameters).execute(context)
-    assert type(raised.value) is kind
-    assert sandbox.counters().token == (changes is not MISSING)
-
-
-# --- deferring
+def test_wrong_settings_end_the_wait(connection, context):
+    connection(password=None)
+    with pytest.raises(SettingsError, match="Password is missing"):
+        sensor("poke", silent_fail=True).execute(context)
 
 
 @pytest.mark.parametrize("event", [None, "ready", {}, {"status": "of another release"}])
@@ -283,10 +259,7 @@ def test_airflow_stores_the_address_and_seconds(connection, sandbox):
 @pytest.mark.processes
 def test_the_configuration_decides_whether_it_defers_by_default():
     """Without it, a sensor does not defer: see all tests above."""
-    program = (
-        "from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor\n"
-        "assert LoanAuthSensor(task_id='wait').deferrable\n"
-    )
+    program = f"from {LoanAuthSensor.__module__} import LoanAuthSensor as S; assert S(task_id='wait').deferrable"
     run_python("-c", program, environment={"AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": "True"})
 
 
@@ -294,8 +267,6 @@ def test_each_poke_of_a_deferrable_sensor_gets_the_context_of_the_task(connectio
     contexts = []
 
     class Recording(LoanAuthSensor):
-        """Its poke may use the context."""
-
         def poke(self, context):
             contexts.append(context)
             return super().poke(context)
@@ -306,3 +277,34 @@ def test_each_poke_of_a_deferrable_sensor_gets_the_context_of_the_task(connectio
         task.resume_execution("execute_complete", {"event": {"status": status}}, context)
     assert len(contexts) == 3
     assert all(given is context for given in contexts)
+
+
+@pytest.mark.parametrize("mode", ["poke", "deferrable"])
+def test_a_wait_is_measured_from_its_first_poke(mode, connection, sandbox, context, clock, statsd):
+    sandbox.set_fault("status", where="token", times=2)
+    if mode == "poke":
+        sensor(mode, poke_interval=90).execute(context)
+    else:
+        deferred = deferred_by(lambda: sensor().execute(context))
+        clock.pass_time(90)
+        deferred = deferred_by(lambda: resume(deferred))
+        clock.pass_time(90)
+        resume(deferred)
+    assert statsd.counts == LOGIN | {"unavailable": 2, "wait_duration": 1}
+    [waited] = [metric for metric in statsd.metrics if metric.name == "wait_duration"]
+    assert (waited.value, waited.tags) == (180_000.0, {"method": "jwt", "conn_id": CONN_ID})
+
+
+def test_a_poke_that_may_not_send_is_no_task_that_fails(connection, variables, sandbox, context, clock, statsd):
+    sandbox.set_fault("status", status=429, retry_after=90, where="token", times=1)
+    sensor("poke", poke_interval=60).execute(context)
+    assert statsd.counts == LOGIN | {"unavailable": 1, "wait_duration": 1}
+
+
+def test_a_rescheduled_sensor_is_not_measured(connection, sandbox, context, statsd):
+    """Each poke is a new process."""
+    sandbox.set_fault("status", where="token", times=1)
+    with pytest.raises(AirflowRescheduleException):
+        sensor("reschedule").execute(context)
+    sensor("reschedule").execute(context)
+    assert statsd.counts == LOGIN | {"unavailable": 1}
