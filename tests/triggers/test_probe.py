@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import socket
 import threading
 
 import pytest
 
-from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth.triggers import loanauth
 from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 from loanauth_sandbox.server import running_sandbox
-from tests.support.loopback import endless
 from tests.support.virtual_service import ADDRESS, Event, Sensor, Service, wait_for
 from tests.support.waiting import fire
+from tests.support.wire_cases import split_message
 
-PROXY = "http://proxy.invalid:3128"
 EACH_MINUTE = range(60, 600, 60)
 
 
 @pytest.mark.parametrize(
     ("sensors", "takes", "times"),
     [
-        pytest.param([{}], 0, EACH_MINUTE, id="one trigger"),
         pytest.param([{}] * 1000, 0, EACH_MINUTE, id="many share a request"),
         pytest.param([{"joins": 10 * number} for number in range(50)], 0, EACH_MINUTE, id="also those that join later"),
         # Those with another interval have a probe of their own.
         pytest.param([{"interval": 500}, {"interval": 200, "joins": 50}], 0, [250, 450, 500], id="two intervals"),
-        pytest.param([{"interval": 0.000001, "leaves": 0.16}], 0, [0.05, 0.1, 0.15], id="tiny interval"),
         pytest.param([{"interval": -1, "leaves": 0.16}], 0, [0.05, 0.1, 0.15], id="negative interval"),
         # A service that does not respond is asked again one interval later.
         pytest.param([{"interval": 15, "leaves": 70}], 100, [15, 40, 65], id="slow requests"),
@@ -48,15 +43,11 @@ def test_a_request_takes_at_most_ten_seconds_or_one_interval(interval, timeout):
     assert {request.timeout for request in service.requests} == {timeout}
 
 
-@pytest.mark.parametrize("other", [{"address": f"{ADDRESS}/tenant1"}, {"proxy": PROXY}])
-def test_addresses_and_proxies_do_not_share(other):
+def test_addresses_and_proxies_do_not_share():
     service = Service(recovers=60)
-    wait_for(service, [Sensor(), Sensor(**other), Sensor(**other)])
-    assert {(request.address, request.proxy) for request in service.requests} == {
-        (ADDRESS, None),
-        (other.get("address", ADDRESS), other.get("proxy")),
-    }
-    assert len(service.requests) == 2
+    users = [(ADDRESS, None), (f"{ADDRESS}/tenant1", None), (ADDRESS, "http://proxy.invalid:3128")]
+    wait_for(service, [Sensor(address=address, proxy=proxy) for address, proxy in users * 2])
+    assert sorted(((one.address, one.proxy) for one in service.requests), key=str) == sorted(users, key=str)
 
 
 @pytest.mark.parametrize(("which", "at"), [(0, 30), (2, 90), (0, 125), (4, 125)])
@@ -87,16 +78,13 @@ def test_an_error_of_the_probe_reaches_every_trigger(monkeypatch):
     assert [repr(result) for result in asyncio.run(main())] == ["KeyError(None)"] * 5
 
 
-# --- one request. Real sockets
-
 TIMEOUT = 15.0
-SHORT_TIMEOUT = 0.3
 SERVICE = "https://lender.invalid"
 NOT_BY_PROXY = "The proxy could not be reached, or it blocked the request"
 
 
-def reason(address, timeout=TIMEOUT, proxy=None):
-    return loanauth.why_unavailable(address, timeout, proxy)
+def reason(address, proxy=None):
+    return loanauth.why_unavailable(address, TIMEOUT, proxy)
 
 
 def response(status):
@@ -112,21 +100,15 @@ def test_each_status_but_408_429_and_5xx_counts_as_reachable(status, loopback):
     assert len(loopback.requests) == 1
 
 
-@pytest.mark.parametrize("data", [None, endless(b"HTTP/1.1 200 made up\r\nX: ", b"y", 0.02)], ids=["none", "endless"])
-def test_a_response_that_is_broken_counts_as_unavailable(data, loopback):
-    loopback.responses.append(data)
-    assert reason(loopback.url, SHORT_TIMEOUT if data else TIMEOUT) is not None
+def test_no_response_counts_as_unavailable(loopback):
+    assert reason(loopback.url) is not None
 
 
-@pytest.mark.parametrize(
-    ("address", "environment"),
-    [(f"https://{'x' * 80}.invalid", ""), (f"{SERVICE}:99999", ""), (f"{SERVICE}:99999", "socks5://127.0.0.1:1")],
-    ids=["host name", "port", "port, and a proxy"],
-)
-def test_an_invalid_address_is_left_to_the_login(address, environment, monkeypatch):
+@pytest.mark.parametrize("environment", ["", "socks5://127.0.0.1:1"])
+def test_an_invalid_address_is_left_to_the_login(environment, monkeypatch):
     """Its error names the field of the Connection."""
     monkeypatch.setenv("https_proxy", environment)
-    assert reason(address) is None
+    assert reason(f"{SERVICE}:99999") is None
 
 
 def test_https_where_the_port_expects_http_is_left_to_the_login():
@@ -137,13 +119,10 @@ def test_https_where_the_port_expects_http_is_left_to_the_login():
 def test_the_request_contains_nothing_but_the_address(loopback):
     loopback.responses.append(response(200))
     assert reason(f"{loopback.url}/a b/ü/c%2Fd") is None
-    line, *lines = loopback.requests[0].decode().split("\r\n")
+    line, headers, _ = split_message(loopback.requests[0])
     # As for a login.
-    assert line == "GET /a%20b/%C3%BC/c%2Fd HTTP/1.1"
-    headers = dict(line.lower().split(": ", 1) for line in lines if line)
-    assert set(headers) == {"host", "user-agent", "connection", "accept", "accept-encoding"}
-    assert headers["host"] == f"127.0.0.1:{loopback.port}"
-    assert headers["user-agent"] == f"airflow-provider-loanauth/{__version__}"
+    assert line == b"GET /a%20b/%C3%BC/c%2Fd HTTP/1.1"
+    assert [name for name, _ in headers] == [b"accept", b"accept-encoding", b"connection", b"host", b"user-agent"]
 
 
 def test_certificates_are_not_checked():
@@ -166,39 +145,6 @@ def test_a_thread_that_cannot_be_started_ends_no_wait(loopback, logs, monkeypatc
     monkeypatch.setattr(threading.Thread, "start", start_unless_it_fails)
     assert fire(LoanAuthSensorTrigger(loopback.url, poke_interval=0.3), TIMEOUT).payload == {"status": "ready"}
     assert "no request could be sent (RuntimeError)" in logs.text
-
-
-def test_resolvers_that_hang_starve_nobody(monkeypatch):
-    """Nothing interrupts a lookup: one for each address, in a thread that no other trigger needs."""
-    ended, hosts, expected = threading.Event(), [], [f"lender{number}.invalid" for number in range(40)]
-    loop, asked = None, asyncio.Event()
-
-    def hang(host, *_, **__):
-        hosts.append(host)
-        if len(hosts) == len(expected):
-            loop.call_soon_threadsafe(asked.set)
-        ended.wait(60)
-        raise socket.gaierror("made up")
-
-    async def main():
-        nonlocal loop
-        loop = asyncio.get_running_loop()
-        triggers = [LoanAuthSensorTrigger(f"https://{host}", poke_interval=0.05) for host in expected * 2]
-        waiting = [asyncio.create_task(anext(trigger.run())) for trigger in triggers]
-        await asyncio.wait_for(asked.wait(), TIMEOUT)
-        others = asyncio.gather(*(asyncio.to_thread(lambda: "runs") for _ in range(50)))
-        assert await asyncio.wait_for(others, TIMEOUT) == ["runs"] * 50
-        await asyncio.sleep(0.2)
-        assert sorted(hosts) == sorted(expected)
-        for one in waiting:
-            one.cancel()
-        await asyncio.wait(waiting, timeout=TIMEOUT)
-
-    monkeypatch.setattr(socket, "getaddrinfo", hang)
-    try:
-        asyncio.run(main())
-    finally:
-        ended.set()
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import time
-from bisect import bisect_left
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_loanauth.triggers import loanauth
@@ -29,11 +27,6 @@ LIMIT = 15.0  # seconds of real time after which a test fails
 def recover(sensors, *, recovers=0.0, seed=0):
     service = Service(recovers=recovers)
     return wait_for(service, sensors, seed=seed), service.times
-
-
-def max_per_second(events):
-    times = sorted(event.at for event in events)
-    return max(bisect_left(times, at + 1) - number for number, at in enumerate(times))
 
 
 @pytest.mark.parametrize(
@@ -76,16 +69,6 @@ def test_no_trigger_is_late(sensors, recovers, seed):
         else:
             assert event.status == "ready"
             assert event.at >= min(sensor.joins + sensor.interval, sensor.deadline) - ROUNDING
-
-
-@settings(max_examples=4, phases=[Phase.generate])
-@given(seed=st.integers(), joins=st.sampled_from([0.0, 60.0]), recovers=st.floats(0, 300))
-def test_a_thousand_triggers_do_not_log_in_at_the_same_moment(seed, joins, recovers):
-    seeded = random.Random(seed)
-    sensors = [Sensor(joins=seeded.uniform(0, joins)) for _ in range(1000)]
-    events, _ = recover(sensors, recovers=recovers, seed=seed)
-    assert {event.status for event in events} == {"ready"}
-    assert max_per_second(events) < 50
 
 
 @pytest.mark.parametrize(
