@@ -14,7 +14,6 @@ import requests
 from airflow_provider_loanauth import credentials
 from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, decrypt, derived_keys, encrypt
 from airflow_provider_loanauth.exceptions import SealError
-from airflow_provider_loanauth.redaction import encoded_forms
 from tests.support.airflow_names import serde
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import locals_of
@@ -54,20 +53,16 @@ TRIPS = {
 def test_round_trip(make, trip):
     before = make("CANARY value/ü")
     after = TRIPS[trip](before)
-    assert type(after) is type(before)
-    assert after == before
-    assert hash(after) == hash(before)
+    assert (type(after), after, hash(after)) == (type(before), before, hash(before))
     assert after.value == "CANARY value/ü"
     assert (after.method, after.conn_id) == (before.method, "tenant_a")
     assert (after.issued_at, after.expires_at) == (ISSUED, EXPIRES if make is access_token else None)
 
 
 def test_times_are_pendulum_and_utc():
-    token = through_xcom(access_token(issued_at=ISSUED.astimezone(timezone(timedelta(hours=5, minutes=30)))))
-    for time in (token.issued_at, token.expires_at):
-        assert isinstance(time, pendulum.DateTime)
-        assert time.timezone_name == "UTC"
-    assert (token.issued_at, token.expires_at) == (ISSUED, EXPIRES)
+    issued_at = through_xcom(access_token(issued_at=ISSUED.astimezone(timezone(timedelta(hours=5))))).issued_at
+    assert isinstance(issued_at, pendulum.DateTime)
+    assert (issued_at, issued_at.timezone_name) == (ISSUED, "UTC")
 
 
 @both
@@ -100,13 +95,10 @@ def test_the_representation_shows_the_metadata():
 
 
 @both
-def test_opening_masks_each_form(make):
-    secret = f"CANARY {make.__name__}/ü+%"
-    credential = through_xcom(make(secret))
-    assert "CANARY" in redact(f"before {secret}")
-    assert credential.value == secret
-    for form in encoded_forms(secret):
-        assert form not in redact(f"Bearer {form}")
+def test_opening_masks_the_secret(make):
+    credential = through_xcom(make())
+    assert "CANARY" in redact(make.__name__ + " CANARY-token CANARY-secret")
+    assert credential.value not in redact(f"Bearer {credential.value}")
 
 
 @both
@@ -134,9 +126,6 @@ def test_a_damaged_seal(sealed):
     "change",
     [
         {"conn_id": "tenant_b"},
-        {"method": "los"},
-        {"issued_at": "2026-11-21T10:00:00+00:00"},
-        {"expires_at": "2099-01-01T00:00:00+00:00"},
         {"expires_at": None},
         {"class": "AccessToken"},
         {"sealed": encrypt("CANARY", XCOM)},
@@ -161,7 +150,6 @@ def test_a_seal_of_another_credential_does_not_open():
 @pytest.mark.parametrize(
     "damage",
     [
-        {"issued_at": None},
         {"issued_at": "yesterday"},
         {"issued_at": "0001-01-01T00:00:00+23:59"},
         {"expires_at": "soon"},
@@ -186,10 +174,8 @@ def test_a_newer_format():
 
 def test_equality():
     token = access_token()
-    assert token != access_token()
-    assert token != token.value
+    assert token not in (access_token(), token.value)
     assert token != AccessToken.deserialize(token.serialize() | {"conn_id": "b"}, 1)
-    assert len({token, through_xcom(token)}) == 1
 
 
 def test_a_value_that_cannot_be_masked_is_not_returned(monkeypatch):
@@ -206,17 +192,6 @@ def test_a_value_that_cannot_be_masked_is_not_returned(monkeypatch):
     assert credential.value.startswith("CANARY")
 
 
-CONTENT = "CANARY-token ü✓\nsecond line"
-
-
-def test_encryption():
-    sealed = encrypt(CONTENT, XCOM)
-    assert decrypt(sealed, XCOM) == CONTENT
-    for place in range(0, len(sealed) - 2, 7):
-        changed = sealed[:place] + ("A" if sealed[place] != "A" else "B") + sealed[place + 1 :]
-        assert decrypt(changed, XCOM) is None
-
-
 def test_the_command_that_prints_the_key_runs_once(fernet, monkeypatch, tmp_path):
     """Also if it has failed before: a secrets backend may be unavailable."""
     fernet("")
@@ -226,8 +201,8 @@ def test_the_command_that_prints_the_key_runs_once(fernet, monkeypatch, tmp_path
     monkeypatch.delenv("AIRFLOW__CORE__FERNET_KEY")
     monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY_CMD", str(command))
     with pytest.raises(SealError):
-        encrypt(CONTENT, XCOM)
-    assert decrypt(encrypt(CONTENT, XCOM), XCOM) == CONTENT
+        access_token()
+    assert through_xcom(access_token()).value == "CANARY-token"
     assert runs.read_text() == "\n\n"
 
 
@@ -238,8 +213,8 @@ def test_no_usable_key(fernet, key, monkeypatch):
     if key is None:
         monkeypatch.delenv("AIRFLOW__CORE__FERNET_KEY")
         monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY_CMD", "false")
-    uses = [lambda: derived_keys(XCOM), lambda: encrypt(CONTENT, XCOM), lambda: decrypt("gAAAA", XCOM)]
-    for use in (*uses, lambda: api_secret(CONTENT)):
+    uses = [lambda: derived_keys(XCOM), lambda: encrypt("made up", XCOM), lambda: decrypt("gAAAA", XCOM)]
+    for use in (*uses, api_secret):
         with pytest.raises(SealError, match=r"AIRFLOW__CORE__FERNET_KEY.* seal=False") as caught:
             use()
         assert not key or key not in str(caught.value)

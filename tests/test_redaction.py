@@ -47,15 +47,12 @@ def test_forms(value):
     octets = value.encode("utf-8", "surrogatepass")
     assert forms[0] == value
     assert len(forms) == len(set(forms))
-    for encoded in (base64.b64encode(octets).decode(), base64.urlsafe_b64encode(octets).decode()):
-        assert any(encoded.rstrip("=") == form for form in forms)
-    percent = {quote(octets, safe=""), quote(octets), quote_plus(octets)}
-    assert percent <= set(forms)
-    assert {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]} <= set(forms)
-
-
-def test_lower_case_escapes_keep_the_rest():
-    assert "CANARY%2f%c3%bc%2b%20%22%25%26%e2%9c%93%3dab" in encoded_forms(AWKWARD)
+    expected = {encode(octets).decode().rstrip("=") for encode in (base64.b64encode, base64.urlsafe_b64encode)}
+    expected |= {quote(octets, safe=""), quote(octets), quote_plus(octets)}
+    expected |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    if value == AWKWARD:
+        expected.add("CANARY%2f%c3%bc%2b%20%22%25%26%e2%9c%93%3dab")
+    assert expected <= set(forms)
 
 
 @pytest.mark.parametrize("secret", [*SECRETS.values(), "CANARY-plain-token.with-dots"])
@@ -96,13 +93,10 @@ LITERALS = {
 }
 LITERAL_SECRETS = [
     'CANARY-it\'s-"quoted"',
-    "CANARY-it's",
     "CANARY-\\'both",
     "CANARY-Zürich's",
-    "CANARY7q+Zk/9x==",
-    "CANARY-<p&ss>`word`=",
-    "CANARY/Zürich",
-    "CANARY-Zürich-✓-\U0001f511-\u00a0-\u200b",
+    "CANARY-<p&ss>`word`+/=",
+    "CANARY-✓-\U0001f511-\u00a0-\u200b",
 ]
 
 
