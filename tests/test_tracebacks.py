@@ -28,34 +28,29 @@ def fail(error, *_):
     return secret
 
 
-def call(error, secret=SECRET):
-    return fail(error, SECRET)
+def call(error):
+    local = "of the caller"
+    return fail(error, SECRET), local
 
 
-def frames_below(error, caller):
-    """Return the frames below a function that calls a decorated function."""
+def frames_from(error, function):
+    """Return the frames of a function, and of those that it calls."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [frame.f_code.co_name for frame in frames]
-    return frames[names.index(caller) + 1 :]
+    return frames[names.index(function) :]
 
 
 @pytest.mark.parametrize("kind", [LoanAuthError, KeyError, KeyboardInterrupt])
 def test_no_exception_contains_a_secret(kind):
     with pytest.raises(kind) as caught:
         call(kind("made up"))
-    below = frames_below(caught.value, "call")
+    caller, *below = frames_from(caught.value, "call")
+    assert caller.f_locals["local"] == "of the caller"
     assert leaks(str([frame.f_locals for frame in below]), [SECRET]) == []
     # The traceback of an expected error ends here.
     names = ["sanitized"] if kind is LoanAuthError else ["sanitized", "fail", "fail_with"]
     assert [frame.f_code.co_name for frame in below] == names
     assert caught.value.__cause__ is caught.value.__context__ is None
-
-
-def test_the_frames_of_the_caller_stay():
-    with pytest.raises(KeyError) as caught:
-        call(KeyError("made up"), secret="of the caller")
-    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
-    assert frames[-4].f_locals["secret"] == "of the caller"
 
 
 @pytest.mark.parametrize("ending", [contextlib.nullcontext, clear_locals])
@@ -75,53 +70,49 @@ def test_an_exception_that_the_caller_handles_stays(ending):
         handle()
     handled = caught.value.__context__
     assert type(handled) is ValueError
-    assert frames_below(handled, "handle")[0].f_locals == {"local": "of the caller"}
+    assert frames_from(handled, "outer")[0].f_locals == {"local": "of the caller"}
     # Python prints it, as for any other exception.
     assert "During handling of the above exception" in "".join(traceback.format_exception(caught.value))
 
 
-def test_exceptions_in_arguments_are_cleared_too():
-    """urllib3 and requests pass the cause as an argument or as an attribute. An exception group has a list of them."""
-
-    def make():
-        try:
-            fail_with(KeyError("made up"))
-        except KeyError as error:
-            return error
-
-    inner, attribute, grouped = make(), make(), make()
-    error = OSError(inner, [grouped])
-    error.reason = attribute
+@pytest.mark.parametrize(
+    ("name", "value_of"),
+    [
+        # urllib3 and requests pass the cause as an argument or as an attribute. An exception group has a list of them.
+        ("args", lambda inner: (inner,)),
+        ("args", lambda inner: ("made up", [inner])),
+        ("reason", lambda inner: inner),
+        # ``raise … from None`` hides it from Python's traceback, and not from an error tracker.
+        ("__context__", lambda inner: inner),
+    ],
+)
+def test_the_frames_of_an_inner_exception_are_cleared_too(name, value_of):
+    with pytest.raises(KeyError) as caught:
+        fail_with(KeyError("made up"))
+    inner = caught.value
+    error = OSError("made up")
+    error.__suppress_context__ = True
+    setattr(error, name, value_of(inner))
     with pytest.raises(OSError, match="made up"), clear_locals():
         raise error
-    for one in (inner, attribute, grouped):
-        frames = [frame for frame, _ in traceback.walk_tb(one.__traceback__)]
-        assert [frame.f_locals for frame in frames] == [{}] * len(frames)
-
-
-def test_the_frames_of_a_hidden_exception_are_cleared_too():
-    """``raise … from None`` hides it from Python's traceback, and not from an error tracker."""
-
-    def hide():
-        try:
-            fail_with(KeyError("made up"))
-        except KeyError:
-            raise OSError("made up") from None
-
-    with pytest.raises(OSError, match="made up") as caught, clear_locals():
-        hide()
-    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__context__.__traceback__)]
+    frames = [frame for frame, _ in traceback.walk_tb(inner.__traceback__)]
     assert [frame.f_locals for frame in frames if frame.f_code.co_name == "fail_with"] == [{}]
 
 
 @dataclass
-class EqualError(Exception):
-    """An exception of a user, all of which are equal."""
+class OddError(Exception):
+    """An exception of a secrets backend: all of them are equal, and attributes have the names of other libraries'."""
+
+    exceptions = None
+
+    @property
+    def reason(self):
+        raise RuntimeError("not known yet")
 
 
-def test_exceptions_that_are_equal_are_not_one():
-    error = EqualError()
-    error.__cause__ = EqualError()
+def test_exceptions_that_are_equal_are_not_one_and_their_attributes_do_not_matter():
+    error = OddError()
+    error.__cause__ = OddError()
     assert [id(one) for one in exception_chain(error)] == [id(error), id(error.__cause__)]
 
 
@@ -150,21 +141,6 @@ def test_the_rest_of_the_traceback_is_logged_at_debug(logs):
     assert "raise error from inner" in record
     assert "ValueError:" in record
     assert leaks(record, [SECRET]) == []
-
-
-class OddAttributesError(Exception):
-    """An exception of a secrets backend, whose attributes have the names of those of other libraries."""
-
-    exceptions = None
-
-    @property
-    def reason(self):
-        raise RuntimeError("not known yet")
-
-
-def test_attributes_of_an_exception_do_not_matter():
-    with pytest.raises(OddAttributesError):
-        fail(OddAttributesError())
 
 
 def test_the_exception_that_the_caller_handles_is_raised_again():
