@@ -24,12 +24,22 @@ from typing import TYPE_CHECKING
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from scripts.check_dist import DISTRIBUTIONS, PROVIDER, ROOT, DistError, check, run
+from scripts.distributions import (
+    DISTRIBUTIONS,
+    PROVIDER,
+    ROOT,
+    DistError,
+    build_twice,
+    check,
+    checksums,
+    differences,
+    export,
+    run,
+)
 from scripts.programs import SIGNALS
-from scripts.reproducible import build_twice, differences, export
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 CHECKSUMS = "SHA256SUMS"
 RELEASES = ROOT / "build" / "release"
@@ -49,7 +59,7 @@ def read_version(sources: Path) -> str:
     """Return the version of both distributions. That of the first section of CHANGELOG.md has no ``.dev0``."""
     versions = {}
     for one in DISTRIBUTIONS:
-        text = (one.at(sources).project / one.package / "__init__.py").read_text(encoding="utf-8")
+        text = (sources / one.folder / one.package / "__init__.py").read_text(encoding="utf-8")
         versions[one.name] = "".join(re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)) or "no version"
     version = versions[PROVIDER.name]
     heading, _ = first_section(sources)
@@ -100,7 +110,7 @@ def check_build_tools(constraints: Path) -> None:
 
 def write_files(commit: str, version: str, work: Path, constraints: Path) -> Path:
     """Build and check all files of a release."""
-    files = build_twice(ROOT, commit, tuple(str(one.project.relative_to(ROOT)) for one in DISTRIBUTIONS), work)
+    files = build_twice(ROOT, commit, [one.folder for one in DISTRIBUTIONS], work)
     print("Two builds in different surroundings have the same bytes")
     facts = {
         "commit": commit,
@@ -110,15 +120,12 @@ def write_files(commit: str, version: str, work: Path, constraints: Path) -> Pat
     }
     time = datetime.fromtimestamp(int(git(ROOT, "show", "--no-patch", "--format=%ct", commit)), timezone.utc)
     for one in DISTRIBUTIONS:
-        distribution = one.at(work / "sources")
-        environment = work / "environments" / distribution.name
-        built = check(distribution, files, constraints, environment)
-        if built != version:
-            raise DistError(f"the wheel of {distribution.name} has version {built} instead of {version}")
-        lines = checksums(files, [distribution.built(files, pattern).name for pattern in ("*.whl", "*.tar.gz")])
+        environment = work / "environments" / one.name
+        check(one, work / "sources", files, constraints, environment)
+        lines = checksums(files, [file.name for file in one.built(files)])
         python = environment / "bin" / "python"
-        text = sbom(distribution.project, python, lines, version=version, time=time, facts=facts)
-        name = f"{distribution.package}-{version}.cdx.json"
+        text = sbom(work / "sources" / one.folder, python, lines, version=version, time=time, facts=facts)
+        name = f"{one.package}-{version}.cdx.json"
         (files / name).write_text(text, encoding="utf-8")
         print(f"{name}: follows the schema of CycloneDX")
     (files / CHECKSUMS).write_text(checksums(files), encoding="utf-8")
@@ -156,20 +163,13 @@ def sbom(project: Path, python: Path, lines: str, *, version: str, time: datetim
     return text
 
 
-def checksums(directory: Path, names: Iterable[str] = ()) -> str:
-    """Return the lines of ``sha256sum`` for these files of a directory, or for all."""
-    return run("sha256sum", *sorted(names or (file.name for file in directory.iterdir())), directory=directory)
-
-
 def publish(files: Path, directory: Path) -> None:
     """Move the finished files of a release to their directory, in one step."""
     if not directory.exists():
         directory.parent.mkdir(parents=True, exist_ok=True)
         files.rename(directory)
     elif found := differences(directory, files):
-        raise DistError(
-            f"{directory}, the first of these, has other files of this version, which must not change:{indented(found)}"
-        )
+        raise DistError(f"{directory} has other files of this version, which must not change: {found}")
     else:
         print(f"{directory.relative_to(ROOT)} already has the same files")
 

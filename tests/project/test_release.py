@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
 from datetime import date, datetime, timezone
 from importlib import metadata
@@ -15,8 +14,7 @@ import pytest
 
 from airflow_provider_loanauth.metadata import PACKAGE_NAME
 from scripts import release
-from scripts.check_dist import DistError, relative_links
-from scripts.reproducible import differences
+from scripts.distributions import DistError, relative_links
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.once
@@ -117,22 +115,9 @@ def test_the_files_of_a_release_never_change(tmp_path, monkeypatch, capsys):
     release.publish(tmp_path / "first", kept)
     release.publish(tmp_path / "same", kept)
     assert "release/1.2.3 already has the same files" in capsys.readouterr().out
-    with pytest.raises(DistError, match=r"must not change:\n  Files .*example-1\.2\.3\.txt"):
+    with pytest.raises(DistError, match=r"must not change: example-1\.2\.3\.txt$"):
         release.publish(tmp_path / "other", kept)
     assert (kept / "example-1.2.3.txt").read_text() == "one"
-
-
-def test_distributions_with_different_members_differ(tmp_path):
-    for build in ("first", "second"):
-        write(tmp_path / build / "members", {"same.txt": "", "built.txt": build})
-        (tmp_path / build / "dist").mkdir()
-        for name, kind in (("a.whl", "zip"), ("a.tar.gz", "gztar")):
-            made = shutil.make_archive(str(tmp_path / build / "archive"), kind, tmp_path / build / "members")
-            shutil.move(made, tmp_path / build / "dist" / name)
-    found = "\n".join(differences(tmp_path / "first" / "dist", tmp_path / "second" / "dist"))
-    for name in ("a.whl ", "a.whl.members/built.txt ", "a.tar.gz ", "a.tar.gz.members/built.txt "):
-        assert f"Files first/{name}" in found
-    assert "same.txt" not in found
 
 
 @pytest.mark.processes
