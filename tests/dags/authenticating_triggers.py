@@ -28,7 +28,7 @@ class AuthenticatingTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {"is_right": self.is_right}
 
     async def run(self):
-        hook = LoanAuthHook("waiting")
+        hook = LoanAuthHook("working")
         # All begin at the same moment.
         await asyncio.sleep(10 - time.time() % 10)
         ends = time.monotonic() + 5
@@ -51,6 +51,6 @@ class WaitingOperator(BaseOperator):
 
 
 with DAG("authenticating_triggers", start_date=dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc), schedule=None) as dag:
-    for number in range(3):
+    for number in range(2):
         WaitingOperator(task_id=f"right_{number}", is_right=True)
         WaitingOperator(task_id=f"wrong_{number}", is_right=False)
