@@ -96,11 +96,6 @@ def try_once(conn_id):
     LoanAuthHook(conn_id, max_attempts=1).get_credential()
 
 
-@task
-def return_response():
-    return LoanAuthHook("marked_jwt").authenticate()
-
-
 RETRIES = {"retries": 5, "retry_delay": timedelta(0)}
 
 with DAG("rejected", schedule=None, **COMMON) as rejected_dag:
@@ -109,7 +104,3 @@ with DAG("rejected", schedule=None, **COMMON) as rejected_dag:
     LoanAuthOperator(task_id="settings", loanauth_conn_id="marked_unset", **RETRIES)
     for name, mode in {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}.items():
         LoanAuthSensor(task_id=name, loanauth_conn_id="marked_rejected", **mode, **RETRIES)
-
-with DAG("broken", schedule=None, **COMMON) as broken_dag:
-    try_once.override(retries=2, retry_delay=timedelta(0))("marked_broken")
-    return_response()

@@ -1,12 +1,6 @@
-"""
-Which metrics each way of using the package gives, on real backends: ``docs/operating.md`` has the meaning of
-each. ``test_secrets.py`` searches them for secrets.
-"""
+"""Metrics of the Test button and of a task that is interrupted. ``test_dags.py`` has those of DAGs."""
 
 from __future__ import annotations
-
-import contextlib
-import shutil
 
 import pytest
 
@@ -14,9 +8,7 @@ from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.service import telemetry
 from tests.support.airflow_names import AirflowTaskTimeout
-from tests.support.airflow_scratch import conn_variable
-from tests.support.backends import LOGIN, NOT_DEPRECATED, OPENED, PREFIX, StatsD, total
-from tests.support.dag_runs import run
+from tests.support.backends import LOGIN
 
 CONN_ID = "loanauth_jwt"
 
@@ -42,16 +34,3 @@ def test_a_time_out_while_a_metric_is_sent_does_not_send_rejected_credentials_ag
     with pytest.raises(RejectedError):
         LoanAuthHook(CONN_ID).get_credential()
     assert world.rejected_logins == 1
-
-
-@pytest.mark.processes
-def test_metrics_of_a_dag(metadata_template, sandbox, tmp_path):
-    """In a process of its own, in which Airflow reads its configuration. Airflow's own metrics arrive too."""
-    shutil.copy(metadata_template, tmp_path)
-    defined = dict([conn_variable(CONN_ID, sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])])
-    defined["PRICE_URL"] = f"{sandbox.url}/sandbox/price"
-    with contextlib.closing(StatsD()) as server:
-        environment = server.environment() | NOT_DEPRECATED
-        run(tmp_path, ("monitored", "monitored_dags.py", defined), environment=environment)
-        assert server.counts == total(LOGIN, {"wait_duration": 1}, *[OPENED] * 3)
-        assert any(not datagram.startswith(PREFIX) for datagram in server.datagrams)

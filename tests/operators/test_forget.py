@@ -1,4 +1,4 @@
-"""``LoanAuthForgetOperator``; its real DAG runs are in ``integration/test_shared_login.py``."""
+"""``LoanAuthForgetOperator``; its real DAG runs are in ``integration/test_dags.py``."""
 
 from datetime import datetime, timezone
 from types import SimpleNamespace

@@ -8,11 +8,10 @@ except ImportError:  # 2.11 to 3.1
     from airflow.serialization import serde
 
 try:  # 3.0
-    from airflow.sdk import DAG, get_current_context, task, task_group
+    from airflow.sdk import DAG, task, task_group
 except ImportError:  # 2.11
     from airflow import DAG
     from airflow.decorators import task, task_group
-    from airflow.operators.python import get_current_context
 
 AirflowException = airflow_errors.AirflowException
 AirflowFailException = airflow_errors.AirflowFailException
@@ -24,4 +23,4 @@ AirflowTaskTimeout = airflow_errors.AirflowTaskTimeout
 TaskDeferralError = airflow_errors.TaskDeferralError
 TaskDeferred = airflow_errors.TaskDeferred
 
-__all__ = ["DAG", "get_current_context", "serde", "task", "task_group"]
+__all__ = ["DAG", "serde", "task", "task_group"]
