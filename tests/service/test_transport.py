@@ -32,36 +32,31 @@ from tests.support.leaks import leaks, messages
 from tests.support.loopback import Loopback, endless, json_response, tls_context
 from tests.support.proxy import TunnelProxy
 from tests.support.secret_accounts import SECRETS
-from tests.support.wire_requests import parse, secret_request, token_request, with_enough_time
+from tests.support.wire_requests import parse, secret_request, token_request
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 BODY = b'{"valid": 1, "secret": "made-up"}'
 
 
 def send(request, timeout=5.0, verify=True, proxy=None):
-    return transport.send(request, timeout=timeout, verify=verify, proxy=proxy)
-
-
-def parsed(request, **options):
-    return parse(request, send(request, **options), now=NOW)
+    received = transport.send(request, timeout=timeout, verify=verify, proxy=proxy)
+    return parse(request, received, now=NOW)
 
 
 def fails(request, kind, **options):
     with pytest.raises(LoanAuthError) as caught:
-        parsed(request, **options)
+        send(request, **options)
     error = caught.value
     assert type(error) is kind, error
     assert leaks(messages(error), SECRETS.values()) == []
     return error
 
 
-@pytest.mark.parametrize("status", ["301 Moved", "303 See Other", "307 Temporary"])
+@pytest.mark.parametrize("status", [301, 303, 307])
 def test_no_redirect_is_followed(status, loopback):
     with Loopback() as elsewhere:
-        loopback.responses = [json_response(b"", status, f"Location: {elsewhere.url}/oauth/token\r\n".encode())]
-        response = send(token_request(loopback.url))
-        assert response.status == int(status[:3])
-        assert response.headers["location"].startswith(elsewhere.url)
+        loopback.responses = [json_response(b"", f"{status} X", f"Location: {elsewhere.url}\r\n".encode())]
+        assert fails(token_request(loopback.url), ResponseError).status == status
         assert elsewhere.requests == []
     assert len(loopback.requests) == 1
 
@@ -73,10 +68,10 @@ def test_the_limit_of_a_body(coding, loopback):
         json_response(encode(b" " * size), headers=f"Content-Encoding: {coding}\r\n".encode())
         for size in (MAX_BODY_BYTES, MAX_BODY_BYTES + 1, 64 * MAX_BODY_BYTES)
     ]
-    assert len(send(secret_request(loopback.url)).body) == MAX_BODY_BYTES
-    for _ in range(2):
+    # A body of spaces is no JSON.
+    for sentence in (f"no JSON object ({MAX_BODY_BYTES} bytes)", "larger than 1024 KiB", "larger than 1024 KiB"):
         error = fails(secret_request(loopback.url), ResponseError)
-        assert "larger than 1024 KiB" in str(error)
+        assert sentence in str(error)
         assert error.status == 200
 
 
@@ -107,20 +102,12 @@ def test_an_error_code_in_a_body_that_cannot_be_read(rest, loopback):
         assert "invalid_grant" in str(fails(token_request(loopback.url), RejectedError, timeout=timeout))
 
 
-@pytest.mark.parametrize("body", [b"", b'{"status": 400, ' + CODE[1:]])
-def test_a_refusal_whose_body_cannot_be_parsed_is_about_the_values(body, loopback):
-    """The hook does not send them again at once, whatever the body would have said."""
-    loopback.responses = [b"HTTP/1.1 400 X\r\nContent-Length: 999999\r\n\r\n" + body]
-    assert fails(token_request(loopback.url), ResponseError).is_about_values
-
-
 @pytest.mark.parametrize(("status", "kind"), [(200, ResponseError), (401, ResponseError), (503, UnavailableError)])
 @pytest.mark.parametrize(
     "body",
     [
         b"<!doctype html><script>texts = [%b}]</script>" % CODE,
         b'{"message": "upstream failed", "attempts": [%b}, {"node": ' % CODE,
-        b'{"access_token": "made-up", "last_failure": %b}, "person": {"first' % CODE,
         b'{"message": "no \\"error\\": \\"invalid_grant\\"',
     ],
 )
@@ -130,8 +117,6 @@ def test_an_error_code_elsewhere_in_a_body_is_not_the_answer_of_the_service(body
 
 
 def reset(octets):
-    """Respond with octets, and then reset the connection."""
-
     def respond(connection, stopped):
         connection.sendall(octets)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -144,54 +129,42 @@ HEADS = {
     "no HTTP": b"garbage\r\n\r\n",
     "HTTP/2": b"HTTP/2 401\r\n\r\n",
     "many headers": b"HTTP/1.1 401 X\r\n" + b"X: y\r\n" * 200 + b"\r\n",
-    "a long header": b"HTTP/1.1 401 X\r\nX: " + b"y" * 70_000 + b"\r\n\r\n",
     "two lengths": b"HTTP/1.1 401 X\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
     "cut off in the status line": b"HTTP/1.1 ",
-    "reset in the status line": reset(b"HTTP/1.1 401"),
     "reset in the headers": reset(b"HTTP/1.1 401 X\r\nX: y"),
     "stopped in the status line": endless(b"HTTP/1.1 401", b"", 0.02),
 }
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 def test_a_broken_head(head, loopback):
     """Whatever the status is, the request is not sent again: it may have counted as a failed login."""
-    loopback.responses = [HEADS[head]]
+    loopback.responses = [head]
     error = fails(token_request(loopback.url), ResponseError, timeout=1.0)
     assert "The head of the response cannot be read" in str(error)
     assert error.status is None
 
 
-BAD_REQUEST = b"HTTP/1.1 400 X\r\nConnection: close\r\n\r\n"
-BROKEN = "The response of the service was cut off or cannot be decoded"
-ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
-
-
 def without_tls(connection, stopped):
     """Respond as servers without TLS do to a TLS handshake."""
     connection.recv(65536)
-    connection.sendall(BAD_REQUEST)
+    connection.sendall(b"HTTP/1.1 400 X\r\nConnection: close\r\n\r\n")
     return connection
 
 
-def test_https_to_a_server_without_tls():
-    with Loopback(without_tls) as service:
-        error = fails(token_request(service.url.replace("http:", "https:")), SettingsError)
-    assert "The service responded without TLS, so the port probably expects http: check the port in Auth" in str(error)
-
-
-def test_an_https_proxy_without_tls():
+def test_a_service_and_a_proxy_without_tls():
     with Loopback(without_tls) as server:
+        error = fails(token_request(server.url.replace("http:", "https:")), SettingsError)
+        assert "The service responded without TLS, so the port probably expects http: check the port" in str(error)
         proxy = Proxy.from_url(f"https://127.0.0.1:{server.port}")
         error = fails(token_request("https://auth.example"), SettingsError, proxy=proxy)
-    sentence = "The proxy responded without TLS, so its URL has to begin with http: check "
-    assert f"{sentence}Proxy in the Connection (POST " in str(error)
+        assert "The proxy responded without TLS, so its URL has to begin with http: check Proxy in" in str(error)
 
 
 def test_interim_responses_before_the_response(loopback):
     interim = b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: y\r\nContent-Length: 5\r\n\r\n"
     loopback.responses = [interim * 2 + json_response(BODY)]
-    assert parsed(secret_request(loopback.url)).secret == "made-up"
+    assert send(secret_request(loopback.url)).secret == "made-up"
     # After 101, the connection has another protocol.
     loopback.responses = [b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + json_response(BODY)]
     assert "101. It is not a valid final status" in str(fails(secret_request(loopback.url), ResponseError))
@@ -200,7 +173,7 @@ def test_interim_responses_before_the_response(loopback):
 def test_the_debug_output_of_http_client_shows_no_login(loopback, monkeypatch, capfd):
     monkeypatch.setattr("http.client.HTTPConnection.debuglevel", 1)
     loopback.responses = [json_response(BODY)]
-    assert parsed(secret_request(loopback.url)).secret == "made-up"
+    assert send(secret_request(loopback.url)).secret == "made-up"
     assert capfd.readouterr().out == ""
 
 
@@ -251,13 +224,10 @@ def test_through_a_socks_proxy(tls, monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "socks5://127.0.0.1:1")
     with Loopback(tls) as service:
         service.responses = [json_response(BODY)]
-        assert parsed(secret_request(service.url.replace("http:", "https:"))).secret == "made-up"
+        assert send(secret_request(service.url.replace("http:", "https:"))).secret == "made-up"
 
-
-# --- connections that fail
 
 SUFFIX = " (GET {}/encodeAES128/***/***)"
-TODAY = datetime.now(timezone.utc)
 
 
 def test_no_exception_of_the_libraries_is_left_out():
@@ -266,40 +236,18 @@ def test_no_exception_of_the_libraries_is_left_out():
             assert issubclass(kind, (*TRANSPORT_EXCEPTIONS, Warning)) or not issubclass(kind, Exception)
 
 
-@pytest.mark.parametrize(
-    "octets",
-    [
-        b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n{",
-        b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n9",
-    ],
-)
-def test_a_response_that_stops(octets, loopback):
-    def outcomes(timeout):
-        loopback.responses = [endless(octets, b"", 0.02)]
-        with pytest.raises(LoanAuthError) as caught:
-            parsed(secret_request(loopback.url), timeout=timeout)
-        return [caught.value]
-
-    [error] = with_enough_time(outcomes)
-    assert type(error) is UnavailableError
-    assert str(error).startswith("The body of the response did not arrive within the time set in Timeout: ")
-
-
 @pytest.mark.parametrize("address", [f"https://{'x' * 80}.invalid", "https://lender.invalid:99999"])
 def test_an_address_that_is_not_valid(address):
     error = fails(secret_request(address), SettingsError)
     assert str(error) == f"Auth URL is not a valid address: correct it{SUFFIX.format(address)}"
 
 
-NO_TLS = "The TLS handshake failed before a certificate was checked"
-#: The hello of a server that chooses TLS 1.0.
+#: What a server sends that refuses a handshake: an alert, and the hello of one that chooses TLS 1.0.
+ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
 HELLO_OF_1_0 = b"\x16\x03\x01\x00\x2a\x02\x00\x00\x26\x03\x01" + bytes(33) + b"\x00\x2f\x00"
 
 
-@pytest.mark.parametrize(
-    "octets",
-    [ALERT, HELLO_OF_1_0, b""],
-)
+@pytest.mark.parametrize("octets", [ALERT, HELLO_OF_1_0, b""])
 def test_a_handshake_that_fails(octets):
     def respond(connection, stopped):
         connection.recv(65536)
@@ -308,10 +256,11 @@ def test_a_handshake_that_fails(octets):
         return connection
 
     with Loopback(respond) as service:
-        address = service.url.replace("http:", "https:")
-        assert str(fails(secret_request(address), UnavailableError)).startswith(NO_TLS)
+        error = fails(secret_request(service.url.replace("http:", "https:")), UnavailableError)
+    assert str(error).startswith("The TLS handshake failed before a certificate was checked")
 
 
+TODAY = datetime.now(timezone.utc)
 RENEWED = "{check}; check the clock of this machine, and {ask} renew it"
 WITH_AUTHORITY = "if a private authority or a proxy issued it, set Verify TLS to a CA bundle with that authority"
 NAME = "IP address mismatch, certificate is not valid for '127.0.0.1'"
@@ -324,28 +273,17 @@ CERTIFICATES = {
 }
 
 
-@pytest.fixture(params=CERTIFICATES)
-def certificate(request, authority):
-    """The context of a server, a CA bundle for its clients, and the message."""
-    options, message = CERTIFICATES[request.param]
+@pytest.mark.parametrize(("options", "message"), CERTIFICATES.values(), ids=CERTIFICATES)
+def test_a_certificate(options, message, authority):
+    """That of a service, and that of a proxy: the message names what sets its address."""
     context = tls_context(trustme.CA()) if options is None else tls_context(authority, **options)
-    return context, authority.path, message
-
-
-def test_a_certificate_of_the_service(certificate):
-    context, bundle, message = certificate
     with Loopback(lambda connection, _: context.wrap_socket(connection, server_side=True)) as service:
         address = service.url.replace("http:", "https:")
-        error = fails(secret_request(address), SettingsError, verify=bundle)
-    message = message.format(check="check Auth URL", ask="ask who runs the service, or its proxy, to")
-    assert str(error) == f"The certificate of the service {message}{SUFFIX.format(address)}"
-
-
-def test_a_certificate_of_a_proxy(certificate):
-    """The message names what sets the address of the proxy."""
-    context, bundle, message = certificate
-    with TunnelProxy(context=context) as proxy:
-        options = {"proxy": Proxy.from_url(proxy.url()), "verify": bundle}
-        error = fails(token_request("https://auth.example"), SettingsError, **options)
-    message = message.format(check="check Proxy in the Connection", ask="ask who runs the proxy to")
-    assert str(error).startswith(f"The certificate of the proxy {message} (POST ")
+        error = fails(secret_request(address), SettingsError, verify=authority.path)
+    expected = message.format(check="check Auth URL", ask="ask who runs the service, or its proxy, to")
+    assert str(error) == f"The certificate of the service {expected}{SUFFIX.format(address)}"
+    with TunnelProxy(context=context) as running:
+        proxy = Proxy.from_url(running.url())
+        error = fails(token_request("https://auth.example"), SettingsError, verify=authority.path, proxy=proxy)
+    expected = message.format(check="check Proxy in the Connection", ask="ask who runs the proxy to")
+    assert str(error).startswith(f"The certificate of the proxy {expected} (POST ")
