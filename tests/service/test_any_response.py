@@ -29,26 +29,23 @@ SETTINGS = {settings_of("jwt", proxy=PROXY): TokenResponse, settings_of("ppe", p
 words = st.text(max_size=20)
 #: Secrets of the request, as a service might repeat them.
 FORMS = [form for one in SETTINGS for secret in one.secrets for form in encoded_forms(secret)]
-echoes = st.builds("{}{}{}".format, words, st.sampled_from(FORMS), words)
-texts = words | echoes
-numbers = st.one_of(
-    st.integers(), st.floats(), st.sampled_from([10**400, -(10**400), 2**63, 1e308, 253402300800, 10**15])
-)
+texts = words | st.builds("{}{}{}".format, words, st.sampled_from(FORMS), words)
+numbers = st.integers() | st.floats() | st.sampled_from([10**400, -(10**400), 2**63, 1e308, 253402300800, 10**15])
 values = st.recursive(
-    st.one_of(st.none(), st.booleans(), numbers, texts),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
 WIRE_NAMES = [*json.loads(FULL_TOKEN_BODY), "valid", "secret", "error", "error_description", "message", "status"]
 tokens = st.builds(
     lambda claims: jwt.encode(claims, "made-up-signing-key-of-thirty-two-octets"),
-    st.dictionaries(st.sampled_from(["exp", "iat", "nbf"]), st.one_of(numbers, words), max_size=3),
+    st.dictionaries(st.sampled_from(["exp", "iat"]), numbers | words),
 )
 # Close to a usable response, so that some pass the first checks.
 objects = st.builds(
     lambda base, noise: base | noise,
     st.fixed_dictionaries(
-        {"access_token": st.one_of(tokens, words), "valid": numbers, "secret": st.one_of(st.just("made-up"), words)},
+        {"access_token": tokens | words, "valid": numbers, "secret": st.just("made-up") | words},
         optional={"expires_in": numbers, "token_type": st.sampled_from(["bearer", "Bearer"])},
     ),
     st.dictionaries(st.sampled_from(WIRE_NAMES), values, max_size=4),
@@ -63,21 +60,16 @@ def dumped(value):
 
 
 bodies = st.one_of(
-    st.one_of(values, objects).map(dumped),
+    (values | objects).map(dumped),
     st.binary(max_size=200),
     st.builds(lambda head, value: head + dumped(value), st.sampled_from([b"<html>", b"\xef\xbb\xbf", b" "]), values),
     st.sampled_from([b"[" * 50_000, b'{"a":' * 50_000, b"9" * 5000, b'{"access_token":"\\ud800"}']),
 )
-statuses = st.one_of(st.sampled_from([200, 201, 204, 302, 307, 400, 401, 403, 429, 500, 503]), st.integers(-1, 1000))
+statuses = st.sampled_from([200, 201, 204, 302, 307, 400, 401, 403, 429, 500, 503]) | st.integers(-1, 1000)
+dates = st.sampled_from(["0", "9" * 400, "Fri, 31 Dec 9999 23:59:59 -2359", "Sat, 21 Nov 2026 09:00:00 +9999"])
+addresses = st.builds("{}{}".format, st.sampled_from(["https://elsewhere.example/", "//", "https://"]), texts)
 headers = st.dictionaries(
-    st.sampled_from(["location", "retry-after", "content-type", "www-authenticate"]),
-    st.one_of(
-        words,
-        st.sampled_from(["0", "9" * 400, "Fri, 31 Dec 9999 23:59:59 -2359", "Sat, 21 Nov 2026 09:00:00 +9999"]),
-        st.dates().map(lambda date: date.strftime("%a, %d %b %Y 00:00:00 GMT")),
-        echoes.map(lambda echo: f"https://elsewhere.example/{echo}"),
-        words.map(lambda word: f"//{word}"),
-    ),
+    st.sampled_from(["location", "retry-after", "date", "content-type"]), words | dates | addresses
 )
 
 

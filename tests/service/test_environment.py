@@ -16,16 +16,12 @@ from tests.support.loopback import Loopback, json_response
 from tests.support.loopback import tls_context as server_context
 from tests.support.wire_requests import secret_request
 
-SERVED = json_response(b"{}")
 
-
-def serve(authority, **changes):
+def serve(authority, verify_mode=ssl.CERT_NONE):
     """Return a server with TLS, which keeps the certificates of its clients in ``peers``."""
     context, peers = server_context(authority), []
-    for name, value in changes.items():
-        setattr(context, name, value)
-    if changes:
-        authority.configure_trust(context)
+    context.verify_mode = verify_mode
+    authority.configure_trust(context)
 
     def accept(connection, _):
         wrapped = context.wrap_socket(connection, server_side=True)
@@ -34,7 +30,7 @@ def serve(authority, **changes):
 
     server = Loopback(accept)
     server.url, server.peers = server.url.replace("http:", "https:"), peers
-    server.responses = [SERVED] * 9
+    server.responses = [json_response(b"{}")] * 9
     return server
 
 
@@ -96,8 +92,3 @@ def test_no_library_changes_it():
         context.wrap_socket(socket.create_connection(("127.0.0.1", running.port))) as connection,
     ):
         assert connection.selected_alpn_protocol() == "http/1.1"
-
-
-def test_connections_share_it(authority):
-    assert tls_context(authority.path) is tls_context(authority.path) is not tls_context(False)
-    assert tls_context(False) is tls_context(False)

@@ -53,9 +53,7 @@ def test_a_token_of_another_type(kind):
     ("body", "sentence"),
     [
         (b"", r"no JSON object \(0 bytes\)"),
-        (b"\xff\xfe\x00", "no JSON object"),
         (b"[" * 100_000, "no JSON object"),
-        (b"null", "no JSON object"),
         (b' "CANARY" ', "no JSON object"),
         (b"<!DOCTYPE html><p>CANARY", "an HTML page instead of JSON, probably a login page"),
         (b"  <HTML lang=en>", "an HTML page instead of JSON"),

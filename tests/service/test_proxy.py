@@ -1,7 +1,6 @@
 """The field Proxy over real sockets: login, pricing requests and probe use it, and nothing shows its password."""
 
 import asyncio
-from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -86,7 +85,6 @@ def test_pricing_requests_go_through_it(proxy, connection, target, logs, pricing
     with LoanAuthHook().get_conn() as session:
         # Plain http is for loopback addresses only, and a proxy would receive the credential unencrypted.
         assert session.get(pricing.url).status_code == 200
-        assert session.send(session.prepare_request(requests.Request("GET", pricing.url))).status_code == 200
     with LoanAuthHook().get_conn() as session, TunnelProxy() as other, TunnelProxy("of:its-own") as third:
         assert session.post(url, json=loan()).status_code == 200
         # A parameter of a request has precedence. That proxy does not receive the credentials of the other one.
@@ -94,11 +92,8 @@ def test_pricing_requests_go_through_it(proxy, connection, target, logs, pricing
         session.post(url, json=loan(), proxies={"https": third.url("of:its-own")})
         assert other.tunnels == third.tunnels == [target]
         assert b"Proxy-Authorization" not in other.requests[0]
-    with LoanAuthHook().get_conn() as session:
-        prepared = session.prepare_request(requests.Request("POST", url, json=loan()))
-        assert session.send(prepared, verify=session.verify).status_code == 200
-    # One tunnel for the login, and one for the loans of each session.
-    assert proxy.tunnels == [target] * 3
+    # One tunnel for the login, and one for the loan.
+    assert proxy.tunnels == [target] * 2
     assert leaks(logs.text, [*SECRETS, WRITTEN]) == []
 
 
@@ -114,25 +109,19 @@ def test_the_ca_bundle_of_a_request_is_for_its_proxy_too(proxy, connection, tls_
                     session.get(url, verify=verify)
 
 
-async def price_concurrently(client, url, **options):
+async def price_async(client, url, **options):
     async with client:
-        # All of them end here: what asyncio cancels would leave sockets to the garbage collector.
-        results = await asyncio.gather(
-            *(client.post(url, json=loan(), **options) for _ in range(3)), return_exceptions=True
-        )
-    for error in filter(lambda one: isinstance(one, Exception), results):
-        raise error
-    return {response.status_code for response in results}
+        return (await client.post(url, json=loan(), **options)).status_code
 
 
-def test_concurrent_pricing_requests_go_through_it(proxy, connection, target, logs, pricing):
+def test_asynchronous_pricing_requests_go_through_it(proxy, connection, target, logs, pricing):
     url = connection(proxy.url(WRITTEN))
     token = LoanAuthHook().get_credential()
     client = LoanAuthHook().get_async_conn(token)
-    assert asyncio.run(price_concurrently(client, url)) == {200}
+    assert asyncio.run(price_async(client, url)) == 200
     # Plain http is for loopback addresses only.
-    assert asyncio.run(price_concurrently(LoanAuthHook().get_async_conn(token), pricing.url, auth=None)) == {200}
-    assert proxy.tunnels[1:] == [target] * 3
+    assert asyncio.run(price_async(LoanAuthHook().get_async_conn(token), pricing.url, auth=None)) == 200
+    assert proxy.tunnels == [target] * 2
     assert leaks(f"{logs.text} {vars(client)}", [*SECRETS, WRITTEN, token.value]) == []
 
 
@@ -158,17 +147,11 @@ def failure_of(call, kind):
     return caught.value
 
 
-def test_a_login_sends_a_wrong_password_of_the_proxy_once(proxy, connection):
-    """The proxy may lock the user, so the hook does not try again."""
-    connection(proxy.url(WRONG))
-    assert failure_of(LoanAuthHook().get_credential, ResponseError).sent is True
-    assert len(proxy.requests) == 1
-
-
-def price_without_credential(tls_sandbox, **options):
+def price(url, **options):
     with LoanAuthHook().get_conn() as session:
+        # The login of a credential would fail first.
         session.auth = None
-        session.get(tls_sandbox.url, **options)
+        session.get(url, **options)
 
 
 @pytest.mark.parametrize("password", ["CANARY/x", "CANARY@127.0.0.1:99999/"])
@@ -178,25 +161,28 @@ def test_a_wrong_address_is_named_and_not_shown(password, connection, tls_sandbo
     url = f"http://user:{password}@127.0.0.1:1"
     monkeypatch.delenv("NO_PROXY")
     monkeypatch.setenv("HTTPS_PROXY", url)
-    error = failure_of(lambda: price_without_credential(tls_sandbox), SettingsError)
+    error = failure_of(lambda: price(tls_sandbox.url), SettingsError)
     assert "The proxy address in this machine's environment is invalid" in str(error)
     assert leaks(repr(exception_chain(error)), [password]) == []
     # A parameter of a request.
-    call = partial(price_without_credential, tls_sandbox, proxies={"https": url})
-    error = failure_of(call, requests.exceptions.InvalidProxyURL)
+    error = failure_of(lambda: price(tls_sandbox.url, proxies={"https": url}), requests.exceptions.InvalidProxyURL)
     assert (str(error), error.request) == ("The address of the proxy is not valid.", None)
 
 
 @pytest.mark.parametrize("where", ["Connection", "environment"])
-def test_a_wrong_password_is_not_shown(where, proxy, connection, tls_sandbox, logs, monkeypatch):
+def test_a_wrong_password_is_not_shown_and_a_login_sends_it_once(
+    where, proxy, connection, tls_sandbox, logs, monkeypatch
+):
+    """The proxy may lock the user."""
     connection(proxy.url(WRONG) if where == "Connection" else "")
     if where == "environment":
         monkeypatch.delenv("NO_PROXY")
         monkeypatch.setenv("HTTPS_PROXY", proxy.url(WRONG))
-    failure_of(LoanAuthHook(max_attempts=1).get_credential, ResponseError)
-    failure_of(lambda: price_without_credential(tls_sandbox), requests.exceptions.ProxyError)
+    assert failure_of(LoanAuthHook().get_credential, ResponseError).sent is True
+    assert len(proxy.requests) == 1
+    failure_of(lambda: price(tls_sandbox.url), requests.exceptions.ProxyError)
     client = LoanAuthHook().get_async_conn()
-    failure_of(lambda: asyncio.run(price_concurrently(client, tls_sandbox.url, auth=None)), httpx.ProxyError)
+    failure_of(lambda: asyncio.run(price_async(client, tls_sandbox.url, auth=None)), httpx.ProxyError)
     session = LoanAuthHook().get_conn()
     assert leaks("\n".join([repr(session), repr(vars(session)), logs.text]), [WRONG, *WRONG.split(":")]) == []
     assert tls_sandbox.counters().connections_accepted == 0

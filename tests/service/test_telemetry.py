@@ -14,12 +14,11 @@ from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.system import system
 from tests.support.airflow_names import AirflowTaskTimeout
 from tests.support.backends import PREFIX, Labels
-from tests.support.clock import Clock, replace_clock
 
 LABELS = Labels("made-up", "jwt")
 
 
-def record_everything(labels=LABELS):
+def record_everything(labels):
     with telemetry.login(labels):
         pass
     telemetry.count_refresh(labels, shared=False)
@@ -62,10 +61,7 @@ def test_every_metric_has_tags_that_are_valid_for_every_backend(conn_id, tag, st
     record_everything(Labels(conn_id, "jwt"))
     assert {metric.name: metric.kind for metric in statsd.metrics} == NAMES
     assert statsd.counts == dict.fromkeys(NAMES, 1)
-    more = {
-        "failed": {"error_type": "SettingsError"},
-        "not_sent": {"error_type": "RejectedError"},
-    }
+    more = {"failed": {"error_type": "SettingsError"}, "not_sent": {"error_type": "RejectedError"}}
     assert [metric.tags for metric in statsd.metrics] == [tags | more.get(metric.name, {}) for metric in statsd.metrics]
     try:  # 3.2
         from airflow.sdk._shared.observability.metrics import otel_logger
@@ -82,11 +78,6 @@ def test_every_metric_has_tags_that_are_valid_for_every_backend(conn_id, tag, st
         assert dict(point.attributes) == tags | more.get(name, {})
         assert NAMES[name] != "c" or point.value == 1
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return replace_clock(monkeypatch, Clock(standing=190.5))
 
 
 @pytest.mark.parametrize(("seconds", "sent"), [(3600.0, [3600.0]), (0.25, [0.25]), (-5.0, [0.0]), (None, [])])
@@ -120,7 +111,7 @@ def broken(*_, **__):
 def test_a_broken_backend_is_logged_once_and_changes_nothing(statsd, monkeypatch, caplog):
     monkeypatch.setattr(telemetry, "get_stats", broken)
     for _ in range(3):
-        record_everything()
+        record_everything(LABELS)
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert warnings == ["Metrics of loanauth cannot be recorded (OSError). The task continues."]
     assert "CANARY" not in caplog.text
