@@ -9,19 +9,16 @@ from random import Random
 import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from tests.support.simulation import LIFETIME, MIN_TTL, OLD, Process, Simulation, settings_of
+from tests.support.simulation import LIFETIME, MIN_TTL, OLD, Process, Simulation
 
 # They run the same lines thousands of times, which takes twice as long while coverage is measured.
 pytestmark = [pytest.mark.once, pytest.mark.no_cover, pytest.mark.usefixtures("no_log_lines")]
 ENOUGH = 10**7
 
 
-def batch(number, seconds, **options):
-    """Return processes that start within some seconds; an option may be a function of their number."""
-    return [
-        Process(start=seconds * one / number, **{name: v(one) if callable(v) else v for name, v in options.items()})
-        for one in range(number)
-    ]
+def batch(number, seconds):
+    """Return processes that start within some seconds."""
+    return [Process(start=seconds * one / number) for one in range(number)]
 
 
 def run(processes, outcomes, **options):
@@ -38,126 +35,96 @@ def until(seconds, outcome):
     return lambda _, now: outcome if now < seconds else "ok"
 
 
-#: Responses that are about what was sent.
-ABOUT_VALUES = ["401", "400", "423", "client", "request"]
-
-
 @pytest.mark.parametrize("seconds", [10, 30, 120, 600])
-@pytest.mark.parametrize("outcome", ["401", "client", "forbidden"])
+@pytest.mark.parametrize("outcome", ["401", "forbidden"])
 def test_a_fault_harms_for_at_most_six_times_its_own_length(outcome, seconds):
-    """And a minute. A task each 30 seconds, on four hosts."""
+    """And a minute. A task each 30 seconds."""
     number = (7 * seconds + 600) // 30
-    processes = batch(number, 30 * number, host=lambda one: f"host {one % 4}")
-    simulation = run(processes, until(seconds, outcome))
+    simulation = run(batch(number, 30 * number), until(seconds, outcome))
     assert failed(simulation) > 0
     assert failed(simulation, lambda process: process.start > 60 + 6 * seconds) == 0
 
 
-@pytest.mark.parametrize(
-    ("outcome", "most", "hosts"),
-    [
-        *((name, 8, 4) for name in ABOUT_VALUES),
-        *((name, most, hosts) for name, most in (("401", 8), ("rejected", 1)) for hosts in (1, 1000)),
-    ],
-)
-def test_how_often_values_that_are_wrong_for_good_are_sent(outcome, most, hosts):
+@pytest.mark.parametrize(("outcome", "most"), [("401", 8), ("rejected", 1)])
+def test_how_often_values_that_are_wrong_for_good_are_sent(outcome, most):
     """In a day, with a task each five minutes, and in the first ten minutes, with a task each 10 seconds."""
-    processes = batch(280, 84_000, host=lambda one: f"host {one % hosts}")
-    processes += batch(60, 600, host=lambda one: f"host {one % hosts}")
-    simulation = run(processes, [outcome])
+    simulation = run(batch(280, 84_000) + batch(60, 600), [outcome])
     assert 1 <= simulation.posts <= most
     assert failed(simulation) == 340
 
 
-@pytest.mark.parametrize("outcome", ["unavailable", "forbidden", "settings"])
+@pytest.mark.parametrize("outcome", ["unavailable", "forbidden"])
 def test_one_host_of_two_cannot_log_in(outcome):
-    """A refused connection, a login page, a certificate, a gateway. Two tasks at a time need a new login."""
-    tasks = [(one // 2 * 40.0, f"host {one % 2}") for one in range(200)]
-    processes = [Process(start=start, host=host, needs="new") for start, host in tasks]
+    """A refused connection, or a login page of a gateway. Two tasks at a time need a new login."""
+    processes = [Process(start=one // 2 * 40.0, host=f"host {one % 2}", needs="new") for one in range(200)]
     simulation = run(processes, lambda host, _: outcome if host == "host 1" else "ok")
     assert failed(simulation, lambda process: process.host == "host 0") == 0
-    assert simulation.service.errors
     assert simulation.posts > 100
 
 
-@pytest.mark.parametrize("outcome", ["forbidden", "overloaded"])
-def test_a_host_that_is_well_again_is_not_held_by_one_that_is_not(outcome):
-    """It was refused for ten seconds, and the other one is refused for good, by a firewall or a rate limit."""
-    good = [Process(start=60.0 * number + 1, host="good") for number in range(60)]
-    bad = [Process(start=5.0 * number + 7, host="bad") for number in range(720)]
-    simulation = run(good + bad, lambda host, now: outcome if host == "bad" or now < 10 else "ok")
-    assert failed(simulation, lambda process: process.host == "good") <= 1
+@pytest.mark.parametrize("outcome", ["forbidden", "unavailable"])
+@pytest.mark.parametrize("seconds", [1, 200])
+def test_good_and_bad_pods(outcome, seconds):
+    """In a burst, or one after another. The first one is bad."""
+    order = Random(seconds)
+    processes = [Process(start=order.uniform(0.1, seconds), host=f"pod {one}") for one in range(39)]
+    processes += [Process(host="pod 99")]
+    simulation = run(processes, lambda host, _: outcome if int(host[4:]) % 2 else "ok")
+    assert simulation.service.errors
+    assert failed(simulation, lambda process: int(process.host[4:]) % 2 == 0) == 0
+
+
+def test_pods_whose_requests_hang_hold_the_good_ones_for_a_short_time():
+    """The good ones start a second later."""
+    bad = [Process(start=one / 10, host=f"bad {one}") for one in range(10)]
+    good = [Process(start=1 + one / 30, host=f"good {one}") for one in range(30)]
+    simulation = Simulation(bad + good, outcomes=lambda host, _: "unavailable" if host.startswith("bad") else "ok")
+    simulation.service.seconds_of = lambda host: 30.0 if host.startswith("bad") else 0.3
+    simulation.run()
+    assert failed(simulation, good.__contains__) == 0
+    assert max(process.waited for process in good) < 45
 
 
 @pytest.mark.parametrize("takes", [0.05, 30.0])
 def test_an_outage_holds_nobody_for_much_longer_than_it_would_alone(takes):
     """300 pods start within a minute; each sends what it would send alone, at most."""
-    simulation = run(batch(300, 60, host=lambda one: f"pod {one}"), ["unavailable"], login_seconds=[takes])
+    simulation = run(batch(300, 60), ["unavailable"], login_seconds=[takes])
     assert simulation.posts <= 900
     assert failed(simulation) == 300
     # Alone, three attempts take up to 7 seconds more than their requests.
     assert max(process.waited for process in simulation.processes) < 3 * takes + 7 + 35
 
 
-@pytest.mark.parametrize("hosts", [2, 4, 5, 20])
-def test_after_an_outage_that_several_hosts_have_met_nobody_is_held(hosts):
-    for seed in range(5):
-        order = Random(seed)
-        processes = [Process(start=order.uniform(0, 3), host=f"host {one % hosts}") for one in range(3 * hosts)]
-        simulation = run(processes, until(8, "unavailable"), seed=seed)
-        assert max(process.ended_at[0] for process in processes) < 8 + 10
-        assert len(simulation.service.issued) == 2
+@pytest.mark.parametrize("seed", range(5))
+def test_after_an_outage_nobody_is_held(seed):
+    order = Random(seed)
+    processes = [Process(start=order.uniform(0, 3)) for _ in range(60)]
+    simulation = run(processes, until(8, "unavailable"), seed=seed)
+    assert max(process.ended_at[0] for process in processes) < 8 + 10
+    assert len(simulation.service.issued) == 2
 
 
 @pytest.mark.parametrize(("seconds", "most"), [(10, 1), (30, 8)])
-@pytest.mark.parametrize("hosts", [4, 5, 100])
-def test_after_an_outage_a_wrong_password_is_sent_rarely(hosts, seconds, most):
+def test_after_an_outage_a_wrong_password_is_sent_rarely(seconds, most):
     for seed in range(4):
         order = Random(seed)
-        processes = [Process(start=order.uniform(0, 2 * seconds), host=f"host {one % hosts}") for one in range(100)]
+        processes = [Process(start=order.uniform(0, 2 * seconds)) for _ in range(100)]
         simulation = run(processes, lambda _, now: "unavailable" if now < seconds else "rejected", seed=seed)
         assert 1 <= simulation.service.rejections[OLD] <= most
 
 
-def test_pauses_that_hosts_begin_one_after_another_hold_nobody_for_long():
-    """The service asks to wait for 30 s, each time: alone, a login waits for it once, and gives up."""
-    simulation = run(batch(20, 5, host=lambda one: f"pod {one}"), ["busy"])
-    assert failed(simulation) == 20
-    assert max(process.waited for process in simulation.processes) < 110
-
-
-@pytest.mark.parametrize(("bad", "good"), [(12, 4), (10, 30)])
-def test_pods_whose_requests_hang_hold_the_good_ones_for_a_short_time(bad, good):
-    """The good ones start a second later."""
-    processes = batch(bad, 1, host=lambda one: f"bad {one}")
-    processes += [Process(start=1 + one / good, host=f"good {one}") for one in range(good)]
-    simulation = Simulation(processes, outcomes=lambda host, _: "unavailable" if host.startswith("bad") else "ok")
-    simulation.service.seconds_of = lambda host: 30.0 if host.startswith("bad") else 0.3
-    simulation.run()
-    assert failed(simulation, lambda process: process.host.startswith("good")) == 0
-    assert max(process.waited for process in processes if process.host.startswith("good")) < 45
-
-
 @pytest.mark.parametrize(
-    ("outcome", "timeout", "kills", "takes", "longest"),
-    [
-        ("ok", 30.0, 1, 0.3, 20),
-        ("ok", 300.0, 2, 0.3, 40),
-        ("ok", 30.0, 2, 2.0, 40),
-        ("rejected", 300.0, 1, 2.0, 40),
-        ("rejected", 30.0, 2, 0.3, 45),
-    ],
+    ("outcome", "kills", "takes", "longest"),
+    [("ok", 1, 0.3, 20), ("ok", 2, 2.0, 40), ("rejected", 1, 2.0, 40), ("rejected", 2, 0.3, 45)],
 )
-def test_processes_that_are_killed_during_their_request(kills, takes, longest, outcome, timeout):
-    """Whatever Timeout says. The password is sent once more for each of them."""
-    settings = settings_of(timeout=timeout)
-    processes = batch(60 + kills, 3, host=lambda one: f"host {one % 2}", settings=lambda _: settings)
-    simulation = Simulation(processes, outcomes=[outcome], login_seconds=[takes], max_steps=ENOUGH)
+def test_processes_that_are_killed_during_their_request(outcome, kills, takes, longest):
+    """The password is sent once more for each of them."""
+    simulation = Simulation(batch(60 + kills, 3), outcomes=[outcome], login_seconds=[takes], max_steps=ENOUGH)
     simulation.service.kills = kills
     simulation.run()
     assert failed(simulation) == (60 if outcome == "rejected" else 0)
     assert max(process.waited for process in simulation.alive) < longest
-    assert simulation.service.posts[settings] == 1 + kills
+    assert simulation.posts == 1 + kills
 
 
 @pytest.mark.parametrize("slow", [None, {("host 7", "write", "claim"): 1.5}])
@@ -168,30 +135,13 @@ def test_a_slow_write_of_a_claim_sends_no_rejected_password_twice(slow):
         stalls = [not slow and source.random() < 0.15 for _ in range(2000)]
         # Before each effect, and after it.
         delays = [delay for stall in stalls for delay in (0.01 + stall * source.uniform(0.5, 1.5), 0.01)]
-        processes = [Process(start=source.uniform(0, 1), host=f"host {number}") for number in range(20)]
+        processes = [Process(start=source.uniform(0, 1)) for _ in range(20)]
         simulation = run(processes, ["rejected"], login_seconds=[2.0], delays=delays, seed=seed, slow=slow)
         # A process of which one read takes too long is on its own.
         assert simulation.posts <= 2, seed
 
 
-@pytest.mark.parametrize(
-    ("outcome", "seconds", "cohorts", "most"),
-    [("forbidden", 1, 10, 20), ("forbidden", 200, 1, 0), ("unavailable", 1, 10, 0), ("unavailable", 200, 1, 0)],
-)
-def test_good_and_bad_pods(outcome, seconds, cohorts, most):
-    """In a burst, or one after another. The first one is bad."""
-    good = 0
-    for seed in range(cohorts):
-        order = Random(seed)
-        processes = [Process(start=order.uniform(0.1, seconds), host=f"pod {one}") for one in range(39)]
-        processes += [Process(host="pod 99")]
-        simulation = run(processes, lambda host, _: outcome if int(host[4:]) % 2 else "ok", seed=seed)
-        good += failed(simulation, lambda process: int(process.host[4:]) % 2 == 0)
-        assert simulation.service.errors
-    assert good <= most
-
-
-@pytest.mark.parametrize("number", [10, 1000])
+@pytest.mark.parametrize("number", [100, 1000])
 def test_an_expiry_without_a_herd(number):
     """Processes that send requests all the time: each asks for a new token once, at a moment of its own."""
     processes = batch(number, 0)

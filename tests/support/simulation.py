@@ -7,7 +7,6 @@ only, and waiting takes no real time.
 from __future__ import annotations
 
 import heapq
-import math
 from collections import Counter, defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -79,7 +78,7 @@ class DiedError(BaseException):
 
 
 class EndlessError(BaseException):
-    """Ends all processes of a run that does not end."""
+    """Ends a run that does not end."""
 
 
 @dataclass
@@ -88,7 +87,7 @@ class Process:
 
     ``needs``: ``first`` (an authenticating task), ``new`` (one without *reuse*), or another one for what it has:
     ``expired``, ``valid`` (for a while) or ``rejected`` (401). ``skew``: by how many seconds its clock is wrong.
-    ``dies_at``, ``interrupted_at`` and ``stopped_at``, for ``stops_for`` seconds, are numbers of its steps.
+    ``dies_at`` and ``interrupted_at`` are numbers of its steps.
     """
 
     start: float = 0.0
@@ -96,8 +95,6 @@ class Process:
     skew: float = 0.0
     dies_at: int | None = None
     interrupted_at: int | None = None
-    stopped_at: int | None = None
-    stops_for: float = 300.0
     settings: Settings = OLD
     host: str = ""
     #: Whether a person has cleared the task.
@@ -106,25 +103,14 @@ class Process:
     results: list = field(default_factory=list)
     ended_at: list = field(default_factory=list)
     steps: int = 0
+    #: Requests to the store; and those to the service of which no result was stored.
     requests: int = 0
-    #: Requests to the service of which no result was stored; and whether it was stopped since it last read something.
     unreported: int = 0
-    is_late: bool = False
-    #: Whether it has written a claim since it last read the row.
-    claims: bool = False
-    #: Whether it was stopped between its claim and its result.
-    was_late: bool = False
     memories: dict = field(default_factory=lambda: defaultdict(variables.Memory))
-    stopped_until: float = 0.0
 
     @property
     def died(self):
         return self.dies_at is not None and self.steps >= self.dies_at
-
-    @property
-    def lost(self):
-        """Whether it was killed, interrupted or stopped between its claim and its result."""
-        return self.was_late or self.unreported > 0
 
     @property
     def waited(self):
@@ -150,32 +136,16 @@ class SimulatedLock:
         self.holder = None
 
 
-@dataclass(eq=False)
-class Thread:
-    """A thread of a process. Only one thread of all processes runs at a time."""
-
-    process: Process
-    #: Python interrupts only the main thread of a process.
-    is_main: bool = False
-    #: The number of the entry that wakes it up; until when a call may take.
-    entry: int = 0
-    deadline: float = math.inf
-
-
 class Scheduler:
-    """Runs processes one at a time, in virtual time. It replaces the clocks and threads of the one that is running."""
+    """Runs processes one at a time, in virtual time. It replaces the clocks of the one that is running."""
 
     def __init__(self, max_steps):
         self.now, self.steps = 0.0, 0
-        self.thread = None
+        #: The process that is running.
+        self.current = None
         self._max_steps = max_steps
         self._waiting, self._numbers = [], count()
         self._main = greenlet.getcurrent()
-
-    @property
-    def current(self):
-        """The process that is running."""
-        return self.thread.process
 
     def monotonic(self):
         # The clocks of two hosts have nothing in common.
@@ -186,64 +156,37 @@ class Scheduler:
 
     def sleep(self, seconds):
         """Let the thread that is running wait, and others run."""
-        thread, process = self.thread, self.current
+        process = self.current
         if process.died:
             raise DiedError
-        if process.steps + 1 == process.stopped_at:
-            process.stopped_until, process.is_late = self.now + process.stops_for, True
-            process.was_late = process.claims or process.unreported > 0
-        self.wait_until(self.now + max(0.0, seconds))
+        self._wake_at(self.now + max(0.0, seconds), process, greenlet.getcurrent())
+        self._main.switch()
         process.steps += 1
         self.steps += 1
         if self.steps > self._max_steps:
             raise EndlessError
         if process.died:
             raise DiedError
-        if process.steps == process.interrupted_at and thread.is_main:
+        if process.steps == process.interrupted_at:
             raise KeyboardInterrupt
-
-    def wait_until(self, moment):
-        """Let others run until then, or until an event wakes this thread up; for longer if its process is stopped."""
-        thread = self.thread
-        self._wake_at(moment, thread)
-        self._main.switch()
-        while self.now < thread.process.stopped_until:
-            self._wake_at(thread.process.stopped_until, thread)
-            self._main.switch()
-
-    def start(self, function, *, name):
-        """Run a function in another thread of the process that is running."""
-        assert name
-        self._start(Thread(self.current), self.now, function)
-
-    def _start(self, thread, moment, function):
-        def run():
-            with suppress(DiedError):
-                function()
-
-        thread.greenlet = greenlet.greenlet(run, self._main)
-        self._wake_at(moment, thread)
 
     def run(self, processes, work):
         """Run ``work(process)`` for each process until all have ended; for one that is named twice, in two threads."""
+
+        def until_it_dies(process):
+            with suppress(DiedError):
+                work(process)
+
         for process in processes:
             process.memories.default_factory = lambda: variables.Memory(lock=SimulatedLock(self))
-            self._start(Thread(process, is_main=True), max(self.now, process.start), partial(work, process))
-        while thread := self._next():
-            thread.greenlet.switch()
-
-    def _wake_at(self, moment, thread):
-        thread.entry = next(self._numbers)
-        heapq.heappush(self._waiting, (moment, thread.entry, thread))
-
-    def _next(self):
-        """Go to the time at which the next thread wakes up, and return it; None if all have ended."""
+            thread = greenlet.greenlet(partial(until_it_dies, process), self._main)
+            self._wake_at(max(self.now, process.start), process, thread)
         while self._waiting:
-            moment, entry, thread = heapq.heappop(self._waiting)
-            if entry == thread.entry:
-                self.now, self.thread = moment, thread
-                return thread
-        return None
+            self.now, _, self.current, thread = heapq.heappop(self._waiting)
+            thread.switch()
+
+    def _wake_at(self, moment, process, thread):
+        heapq.heappush(self._waiting, (moment, next(self._numbers), process, thread))
 
 
 class StoreError(Exception):
@@ -254,69 +197,43 @@ class SimulatedStore:
     """Airflow's Variables. Each read and write takes time, before and after it has its effect.
 
     ``delays``: seconds before and after each effect, in turn; or ``capacity``: requests a second that the store
-    serves, each in 20 ms, in the order of their arrival. ``writes``: what happens to a write, by its number: ``lost``,
-    ``conflict`` or ``error``. ``tampering``: (seconds, kind, function): at this time, the function gets all texts of
-    each key of that kind, and returns one. ``conflicts``: whether one of two simultaneous writes of a key is one.
-    ``slow``: (host, ``read`` or ``write``, kind) -> seconds before the first such operation has its effect. ``stall``:
-    from when until when no operation has its effect. ``down``: the same, with an error for each.
+    serves, each in 20 ms, in the order of their arrival. ``writes``: what happens to a write, by its number: ``lost``
+    or ``error``. ``tampering``: (seconds, kind, function): at this time, the function gets all texts of each key of
+    that kind, and returns one. ``slow``: (host, ``read`` or ``write``, kind) -> seconds before the first such operation
+    has its effect. ``stall``: from when until when no operation has its effect. ``down``: the same, with an error for
+    each.
     """
 
     def __init__(
-        self,
-        time,
-        delays=(0.01,),
-        *,
-        capacity=None,
-        writes=None,
-        tampering=(),
-        conflicts=False,
-        slow=None,
-        down=(),
-        stall=(0.0, 0.0),
+        self, time, delays=(0.01,), *, capacity=None, writes=None, tampering=(), slow=None, down=(), stall=(0.0, 0.0)
     ):
         self.time = time
-        #: Writes whose process no longer waits for them: when each has its effect, its key and its text.
-        self._late = []
         #: All texts that each key had, the last one last; None: there is none.
         self.texts = defaultdict(lambda: [None])
-        self.counts = Counter()
         self.down, self._stall = down, stall
         self._delays = cycle(delays)
         self._free_at = [0.0] * round((capacity or 0) * 0.02)
-        self._writes = writes or {}
+        self._writes, self._numbers = writes or {}, count()
         self._tampering = sorted(tampering, key=lambda one: one[0])
-        self._conflicts = conflicts
         self._slow = dict(slow or {})
 
     def read(self, key):
         with self._request("read", key):
-            self.time.current.is_late = False
-            self.time.current.claims &= not key.endswith(".login")
             return self.texts[key][-1]
 
     def write(self, key, text, description):
-        fault = self._writes.get(self.counts["write"])
-        versions = len(self.texts[key])
-        with self._request("write", key, text):
-            if self._conflicts and len(self.texts[key]) > versions:
-                fault = "conflict"
+        fault = self._writes.get(next(self._numbers))
+        with self._request("write", key):
             if fault is None:
                 self.texts[key].append(text)
-            self.time.current.was_late |= self.time.current.is_late
-            self.time.current.claims |= key.endswith(".claim")
-            self.time.current.unreported *= not key.endswith(".login")
+            if key.endswith(".login"):
+                self.time.current.unreported = 0
         if fault == "error":
             raise StoreError("https://made-up-secret@api.example")
-        return fault != "conflict"
-
-    def delete(self, key):
-        with self._request("delete", key):
-            self.texts[key].append(None)
 
     @contextmanager
-    def _request(self, what, key, text=None):
+    def _request(self, what, key):
         process, kind = self.time.current, key.rpartition(".")[2]
-        self.counts[what] += 1
         process.requests += 1
         delay, after = next(self._delays), 0.01
         if self._free_at:
@@ -327,9 +244,7 @@ class SimulatedStore:
             delay, after = self._slow.pop((process.host, what, kind), delay), next(self._delays)
         if self._stall[0] <= self.time.now + delay < self._stall[1]:
             delay += self._stall[1] - self.time.now
-        if self.time.now + delay > self.time.thread.deadline and what == "write":
-            self._late.append((self.time.now + delay, key, text))
-        self.wait(delay)
+        self.time.sleep(delay)
         if any(begin <= self.time.now < end for begin, end in self.down):
             raise StoreError("https://made-up-secret@api.example")
         while self._tampering and self._tampering[0][0] <= self.time.now:
@@ -337,18 +252,8 @@ class SimulatedStore:
             for changed, texts in self.texts.items():
                 if changed.endswith(f".{kind}"):
                     texts.append(change(texts))
-        for late in sorted(one for one in self._late if one[0] <= self.time.now):
-            self._late.remove(late)
-            self.texts[late[1]].append(late[2])
         yield
-        self.wait(after)
-
-    def wait(self, seconds):
-        """Wait, and raise a TimeoutError when a call has taken as long as it may."""
-        left = self.time.thread.deadline - self.time.now
-        self.time.sleep(min(seconds, left))
-        if seconds > left:
-            raise TimeoutError
+        self.time.sleep(after)
 
 
 class SimulatedService:
@@ -389,7 +294,6 @@ class SimulatedService:
             outcome = outcomes[min(self.posts[settings], len(outcomes) - 1)]
         self.posts[settings] += 1
         self.time.current.unreported += 1
-        self.time.current.was_late |= self.time.current.is_late
         if self.kills:
             self.kills -= 1
             self.time.current.dies_at = self.time.current.steps
@@ -410,21 +314,11 @@ class SimulatedService:
         )
 
 
-def about_values(status, code=None):
-    return partial(ResponseError, "made-up refusal.", status=status, code=code, is_about_values=True)
-
-
 ERRORS = {
     "rejected": partial(RejectedError, "made-up rejection.", status=400, code="invalid_grant"),
-    "401": about_values(401),
-    "400": about_values(400),
-    "423": about_values(423),
-    "client": about_values(401, "invalid_client"),
-    "request": about_values(400, "invalid_request"),
+    "401": partial(ResponseError, "made-up refusal.", status=401, is_about_values=True),
     "forbidden": partial(ResponseError, "made-up response.", status=403),
-    "response": partial(ResponseError, "made-up response.", status=200),
     "unavailable": partial(UnavailableError, "made-up outage.", status=503),
-    "overloaded": partial(UnavailableError, "made-up outage.", status=429, retry_after=50.0),
     "busy": partial(UnavailableError, "made-up outage.", status=503, retry_after=30.0),
     "closed": partial(UnavailableError, "made-up outage.", status=503, retry_after=3600.0),
     "settings": partial(SettingsError, "made-up certificate."),
@@ -460,14 +354,15 @@ class Simulation:
         """The value of the credential of each process, or the type of its error."""
         return [getattr(result, "value", type(result)) for process in self.processes for result in process.results]
 
-    @contextmanager
-    def patched(self):
-        """Replace the clocks, the store, what a process knows, random numbers and the name of the host."""
+    def run(self, processes=None, work=None):
+        """Run processes until they have ended; ``work(process)`` replaces what they do."""
+        processes = processes or self.processes
+        for number, process in enumerate(processes):
+            process.host = process.host or f"host {number}"
         replaced = {
             "monotonic": self.time.monotonic,
             "time": self.time.time,
             "sleep": self.time.sleep,
-            "start": self.time.start,
             "uniform": lambda *limits: self.random.uniform(*limits),  # noqa: PLW0108 - a test may replace it
             "hostname": lambda: self.time.current.host,
             "process_key": lambda: str(id(self.time.current)),
@@ -479,18 +374,10 @@ class Simulation:
                 patch.setattr(module, "memory_of", lambda settings: self.time.current.memories[settings])
             patch.setattr(shared, "cleared_try", lambda: id(self.time.current) if self.time.current.cleared else None)
             patch.setattr(shared, "telemetry", MagicMock())
-            for name in ("read", "write", "delete"):
+            for name in ("read", "write"):
                 patch.setattr(variables, f"{name}_variable", getattr(self.store, name))
             # The masker compiles all its patterns again for each new value.
             patch.setattr(shared, "mask", lambda _: None)
-            yield
-
-    def run(self, processes=None, work=None):
-        """Run processes until they have ended; ``work(process)`` replaces what they do."""
-        processes = processes or self.processes
-        for number, process in enumerate(processes):
-            process.host = process.host or f"host {number}"
-        with self.patched():
             self.time.run(processes, work or self._work)
         return self
 
@@ -502,9 +389,7 @@ class Simulation:
                 self.time.sleep(max(0.0, process.start + number * (LIFETIME + 200.0) - self.time.now))
                 result = has = self.log_in(process, needs, has)
                 needs = needs if needs in NO_OTHER else "expired"
-            except (DiedError, EndlessError):
-                return
-            except BaseException as error:  # noqa: BLE001 - a result like any other
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a result like any other
                 result = error
             process.results.append(result)
             process.ended_at.append(self.time.now)
