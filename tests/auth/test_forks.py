@@ -5,7 +5,6 @@ import json
 import os
 import ssl
 import threading
-from contextlib import ExitStack
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -18,7 +17,6 @@ from scripts.programs import Programs
 from tests.auth.conftest import ASYNC_LIBRARIES, CLASSES
 from tests.support.pricing_fixtures import loan
 from tests.support.processes import fork, status_of
-from tests.support.proxy import TunnelProxy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
@@ -43,22 +41,17 @@ def sandbox_program(tmp_path_factory):
         yield json.loads(file.read_text())
 
 
-@pytest.fixture(params=["directly", "proxy"])
-def route(request, sandbox_program, define):
-    """How requests reach the sandbox, and a function that returns how many connections have been opened."""
-    running, proxy = sandbox_program, None
-    connection, counters = running["connections"]["AIRFLOW_CONN_LOANAUTH_JWT"], f"{running['control_url']}/counters"
-    with ExitStack() as stack:
-        if request.param == "proxy":
-            proxy = stack.enter_context(TunnelProxy()).url()
-        define("loanauth_jwt", connection | {"extra": connection["extra"] | {"proxy": proxy}})
-        yield SimpleNamespace(
-            url=running["pricing_url"],
-            proxy=proxy,
-            ca=running["ca_path"],
-            token=LoanAuthHook("loanauth_jwt").get_credential(),
-            opened=lambda: requests.get(counters, timeout=60).json()["connections_accepted"],
-        )
+@pytest.fixture
+def route(sandbox_program, define):
+    """The sandbox, and a function that returns how many connections have been opened."""
+    counters = f"{sandbox_program['control_url']}/counters"
+    define("loanauth_jwt", sandbox_program["connections"]["AIRFLOW_CONN_LOANAUTH_JWT"])
+    return SimpleNamespace(
+        url=sandbox_program["pricing_url"],
+        ca=sandbox_program["ca_path"],
+        token=LoanAuthHook("loanauth_jwt").get_credential(),
+        opened=lambda: requests.get(counters, timeout=60).json()["connections_accepted"],
+    )
 
 
 def of_hook(route):
@@ -69,12 +62,12 @@ def of_user(route, library, kind="Client"):
     auth = CLASSES[library](route.token)
     if library == "requests":
         session = requests.Session()
-        session.auth, session.verify, session.proxies = auth, route.ca, {"https": route.proxy}
+        session.auth, session.verify = auth, route.ca
         return session
     module, tls = import_module(library), ssl.create_default_context(cafile=route.ca)
     # By default, a connection is closed after five seconds without a request.
     options = {"limits": module.Limits(keepalive_expiry=60), "timeout": 60}
-    return getattr(module, kind)(auth=auth, verify=tls, proxy=route.proxy, **options)
+    return getattr(module, kind)(auth=auth, verify=tls, **options)
 
 
 def price(client, route, number):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import io
 import threading
 
 import httpcore
@@ -245,27 +244,3 @@ def test_a_trace_reports_an_ipv6_address_without_brackets(pulled, loan_auth):
         assert client.get("http://[::1]:8461").status_code == 200
         with pytest.raises(LoanAuthError, match="is sent nowhere else"):
             client.get("http://[::1]:8462")
-
-
-def test_a_body_of_the_other_kind_is_the_error_of_httpx(world, pricing, pulled, loan_auth):
-    """A file in an asynchronous client."""
-    with pytest.raises(RuntimeError, match="with an AsyncClient"):
-        Caller(f"{loan_auth._library.__name__} async")(
-            pricing.url, loan_auth(pulled()), content=io.BytesIO(b"made-up loans")
-        )
-
-
-def test_another_error_is_raised_in_every_request_after_one_attempt(world, monkeypatch, threads, loan_auth):
-    """For example an error of a secrets backend that Airflow does not turn into its own."""
-
-    class UncopiableError(RuntimeError):
-        def __init__(self, first, second):
-            super().__init__(f"{first} {second}")
-
-    def read(*_):
-        raise UncopiableError("made-up", "trouble")
-
-    monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", read)
-    failures = many(world, loan_auth.from_connection("loanauth_jwt"), 50)
-    assert {str(failure) for failure in failures} == {"made-up trouble"}
-    assert len(threads) == 1

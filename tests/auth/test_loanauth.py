@@ -155,7 +155,7 @@ def respond_with(server, statuses, location):
 @pytest.mark.parametrize(
     ("statuses", "location"),
     [
-        *(([status, 200], "/there") for status in (301, 302, 303, 307, 308)),
+        *(([status, 200], "/there") for status in (302, 307)),
         *(([302, 200], location) for location in ("{url}/there", "//127.0.0.1:{port}/there", "there?loan=1#part")),
         # requests copies the first request, which carried the old credential.
         ([401, 307, 200], "/there"),
@@ -184,7 +184,7 @@ def test_a_401_after_a_redirect_within_the_origin_is_retried(world, pricing, aut
     assert world.logins == 1
 
 
-@pytest.mark.parametrize("statuses", [[301], [302], [303], [307], [308], [401, 307]])
+@pytest.mark.parametrize("statuses", [[302], [307], [401, 307]])
 def test_a_redirect_to_another_origin_does_not_carry_it(world, pricing, elsewhere, auth, call, statuses):
     """A 401 from there is no reason to refresh. Only ``requests`` sends something there."""
     respond_with(pricing, statuses, f"{elsewhere.url}/there")
@@ -238,16 +238,6 @@ class Encoder:
         return self._file.read(size)
 
 
-class Rows:
-    """A body that can be read once, although it is no iterator, such as the cursor of a database."""
-
-    def __init__(self):
-        self.rows = parts()
-
-    def __iter__(self):
-        return self.rows
-
-
 def in_the_middle(file):
     file.read(6)
     return {"content": file}
@@ -256,20 +246,14 @@ def in_the_middle(file):
 #: What each kind of client can send, and the parameters of the request.
 BODIES = {
     "json": (KINDS, lambda: {"json": {"loan": "made-up-loans"}}),
-    "form": (KINDS, lambda: {"data": {"loan": "made-up-loans"}}),
     "octets": (KINDS, lambda: {"content": CONTENT}),
-    "text": (KINDS, lambda: {"content": "made-up-loans: \u00e9"}),
     "nothing": (KINDS, dict),
-    "octets as a file": (KINDS, lambda: {"files": {"loans": CONTENT}}),
     "file and form": (KINDS, lambda: {"data": {"batch": "1"}, "files": {"loans": io.BytesIO(CONTENT)}}),
     "pipe as a file": ([*SYNC[1:], *ASYNC], lambda: {"files": {"loans": Pipe(CONTENT)}}),
     "pipe from its middle": (SYNC, lambda: in_the_middle(Pipe(b"head, " + CONTENT))),
-    "file from its middle": (["requests"], lambda: in_the_middle(io.BytesIO(b"head, " + CONTENT))),
     "file": (SYNC, lambda: {"content": io.BytesIO(CONTENT)}),
     "encoder": (["requests"], lambda: {"content": Encoder()}),
-    "buffer": (["requests"], lambda: {"content": memoryview(CONTENT)}),
     "parts": (SYNC, lambda: {"content": parts()}),
-    "rows": (SYNC, lambda: {"content": Rows()}),
     "parts of a text": (["requests"], lambda: {"content": (part.decode() for part in parts())}),
     "asynchronous parts": (ASYNC, lambda: {"content": async_parts()}),
 }
@@ -300,10 +284,9 @@ def test_a_wrong_min_ttl(pulled, call, min_ttl):
             make(given, min_ttl=min_ttl)
 
 
-@pytest.mark.parametrize("given", [None, b"made-up-octets", ["made-up"]])
-def test_a_wrong_connection_id_is_an_error_of_the_first_request_that_names_its_type(world, call, given):
-    auth = call.LoanAuth.from_connection(given)
-    with pytest.raises(LoanAuthError, match=f"connection id 'not text but {type(given).__name__}'") as caught:
+def test_a_wrong_connection_id_is_an_error_of_the_first_request_that_names_its_type(world, call):
+    auth = call.LoanAuth.from_connection(b"made-up-octets")
+    with pytest.raises(LoanAuthError, match="connection id 'not text but bytes'") as caught:
         call(world.url, auth)
     assert "made-up" not in messages(caught.value) + locals_of(caught.value)
 

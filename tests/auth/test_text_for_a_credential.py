@@ -72,23 +72,3 @@ def test_a_connection_id_that_was_changed_in_xcom_is_not_read(conn_id, world, pu
             requests.post(world.url, json={}, auth=auth, timeout=5)
     assert read_ids == []
     assert world.credential_requests == before
-
-
-USES = {
-    "LoanAuth": lambda text: requests.get("https://pricing.example", auth=LoanAuth.from_connection(text), timeout=5),
-    "get_credential": lambda text: LoanAuthHook(text).get_credential(),
-}
-TOKEN = "TOKN-eyJhbGciOiJub25lIn0.eyJqdGkiOiJDQU5BUlkifQ.c2ln"
-
-
-@pytest.mark.parametrize("use", USES)
-def test_an_id_that_is_not_found_is_not_repeated(use, world, logs):
-    """``connection/test_sources.py`` has how much of an id is shown."""
-    with pytest.raises(Exception, match="Airflow did not find a connection with this id") as caught:
-        USES[use](TOKEN)
-    assert f"(connection id '{TOKEN[:4]}… ({len(TOKEN)} characters)')" in str(caught.value)
-    assert TOKEN not in messages(caught.value)
-    # Airflow itself logs the id on 2.11 if its database cannot be read.
-    lines = [line for line in logs.at("info", "warning", "error") if "Unable to retrieve connection" not in line]
-    assert TOKEN not in "\n".join(lines)
-    assert caught.value.__cause__ is caught.value.__context__ is None
