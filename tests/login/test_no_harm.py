@@ -1,15 +1,11 @@
-"""Sharing a login fails no task that would have succeeded on its own, and what fails holds no longer than is plausible.
-
-The exceptions are a password that the service has rejected by name, and the pause after another refusal of the values.
-In virtual time; ``outcomes`` are those of a host at a time. Which refusal holds: test_refusal.py.
-"""
+"""Sharing a login fails no task that would have succeeded on its own, but for refusals. In virtual time."""
 
 from random import Random
 
 import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from tests.support.simulation import LIFETIME, MIN_TTL, OLD, Process, Simulation
+from tests.support.simulation import LIFETIME, MIN_TTL, Process, Simulation
 
 # They run the same lines thousands of times, which takes twice as long while coverage is measured.
 pytestmark = [pytest.mark.once, pytest.mark.no_cover, pytest.mark.usefixtures("no_log_lines")]
@@ -95,24 +91,6 @@ def test_an_outage_holds_nobody_for_much_longer_than_it_would_alone(takes):
     assert max(process.waited for process in simulation.processes) < 3 * takes + 7 + 35
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_after_an_outage_nobody_is_held(seed):
-    order = Random(seed)
-    processes = [Process(start=order.uniform(0, 3)) for _ in range(60)]
-    simulation = run(processes, until(8, "unavailable"), seed=seed)
-    assert max(process.ended_at[0] for process in processes) < 8 + 10
-    assert len(simulation.service.issued) == 2
-
-
-@pytest.mark.parametrize(("seconds", "most"), [(10, 1), (30, 8)])
-def test_after_an_outage_a_wrong_password_is_sent_rarely(seconds, most):
-    for seed in range(4):
-        order = Random(seed)
-        processes = [Process(start=order.uniform(0, 2 * seconds)) for _ in range(100)]
-        simulation = run(processes, lambda _, now: "unavailable" if now < seconds else "rejected", seed=seed)
-        assert 1 <= simulation.service.rejections[OLD] <= most
-
-
 @pytest.mark.parametrize(
     ("outcome", "kills", "takes", "longest"),
     [("ok", 1, 0.3, 20), ("ok", 2, 2.0, 40), ("rejected", 1, 2.0, 40), ("rejected", 2, 0.3, 45)],
@@ -182,48 +160,3 @@ def test_how_often_many_processes_send_a_wrong_password(number, options, most):
         simulation = run(processes, ["rejected"], seed=seed, **({"login_seconds": [1.0]} | options))
         assert 1 <= simulation.posts <= most
         assert failed(simulation) == number
-
-
-@pytest.mark.parametrize(("outcome", "most"), [("401", 1), ("unavailable", 0)])
-def test_one_failure_of_one_thread_of_twenty_fails_no_other_one(outcome, most):
-    """The others wait for the end of the first pause, or the thread tries again."""
-    process = Process()
-    simulation = Simulation([process], outcomes=[outcome, "ok"])
-    simulation.run([process] * 20)
-    assert failed(simulation) == most
-    assert simulation.posts == 2
-
-
-def test_threads_send_no_more_in_an_outage_than_one_would():
-    process = Process()
-    simulation = Simulation([process], outcomes=["unavailable"])
-    simulation.run([process] * 20)
-    assert (failed(simulation), simulation.posts) == (20, 3)
-    # A metric counts each request once.
-    assert sum(error.sent for error in process.results) == 1
-
-
-@pytest.mark.parametrize("outcome", ["401", "rejected"])
-def test_a_slow_refusal_does_not_replace_the_success_of_another_one(outcome):
-    """Its request was sent before the other one's, and took 15 s."""
-    processes = [Process(), Process(start=8), *(Process(start=16 + number) for number in range(20))]
-    simulation = run(processes, [outcome, "ok"], login_seconds=[15.0, 0.3])
-    assert failed(simulation) == failed(simulation, lambda process: process is processes[0]) == 1
-    assert simulation.posts == 2
-    assert max(process.waited for process in processes[2:]) < 1
-
-
-@pytest.mark.parametrize(("skew", "longest"), [(30.0, 62), (-30.0, 62), (3600.0, 3)])
-def test_the_first_pause_holds_nobody_longer_if_the_clock_of_who_was_refused_is_wrong(skew, longest):
-    processes = [Process(skew=skew), *(Process(start=5 + number) for number in range(9))]
-    simulation = run(processes, until(3, "401"))
-    assert failed(simulation) == 1
-    assert max(process.waited for process in processes) < longest
-
-
-@pytest.mark.parametrize(("needs", "seconds", "longest"), [("first", 5.0, 11), ("valid", 5.0, 5), ("valid", 34.0, 34)])
-def test_a_slow_store_holds_a_login_for_two_calls_and_a_valid_token_for_one(needs, seconds, longest):
-    process = Process(needs=needs)
-    simulation = Simulation([process], delays=[seconds, 0.0]).run()
-    assert failed(simulation) == 0
-    assert process.waited <= longest

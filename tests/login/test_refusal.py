@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
+from airflow_provider_loanauth.exceptions import RejectedError, ResponseError
 from airflow_provider_loanauth.login.refusal import CLEARED_SECONDS, DAY, MIN_PAUSE, Refusal
 from tests.support.simulation import OLD, settings_of
 
@@ -26,11 +26,6 @@ def after(clock, *names, gap):
             clock.pass_time(refusal.until + gap - clock.time())
         refusal = refusal_of(name, refusal)
     return refusal
-
-
-def test_only_what_the_service_says_about_the_values_is_a_refusal():
-    errors = [*ERRORS.values(), ResponseError("made-up page."), UnavailableError("made-up."), SettingsError("made-up.")]
-    assert [error.is_about_values for error in errors] == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("rejected", DAY), ("refused", MIN_PAUSE)])

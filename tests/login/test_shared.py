@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_loanauth.connection.settings import PricingHeaders
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError
+from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.login.lease import LEASE_SECONDS, MAX_WAIT, MIN_DELAY
 from airflow_provider_loanauth.login.refusal import CLEARED_SECONDS, DAY
 from tests.support.simulation import FIRST, LIFETIME, MIN_TTL, OLD, Process, Simulation
@@ -18,6 +18,10 @@ TOKEN, TOKEN_2 = "made-up-token-1", "made-up-token-2"
 def waits(simulation):
     """Return how long each process that was not killed has waited."""
     return [process.waited for process in simulation.alive]
+
+
+def failures(simulation):
+    return [value for value in simulation.values if isinstance(value, type)]
 
 
 def run(*processes, **options):
@@ -124,28 +128,18 @@ def test_a_401_replaces_a_credential_that_the_process_has_opened_twice():
 @pytest.mark.parametrize(("outcome", "error", "holds"), [("rejected", RejectedError, DAY), ("401", ResponseError, 300)])
 def test_a_process_does_not_repeat_what_was_refused(outcome, error, holds):
     """For a while; then it tries again. Of another refusal, the first pause is waited for."""
-    left = 9
-    simulation = Simulation([Process(start=100, host="a")], outcomes=[outcome] * (1 + (outcome == "401")) + ["ok"])
-    if outcome == "401":
-        simulation.run([Process()])
-
-    def work(process):
-        for start in (0, holds - left, holds + 2):
-            simulation.time.sleep(process.start + start - simulation.time.now)
-            try:
-                process.results.append(simulation.log_in(process))
-            except LoanAuthError as raised:
-                process.results.append(raised)
-
-    first, second, third = simulation.run(work=work).processes[0].results
+    earlier = [Process()] * (outcome == "401")
+    outcomes = [outcome] * (1 + len(earlier)) + ["ok"]
+    processes = [*earlier, Process(start=100, host="a")]
+    simulation = Simulation(processes, outcomes=outcomes, pauses=[holds - 9, 11]).run()
+    first, second, third = processes[-1].results
     assert (type(first), type(second), third.value) == (error, error, TOKEN)
-    assert simulation.posts == 2 + (outcome == "401")
-    advice = r"\. The same values are not sent again before 2026-11-2\dT00:0.* forget made-up`\. \("
+    assert simulation.posts == len(outcomes)
+    assert first.retry_after == holds
+    assert 8 < second.retry_after < 10
     for one in (first, second):
         assert (one.status, one.conn_id, one.method, one.code) == (first.status, "made-up", "jwt", first.code)
-        assert re.search(advice, str(one))
-    assert first.retry_after == holds
-    assert left - 1 < second.retry_after < left + 1
+        assert "The same values are not sent again before 2026-11-2" in str(one)
     # The cause comes first.
     assert re.match(r"made-up re[a-z]+, to a at 2026-11-21T00:0\S+\. The same", str(second))
 
@@ -153,13 +147,9 @@ def test_a_process_does_not_repeat_what_was_refused(outcome, error, holds):
 @pytest.mark.parametrize("outcome", ["forbidden", "busy", "closed", "settings"])
 def test_everything_else_is_not_remembered(outcome):
     """Neither by others, nor by the process that met it."""
-    simulation = Simulation([Process(), Process(start=9)], outcomes=[outcome, outcome, "ok"], max_attempts=1)
-
-    def work(process):
-        for _ in range(2):
-            simulation._work(process)
-
-    assert [isinstance(one, type) for one in simulation.run(work=work).values] == [True, True, False, False]
+    processes = [Process(), Process(start=9)]
+    simulation = Simulation(processes, outcomes=[outcome, outcome, "ok"], max_attempts=1, pauses=[5]).run()
+    assert [isinstance(one, type) for one in simulation.values] == [True, True, False, False]
     assert simulation.posts == 3
 
 
@@ -173,14 +163,7 @@ def test_a_cleared_task_tries_a_rejected_login_again_and_others_obey_what_it_mee
 @pytest.mark.parametrize("skew", [-3600, 3600])
 def test_a_clear_is_good_for_one_request_of_its_try(skew):
     processes = [Process(), Process(start=10, needs="rejected", cleared=True, skew=skew)]
-    simulation = Simulation(processes, outcomes=["rejected"])
-
-    def work(process):
-        for _ in range(3 if process.cleared else 1):
-            simulation._work(process)
-            simulation.time.sleep(CLEARED_SECONDS + 20)
-
-    simulation.run(work=work)
+    simulation = Simulation(processes, outcomes=["rejected"], pauses=[CLEARED_SECONDS + 20] * 2).run()
     assert simulation.posts == 2
     assert {*simulation.values} == {RejectedError}
 
@@ -218,39 +201,51 @@ def test_a_token_that_got_a_401_is_not_handed_on(obeys):
     assert simulation.posts == 2
 
 
-def test_a_rejection_that_a_process_has_seen_does_not_end_a_later_success():
-    """While it still knows the rejection, a cleared task logs in, which makes the old token of the process invalid."""
-    processes = [Process(), Process(start=3000), Process(start=3500, cleared=True), Process(start=3520)]
-    simulation = Simulation(processes, outcomes=["ok", "rejected", "ok"])
-
-    def work(process):
-        if process.start == 3000:
-            with pytest.raises(RejectedError):
-                simulation.authenticate(process)
-            return
-        has = simulation.log_in(process)
-        if process.start == 0:
-            simulation.time.sleep(3498 - simulation.time.now)
-            assert simulation.log_in(process, "valid", has) is has
-            simulation.time.sleep(4)
-            has = simulation.log_in(process, "rejected", has)
-        process.results.append(has)
-
-    assert simulation.run(work=work).values == [TOKEN_2] * 3
-
-
-@pytest.mark.parametrize("earlier", [[], ["ok"]])
-def test_mapped_calls_that_need_the_response_send_a_rejected_password_once(earlier):
-    """Also if it was right before: the last credential says nothing about now."""
-    simulation = Simulation([Process(start=9 + number / 50) for number in range(30)], outcomes=[*earlier, "rejected"])
-    simulation.run([Process() for _ in earlier])
+def test_mapped_calls_that_need_the_response_send_a_rejected_password_once():
+    simulation = Simulation([Process(start=number / 50) for number in range(30)], outcomes=["rejected"])
 
     def work(process):
         with pytest.raises(RejectedError):
             simulation.authenticate(process)
 
     simulation.run(work=work)
-    assert simulation.posts == len(earlier) + 1
+    assert simulation.posts == 1
+
+
+@pytest.mark.parametrize("outcome", ["401", "rejected"])
+def test_a_slow_refusal_does_not_replace_the_success_of_another_one(outcome):
+    """Its request was sent before the other one's, and took 15 s."""
+    processes = [Process(), Process(start=8), *(Process(start=16 + number) for number in range(20))]
+    simulation = Simulation(processes, outcomes=[outcome, "ok"], login_seconds=[15.0, 0.3]).run()
+    assert isinstance(processes[0].results[0], LoanAuthError)
+    assert (len(failures(simulation)), simulation.posts) == (1, 2)
+    assert max(process.waited for process in processes[2:]) < 1
+
+
+@pytest.mark.parametrize(("skew", "longest"), [(30.0, 62), (-30.0, 62), (3600.0, 3)])
+def test_the_first_pause_holds_nobody_longer_if_the_clock_of_who_was_refused_is_wrong(skew, longest):
+    processes = [Process(skew=skew), *(Process(start=5 + number) for number in range(9))]
+    simulation = Simulation(processes, outcomes=["401", "ok"]).run()
+    assert failures(simulation) == [ResponseError]
+    assert max(waits(simulation)) < longest
+
+
+@pytest.mark.parametrize(("outcome", "errors"), [("401", [ResponseError]), ("unavailable", [])])
+def test_one_failure_of_one_thread_of_twenty_fails_no_other_one(outcome, errors):
+    """The others wait for the end of the first pause, or the thread tries again."""
+    process = Process()
+    simulation = Simulation([process], outcomes=[outcome, "ok"])
+    simulation.run([process] * 20)
+    assert (failures(simulation), simulation.posts) == (errors, 2)
+
+
+def test_threads_send_no_more_in_an_outage_than_one_would():
+    process = Process()
+    simulation = Simulation([process], outcomes=["unavailable"])
+    simulation.run([process] * 20)
+    assert (failures(simulation), simulation.posts) == ([UnavailableError] * 20, 3)
+    # A metric counts each request once.
+    assert sum(error.sent for error in process.results) == 1
 
 
 @pytest.mark.parametrize("reuse", [True, False])
@@ -316,24 +311,12 @@ def test_a_process_that_goes_on_obeys_no_refusal_that_somebody_has_ended():
     assert simulation.run(work=work).values == [TOKEN]
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "faults"),
-    [
-        # The row still has the refusal of a pause that has ended.
-        (["401", "rejected"], {"writes": dict.fromkeys(range(4, 200), "error")}),
-        (["rejected"], {"writes": {1: "error"}}),
-    ],
-)
-def test_a_refusal_that_could_not_be_shared_is_obeyed_by_its_process(outcomes, faults):
-    simulation = Simulation([Process()], outcomes=outcomes, **faults)
-
-    def work(process):
-        for start in (0, 100, 120, 140, 300):
-            simulation.time.sleep(max(0.0, start - simulation.time.now))
-            with pytest.raises(LoanAuthError):
-                simulation.log_in(process)
-
-    assert simulation.run(work=work).posts == len(outcomes)
+def test_a_refusal_that_could_not_be_shared_is_obeyed_by_its_process():
+    """The row still has the refusal of a pause that has ended."""
+    faults = {"writes": dict.fromkeys(range(4, 200), "error")}
+    simulation = Simulation([Process()], outcomes=["401", "rejected"], pauses=[100, 20, 20, 160], **faults).run()
+    assert simulation.values == [ResponseError, *[RejectedError] * 4]
+    assert simulation.posts == 2
 
 
 def test_who_obeys_a_refusal_that_could_not_be_shared_shares_it():
@@ -372,7 +355,7 @@ def test_without_a_fernet_key_each_process_logs_in_alone(fernet, logs):
     assert "(Airflow has no Fernet key): each process logs in on its own." in logs.text
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(5))
 def test_a_write_that_fails_is_no_error_of_the_login(number, logs):
     """The fourth one is the result."""
     simulation = Simulation([Process()], writes={number: "error"}, outcomes=["unavailable", "ok"]).run()
@@ -394,14 +377,9 @@ def test_a_write_that_fails_is_no_error_of_the_login(number, logs):
 )
 def test_a_process_that_cannot_share_any_more_sends_a_rejected_password_once(faults, logins):
     """Such as each minute, when it tries to share again."""
-    simulation = Simulation([Process(), Process(start=10)], outcomes=["rejected"], **faults)
-
-    def work(process):
-        for _ in range(9):
-            simulation._work(process)
-            simulation.time.sleep(40)
-
-    assert simulation.run(work=work).values == [RejectedError] * 18
+    processes = [Process(), Process(start=10)]
+    simulation = Simulation(processes, outcomes=["rejected"], pauses=[40] * 8, **faults).run()
+    assert simulation.values == [RejectedError] * 18
     assert simulation.posts == logins
 
 
@@ -410,8 +388,8 @@ def test_a_process_that_cannot_claim_does_not_end_the_claim_of_another_one():
     assert run(*processes, writes={1: "error"}, slow=slow, login_seconds=[12])[1] == 2
 
 
-def test_a_failure_does_not_replace_a_rejection_that_came_meanwhile():
-    """The first request takes longer than its claim holds."""
-    processes = [Process(), Process(start=5), Process(start=300)]
-    simulation = Simulation(processes, outcomes=["unavailable", "rejected", "ok"], login_seconds=[100, 1]).run()
-    assert (simulation.values, simulation.posts) == ([RejectedError] * 3, 2)
+@pytest.mark.parametrize(("needs", "seconds", "longest"), [("first", 5.0, 11), ("valid", 5.0, 5), ("valid", 34.0, 34)])
+def test_a_slow_store_holds_a_login_for_two_calls_and_a_valid_token_for_one(needs, seconds, longest):
+    simulation = Simulation([Process(needs=needs)], delays=[seconds, 0.0]).run()
+    assert failures(simulation) == []
+    assert waits(simulation)[0] <= longest

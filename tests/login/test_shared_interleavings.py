@@ -1,8 +1,4 @@
-"""Interleavings of processes that share one login, with and without faults.
-
-Hypothesis chooses when each process starts, how long each of its steps takes, and which faults there are.
-``--hypothesis-profile=many`` tries more than the default number for each test.
-"""
+"""Interleavings of processes that share one login: Hypothesis chooses starts, delays and faults."""
 
 import json
 
@@ -14,7 +10,7 @@ from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.login.lease import LEASE_SECONDS, MAX_WAIT, MIN_DELAY
 from tests.support.leaks import leaks
-from tests.support.simulation import ERRORS, FIRST, NEW, OLD, VALID, Process, Simulation
+from tests.support.simulation import ERRORS, FIRST, LIFETIME, NEW, OLD, VALID, Process, Simulation
 
 # They run the same lines thousands of times, which takes twice as long while coverage is measured.
 pytestmark = [pytest.mark.once, pytest.mark.no_cover, pytest.mark.usefixtures("no_log_lines")]
@@ -22,6 +18,7 @@ pytestmark = [pytest.mark.once, pytest.mark.no_cover, pytest.mark.usefixtures("n
 SECRETS = ["made-up-password", "made-up-new-password", "made-up-client-secret", "made-up-token-", "made-up-secret"]
 #: Seconds in which a process waits for one that has died, or for one login with all its attempts.
 DEAD, LONGEST = LEASE_SECONDS + 5, 60 + 3 * MAX_WAIT
+EXPIRIES = st.sampled_from([[], [LIFETIME + 200]])
 
 
 def seconds(smallest, greatest):
@@ -53,7 +50,7 @@ def check(simulation, *, errors=(), clocks=0.0):
     """Check that no row has a secret; and that each process has a valid credential, by such a clock, or an error."""
     assert leaks("".join(text or "" for texts in simulation.store.texts.values() for text in texts), SECRETS) == []
     for process in simulation.alive:
-        assert len(process.results) == simulation.rounds
+        assert len(process.results) == len(simulation.rounds)
         for result, ended_at in zip(process.results, process.ended_at, strict=True):
             if not isinstance(result, ActiveCredential):
                 assert type(result) in simulation.service.errors.union(errors)
@@ -69,14 +66,18 @@ def values(simulation):
     return {process.settings for process in simulation.processes}
 
 
-@given(simulations(processes(), rounds=st.integers(1, 2)))
+@given(simulations(processes(), pauses=EXPIRIES))
 def test_one_login_of_each_value_for_each_expiry(simulation):
     check(simulation.run())
-    assert simulation.service.posts == dict.fromkeys(values(simulation), simulation.rounds)
+    assert simulation.service.posts == dict.fromkeys(values(simulation), len(simulation.rounds))
     assert simulation.service.errors == set()
 
 
-@given(simulations(processes(), rounds=st.just(2), outcomes=st.just({OLD: ["rejected"], NEW: ["ok", "rejected"]})))
+@given(
+    simulations(
+        processes(), pauses=st.just([LIFETIME + 200]), outcomes=st.just({OLD: ["rejected"], NEW: ["ok", "rejected"]})
+    )
+)
 def test_one_post_of_each_rejected_password(simulation):
     check(simulation.run())
     assert simulation.service.rejections == dict.fromkeys(values(simulation), 1)
@@ -135,7 +136,7 @@ TAMPERING = st.one_of(
 @given(
     simulations(
         processes(dies_at=st.none() | st.integers(0, 40), cleared=st.booleans()),
-        rounds=st.integers(1, 2),
+        pauses=EXPIRIES,
         delays=st.lists(st.one_of(seconds(0, 0.3), seconds(0, 20)), min_size=1, max_size=40),
         outcomes=st.lists(st.sampled_from(["ok", *ERRORS]), max_size=5).map(lambda listed: [*listed, "ok"]),
         login_seconds=st.lists(seconds(0, 60), min_size=1, max_size=3),

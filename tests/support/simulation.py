@@ -1,8 +1,4 @@
-"""Processes that share one login, simulated in virtual time.
-
-Each process is a greenlet. When it waits, the one that wakes up first continues. A run therefore depends on its plan
-only, and waiting takes no real time.
-"""
+"""Processes that share one login, in virtual time: each is a greenlet, and the one that wakes up first continues."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from itertools import count, cycle
+from itertools import accumulate, count, cycle
 from random import Random
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -49,28 +45,20 @@ MAX_ATTEMPTS = 3
 MAX_STEPS = 50_000
 
 
-def settings_of(**changes):
-    """Return made-up settings; a keyword of ``PasswordGrant`` or ``Settings`` changes one value."""
-    sent = {
-        "user": "made-up-user",
-        "password": SecretStr("made-up-password"),
-        "origin": "made-up.example",
-        "client_id": "made-up-client",
-        "client_secret": SecretStr("made-up-client-secret"),
-    }
-    usual = {
-        "conn_id": "made-up",
-        "method": "jwt",
-        "auth_url": "https://auth.example",
-        "grant": PasswordGrant(**(sent | {name: changes.pop(name) for name in [*changes] if name in sent})),
-        "pricing": None,
-        "timeout": 30.0,
-        "verify": True,
-    }
-    return Settings(**(usual | changes))
+def settings_of(password="made-up-password", **changes):
+    """Return made-up settings, with another password or other values."""
+    grant = PasswordGrant(
+        user="made-up-user",
+        password=SecretStr(password),
+        origin="made-up.example",
+        client_id="made-up-client",
+        client_secret=SecretStr("made-up-client-secret"),
+    )
+    usual = {"conn_id": "made-up", "method": "jwt", "auth_url": "https://auth.example", "grant": grant, "pricing": None}
+    return Settings(**({"timeout": 30.0, "verify": True} | usual | changes))
 
 
-OLD, NEW = settings_of(), settings_of(password=SecretStr("made-up-new-password"))
+OLD, NEW = settings_of(), settings_of("made-up-new-password")
 
 
 class DiedError(BaseException):
@@ -326,16 +314,19 @@ ERRORS = {
 
 
 class Simulation:
-    """Some processes, their service and their store, whose parameters are further keywords."""
+    """Some processes, their service and their store, whose parameters are further keywords.
+
+    ``pauses``: seconds between the moments at which each process needs a credential; without any, it needs one once.
+    """
 
     def __init__(
-        self, processes, *, rounds=1, outcomes=("ok",), login_seconds=(0.3,), max_attempts=MAX_ATTEMPTS, seed=0,
+        self, processes, *, pauses=(), outcomes=("ok",), login_seconds=(0.3,), max_attempts=MAX_ATTEMPTS, seed=0,
         max_steps=MAX_STEPS, **store,
     ):  # fmt: skip
         self.time = Scheduler(max_steps)
         self.random = Random(seed)
         self.processes = processes
-        self.rounds = rounds
+        self.rounds = [0.0, *accumulate(pauses)]
         self.service = SimulatedService(self.time, outcomes, login_seconds)
         self.max_attempts = max_attempts
         self.store = SimulatedStore(self.time, **store)
@@ -384,9 +375,9 @@ class Simulation:
     def _work(self, process):
         needs = process.needs
         has = None if needs in NO_OTHER else self.active(VALID if needs != "expired" else -10.0)
-        for number in range(self.rounds):
+        for passed in self.rounds:
             try:
-                self.time.sleep(max(0.0, process.start + number * (LIFETIME + 200.0) - self.time.now))
+                self.time.sleep(max(0.0, process.start + passed - self.time.now))
                 result = has = self.log_in(process, needs, has)
                 needs = needs if needs in NO_OTHER else "expired"
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a result like any other

@@ -10,7 +10,6 @@ class Variables(dict):
         super().__init__()
         self.error = error
         self.descriptions = {}
-        self.conflicts = False
         self.reads = self.writes = 0
 
     def read(self, key):
@@ -21,11 +20,8 @@ class Variables(dict):
     def write(self, key, text, description):
         self.writes += 1
         self._fail()
-        if self.conflicts:
-            return False
         self[key] = text
         self.descriptions[key] = description
-        return True
 
     def delete(self, key):
         self._fail()
