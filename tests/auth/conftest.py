@@ -77,10 +77,7 @@ def sent(monkeypatch):
 
 @pytest.fixture
 def in_task(monkeypatch):
-    """Run in a task that pulls these values, by map index; return the arguments of each pull.
-
-    It may be in a mapped task group, together with another task.
-    """
+    """Run in a task that pulls these values, by map index; return the arguments of each pull."""
 
     def set_up(values, map_index=-1, together_with=None):
         pulls = []

@@ -1,6 +1,4 @@
-"""``hook.get_conn()`` and ``hook.get_async_conn()``: the clients for pricing requests, against the sandbox. What their
-``LoanAuth`` promises is in test_loanauth.py, test_requests.py and test_httpx.py.
-"""
+"""``hook.get_conn()`` and ``hook.get_async_conn()``: the clients for pricing requests, against the sandbox."""
 
 from __future__ import annotations
 
@@ -120,27 +118,21 @@ def test_an_adapter_of_the_user_gets_the_tls_settings_and_the_proxy(world, defin
 
         def send(self, request, **kwargs):
             calls.append((kwargs["verify"], {**kwargs["proxies"]}))
-            raise requests.ConnectionError
+            return requests.Response()
 
-    url, own = "https://pricing.example", "http://own.example:3128"
+    url, own = "https://pricing.example", {"https": "http://own.example:3128"}
     connection = world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"host": "https://auth.example"}
     options = {"verify": __file__, "proxy": "http://proxy.example:3128"}
     define("loanauth_jwt", connection | {"extra": connection["extra"] | options})
     with LoanAuthHook("loanauth_jwt").get_conn() as session:
         session.mount(url, Adapter())
         session.auth = None
-        request = session.prepare_request(requests.Request("GET", url))
-        for call in (
-            lambda: session.get(url),
-            lambda: session.send(request),
-            lambda: session.get(url, verify=False, proxies={"https": own}),
-            # No proxy.
-            lambda: session.get(url, proxies={"https": ""}),
-        ):
-            with pytest.raises(requests.ConnectionError):
-                call()
+        session.get(url)
+        session.send(session.prepare_request(requests.Request("GET", url)))
+        session.get(url, verify=False, proxies=own)
+        session.get(url, proxies={"https": ""})
     of_connection = (__file__, {"all": options["proxy"]})
-    assert calls == [of_connection, of_connection, (False, {"https": own}), (__file__, {"https": ""})]
+    assert calls == [of_connection, of_connection, (False, own), (__file__, {"https": ""})]
 
 
 @pytest.fixture
@@ -248,8 +240,7 @@ def test_a_redirect_to_another_origin_is_an_error_with_every_transport(world, li
 
     def redirect(request):
         seen.append(request)
-        location = "/there" if request.url.path == "/" else "https://elsewhere.example"
-        return module.Response(302, headers={"Location": location})
+        return module.Response(302, headers={"Location": "https://elsewhere.example"})
 
     client._transport = module.MockTransport(redirect)
 
@@ -260,15 +251,10 @@ def test_a_redirect_to_another_origin_is_an_error_with_every_transport(world, li
         await client.get("https://elsewhere.example", auth=("made-up", "made-up"))
 
     run(client, follow)
-    assert [str(one.url) for one in seen] == [
-        "https://pricing.example",
-        "https://pricing.example/there",
-        "https://elsewhere.example",
+    assert [(str(one.url), "secret" in one.headers) for one in seen] == [
+        ("https://pricing.example", True),
+        ("https://elsewhere.example", False),
     ]
-    # Within the origin, it carries the credential.
-    first, second, other = [one.headers.get("secret") for one in seen]
-    assert first == second != other
-    assert other is None
 
 
 @each_library

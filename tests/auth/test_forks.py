@@ -27,11 +27,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def sandbox_program(tmp_path_factory):
-    """A sandbox with TLS that is a program of its own: what it wrote when it listened.
-
-    A process that is forked during a TLS handshake of another thread may wait for ever for a lock of OpenSSL. So no
-    thread of this process may be a server.
-    """
+    """A sandbox in a program of its own: a child that is forked during a TLS handshake of a thread may hang."""
     directory = tmp_path_factory.mktemp("sandbox")
     file = directory / "ready.json"
     with Programs(directory) as programs:
@@ -103,20 +99,6 @@ def test_what_was_not_used_works_in_each_process(library, route):
     with of_hook(route) if library == "get_conn" else of_user(route, library) as client:
         assert [status_of(fork(lambda number=number: price(client, route, number))) for number in (1, 2)] == [0, 0]
         price(client, route, 3)
-
-
-def test_a_connection_of_a_request_without_the_credential_stays_with_its_process_too(route):
-    def post():
-        assert session.post(route.url, json=loan(), auth=lambda request: request).status_code == 401
-
-    def in_child():
-        with pytest.raises(LoanAuthError, match=REFUSES):
-            post()
-
-    with of_hook(route) as session:
-        post()
-        assert status_of(fork(in_child)) == 0
-        post()
 
 
 def test_children_of_a_process_whose_threads_price_do_not_wait_for_them(route):

@@ -15,23 +15,16 @@ from tests.support.dag_runs import run
 from tests.support.pricing_fixtures import loan
 
 
-def test_a_loanauth_of_a_connection_is_an_auth_type(world):
-    """The HTTP hook calls it as a class."""
+def test_what_an_auth_type_may_be(world):
+    """The HTTP hook calls it as a class, without arguments or with login and password."""
     auth = LoanAuth.from_connection("loanauth_jwt")
     assert auth() is auth("made-up-login", "made-up-password") is auth
-
-
-def test_the_class_itself_is_none():
-    """The HTTP hook calls it without arguments."""
     with pytest.raises(LoanAuthError, match=r"as auth_type of an HTTP hook or operator, use LoanAuth\.from_task\("):
         LoanAuth()
-
-
-@pytest.mark.parametrize("auth_type", [LoanAuth.from_task("authenticate"), LoanAuth.from_connection("made-up")])
-def test_it_cannot_be_deferred(auth_type):
-    """The HTTP operator asks for this name."""
-    with pytest.raises(AttributeError, match="__qualname__"):
-        _ = auth_type.__qualname__
+    # The HTTP operator asks for this name if it is deferred.
+    for auth_type in (LoanAuth.from_task("authenticate"), auth):
+        with pytest.raises(AttributeError, match="__qualname__"):
+            _ = auth_type.__qualname__
 
 
 def test_it_pulls_the_value_of_its_task_and_of_its_own_index(world, pulled, in_task):

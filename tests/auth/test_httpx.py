@@ -1,12 +1,10 @@
-"""
-``LoanAuth`` for ``httpx`` and ``httpx2``: the event loop, and what only these two do, against the sandbox. What it
-promises as the class for ``requests`` does is in test_loanauth.py.
-"""
+"""``LoanAuth`` for ``httpx`` and ``httpx2``: the event loop, and what only these two do, against the sandbox."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import threading
 
 import httpcore
@@ -47,22 +45,20 @@ def threads(monkeypatch):
     return started
 
 
-def client_of(auth):
-    return auth._library.AsyncClient(auth=auth, timeout=60, verify=False)
+def run(auth, work):
+    """Run a coroutine function with an asynchronous client."""
+
+    async def main():
+        async with auth._library.AsyncClient(auth=auth, timeout=60, verify=False) as client:
+            return await work(client)
+
+    return asyncio.run(main())
 
 
 async def price_all(client, world, number):
     """Price so many loans at the same time; return responses and exceptions."""
     calls = (client.post(world.url, json=loan(index)) for index in range(number))
     return await asyncio.gather(*calls, return_exceptions=True)
-
-
-def many(world, auth, number):
-    async def main():
-        async with client_of(auth) as client:
-            return await price_all(client, world, number)
-
-    return asyncio.run(main())
 
 
 @pytest.mark.parametrize("status", [200, 401])
@@ -72,7 +68,8 @@ def test_many_requests_that_are_rejected_make_one_refresh_in_one_thread(world, p
     world.sandbox.revoke()
     if status == 401:
         world.sandbox.set_fault("status", where="price", status=401)
-    assert {response.status_code for response in many(world, auth, 50)} == {status}
+    responses = run(auth, lambda client: price_all(client, world, 50))
+    assert {response.status_code for response in responses} == {status}
     assert (world.logins, len(threads)) == (1, 1)
 
 
@@ -83,18 +80,17 @@ def test_many_requests_during_an_outage_make_one_login_with_its_attempts(
     before = world.credential_requests
     world.sandbox.set_fault("status", where="token", status=503)
 
-    async def main():
-        async with client_of(loan_auth(expired)) as client:
-            failures = await price_all(client, world, 50)
-            assert {type(failure) for failure in failures} == {UnavailableError}
-            assert len(set(map(id, failures))) == 50
-            assert (world.credential_requests - before, len(threads)) == (3, 1)
-            assert world.prices.succeeded == world.prices.rejected == 0
-            # Then the next requests log in again.
-            world.sandbox.clear_faults()
-            assert {response.status_code for response in await price_all(client, world, 20)} == {200}
+    async def work(client):
+        failures = await price_all(client, world, 50)
+        assert {type(failure) for failure in failures} == {UnavailableError}
+        assert len(set(map(id, failures))) == 50
+        assert (world.credential_requests - before, len(threads)) == (3, 1)
+        assert world.prices.succeeded == world.prices.rejected == 0
+        # Then the next requests log in again.
+        world.sandbox.clear_faults()
+        assert {response.status_code for response in await price_all(client, world, 20)} == {200}
 
-    asyncio.run(main())
+    run(loan_auth(expired), work)
     assert (world.logins, len(threads)) == (1, 2)
 
 
@@ -105,18 +101,17 @@ def test_the_others_use_a_valid_credential_while_one_refreshes_it(world, pulled,
         assert has_priced.wait(60)
         return get_or_refresh(*arguments, **options)
 
-    async def main():
-        async with client_of(loan_auth(pulled())) as client:
-            await client.post(world.url, json=loan())
-            world.pass_time(3560)
-            monkeypatch.setattr(shared, "get_or_refresh", refresh_late)
-            calls = [asyncio.create_task(client.post(world.url, json=loan(number))) for number in range(20)]
-            for number, call in enumerate(asyncio.as_completed(calls), 1):
-                assert (await call).status_code == 200
-                if number == 19:
-                    has_priced.set()
+    async def work(client):
+        await client.post(world.url, json=loan())
+        world.pass_time(3560)
+        monkeypatch.setattr(shared, "get_or_refresh", refresh_late)
+        calls = [asyncio.create_task(client.post(world.url, json=loan(number))) for number in range(20)]
+        for number, call in enumerate(asyncio.as_completed(calls), 1):
+            assert (await call).status_code == 200
+            if number == 19:
+                has_priced.set()
 
-    asyncio.run(main())
+    run(loan_auth(pulled()), work)
     assert world.logins == 1
 
 
@@ -124,34 +119,25 @@ def test_a_cancelled_request_does_not_cancel_the_refresh_of_the_others(world, ex
     """Nor does it start a thread: a service that hangs would collect one for each request that gave up."""
     world.sandbox.set_fault("latency", where="token", seconds=0.5)
 
-    async def main():
-        async with client_of(loan_auth(expired)) as client:
-            impatient = [
-                asyncio.create_task(asyncio.wait_for(client.post(world.url, json=loan(number)), 0.1 + number / 100))
-                for number in range(20)
-            ]
-            await asyncio.sleep(0.05)
-            response = await client.post(world.url, json=loan())
-            failures = await asyncio.gather(*impatient, return_exceptions=True)
-        assert {type(failure) for failure in failures} == {asyncio.TimeoutError}
+    async def work(client):
+        calls = (asyncio.wait_for(client.post(world.url, json=loan(one)), 0.1 + one / 100) for one in range(20))
+        impatient = asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.sleep(0.05)
+        response = await client.post(world.url, json=loan())
         assert response.status_code == 200
+        assert {type(failure) for failure in await impatient} == {asyncio.TimeoutError}
 
-    asyncio.run(main())
+    run(loan_auth(expired), work)
     assert len(threads) == world.logins == 1
 
 
 def test_a_loop_that_ends_first_leaves_nothing_behind(world, expired, logs, loan_auth):
     world.sandbox.set_fault("latency", where="token", seconds=0.2)
     auth = loan_auth(expired)
-
-    async def main():
-        async with client_of(auth) as client:
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(client.post(world.url, json=loan()), 0.05)
-
-    asyncio.run(main())
+    with pytest.raises(asyncio.TimeoutError):
+        run(auth, lambda client: asyncio.wait_for(client.post(world.url, json=loan()), 0.05))
     # Another loop can use the same object.
-    assert Caller(f"{loan_auth._library.__name__} async")(world.url, auth, json=loan()).status_code == 200
+    assert run(auth, lambda client: client.post(world.url, json=loan())).status_code == 200
     assert world.logins <= 2
     assert not auth._refreshes
     assert "Exception in callback" not in logs.text
@@ -168,18 +154,17 @@ def test_an_error_that_no_request_waits_for_any_more_is_not_logged(world, monkey
     monkeypatch.setattr("airflow_provider_loanauth.service.client.read_connection", read)
     auth = loan_auth.from_connection("loanauth_jwt")
 
-    async def main():
-        async with client_of(auth) as client:
-            call = asyncio.create_task(client.post(world.url, json=loan()))
-            # The request needs a few iterations of the loop until it waits for the refresh.
-            for _ in range(100):
-                await asyncio.sleep(0)
-            (refresh,) = auth._refreshes.values()
-            call.cancel()
-            cancelled.set()
-            await asyncio.wait([call, refresh])
+    async def work(client):
+        call = asyncio.create_task(client.post(world.url, json=loan()))
+        # The request needs a few iterations of the loop until it waits for the refresh.
+        for _ in range(100):
+            await asyncio.sleep(0)
+        (refresh,) = auth._refreshes.values()
+        call.cancel()
+        cancelled.set()
+        await asyncio.wait([call, refresh])
 
-    asyncio.run(main())
+    run(auth, work)
     gc.collect()
     assert "never retrieved" not in logs.text
 
@@ -244,3 +229,9 @@ def test_a_trace_reports_an_ipv6_address_without_brackets(pulled, loan_auth):
         assert client.get("http://[::1]:8461").status_code == 200
         with pytest.raises(LoanAuthError, match="is sent nowhere else"):
             client.get("http://[::1]:8462")
+
+
+def test_a_body_of_the_other_kind_is_the_error_of_httpx(world, pricing, pulled, loan_auth):
+    """A file in an asynchronous client."""
+    with pytest.raises(RuntimeError, match="with an AsyncClient"):
+        run(loan_auth(pulled()), lambda client: client.post(pricing.url, content=io.BytesIO(b"made-up loans")))

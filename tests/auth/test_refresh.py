@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from datetime import timedelta
 
 import pytest
@@ -15,10 +14,14 @@ from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from airflow_provider_loanauth.login import credential
 from airflow_provider_loanauth.login.credential import GRACE_PERIOD, MIN_401_AGE, ActiveCredential
 from airflow_provider_loanauth.service.client import Client
-from tests.support.pricing_fixtures import in_threads
+from tests.support.backends import LOGIN, OPENED, total
+from tests.support.pricing_fixtures import in_threads, loan
 from tests.support.processes import fork, start_new_process, status_of
 from tests.support.secret_accounts import secret_connections
 from tests.support.wire_requests import connection_of
+
+#: Seconds that a token of the sandbox is valid.
+LIFETIME = 3600
 
 
 def active(clock, age=0.0, **changes):
@@ -51,6 +54,14 @@ def test_a_credential_is_valid_until_its_last_moment(clock):
     assert [active(clock, 100 - left).is_valid() for left in (0.5, 0, -0.5)] == [True, False, False]
 
 
+def test_an_adjusted_wall_clock_changes_nothing(clock, monkeypatch):
+    credential = active(clock)
+    monkeypatch.setattr(clock, "time", lambda: 0.0)
+    assert credential.seconds_left == 100
+    clock.pass_time(101)
+    assert not credential.is_valid()
+
+
 def test_only_a_401_is_a_reason_to_log_in(clock):
     for status in (200, 302, 400, 403, 503):
         assert not active(clock).should_refresh_on(status)
@@ -60,105 +71,9 @@ def test_only_a_401_is_a_reason_to_log_in(clock):
         assert active(clock, passed, after_401=True).should_refresh_on(401) == (passed == MIN_401_AGE)
 
 
-# --- threads, processes, and a service that is unavailable while the credential is still valid ---
-
-
-def token_of(request):
-    return request.headers["authorization"].removeprefix("Bearer ")
-
-
-class Service:
-    """A service for logins and prices. A login waits for the gate, and gets the status; some tokens are rejected."""
-
-    def __init__(self, pricing):
-        self.pricing, self.status, self.rejected = pricing, 200, []
-        self.gate = threading.Event()
-        self.gate.set()
-        pricing.respond = self.respond
-
-    def respond(self, request):
-        if request.path != "/oauth/token":
-            return (401 if token_of(request) in self.rejected else 200), {}, b"{}"
-        token = f"made-up-{self.logins}"
-        self.gate.wait(20)
-        body = {"error": "invalid_grant"} if self.status == 400 else {"access_token": token, "expires_in": 100}
-        return self.status, {}, json.dumps(body).encode()
-
-    @property
-    def logins(self):
-        return len([request for request in self.pricing.seen if request.path == "/oauth/token"])
-
-    def price(self, auth):
-        """Send a request, and return the token that it had."""
-        return token_of(requests.get(self.pricing.url, auth=auth, timeout=60).request)
-
-    def wait_for_login(self, number):
-        deadline = time.monotonic() + 60
-        while self.logins < number:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
-
-@pytest.fixture
-def service(clock, pricing, define):
-    define("made_up", secret_connections(pricing.url)["jwt"])
-    return Service(pricing)
-
-
-@pytest.fixture
-def auth(service):
-    """What has the first credential."""
-    made = LoanAuth.from_connection("made_up")
-    assert service.price(made) == "made-up-1"
-    return made
-
-
-def test_other_threads_use_a_valid_credential_while_one_refreshes_it(clock, service):
-    token = LoanAuthHook("made_up").get_credential()
-    start_new_process()
-    auth, with_its_own = LoanAuth(token), LoanAuth(token)
-    clock.pass_time(95)
-    service.gate.clear()
-    refreshing = threading.Thread(target=service.price, args=(auth,))
-    refreshing.start()
-    service.wait_for_login(2)
-    assert [service.price(auth), service.price(with_its_own)] == [token.value] * 2
-    service.gate.set()
-    refreshing.join(60)
-    assert [service.price(auth), service.price(with_its_own)] == ["made-up-2", token.value]
-    clock.pass_time(6)
-    assert service.price(with_its_own) == "made-up-2"
-    assert service.logins == 2
-
-
-@pytest.mark.parametrize(("failure", "logins"), [(UnavailableError, 2), (SettingsError, 1)])
-def test_a_valid_credential_is_used_while_it_cannot_be_refreshed(clock, service, auth, define, failure, logins):
-    """The service or a secrets backend is down."""
-    if failure is UnavailableError:
-        service.status = 503
-    else:
-        define("made_up", {"conn_type": "loanauth"})
-    # One request, until the grace period is over; and none with an expired credential.
-    for passed in (91, 0, GRACE_PERIOD - 2):
-        clock.pass_time(passed)
-        assert (service.price(auth), service.logins) == ("made-up-1", logins)
-    for passed, rejected in ((0, ["made-up-1"]), (2, [])):
-        clock.pass_time(passed)
-        service.rejected = rejected
-        with pytest.raises(failure):
-            service.price(auth)
-    service.status = 200
-    define("made_up", secret_connections(service.pricing.url)["jwt"])
-    assert service.price(auth).startswith("made-up-")
-
-
-@pytest.mark.parametrize(
-    ("version", "at_once"), [("2.11.2", 8), ("3.0.6", 1), ("3.1.8", 1), ("3.2.2", 8), ("3.3.2", 8)]
-)
+@pytest.mark.parametrize(("version", "at_once"), [("2.11.2", 8), ("3.0.6", 1), ("3.1.8", 1), ("3.3.2", 8)])
 def test_connections_are_read_one_at_a_time_where_the_channel_has_no_lock(version, at_once, monkeypatch):
-    """On Airflow 3.0 and 3.1, two threads that read a Connection at the same time get each other's. Elsewhere, no lock
-    is held, because a thread of a triggerer gets it only if the event loop does not wait for that lock.
-    """
+    """On Airflow 3.0 and 3.1, two threads that read a Connection at the same time get each other's."""
     monkeypatch.setattr("airflow.__version__", version)
     running, counts, barrier = [], [], threading.Barrier(at_once, timeout=60)
 
@@ -174,53 +89,149 @@ def test_connections_are_read_one_at_a_time_where_the_channel_has_no_lock(versio
     assert counts == [at_once] * 8
 
 
-def test_after_a_401_an_earlier_token_of_this_process_is_not_tried(service, clock):
+# --- threads, processes, and a service that is unavailable while the credential is still valid ---
+
+
+def price(world, auth):
+    return requests.post(world.url, json=loan(), auth=auth, timeout=60).status_code
+
+
+def test_other_threads_use_a_valid_credential_while_one_refreshes_it(world, pulled, pricing):
+    """Whether they share a LoanAuth or not. A login takes longer than the start of all threads."""
+    token = pulled()
+    shared = LoanAuth(token)
+    requests.get(pricing.url, auth=shared, timeout=60)
+    world.pass_time(LIFETIME - 30)
+    world.sandbox.set_fault("latency", where="token", seconds=1.0)
+
+    def use(number):
+        return requests.get(pricing.url, auth=shared if number % 2 else LoanAuth(token), timeout=60)
+
+    in_threads(8, use)
+    sent = [one["authorization"] for one in pricing.credentials]
+    assert sent.count(f"Bearer {token.value}") == len(sent) - 1 == 8
+    assert world.logins == 1
+
+
+@pytest.mark.parametrize("failure", [UnavailableError, SettingsError])
+def test_a_valid_credential_is_used_while_it_cannot_be_refreshed(world, pulled, define, failure):
+    """The service or a secrets backend is down."""
+    auth = LoanAuth(pulled())
+    before = world.credential_requests
+    if failure is UnavailableError:
+        world.sandbox.set_fault("status", where="token", status=503)
+    else:
+        define("loanauth_jwt", {"conn_type": "loanauth"})
+    # One request, until the grace period is over; and none with an expired credential.
+    for passed in (LIFETIME - 30, 0, GRACE_PERIOD - 2):
+        world.pass_time(passed)
+        assert price(world, auth) == 200
+    assert world.credential_requests - before == (failure is UnavailableError)
+    world.sandbox.revoke()
+    for passed in (0, 60):
+        world.pass_time(passed)
+        with pytest.raises(failure):
+            price(world, auth)
+    world.sandbox.clear_faults()
+    define("loanauth_jwt", world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
+    assert price(world, auth) == 200
+
+
+def test_after_a_401_an_earlier_token_of_this_process_is_not_tried(world, pricing):
     """A task prices with its own token, and then with one that another process has requested since."""
-    assert service.price(LoanAuth.from_connection("made_up")) == "made-up-1"
-    clock.pass_time(1)
-    of_another = AccessToken.seal("made-up-0", method="jwt", conn_id="made_up", issued_at=clock.now())
-    service.rejected = ["made-up-0", "made-up-1"]
-    assert service.price(LoanAuth(of_another)) == "made-up-2"
-    priced = [token_of(request) for request in service.pricing.seen if request.path != "/oauth/token"]
-    assert priced == ["made-up-1", "made-up-0", "made-up-2"]
+    requests.get(pricing.url, auth=LoanAuth.from_connection("loanauth_jwt"), timeout=60)
+    world.pass_time(1)
+    of_another = AccessToken.seal("made-up", method="jwt", conn_id="loanauth_jwt", issued_at=world.clock.now())
+    pricing.respond = lambda request: (200 if len(pricing.seen) == 3 else 401, {}, b"")
+    assert requests.get(pricing.url, auth=LoanAuth(of_another), timeout=60).status_code == 200
+    first, second, third = [one["authorization"] for one in pricing.credentials]
+    assert second == "Bearer made-up"
+    assert first != third != second
 
 
-def test_processes_share_a_login_of_a_service_that_returns_the_same_token(service, clock, variables):
+def test_processes_share_a_login_of_a_service_that_returns_the_same_token(clock, pricing, define, variables):
     """With the seconds that are left. A refresh gives no other token, but says that this one may be used."""
+    define("made_up", secret_connections(pricing.url)["jwt"])
     ends_at = clock.time() + 100
 
     def respond(request):
         body = {"access_token": "made-up-token", "expires_in": round(ends_at - clock.time())}
         return 200, {}, json.dumps(body).encode()
 
-    service.pricing.respond = respond
+    pricing.respond = respond
     token = LoanAuthHook("made_up").get_credential()
     clock.pass_time(91)
     for _ in range(10):
         start_new_process()
-        service.price(LoanAuth(token))
-    assert service.logins == 2
+        requests.get(pricing.url, auth=LoanAuth(token), timeout=60)
+    assert [one.path for one in pricing.seen].count("/oauth/token") == 2
 
 
 @pytest.mark.no_cover
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_forked_process_keeps_the_credential_and_the_failure_of_its_parent(clock, service, auth):
+def test_a_forked_process_keeps_the_credential_and_the_failure_of_its_parent(world):
     """Otherwise each process of a pool would send a rejected password again, which gets the account locked."""
 
-    def get_the_credential():
-        assert service.price(LoanAuth.from_connection("made_up")) == "made-up-1"
+    def price_with_the_credential():
+        assert price(world, LoanAuth.from_connection("loanauth_jwt")) == 200
 
     def repeat_the_rejection():
         with pytest.raises(RejectedError, match=r"responded with 400 .*not sent again before"):
-            service.price(LoanAuth.from_connection("made_up"))
+            price(world, LoanAuth.from_connection("loanauth_jwt"))
 
-    assert status_of(fork(get_the_credential)) == 0
-    assert service.logins == 1
-    service.status = 400
-    clock.pass_time(101)
+    price_with_the_credential()
+    assert status_of(fork(price_with_the_credential)) == 0
+    assert world.logins == 1
+    world.sandbox.set_fault("status", where="token", status=400, shape="oauth")
+    world.pass_time(LIFETIME + 1)
     with pytest.raises(RejectedError):
-        service.price(auth)
-    service.status = 200
+        price(world, LoanAuth.from_connection("loanauth_jwt"))
+    world.sandbox.clear_faults()
     assert status_of(fork(repeat_the_rejection)) == 0
-    assert service.logins == 2
+    assert world.logins == 1
+
+
+# --- metrics: docs/operating.md has the meaning of each ---
+
+
+@pytest.fixture
+def counted(pulled, statsd):
+    """A credential as a later task pulls it from XCom. What its login sent is not counted."""
+    found = pulled()
+    statsd.datagrams.clear()
+    return found
+
+
+def test_a_fresh_credential_is_only_opened_and_once_by_all_threads(counted, world, statsd):
+    auth = LoanAuth(counted)
+    assert in_threads(8, lambda _: price(world, auth)) == [200] * 8
+    assert statsd.counts == OPENED
+    [expiry] = statsd.metrics
+    assert LIFETIME - 60 < expiry.value <= LIFETIME
+
+
+def test_an_expired_credential_is_refreshed_once_and_other_processes_take_it_over(counted, variables, world, statsd):
+    world.pass_time(LIFETIME + 1)
+    auth = LoanAuth(counted)
+    assert [price(world, auth) for _ in range(5)] == [200] * 5
+    assert statsd.counts == total(OPENED, LOGIN, {"refreshes": 1})
+    start_new_process()
+    statsd.datagrams.clear()
+    assert price(world, LoanAuth(counted)) == 200
+    assert statsd.counts == total(OPENED, {"shared_refreshes": 1, "seconds_to_expiry": 1})
+    assert all(metric.tags == {"method": "jwt", "conn_id": "loanauth_jwt"} for metric in statsd.metrics)
+    opened, taken = (metric.value for metric in statsd.metrics if metric.name == "seconds_to_expiry")
+    assert (opened, LIFETIME - 60 < taken <= LIFETIME) == (0, True)
+
+
+def test_a_rejection_that_fails_no_task_is_not_counted_again(counted, variables, world, define, statsd):
+    """Their token is still valid. ``hooks/test_shared_login.py`` has those that fail."""
+    world.pass_time(LIFETIME - 30)
+    define("loanauth_jwt", world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"] | {"password": "made-up-wrong"})
+    for rejected in ({"rejected": 1}, {}, {}):
+        start_new_process()
+        statsd.datagrams.clear()
+        assert price(world, LoanAuth(counted)) == 200
+        assert statsd.counts == total(OPENED, rejected)
+    assert world.rejected_logins == 1

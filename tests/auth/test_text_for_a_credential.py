@@ -1,6 +1,4 @@
-"""Where a credential is expected, a value from XCom never becomes a connection id: otherwise anyone who can write XCom
-could choose the Connection that a task logs in with.
-"""
+"""A value from XCom never becomes a connection id: whoever can write XCom would choose with what a task logs in."""
 
 import pytest
 import requests
