@@ -52,15 +52,6 @@ def test_the_method_of_the_call_overrides_hook_and_connection(
     assert set(sandbox.counters().by_method) == {expected}
 
 
-def test_each_method_of_the_service_has_its_own(all_methods, sandbox):
-    hook = LoanAuthHook("tenant_a", method="los")
-    hook.authen_jwt()
-    hook.ppe_api_secret()
-    assert set(sandbox.counters().by_method) == {"jwt", "ppe"}
-    LoanAuthHook("tenant_a").authen_los()
-    assert set(sandbox.counters().by_method) == {"jwt", "ppe", "los"}
-
-
 @each_method
 def test_the_credential_and_unknown_secrets_of_a_plaintext_response_are_masked(method, define, loopback):
     define("marked", secret_connections(loopback.url)[method])
@@ -97,14 +88,6 @@ def test_aget_credential_does_not_block_the_event_loop(all_methods, sandbox):
     # About 50 times where the loop is free, once or twice where it is blocked.
     assert asyncio.run(ticks_during(LoanAuthHook("tenant_a").aget_credential("los"))) >= 10
     assert set(sandbox.counters().by_method) == {"los"}
-
-
-@pytest.mark.parametrize(("reuse", "logins"), [({}, 1), ({"reuse": False}, 2)])
-def test_aget_credential_takes_over_what_get_credential_does(reuse, logins, all_methods, sandbox):
-    hook = LoanAuthHook("tenant_a")
-    hook.get_credential()
-    asyncio.run(hook.aget_credential(**reuse))
-    assert sandbox.counters().token == logins
 
 
 def test_no_fernet_key_sends_nothing(all_methods, sandbox, fernet):
