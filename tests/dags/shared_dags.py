@@ -1,8 +1,4 @@
-"""DAGs that share one login, and delete it.
-
-``airflow dags test`` runs all tasks in one process. Each task that uses a credential begins like a new process, so
-that it must use the Variables to find what another task has done.
-"""
+"""DAGs that share one login. Each task begins like a new process, and so finds in Variables what another one did."""
 
 from __future__ import annotations
 

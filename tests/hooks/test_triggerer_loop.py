@@ -1,7 +1,4 @@
-"""What blocks raises an error on the event loop of a triggerer, which belongs to the triggers of all DAGs; on no other.
-
-``tests/integration/test_triggerer.py`` has a real triggerer.
-"""
+"""What blocks is an error on the event loop of a triggerer, which belongs to the triggers of all DAGs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Run DAG files as ``airflow dags test`` does, one after another. :func:`tests.support.dag_runs.run` starts it.
-
-A plan is a JSON list of steps. Each step has the DAG file, changes to the environment, and an output directory for
-everything that was printed and a copy of the metadata database.
-"""
+"""Run the steps of a plan as ``airflow dags test`` does. :func:`tests.support.dag_runs.run` starts it."""
 
 import functools
 import importlib
@@ -20,10 +16,7 @@ from tests.support.airflow_scratch import reload_fernet_key
 
 
 def cache_task_api():
-    """Make Airflow build its API for tasks once per process. Airflow 2.11 has no such API.
-
-    From 3.0 to 3.2 it is built again for each task, which takes 3 to 5 seconds. 3.3 builds it once and caches it.
-    """
+    """Build the API for tasks once, as 3.3 does. From 3.0 to 3.2 it is built for each task, in 3 to 5 seconds."""
     try:
         from airflow.sdk.execution_time import supervisor
     except ImportError:

@@ -67,11 +67,7 @@ class RunResult:
 
 
 def run(home, *steps, environment=None):
-    """Run steps (name, DAG file, changes to the environment) in one new process; return a RunResult for each.
-
-    :param home: home of Airflow, with its database
-    :param environment: variables that Airflow reads when it starts
-    """
+    """Run steps (name, DAG file, changes to the environment) in one new process; return a RunResult for each."""
     outcomes = [RunResult(home / name, home) for name, _, _ in steps]
     plan = [
         {"out": str(one.out), "file": str(DAG_FILES / file), "env": env | {"PROOFS": str(one.out / "proofs")}}

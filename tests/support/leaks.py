@@ -78,9 +78,7 @@ def messages(error: BaseException) -> str:
 
 
 def locals_of(error: BaseException) -> str:
-    """Return the local variables of the frames below the test in the tracebacks of an exception and its chain, as a
-    debugger or a traceback with locals prints them.
-    """
+    """Return the local variables of the frames below the test in the tracebacks of an exception and its chain."""
     variables = [
         item
         for one in chain_of(error)

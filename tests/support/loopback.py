@@ -33,12 +33,8 @@ class InThread:
 class Loopback(InThread, socketserver.TCPServer):
     """A server that accepts one connection after another, and sends one response of :attr:`responses` on each.
 
-    A response is octets, or None to close the connection without a response, or a function that is called with the
-    connection and an event that is set when the server stops. If no response is left, the connection is closed. A
-    connection without a request takes no response.
-
-    :param accept: function that is called with each accepted connection and the event, before the request is read; it
-        returns the connection to use, for example one with TLS
+    A response is octets, or None to close the connection, or a function of the connection and of an event that is set
+    when the server stops. ``accept`` has the same parameters, and returns the connection to use, such as one with TLS.
     """
 
     def __init__(self, accept=lambda connection, stopped: connection):
@@ -101,17 +97,12 @@ def json_response(body, status="200 OK", headers=b""):
 
 
 def endless(start, repeated, pace):
-    """Return a response that begins with ``start`` and never ends.
-
-    :param repeated: octets that follow; empty for none, while the connection stays open
-    :param pace: seconds between two repetitions
-    """
+    """Return a response that begins with ``start`` and never ends; ``pace``: seconds between two repetitions."""
 
     def respond(connection, stopped):
         connection.sendall(start)
         octets = repeated if pace else repeated * (65536 // len(repeated))
         while not stopped.wait(pace):
             connection.sendall(octets)
-        return connection
 
     return respond

@@ -13,11 +13,7 @@ except ImportError:
 
 
 def reset():
-    """Remove all values from every masker of this process.
-
-    For each new secret, Airflow's masker compiles all its values into one pattern again. A process that runs a whole
-    suite would spend most of its time on that.
-    """
+    """Remove all values from every masker: for each new one, Airflow compiles all into one pattern again."""
     for name, module in sys.modules.copy().items():  # a thread may import another one
         if name.startswith("airflow") and "_secrets_masker" in vars(module):
             # It raises where it was not configured.

@@ -1,6 +1,4 @@
-"""Fixtures for the tests of LoanAuth: a sandbox whose clock moves together with this process's clock, and a pricing
-service whose responses a test sets and whose requests it reads. conftest.py makes them available to every test.
-"""
+"""Fixtures for the tests of LoanAuth: a sandbox whose clock moves with that of this process, and a pricing service."""
 
 import asyncio
 import contextlib

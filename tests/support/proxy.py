@@ -61,10 +61,7 @@ class TunnelProxy(InThread, socketserver.ThreadingTCPServer):
 
 
 def relay(one, two, stopped):
-    """Send what arrives from one socket to the other, in both directions, until one of them is closed.
-
-    One thread does both, because two threads must not use the same TLS connection at the same time.
-    """
+    """Send what arrives from one socket to the other until one is closed: two threads must not use one TLS socket."""
     peers = {one: two, two: one}
     while not stopped.is_set():
         # A TLS socket may have octets that it has decrypted.

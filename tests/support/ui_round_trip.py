@@ -1,8 +1,7 @@
 """Add, view and edit a Connection as the web page of this Airflow does, in a separate process.
 
-``python -m tests.support.ui_round_trip FILE``: the file contains ``{"fields": {...}, "changes": {...}}``, by attribute
-of the Connection or name in its extra. Prints one line of JSON: the forms and responses, and the stored Connection
-after each step.
+``python -m tests.support.ui_round_trip FILE``: the file has the ``fields`` of a Connection and the ``changes``. Prints
+one line of JSON: the forms and responses, and the stored Connection after each step.
 """
 
 import html

@@ -1,11 +1,7 @@
 """The wire protocol as a literal table: the request for a Connection, the response of the service, and its meaning.
 
-The client (``test_wire.py``) and the sandbox (``test_wire_sandbox.py``) are both checked against it, so that they share
-no error. ``service-interface.md`` §4 is the source. Only the chunk sizes of a response are computed, and what surrounds
-the value of a field. Two parts of a request vary and are not in the table: the boundary of a form, for which
-:data:`BOUNDARY` stands, and the headers ``User-Agent`` and ``Connection``.
-
-All values are made up.
+Client (``test_wire.py``) and sandbox (``test_wire_sandbox.py``) are both checked against it, so that they share no
+error. ``service-interface.md`` §4 is the source. ``User-Agent`` and ``Connection`` vary, and are not in it.
 """
 
 from __future__ import annotations
