@@ -55,9 +55,11 @@ class Listener:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((self._host, port))
-        except OSError:
+        except (OSError, OverflowError) as error:
             bound.close()
-            raise
+            reason = f"port {port} cannot be opened: {error.args[-1]}."
+            advice = "Stop the program that uses it, or choose another port (--port, --control-port)."
+            raise OSError(f"{reason}\n{advice}") from error
         bound.setblocking(False)
         return bound
 

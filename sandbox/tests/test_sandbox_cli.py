@@ -112,6 +112,7 @@ def test_everything_can_be_set(tmp_path):
         (["--accounts", "nowhere.json"], "No such file or directory: 'nowhere.json'"),
         (["--accounts", sys.executable], "accounts: Invalid JSON"),
         (["--fault", '{"kind": "certificate"}'], "started with TLS"),
+        (["--port", "99999"], "port 99999 cannot be opened"),
     ],
 )
 def test_a_wrong_argument(arguments, message, capsys):

@@ -49,7 +49,8 @@ def test_a_taken_port():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for options in ({"port": port}, {"control_port": port, "tls": "good"}):
-            with pytest.raises(OSError, match="in use"), running_sandbox(**options):
+            message = f"port {port} cannot be opened: Address already in use.\nStop the program that uses it, or choose"
+            with pytest.raises(OSError, match=message), running_sandbox(**options):
                 pass
 
 
