@@ -100,7 +100,7 @@ def test_a_wrong_password_is_sent_once_by_each_check(check, sandbox):
     ],
 )
 def test_statuses(check, sandbox, where, status, line, outcome, exit_code, logins):
-    sandbox.add_fault("status", status=status, where=where)
+    sandbox.set_fault("status", status=status, where=where)
     report = check(connection_of(sandbox), login=True)
     assert (results(report)[line], report.exit_code, sandbox.counters().token) == (outcome, exit_code, logins)
     # Without a login, a 403 may be that of an allow-list, or that of each request without credentials.

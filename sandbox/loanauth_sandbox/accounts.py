@@ -14,15 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _STRICT = pydantic.ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-
-def _not_empty(items: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not items:
-        raise ValueError("the list is empty, but at least one item is needed")
-    return items
-
-
-_OneOrMore = pydantic.AfterValidator(_not_empty)
+_ONE_OR_MORE = pydantic.Field(min_length=1)
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -33,8 +25,6 @@ class User:
     password: str = field(repr=False)
     user_id: str = field(repr=False)
     label: str = "user"  # the name in counters
-    # Fields of the token response (§2.1) that are not the usual ones, such as {"enabled": False}.
-    response: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -48,9 +38,7 @@ class Company:
     los_client_id: str
     los_client_secret: str = field(repr=False)
     api_key: str = field(repr=False)
-    users: Annotated[tuple[User, ...], _OneOrMore]
-    company_nmls_id: str = "800001"
-    los_company_nmls_id: str = "800002"  # Authen LOS may respond with another one (§4.2)
+    users: Annotated[tuple[User, ...], _ONE_OR_MORE]
     label: str = "company"  # the name in counters
 
 
@@ -74,26 +62,20 @@ def _made_up(label: str, number: str) -> Company:
     )
 
 
-@dataclass(frozen=True, config=_STRICT)
-class _Accounts:
-    companies: Annotated[tuple[Company, ...], _OneOrMore]
+_ACCOUNTS = pydantic.TypeAdapter(Annotated[tuple[Company, ...], _ONE_OR_MORE])
 
 
-_ACCOUNTS = pydantic.TypeAdapter(_Accounts)
-
-
-def load_accounts(value: Any) -> tuple[Company, ...]:
-    """Build accounts from JSON, as bytes or parsed. Instances of :class:`Company` may stand for companies."""
+def load_accounts(text: bytes) -> tuple[Company, ...]:
+    """Build accounts from JSON, a list of companies."""
     try:
-        accounts = _ACCOUNTS.validate_json(value) if isinstance(value, bytes) else _ACCOUNTS.validate_python(value)
+        return _ACCOUNTS.validate_json(text)
     except pydantic.ValidationError as error:
-        raise ValueError(explain(error, "accounts")) from None
-    return accounts.companies
+        raise ValueError(f"accounts: {explain(error)}") from None
 
 
 def dump_accounts(accounts: Sequence[Company]) -> str:
     """Return accounts as JSON, which :func:`load_accounts` reads again."""
-    return _ACCOUNTS.dump_json(_Accounts(tuple(accounts)), indent=2).decode("utf-8")
+    return _ACCOUNTS.dump_json(tuple(accounts), indent=2).decode("utf-8")
 
 
 def company_ids(accounts: Sequence[Company], username: str) -> list[str]:
@@ -106,9 +88,6 @@ def company_ids(accounts: Sequence[Company], username: str) -> list[str]:
 
 def change_password(accounts: Sequence[Company], username: str, password: str) -> tuple[Company, ...]:
     """Return the accounts with another password of a user."""
-    company_ids(accounts, username)  # raises an error if there is none
-    if not isinstance(password, str) or not password:
-        raise ValueError("the new password is not a string, or is empty")
 
     def changed(user: User) -> User:
         return replace(user, password=password) if user.username == username else user

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from starlette.requests import ClientDisconnect, Request
 
 from loanauth_sandbox.connection import Connection
-from loanauth_sandbox.faults import Lockout, NoExp, ShortLivedToken
+from loanauth_sandbox.faults import Lockout, ShortLivedToken
 from loanauth_sandbox.log import LogEntry, log
-from loanauth_sandbox.pricing import LoanError, price_loan
+from loanauth_sandbox.pricing import price_loan
 from loanauth_sandbox.requests import (
     ProtocolViolation,
     header_text,
@@ -19,7 +18,6 @@ from loanauth_sandbox.requests import (
     read_form,
     read_path_segment,
     reject_credentials,
-    reject_secret_copies,
     single_header,
 )
 from loanauth_sandbox.responses import (
@@ -39,11 +37,13 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from loanauth_sandbox.accounts import Company, User
-    from loanauth_sandbox.faults import Fault
+    from loanauth_sandbox.faults import RequestFault
     from loanauth_sandbox.log import Endpoint
     from loanauth_sandbox.state import State
 
     Handler = Callable[["Call"], Response]
+
+SECRET_LIFETIME = 86_400  # seconds for which pricing accepts an API secret
 
 
 @dataclass(repr=False)
@@ -55,7 +55,7 @@ class Call:
     path: str  # as it was sent
     entry: LogEntry
     state: State
-    fault: Fault | None
+    fault: RequestFault | None
     # Who authenticates, as far as it is known.
     method: str = "unknown"
     company: Company | None = None
@@ -64,6 +64,10 @@ class Call:
     def lifetime(self, usual: int) -> int:
         """Return the lifetime of an issued credential, in seconds."""
         return self.fault.lifetime if isinstance(self.fault, ShortLivedToken) else usual
+
+    def error(self, status: int, reason: str) -> HTTPError:
+        """Return an error in the format of Spring."""
+        return HTTPError(reason, spring_error(status, reason, self.entry.path))
 
 
 # --- Authentication: §4.1 to §4.3 ---
@@ -79,30 +83,28 @@ def token(call: Call) -> Response:
         now=call.state.clock(),
         lifetime=call.lifetime(call.state.settings.token_lifetime),
         one_loan=call.state.settings.one_loan_per_session,
-        with_exp=not isinstance(call.fault, NoExp),
     )
     call.entry.issued = call.state.digest(str(fields["access_token"]))
     return token_response(fields, company.origin)
 
 
 def _authenticate_password(call: Call) -> tuple[Company, User]:
-    request, path = call.request, call.entry.path
+    request = call.request
     reject_credentials(request, frozenset(["authorization"]))
     origin = single_header(request, "origin")
     if "authorization" not in request.headers:
-        raise HTTPError("no client credentials", spring_error(401, "Full authentication is required", path))
-    client_id, client_secret = read_basic(single_header(request, "authorization"))
+        raise call.error(401, "Full authentication is required")
+    client = read_basic(single_header(request, "authorization"))
     form = read_form(single_header(request, "content-type"), call.body)
-    reject_secret_copies(request, (form["password"], client_secret), frozenset(["authorization"]))
     call.entry.sent = call.state.digest(form["password"])
-    if form["client_id"] != client_id:
+    if form["client_id"] != client[0]:
         raise ProtocolViolation("client_id in the form is not the one in the Authorization header")
     if form["grant_type"] != "password":
         raise HTTPError("grant_type is not password", oauth_error("unsupported_grant_type", "Unsupported grant type"))
-    call.method, company = _find_client(client_id, client_secret, call)
+    call.method, company = _find_client(client, call)
     call.company = company
     if origin != company.origin:
-        raise HTTPError("wrong Origin", spring_error(403, "Origin is not the configured domain", path))
+        raise call.error(403, "Origin is not the configured domain")
     call.user = user = next((one for one in company.users if one.username == form["username"]), None)
     if user is None:
         raise HTTPError("unknown user", oauth_error("invalid_grant", "Bad credentials"))
@@ -110,23 +112,20 @@ def _authenticate_password(call: Call) -> tuple[Company, User]:
     return company, user
 
 
-def _find_client(client_id: str, client_secret: str, call: Call) -> tuple[str, Company]:
+def _find_client(client: tuple[str, str], call: Call) -> tuple[str, Company]:
     for company in call.state.accounts:
-        clients = (
-            ("jwt", company.client_id, company.client_secret),
-            ("los", company.los_client_id, company.los_client_secret),
-        )
-        for method, known_id, known_secret in clients:
-            if _is_same(client_id, known_id) and _is_same(client_secret, known_secret):
-                return method, company
-    raise HTTPError("wrong client credentials", spring_error(401, "Bad client credentials", call.entry.path))
+        if client == (company.client_id, company.client_secret):
+            return "jwt", company
+        if client == (company.los_client_id, company.los_client_secret):
+            return "los", company
+    raise call.error(401, "Bad client credentials")
 
 
 def _check_password(company: Company, user: User, password: str, state: State) -> None:
     key = (company.company_id, user.username)
     if any(state.wrong_passwords[key] >= lockout.after for lockout in state.faults.of_kind(Lockout)):
         raise HTTPError("locked user", oauth_error("invalid_grant", "User account is locked"))
-    if not _is_same(user.password, password):
+    if user.password != password:
         state.wrong_passwords[key] += 1
         raise HTTPError("wrong password", oauth_error("invalid_grant", "Bad credentials"))
     del state.wrong_passwords[key]
@@ -136,8 +135,7 @@ def secret(call: Call) -> Response:
     """Respond to PPE API secret, §4.3."""
     call.method = "ppe"
     company = _authenticate_key(call)
-    lifetime = call.lifetime(call.state.settings.secret_lifetime)
-    fields = call.state.issuer.secret(company, now=call.state.clock(), lifetime=lifetime)
+    fields = call.state.issuer.secret(company, now=call.state.clock(), lifetime=call.lifetime(SECRET_LIFETIME))
     call.entry.issued = call.state.digest(fields["secret"])
     return secret_response(fields, header_text(call.request, "accept-encoding") or "")
 
@@ -156,19 +154,13 @@ def _authenticate_key(call: Call) -> Company:
         values = request.headers.getlist(name)
         if values and (len(values) > 1 or header_text(request, name) != value):
             raise ProtocolViolation(f"the {name} header differs from the path")
-    reject_secret_copies(request, (api_key,), frozenset(["apikey"]))
     call.entry.sent = call.state.digest(api_key)
     for company in call.state.accounts:
         for user in company.users:
-            if _is_same(api_key, company.api_key) and _is_same(user_id, user.user_id):
+            if (api_key, user_id) == (company.api_key, user.user_id):
                 call.company, call.user = company, user
                 return company
-    response = spring_error(401, "Unknown API key or user id", call.entry.path)
-    raise HTTPError("unknown API key or user id", response)
-
-
-def _is_same(left: str, right: str) -> bool:
-    return hmac.compare_digest(left.encode("utf-8"), right.encode("utf-8"))
+    raise call.error(401, "Unknown API key or user id")
 
 
 # --- Endpoints that are not part of the interface ---
@@ -179,14 +171,12 @@ def price(call: Call) -> Response:
     credential = _check_credential(call)
     try:
         priced = price_loan(call.body)
-    except LoanError as error:
-        value = {"error": "invalid_loan", "error_description": str(error)}
-        raise HTTPError(f"not a loan: {error}", ServiceResponse(value, 400)) from None
+    except ValueError as error:
+        raise HTTPError(str(error), oauth_error("invalid_loan", str(error))) from None
     first = call.state.issuer.first_loan(credential, priced["loan_id"])
     if call.state.settings.one_loan_per_session and first != priced["loan_id"]:
         reason = "a second loan in a session that is limited to one"
-        value = {"error": "one_loan_per_session", "error_description": reason, "invented_by": "sandbox"}
-        raise HTTPError(reason, ServiceResponse(value, 403))
+        raise HTTPError(reason, oauth_error("one_loan_per_session", reason, 403))
     return ServiceResponse(priced)
 
 
@@ -220,18 +210,8 @@ def probe(call: Call) -> Response:
     return ServiceResponse({"status": "UP", "invented_by": "sandbox"})
 
 
-# --- Requests that no endpoint handles ---
-
-
-def _not_found(call: Call) -> Response:
-    raise HTTPError("unknown path", spring_error(404, "No such path", call.entry.path))
-
-
-def _method_not_allowed(call: Call) -> Response:
-    endpoint = call.entry.endpoint
-    allowed = ", ".join(METHODS[endpoint])
-    response = spring_error(405, f"{endpoint} takes {allowed}", call.entry.path, {"Allow": allowed})
-    raise HTTPError("wrong HTTP method", response)
+def _other(call: Call) -> Response:
+    raise call.error(404, "No such path")
 
 
 # --- The application ---
@@ -257,13 +237,11 @@ class ServiceApp:
             return
         # The path as it was sent: %2F is not a slash.
         path = scope["raw_path"].decode("ascii", "replace")
-        handler, endpoint, shown = self.match(path)
+        handler, endpoint, shown = self._match(path)
         entry = LogEntry(self._state.clock(), request.method, shown, endpoint)
         self._state.log(entry)
         connection = Connection(scope, receive, send, entry, self._state.faults.cleared)
         fault = self._state.take_fault(entry)
-        if endpoint != "other" and request.method not in METHODS[endpoint]:
-            handler = _method_not_allowed
         call = Call(request, body, path, entry, self._state, fault)
         try:
             response = (fault and fault.replacement(shown)) or _respond(call, handler)
@@ -273,7 +251,7 @@ class ServiceApp:
             await connection.abort()
         entry.write()
 
-    def match(self, path: str) -> tuple[Handler, Endpoint, str]:
+    def _match(self, path: str) -> tuple[Handler, Endpoint, str]:
         """Return the function that handles a path, the name of the endpoint, and the path as it may be logged."""
         start = f"{self._state.prefix}/encodeAES128/"
         if path.startswith(start):
@@ -281,11 +259,14 @@ class ServiceApp:
         if path in self._handlers:
             handler = self._handlers[path]
             return handler, cast("Endpoint", handler.__name__), path
-        return _not_found, "other", "/***"
+        return _other, "other", "/***"
 
 
 def _respond(call: Call, handler: Handler) -> Response:
+    endpoint = call.entry.endpoint
     try:
+        if endpoint in METHODS and call.request.method not in METHODS[endpoint]:
+            raise ProtocolViolation(f"{endpoint} takes {' and '.join(METHODS[endpoint])}")
         response = handler(call)
     except HTTPError as error:
         call.entry.rejected = error.reason

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from loanauth_sandbox.responses import spelling
+from loanauth_sandbox.responses import phrase
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -14,11 +13,6 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from loanauth_sandbox.connection import Connection
-
-SLOW_SECONDS = 3600.0  # after which a slow body ends
-
-
-# --- Bodies ---
 
 
 async def _send_cut(connection: Connection, response: Response) -> None:
@@ -29,12 +23,6 @@ async def _send_cut(connection: Connection, response: Response) -> None:
 async def _send_reset(connection: Connection, response: Response) -> None:
     await connection.send_half(response)
     await connection.reset()
-
-
-async def _send_slow(connection: Connection, response: Response) -> None:
-    await connection.send_half(response)
-    await connection.wait(SLOW_SECONDS)
-    await connection.abort()
 
 
 async def _send_falsely_labelled(connection: Connection, response: Response) -> None:
@@ -62,24 +50,18 @@ BODIES: dict[str, Callable[[Connection, Response], Awaitable[None]]] = {
     "whole": lambda connection, response: connection.send(response),
     "cut": _send_cut,
     "reset": _send_reset,
-    "slow": _send_slow,
     "not-gzip": _send_falsely_labelled,
 }
 
 
-# --- Heads ---
-
-
 def _status_line(response: Response) -> bytes:
-    code = response.status_code
-    phrase = HTTPStatus(code).phrase if code in {*HTTPStatus} else "Error"
-    return f"HTTP/1.1 {code} {phrase}\r\n".encode()
+    return f"HTTP/1.1 {response.status_code} {phrase(response.status_code)}\r\n".encode()
 
 
 def _head(response: Response) -> bytes:
     """Return the head of a response after which the connection is closed."""
     response.headers["Connection"] = "close"
-    lines = [spelling(name) + b": " + value + b"\r\n" for name, value in response.raw_headers]
+    lines = [name + b": " + value + b"\r\n" for name, value in response.raw_headers]
     return b"".join([_status_line(response), *lines, b"\r\n"])
 
 
@@ -97,9 +79,6 @@ HEADS: dict[str, Callable[[Response], bytes]] = {
 }
 
 
-# --- Parts that never end ---
-
-
 def _body(response: Response) -> bytes:
     uncompress(response)
     return _head(response) + bytes(response.body)
@@ -107,7 +86,6 @@ def _body(response: Response) -> bytes:
 
 #: What is sent first, and what is then sent again and again, of a response one part of which never ends.
 ENDLESS: dict[str, Callable[[Response], tuple[bytes, bytes]]] = {
-    "status-line": lambda response: (_status_line(response).rstrip(), b"x"),
     "header-line": lambda response: (_status_line(response) + b"X-Filler: ", b"x"),
     "body": lambda response: (_body(response), b" "),
 }

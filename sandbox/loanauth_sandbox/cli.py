@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import logging
-import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from loanauth_sandbox import __version__
 from loanauth_sandbox.accounts import default_accounts, dump_accounts, load_accounts
 from loanauth_sandbox.faults import describe, load_faults
-from loanauth_sandbox.server import Options, serve
+from loanauth_sandbox.server import serve
 from loanauth_sandbox.tls import CERTIFICATES
 
 if TYPE_CHECKING:
@@ -32,35 +32,27 @@ def parser() -> argparse.ArgumentParser:
         prog="loanauth-sandbox",
         description=ABOUT,
         epilog=f"""\
-faults, for --fault and for PUT /fault on the control listener, as JSON: {{"kind": "status", "status": 429, "times": 2}}
+faults, for --fault and for PUT /fault of the control API, as JSON: {{"kind": "status", "status": 429, "times": 2}}
 Each fault except refuse, stall, certificate and lockout also takes "where" (the endpoint: token, secret, price, probe
 or any; default: any), "times" (to how many requests it applies; default: all) and "lasts" (for how many seconds from
 when it is switched on; default: until it is cleared).
 Of several faults, the first one that matches a request applies, in the order given, each for its "times".
 
-{describe()}
-
-accounts, for --accounts and for PUT /accounts on the control listener, as JSON; here the first of the made-up ones.
-Optional: label, company_nmls_id, los_company_nmls_id, and response, which has fields of the token response to change.
-
-{dump_accounts(default_accounts()[:1])}""",
+{describe()}""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = result.add_argument
     add("--version", action="version", version=f"%(prog)s {__version__}")
-    add("--host", default="127.0.0.1", help="loopback address to listen on (default: %(default)s)")
     add("--port", type=int, default=0, help="port of the service (default: a free one)")
-    add("--control-port", type=int, default=0, help="port of the control listener (default: a free one)")
+    add("--control-port", type=int, default=0, help="port of the control API (default: a free one)")
     add("--path-prefix", default="", help="path before the authentication paths, such as /tenant1")
     add("--token-lifetime", type=int, default=3600, help="lifetime of access tokens in seconds (default: %(default)s)")
-    lifetime = "how many seconds the pricing endpoint accepts an API secret (default: %(default)s)"
-    add("--secret-lifetime", type=int, default=86_400, help=lifetime)
     limit = "a credential prices one loan only, and the token response says so; the error for a second loan is made up"
     add("--one-loan-per-session", action="store_true", help=limit)
     certificate = "use TLS with this certificate; without a name: good"
     add("--tls", nargs="?", const="good", choices=CERTIFICATES, help=certificate)
-    add("--tls-dir", type=Path, help="directory for the certificates (default: a temporary one)")
-    add("--accounts", type=Path, metavar="FILE.json", help="accounts to use instead of the made-up ones: see below")
+    accounts = "accounts to use instead of the made-up ones, as --print-accounts shows them"
+    add("--accounts", type=Path, metavar="FILE.json", help=accounts)
     add("--print-accounts", action="store_true", help="print the accounts as JSON, for --accounts, and exit")
     add("--ready-file", type=Path, help="JSON file with addresses and Connections, written when the sandbox listens")
     fault = "a fault, or a list, to start with; may be repeated"
@@ -86,29 +78,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         if only_print:
             print(dump_accounts(accounts))
             return 0
-        options = Options(accounts=accounts, **arguments)
         # A program that waits for the file must not read the addresses of an earlier sandbox.
         _remove(ready_file)
-        asyncio.run(_serve(options, ready_file))
+        asyncio.run(_serve(ready_file, accounts=accounts, **arguments))
     except (ValueError, OSError) as error:
         parser().exit(2, f"loanauth-sandbox: {error}\n")
     return 0
 
 
-async def _serve(options: Options, ready_file: Path | None) -> None:
+async def _serve(ready_file: Path | None, **options: Any) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serve(options) as sandbox:
+    async with serve(**options) as sandbox:
         ready = {
             "url": sandbox.url,
             "pricing_url": sandbox.pricing_url,
             "control_url": sandbox.control_url,
             "ca_path": sandbox.ca_path,
-            "pid": os.getpid(),
             "connections": sandbox.connections(),
         }
-        print(greeting(ready), flush=True)
+        print(_greeting(ready), flush=True)
         try:
             if ready_file:
                 _write(ready_file, json.dumps(ready, indent=2))
@@ -118,7 +108,7 @@ async def _serve(options: Options, ready_file: Path | None) -> None:
     print("loanauth-sandbox: stopped", flush=True)
 
 
-def greeting(ready: dict[str, Any]) -> str:
+def _greeting(ready: dict[str, Any]) -> str:
     """Return the text that is printed at the start, from the content of the ready file."""
     lines = [
         ABOUT,
@@ -127,15 +117,13 @@ def greeting(ready: dict[str, Any]) -> str:
         "",
         f"  service:  {ready['url']}",
         f"  pricing:  {ready['pricing_url']}",
-        f"  control:  {ready['control_url']}  (GET /counters, /requests, /kinds; PUT, DELETE /fault;",
+        f"  control:  {ready['control_url']}  (GET /counters, /requests; PUT, DELETE /fault;",
         "            PUT /password; POST /revoke, /unlock, /reset)",
     ]
     if ready["ca_path"]:
         lines.append(f"  CA file:  {ready['ca_path']}")
     lines += ["", "Airflow Connections, to paste into a shell:", ""]
-    for name, value in ready["connections"].items():
-        quoted = json.dumps(value).replace("'", "'\\''")
-        lines.append(f"export {name}='{quoted}'")
+    lines += [f"export {name}={shlex.quote(json.dumps(value))}" for name, value in ready["connections"].items()]
     return "\n".join([*lines, "", "Press Ctrl-C to stop."])
 
 
@@ -148,6 +136,6 @@ def _write(path: Path, text: str) -> None:
     """Write a file atomically, so that no program reads half of it, and readable by its owner only."""
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
+    part.touch(0o600)
+    part.write_text(text, encoding="utf-8")
     part.replace(path)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from loanauth_sandbox.responses import spelling
-
 if TYPE_CHECKING:
     from asyncio.trsock import TransportSocket
     from collections.abc import Callable
@@ -57,7 +55,6 @@ class Connection:
     def __init__(self, scope: Scope, receive: Receive, send: Send, entry: LogEntry, cleared: asyncio.Event) -> None:
         self._protocol: SandboxProtocol = scope["state"][PROTOCOL]
         self._receive, self._send, self._entry, self._cleared = receive, send, entry, cleared
-        self._client_closes = (b"connection", b"close") in scope["headers"]
 
     @property
     def is_closed(self) -> bool:
@@ -77,14 +74,10 @@ class Connection:
 
     async def _start(self, response: Response) -> None:
         self._entry.status = response.status_code
-        headers = [
-            (spelling(name), value)
-            for name, value in response.raw_headers
-            if not (self._client_closes and name == b"connection")
-        ]
-        await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        start = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+        await self._send(start)
 
-    async def write(self, raw: bytes, status: int | None) -> None:
+    async def write(self, raw: bytes, status: int) -> None:
         """Write octets to the transport, bypassing uvicorn. The status is for the log."""
         self._entry.status = status
         self._protocol.transport.write(raw)
@@ -92,7 +85,7 @@ class Connection:
         # Let the event loop run: neither of these two calls lets it notice that the client has disconnected.
         await asyncio.sleep(0)
 
-    async def repeat(self, start: bytes, unit: bytes, interval: float, status: int | None) -> None:
+    async def repeat(self, start: bytes, unit: bytes, interval: float, status: int) -> None:
         """Write ``start``, then ``unit`` again and again, until the client disconnects or the fault is cleared."""
 
         async def write() -> None:
@@ -111,8 +104,8 @@ class Connection:
                 task.cancel()
         await self.abort()
 
-    async def wait(self, seconds: float) -> None:
-        """Wait until the client disconnects, at most this long."""
+    async def wait(self, seconds: float | None) -> None:
+        """Wait until the client disconnects, at most this long; None: without a limit."""
         disconnected = asyncio.ensure_future(self._until_disconnected())
         await asyncio.wait({disconnected}, timeout=seconds)
         disconnected.cancel()

@@ -14,17 +14,11 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import pydantic
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from loanauth_sandbox import broken
-from loanauth_sandbox.responses import (
-    JSON_TYPE,
-    ChunkedResponse,
-    html_response,
-    oauth_error,
-    spring_error,
-)
-from loanauth_sandbox.validation import WholeNumber, explain
+from loanauth_sandbox.responses import JSON_TYPE, ChunkedResponse, html_response, oauth_error, spring_error
+from loanauth_sandbox.validation import explain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,13 +28,11 @@ if TYPE_CHECKING:
     from loanauth_sandbox.connection import Connection
 
 Seconds = Annotated[float, Field(ge=0)]
+WholeNumber = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(pattern=r"^[ -~]*$")]  # printable ASCII, because it becomes part of a response's head
-ErrorCode = Annotated[int, Field(ge=400, le=599)]
-FinalStatus = Annotated[int, Field(ge=200, le=599)]  # not interim (RFC 9110 §15.2)
-BodyDefect = Literal["cut", "reset", "slow", "not-gzip"]
+BodyDefect = Literal["cut", "reset", "not-gzip"]
 
 LOGIN_PAGE = "<!doctype html><title>Sign in</title><form method=post><input name=user></form>"
-OTHER_SHAPES = {"list": [1, 2], "string": "text", "number": 7, "null": None, "empty": {}}
 
 FaultT = TypeVar("FaultT", bound="Fault")
 
@@ -50,49 +42,45 @@ KINDS: dict[str, type[Fault]] = {}
 
 
 class Fault(pydantic.BaseModel):
-    """A fault that is switched on. The docstring of each kind is its description in ``--help`` and ``GET /kinds``.
+    """A fault of the whole service, until it is cleared. The docstring of each kind describes it in ``--help``."""
 
-    ``times`` is to how many more requests it applies, and ``lasts`` for how many seconds from when it is switched on;
-    None: until it is cleared. Faults of the scope ``service`` apply to the whole service until they are cleared, and
-    have none of the three members below.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     kind: ClassVar[str]
-    scope: ClassVar[Literal["request", "service"]]
+
+    def __init_subclass__(cls, *, kind: str | None = None) -> None:
+        """Register a kind."""
+        if kind:
+            cls.kind = kind
+            KINDS[kind] = cls
+
+
+class Refuse(Fault, kind="refuse"):
+    """The service port and its connections are closed. New connections are refused."""
+
+
+class Stall(Fault, kind="stall"):
+    """The operating system accepts connections, but nothing reads them. A TLS handshake hangs."""
+
+
+class Certificate(Fault, kind="certificate"):
+    """The TLS listener presents a different certificate to new connections."""
+
+    name: Literal["good", "unknown-ca"] = Field("unknown-ca", description="the certificate")
+
+
+class Lockout(Fault, kind="lockout"):
+    """A user is locked after wrong passwords in a row, until the user is unlocked."""
+
+    after: Annotated[int, Field(ge=1)] = Field(3, description="how many wrong passwords lock a user")
+
+
+class RequestFault(Fault):
+    """A fault of requests: of how many (None: all), and for how many seconds from when it is switched on."""
 
     where: Literal["token", "secret", "price", "probe", "any"] = "any"
     times: Annotated[int, Field(ge=1)] | None = None
-    lasts: Seconds | None = None
-    _ends_at: float = pydantic.PrivateAttr(math.inf)  # by the clock of the sandbox
-
-    def __init_subclass__(cls, *, kind: str | None = None, scope: Literal["request", "service"] = "request") -> None:
-        """Register a kind."""
-        if kind:
-            cls.kind, cls.scope = kind, scope
-            KINDS[kind] = cls
-
-    @pydantic.model_validator(mode="after")
-    def _check_scope(self) -> Fault:
-        if self.scope == "service" and (self.where != "any" or self.times is not None or self.lasts is not None):
-            message = f"{self.kind} applies to the whole service until it is cleared: remove where, times and lasts"
-            raise ValueError(message)
-        return self
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_defaults(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        given = self.model_fields_set | {*Fault.model_fields}
-        return {"kind": self.kind, **{name: value for name, value in handler(self).items() if name in given}}
-
-    def begin(self, now: float) -> None:
-        """Note that it is switched on."""
-        if self.lasts is not None:
-            self._ends_at = now + self.lasts
-
-    def is_on(self, now: float) -> bool:
-        """Return whether it has not ended."""
-        return now < self._ends_at
+    lasts: Seconds = math.inf  # by the clock of the sandbox
 
     def replacement(self, path: str) -> Response | None:
         """Return the response that is sent instead of that of the service; None: the service handles the request."""
@@ -100,43 +88,21 @@ class Fault(pydantic.BaseModel):
 
     async def send(self, connection: Connection, response: Response) -> None:
         """Send the response with the fault, over a real socket."""
-        await broken.BODIES[getattr(self, "body", "whole")](connection, response)
+        await connection.send(response)
 
 
-class Refuse(Fault, kind="refuse", scope="service"):
-    """The service port and its connections are closed. New connections are refused."""
-
-
-class Stall(Fault, kind="stall", scope="service"):
-    """The operating system accepts connections, but nothing reads them. A TLS handshake hangs."""
-
-
-class Certificate(Fault, kind="certificate", scope="service"):
-    """The TLS listener presents a different certificate to new connections."""
-
-    name: Literal["good", "unknown-ca", "wrong-name", "expired"] = Field("unknown-ca", description="the certificate")
-
-
-class Lockout(Fault, kind="lockout", scope="service"):
-    """A user is locked after wrong passwords in a row, until the user is unlocked."""
-
-    after: Annotated[int, Field(ge=1)] = Field(3, description="how many wrong passwords lock a user")
-
-
-class Hang(Fault, kind="hang"):
+class Hang(RequestFault, kind="hang"):
     """The request is read, and no response is sent."""
-
-    seconds: Seconds = Field(3600.0, description="after this many seconds the connection is aborted")
 
     def replacement(self, path: str) -> Response:
         return ChunkedResponse()
 
     async def send(self, connection: Connection, response: Response) -> None:
-        await connection.wait(self.seconds)
+        await connection.wait(None)
         await connection.abort()
 
 
-class Latency(Fault, kind="latency"):
+class Latency(RequestFault, kind="latency"):
     """The correct response is sent late."""
 
     seconds: Seconds = Field(1.0, description="seconds before the response")
@@ -147,7 +113,7 @@ class Latency(Fault, kind="latency"):
             await connection.send(response)
 
 
-class WrongContentLength(Fault, kind="wrong-content-length"):
+class WrongContentLength(RequestFault, kind="wrong-content-length"):
     """Content-Length differs from the length of the correct body."""
 
     delta: int = Field(100, description="bytes to add to the length; may be negative")
@@ -156,14 +122,14 @@ class WrongContentLength(Fault, kind="wrong-content-length"):
         await broken.send_wrong_length(connection, response, self.delta)
 
 
-class InvalidJson(Fault, kind="invalid-json"):
+class InvalidJson(RequestFault, kind="invalid-json"):
     """Status 200 and the correct headers, but the body is not JSON."""
 
     def replacement(self, path: str) -> Response:
         return ChunkedResponse(b'{"access_token": "half a', media_type=JSON_TYPE)
 
 
-class _ChangedJson(Fault):
+class _ChangedJson(RequestFault):
     """The correct response with changed JSON, uncompressed. An error response stays unchanged."""
 
     async def send(self, connection: Connection, response: Response) -> None:
@@ -180,116 +146,108 @@ class _ChangedJson(Fault):
 class WrongShape(_ChangedJson, kind="wrong-shape"):
     """Status 200 and JSON, but not the object of the interface."""
 
-    shape: Literal["list", "string", "number", "null", "empty", "missing", "wrong-type"] = Field(
-        "list",
-        description="a different JSON value; missing leaves access_token or secret out, wrong-type makes it a number",
+    shape: Literal["list", "missing", "wrong-type"] = Field(
+        "list", description="missing leaves access_token or secret out, wrong-type makes it a number"
     )
 
     def change(self, value: dict[str, Any]) -> Any:
-        if self.shape in OTHER_SHAPES:
-            return OTHER_SHAPES[self.shape]
+        if self.shape == "list":
+            return [1, 2]
         name = next((one for one in ("access_token", "secret", "rate") if one in value), "status")
         rest = {key: member for key, member in value.items() if key != name}
         return {**rest, name: 12345} if self.shape == "wrong-type" else rest
 
 
-class Html200(Fault, kind="html-200"):
+class Html200(RequestFault, kind="html-200"):
     """Status 200 and an HTML page with a login form, like the response of a proxy."""
 
     def replacement(self, path: str) -> Response:
         return html_response(200, LOGIN_PAGE)
 
 
-class WrongContentType(Fault, kind="wrong-content-type"):
-    """The correct body with a different Content-Type."""
-
-    content_type: Text = Field("text/plain", description="the Content-Type header")
+class WrongContentType(RequestFault, kind="wrong-content-type"):
+    """The correct body with the Content-Type text/plain."""
 
     async def send(self, connection: Connection, response: Response) -> None:
-        response.headers["Content-Type"] = self.content_type
+        response.headers["Content-Type"] = "text/plain"
         await connection.send(response)
 
 
-class Redirect(Fault, kind="redirect"):
+class Redirect(RequestFault, kind="redirect"):
     """A redirect to a different host."""
 
-    status: Literal[301, 302, 303, 307, 308] = Field(302, description="status code")
     location: Text = Field("https://elsewhere.invalid/oauth/token", description="the Location header")
 
     def replacement(self, path: str) -> Response:
-        return ChunkedResponse(status_code=self.status, headers={"Location": self.location})
+        return ChunkedResponse(status_code=302, headers={"Location": self.location})
 
 
-class Status(Fault, kind="status"):
+class Status(RequestFault, kind="status"):
     """An error response. Its status may also be one of success or of a redirect."""
 
-    status: FinalStatus = Field(503, description="status code, 200 to 599")
-    shape: Literal["spring", "oauth", "html", "empty"] = Field("spring", description="shape of the body")
+    status: Annotated[int, Field(ge=200, le=599)] = Field(503, description="status code, 200 to 599")
+    shape: Literal["spring", "oauth", "html"] = Field("spring", description="shape of the body")
     error: Text = Field("invalid_grant", description="the error code, in the oauth shape")
-    description: Text = Field("", description="the error description; empty for the usual one")
-    retry_after: WholeNumber | Seconds | Text | None = Field(
-        None, description="Retry-After: seconds as a number, or the text of the header"
-    )
+    retry_after: WholeNumber | None = Field(None, description="Retry-After, in seconds")
     retry_at: Seconds | None = Field(None, description="Retry-After as an HTTP date, this many seconds from now")
     body: Literal["whole", BodyDefect] = Field("whole", description="how the body is broken, as in broken-body")
 
     def replacement(self, path: str) -> Response:
         if self.shape == "oauth":
-            response = oauth_error(self.error, self.description or "Bad credentials", self.status)
+            response = oauth_error(self.error, "Bad credentials", self.status)
         elif self.shape == "html":
             response = html_response(self.status, f"<!doctype html><title>{self.status}</title><h1>{self.status}</h1>")
-        elif self.shape == "empty":
-            response = ChunkedResponse(status_code=self.status)
         else:
-            response = spring_error(self.status, self.description or "No message available", path)
+            response = spring_error(self.status, "No message available", path)
         if self.retry_after is not None:
-            response.headers.append("Retry-After", str(self.retry_after))
+            response.headers["Retry-After"] = str(self.retry_after)
         if self.retry_at is not None:
-            response.headers.append("Retry-After", formatdate(time.time() + self.retry_at, usegmt=True))
+            response.headers["Retry-After"] = formatdate(time.time() + self.retry_at, usegmt=True)
         return response
 
+    async def send(self, connection: Connection, response: Response) -> None:
+        await broken.BODIES[self.body](connection, response)
 
-class BrokenBody(Fault, kind="broken-body"):
+
+class BrokenBody(RequestFault, kind="broken-body"):
     """The body of the correct response is broken."""
 
-    body: BodyDefect = Field("cut", description="cut off, a TCP reset or a wait in the middle, a false coding")
+    body: BodyDefect = Field("cut", description="cut off, a TCP reset in the middle, or a false coding")
+
+    async def send(self, connection: Connection, response: Response) -> None:
+        await broken.BODIES[self.body](connection, response)
 
 
-class _WithStatus(Fault):
-    """The correct response, or an error response."""
-
-    status: ErrorCode | None = Field(None, description="status code of an error response; null: the correct response")
-
-    def replacement(self, path: str) -> Response | None:
-        return spring_error(self.status, "No message available", path) if self.status else None
-
-
-class BrokenHead(_WithStatus, kind="broken-head"):
-    """The head of the response cannot be parsed, or ends too early."""
+class BrokenHead(RequestFault, kind="broken-head"):
+    """The head of the response cannot be parsed, or ends too early. Then the connection is closed."""
 
     head: Literal["garbage", "half-headers", "bad-header"] = Field(
         "garbage", description="octets that are not HTTP, a part of the head, or a header line without a colon"
     )
-    end: Literal["close", "reset"] = Field("close", description="how the connection ends; reset is a TCP RST")
 
     async def send(self, connection: Connection, response: Response) -> None:
-        raw = broken.HEADS[self.head](response)
-        await connection.write(raw, response.status_code if b"\r\n" in raw else None)
-        await (connection.reset() if self.end == "reset" else connection.close())
+        await connection.write(broken.HEADS[self.head](response), response.status_code)
+        await connection.close()
 
 
-class Endless(_WithStatus, kind="endless"):
+class Endless(RequestFault, kind="endless"):
     """One part of the response never ends, until the client closes the connection or the fault is cleared."""
 
-    part: Literal["status-line", "header-line", "body"] = Field("body", description="the part")
+    part: Literal["header-line", "body"] = Field("body", description="the part")
     interval: Seconds = Field(0.0, description="seconds between two octets; 0: as fast as the client reads")
+    status: Annotated[int, Field(ge=400, le=599)] | None = Field(
+        None, description="status code of an error response; null: the correct response"
+    )
+
+    def replacement(self, path: str) -> Response | None:
+        return spring_error(self.status, "No message available", path) if self.status else None
 
     async def send(self, connection: Connection, response: Response) -> None:
         start, unit = broken.ENDLESS[self.part](response)
-        await connection.repeat(start, unit, self.interval, response.status_code if b"\r\n" in start else None)
+        await connection.repeat(start, unit, self.interval, response.status_code)
 
 
-class GzipBomb(Fault, kind="gzip-bomb"):
+class GzipBomb(RequestFault, kind="gzip-bomb"):
     """A small gzip body that decompresses to a large one."""
 
     size: WholeNumber = Field(67_108_864, description="bytes after decompression")
@@ -318,58 +276,28 @@ class LongCredential(_ChangedJson, kind="long-credential"):
         return {**value, **dict.fromkeys(value.keys() & {"access_token", "secret"}, "x" * self.length)}
 
 
-class ShortLivedToken(Fault, kind="short-lived-token"):
+class ShortLivedToken(RequestFault, kind="short-lived-token"):
     """The credential expires soon. The response does not state that for an API secret."""
 
     lifetime: WholeNumber = Field(5, description="seconds")
 
 
-class NoExp(Fault, kind="no-exp"):
-    """The access token has no exp claim."""
-
-
-class StringExpiresIn(_ChangedJson, kind="string-expires-in"):
-    """expires_in is a string."""
-
-    def change(self, value: dict[str, Any]) -> Any:
-        return {**value, "expires_in": str(value.get("expires_in"))}
-
-
-class NoExpiresIn(_ChangedJson, kind="no-expires-in"):
-    """expires_in is missing."""
-
-    def change(self, value: dict[str, Any]) -> Any:
-        return {name: member for name, member in value.items() if name != "expires_in"}
-
-
-def load_fault(value: Any) -> Fault:
-    """Build a fault from parsed JSON: ``{"kind": ..., "where": ..., "times": ..., <parameters>}``."""
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        raise ValueError("a fault is an object with a member kind")  # noqa: TRY004 - of JSON, as the others
-    kind, params = value["kind"], {name: member for name, member in value.items() if name != "kind"}
+def make_fault(kind: str, **members: Any) -> Fault:
+    """Build a fault. The members are those of a request fault, and the parameters of its kind."""
     if kind not in KINDS:
         raise ValueError(f"no such kind; there are {', '.join(KINDS)}")
-    model = KINDS[kind]
-    unknown = params.keys() - model.model_fields.keys()
-    if unknown:
-        names = ", ".join(_parameters(model)) or "none"
-        raise ValueError(f"{kind} has no parameter {', '.join(sorted(unknown))}; it has {names}")
     try:
-        return model.model_validate(params)
+        return KINDS[kind].model_validate(members)
     except pydantic.ValidationError as error:
-        raise ValueError(explain(error, kind)) from None
+        raise ValueError(f"{kind}: {explain(error)}") from None
 
 
 def load_faults(value: Any) -> list[Fault]:
-    """Build faults from parsed JSON: one fault, or a list of faults."""
-    return [load_fault(item) for item in (value if isinstance(value, list) else [value])]
-
-
-def make_fault(
-    kind: str, *, where: str = "any", times: int | None = None, lasts: float | None = None, **params: Any
-) -> Fault:
-    """Build a fault. The other parameters are those of its kind."""
-    return load_fault({"kind": kind, "where": where, "times": times, "lasts": lasts, **params})
+    """Build faults from parsed JSON: one object with ``kind`` and the other members, or a list of these."""
+    faults = value if isinstance(value, list) else [value]
+    if not all(isinstance(fault, dict) and isinstance(fault.get("kind"), str) for fault in faults):
+        raise ValueError("a fault is an object with a member kind")
+    return [make_fault(**fault) for fault in faults]
 
 
 @dataclass
@@ -377,30 +305,19 @@ class FaultQueue:
     """The faults that are switched on. The first one that matches a request applies to it."""
 
     faults: list[Fault] = field(default_factory=list)
-    # Set when these faults are cleared or replaced, so that responses without end can stop.
+    since: float = 0.0
+    # Set when these faults are replaced, so that responses without end can stop.
     cleared: asyncio.Event = field(default_factory=asyncio.Event)
 
     def replace(self, faults: Sequence[Fault], now: float) -> None:
         """Replace all faults, and end the responses of the old ones that have no end."""
         self.cleared.set()
-        self.faults, self.cleared = [], asyncio.Event()
-        self.add(faults, now)
+        self.faults, self.since, self.cleared = [*faults], now, asyncio.Event()
 
-    def add(self, faults: Sequence[Fault], now: float) -> None:
-        """Switch more faults on."""
-        for fault in faults:
-            fault.begin(now)
-        self.faults += faults
-
-    def on(self, now: float) -> list[Fault]:
-        """Return the faults that are on."""
-        self.faults = [fault for fault in self.faults if fault.is_on(now)]
-        return list(self.faults)
-
-    def take(self, endpoint: str, now: float) -> Fault | None:
+    def take(self, endpoint: str, now: float) -> RequestFault | None:
         """Return the first fault for a request to this endpoint, and decrease its ``times``; None if there is none."""
-        for fault in self.on(now):
-            if fault.scope == "request" and fault.where in {endpoint, "any"}:
+        for fault in self.of_kind(RequestFault):
+            if fault.where in {endpoint, "any"} and now < self.since + fault.lasts:
                 if fault.times is not None:
                     fault.times -= 1
                     if fault.times == 0:
@@ -413,32 +330,15 @@ class FaultQueue:
         return [fault for fault in self.faults if isinstance(fault, kind)]
 
 
-def _parameters(model: type[Fault]) -> dict[str, dict[str, Any]]:
-    """Return ``default``, ``doc`` and ``choices`` of each parameter by name; no choices if any value will do."""
-    return {
-        name: {
-            "default": info.default,
-            "doc": info.description,
-            "choices": get_args(info.annotation) if get_origin(info.annotation) is Literal else (),
-        }
-        for name, info in model.model_fields.items()
-        if name not in Fault.model_fields
-    }
-
-
-def describe_kinds() -> dict[str, dict[str, Any]]:
-    """Return ``doc`` and ``params`` of every kind by name, as JSON for ``GET /kinds``."""
-    return {name: {"doc": model.__doc__, "params": _parameters(model)} for name, model in KINDS.items()}
-
-
 def describe() -> str:
     """Return every kind with its parameters as text, for ``--help``."""
     lines = []
-    for name, kind in describe_kinds().items():
-        lines.append(f"  {name}: {kind['doc']}")
-        lines += [
-            f"      {param}={json.dumps(one['default'])}: {one['doc']}"
-            + (f" ({', '.join(map(str, one['choices']))})" if one["choices"] else "")
-            for param, one in kind["params"].items()
-        ]
+    for name, model in KINDS.items():
+        lines.append(f"  {name}: {model.__doc__}")
+        for param, info in model.model_fields.items():
+            if param in RequestFault.model_fields:
+                continue
+            choices = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
+            shown = f" ({', '.join(map(str, choices))})" if choices else ""
+            lines.append(f"      {param}={json.dumps(info.default)}: {info.description}{shown}")
     return "\n".join(lines)

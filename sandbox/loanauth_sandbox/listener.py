@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from loanauth_sandbox.state import State
 
+HOST = "127.0.0.1"
 BACKLOG = 2048  # connections that wait to be accepted; a thousand triggers may connect at the same time
 KEEP_ALIVE_TIMEOUT = 75  # seconds that an idle connection is kept open
 CLOSE_TIMEOUT = 0.5  # seconds for requests in progress to notice that their connection is closed
@@ -30,7 +31,6 @@ class Listener:
     def __init__(
         self,
         app: ASGIApp,
-        host: str,
         port: int,
         *,
         context: ssl.SSLContext | None = None,
@@ -41,7 +41,6 @@ class Listener:
         self._config.load()
         self._context = context
         self._state = state  # that counts the connections
-        self._host = host
         self._uvicorn = ServerState()
         self._server: asyncio.Server | None = None
         self._is_closing = False
@@ -49,12 +48,11 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
 
     def _bind(self, port: int) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         # asyncio sets TCP_NODELAY only on a socket whose protocol is given as TCP.
-        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            bound.bind((self._host, port))
+            bound.bind((HOST, port))
         except (OSError, OverflowError) as error:
             bound.close()
             reason = f"port {port} cannot be opened: {error.args[-1]}."
@@ -77,8 +75,6 @@ class Listener:
         return SandboxProtocol(self._connected, self._config, self._uvicorn)
 
     def _connected(self, transport: asyncio.Transport) -> None:
-        if self._state:
-            self._state.counters.connections_established += 1
         if self._is_closing:
             # The connection was accepted just before the port was closed.
             transport.abort()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
+import http.client
 from datetime import datetime, timezone
 from email.utils import formatdate
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
@@ -43,10 +42,9 @@ class ChunkedResponse(Response):
         self.headers["Date"] = formatdate(usegmt=True)
 
 
-@functools.cache
-def spelling(name: bytes) -> bytes:
-    """Return a header name as the interface spells it. Starlette's names are in lower case."""
-    return {b"x-xss-protection": b"X-XSS-Protection", b"www-authenticate": b"WWW-Authenticate"}.get(name, name.title())
+def phrase(status: int) -> str:
+    """Return the reason phrase of a status."""
+    return http.client.responses.get(status, "Error")
 
 
 class ServiceResponse(ChunkedResponse, JSONResponse):
@@ -86,16 +84,16 @@ def oauth_error(error: str, description: str, status: int = 400) -> Response:
     return ServiceResponse(value, status, {**NO_STORE, **SECURITY_HEADERS})
 
 
-def spring_error(status: int, message: str, path: str, headers: Mapping[str, str] | None = None) -> Response:
+def spring_error(status: int, message: str, path: str) -> Response:
     """Return an error response in the format of Spring, which is assumed: the interface shows no error responses."""
     value = {
         "timestamp": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "status": status,
-        "error": HTTPStatus(status).phrase if status in {*HTTPStatus} else "Error",
+        "error": phrase(status),
         "message": message,
         "path": path,
     }
-    return ServiceResponse(value, status, {**SECURITY_HEADERS, **(headers or {})})
+    return ServiceResponse(value, status, SECURITY_HEADERS)
 
 
 def bearer_error(error: str, description: str) -> Response:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
-import os
-import re
 import tempfile
 import threading
 import time
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from loanauth_sandbox.accounts import Company, connections, default_accounts, load_accounts
+from loanauth_sandbox.accounts import Company, connections, default_accounts
 from loanauth_sandbox.app import ServiceApp
 from loanauth_sandbox.control import Commands, control_app
-from loanauth_sandbox.listener import Listener
+from loanauth_sandbox.listener import HOST, Listener
 from loanauth_sandbox.state import Settings, State
 from loanauth_sandbox.tls import Certificates
 from loanauth_sandbox.tokens import signing_key
-from loanauth_sandbox.validation import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -31,39 +26,6 @@ if TYPE_CHECKING:
     from loanauth_sandbox.faults import Fault
 
 TIMEOUT = 10.0  # seconds for a command to finish in the thread of the sandbox; it normally takes milliseconds
-
-_PATH_PREFIX = re.compile(r"(?:/[A-Za-z0-9\-._~!$&'()*+,;=:@%]+)*")
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of a sandbox."""
-
-    accounts: Sequence[Company] = field(default_factory=default_accounts)
-    token_lifetime: int = 3600  # seconds
-    secret_lifetime: int = 86_400  # seconds for which pricing accepts an API secret
-    one_loan_per_session: bool = False  # whether a credential prices one loan only: invented
-    host: str = "127.0.0.1"  # a loopback address
-    port: int = 0  # 0: a free one
-    control_port: int = 0
-    tls: str | None = None  # None: plain HTTP; else the name of a certificate: good, unknown-ca, wrong-name, expired
-    tls_dir: Path | None = None  # None: a temporary one, which is removed at the end
-    path_prefix: str = ""  # or a path like /tenant1 before the paths of §4, percent-encoded
-    faults: Sequence[Fault] = ()  # that are on from the start
-    clock: Callable[[], float] = time.time  # seconds since the epoch
-
-    def __post_init__(self) -> None:
-        if not is_loopback(self.host):
-            raise ValueError("the sandbox listens on loopback addresses only")
-        if not _PATH_PREFIX.fullmatch(self.path_prefix):
-            raise ValueError("a path prefix begins with /, does not end with it, and is percent-encoded")
-
-    def state(self) -> State:
-        """Return the state at the start."""
-        settings = Settings().changed(**{one.name: getattr(self, one.name) for one in dataclasses.fields(Settings)})
-        accounts = load_accounts({"companies": self.accounts})
-        return State(accounts=accounts, settings=settings, prefix=self.path_prefix, clock=self.clock)
-
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -75,8 +37,6 @@ def _in_thread(
     """Return a method that runs a command in the thread of the sandbox and waits for it."""
 
     def method(sandbox: Sandbox, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if os.getpid() != sandbox.pid:
-            raise RuntimeError("the sandbox runs in the process that this one was forked from: use its control_url")
         called = command(sandbox.commands, *args, **kwargs)
         return asyncio.run_coroutine_threadsafe(called, sandbox.loop).result(TIMEOUT)
 
@@ -86,7 +46,7 @@ def _in_thread(
 
 @dataclass(frozen=True)
 class Sandbox:
-    """A sandbox that listens. Its methods are the commands of the control API, for another thread than its own."""
+    """A sandbox that listens. Its methods are commands, for another thread than its own."""
 
     url: str  # {auth_url} of §4, with the path prefix
     pricing_url: str  # that prices one loan
@@ -96,7 +56,6 @@ class Sandbox:
     state: State  # of the other thread: read only values that do not change at the same time
     commands: Commands
     loop: asyncio.AbstractEventLoop
-    pid: int  # of the process that it runs in
 
     def connections(self, company: int = 0) -> dict[str, dict[str, Any]]:
         """Return the three Airflow Connections of a company, by environment variable."""
@@ -110,82 +69,84 @@ class Sandbox:
     change_password = _in_thread(Commands.change_password)
     unlock = _in_thread(Commands.unlock)
     set_settings = _in_thread(Commands.set_settings)
+    set_faults = _in_thread(Commands.set_faults)
     set_fault = _in_thread(Commands.set_fault)
-    add_fault = _in_thread(Commands.add_fault)
     clear_faults = _in_thread(Commands.clear_faults)
 
 
 @contextlib.asynccontextmanager
-async def serve(options: Options) -> AsyncIterator[Sandbox]:
-    """Run a sandbox in the running event loop until the context is left."""
-    signing_key()
-    state = options.state()
+async def serve(
+    *,
+    accounts: Sequence[Company] | None = None,
+    port: int = 0,
+    control_port: int = 0,
+    tls: str | None = None,
+    path_prefix: str = "",
+    faults: Sequence[Fault] = (),
+    clock: Callable[[], float] = time.time,
+    **settings: Any,
+) -> AsyncIterator[Sandbox]:
+    """Run a sandbox in the running event loop until the context is left.
 
+    :param accounts: None: the made-up ones
+    :param port: of the service; 0: a free one
+    :param control_port: of the control API; 0: a free one
+    :param tls: the name of a certificate; None: plain HTTP
+    :param path_prefix: a path like ``/tenant1`` before the paths of §4, percent-encoded
+    :param faults: those that are on from the start
+    :param clock: a function that returns seconds since the epoch
+    :param settings: those of :class:`Settings`
+    :raises OSError: when a port is taken.
+    """
+    signing_key()
+    state = State(tuple(accounts or default_accounts()), Settings(**settings), path_prefix, clock)
     async with contextlib.AsyncExitStack() as stack:
         certificates = None
-        if options.tls:
-            directory = options.tls_dir
-            if directory is None:
-                directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loanauth-sandbox-")))
-            directory.mkdir(parents=True, exist_ok=True)
-            certificates = Certificates(directory, options.tls)
+        if tls:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="loanauth-sandbox-"))
+            certificates = Certificates(Path(directory), tls)
         context = certificates.context if certificates else None
-        service = Listener(ServiceApp(state), options.host, options.port, context=context, state=state)
+        service = Listener(ServiceApp(state), port, context=context, state=state)
         stack.push_async_callback(service.close)
         commands = Commands(state, service, certificates)
-        control = Listener(control_app(commands), options.host, options.control_port)
+        control = Listener(control_app(commands), control_port)
         stack.push_async_callback(control.close)
-        await commands.set_faults(options.faults)
+        await commands.set_faults(faults)
         await control.listen()
-        host = f"[{options.host}]" if ":" in options.host else options.host
-        address = f"{'https' if certificates else 'http'}://{host}:{service.port}"
+        address = f"{'https' if certificates else 'http'}://{HOST}:{service.port}"
         yield Sandbox(
-            url=address + options.path_prefix,
+            url=address + path_prefix,
             pricing_url=f"{address}/sandbox/price",
-            control_url=f"http://{host}:{control.port}",
+            control_url=f"http://{HOST}:{control.port}",
             port=service.port,
             ca_path=str(certificates.ca_path) if certificates else None,
             state=state,
             commands=commands,
             loop=asyncio.get_running_loop(),
-            pid=os.getpid(),
         )
 
 
 @contextlib.contextmanager
 def running_sandbox(**options: Any) -> Iterator[Sandbox]:
-    """Run a sandbox in a background thread. It listens when the context is entered and is gone when it is left.
-
-    :param options: those of :class:`Options`.
-    :raises OSError: when a port is taken.
-    :raises ValueError: when an option has a wrong value.
-    """
-    started: Future[Sandbox] = Future()
-    stop = asyncio.Event()
-    arguments = (Options(**options), started, stop)
-    thread = threading.Thread(target=_run, args=arguments, name="loanauth-sandbox", daemon=True)
+    """Run a sandbox in a background thread, with the options of :func:`serve`, until the context is left."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="loanauth-sandbox", daemon=True)
     thread.start()
+
+    def call(coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    async def enter() -> Sandbox:
+        return await stack.enter_async_context(serve(**options))
+
+    stack = contextlib.AsyncExitStack()
     try:
-        sandbox = started.result()
-    except Exception:
-        thread.join()
-        raise
-    try:
-        yield sandbox
+        sandbox = call(enter())
+        try:
+            yield sandbox
+        finally:
+            call(stack.aclose())
     finally:
-        sandbox.loop.call_soon_threadsafe(stop.set)
+        loop.call_soon_threadsafe(loop.stop)
         thread.join()
-
-
-def _run(options: Options, started: Future[Sandbox], stop: asyncio.Event) -> None:
-    async def main() -> None:
-        async with serve(options) as sandbox:
-            started.set_result(sandbox)
-            await stop.wait()
-
-    try:
-        asyncio.run(main())
-    except BaseException as error:
-        if started.done():
-            raise
-        started.set_exception(error)
+        loop.close()

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hmac
 import secrets
-import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-import pydantic
-import pydantic.dataclasses
+from typing import TYPE_CHECKING
 
 from loanauth_sandbox.faults import FaultQueue
 from loanauth_sandbox.tokens import Issuer
-from loanauth_sandbox.validation import WholeNumber, explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loanauth_sandbox.accounts import Company, User
-    from loanauth_sandbox.faults import Fault
+    from loanauth_sandbox.faults import RequestFault
     from loanauth_sandbox.log import LogEntry
 
 MAX_LOG_LENGTH = 1000  # requests; the oldest are dropped
@@ -44,50 +38,37 @@ class Count:
 
 @dataclass
 class Counters:
-    """Numbers of requests and connections since the start or the last reset.
-
-    The first five count requests by endpoint, including those without a response. Authentications that got the response
-    of a fault instead are not counted as such. ``connections_accepted`` includes those with a failed TLS handshake.
-    """
+    """Numbers since the start or the last reset. The first five count requests by endpoint."""
 
     token: int = 0
     secret: int = 0
     price: int = 0
     probe: int = 0
     other: int = 0
-    authentications: Count = field(default_factory=Count)
+    authentications: Count = field(default_factory=Count)  # without those that got the response of a fault
     by_method: dict[str, Count] = field(default_factory=dict)
     by_user: dict[str, Count] = field(default_factory=dict)
     prices: Count = field(default_factory=Count)
-    connections_accepted: int = 0
-    connections_established: int = 0
+    connections_accepted: int = 0  # with those whose TLS handshake failed
     faults: dict[str, int] = field(default_factory=dict)
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))
+@dataclass(frozen=True)
 class Settings:
     """Settings that can change while the sandbox runs."""
 
-    token_lifetime: WholeNumber = 3600  # seconds
-    secret_lifetime: WholeNumber = 86_400  # seconds for which pricing accepts an API secret
-    one_loan_per_session: pydantic.StrictBool = False  # whether a credential prices one loan only: invented
-
-    def changed(self, /, **values: Any) -> Settings:
-        """Return a copy with these values."""
-        try:
-            return Settings(**{**dataclasses.asdict(self), **values})
-        except pydantic.ValidationError as error:
-            raise ValueError(explain(error, "settings")) from None
+    token_lifetime: int = 3600  # seconds
+    one_loan_per_session: bool = False  # whether a credential prices one loan only: invented
 
 
 @dataclass
 class State:
     """Everything that changes while the sandbox runs. Only its event loop may change it."""
 
-    accounts: tuple[Company, ...] = ()
-    settings: Settings = field(default_factory=Settings)
-    prefix: str = ""
-    clock: Callable[[], float] = time.time
+    accounts: tuple[Company, ...]
+    settings: Settings
+    prefix: str
+    clock: Callable[[], float]
     issuer: Issuer = field(default_factory=Issuer)
     faults: FaultQueue = field(default_factory=FaultQueue)
     counters: Counters = field(default_factory=Counters)
@@ -104,7 +85,7 @@ class State:
         """Return a digest, by which requests with the same secret are known. Its key is that of this sandbox."""
         return hmac.new(self.digest_key, secret.encode("utf-8"), "sha256").hexdigest()[:16]
 
-    def take_fault(self, entry: LogEntry) -> Fault | None:
+    def take_fault(self, entry: LogEntry) -> RequestFault | None:
         """Return the fault of a request, and count it."""
         fault = self.faults.take(entry.endpoint, self.clock())
         if fault:

@@ -45,22 +45,22 @@ class Issuer:
         self._issued = {key: one for key, one in self._issued.items() if username not in {None, one.username}}
 
     def token(
-        self, company: Company, user: User, *, los: bool, now: float, lifetime: int, one_loan: bool, with_exp: bool
+        self, company: Company, user: User, *, los: bool, now: float, lifetime: int, one_loan: bool
     ) -> dict[str, Any]:
-        """Issue a token: the 22 fields of ``service-interface.md`` §2.1, and those of ``user.response``."""
+        """Issue a token: the 22 fields of ``service-interface.md`` §2.1."""
         jti = str(uuid.uuid4())
         claims: dict[str, Any] = {
             "iss": ISSUER,
             "sub": user.user_id,
             "iat": int(now),
+            "exp": int(now) + lifetime,
             "jti": jti,
             "client_id": company.los_client_id if los else company.client_id,
             "companyId": company.company_id,
             "scope": ["openId"],
         }
-        access = {**claims, "exp": int(now) + lifetime} if with_exp else claims
         refresh = {**claims, "jti": str(uuid.uuid4()), "ati": jti, "exp": int(now) + 30 * 86_400}
-        access_token = jwt.encode(access, signing_key(), "RS256")
+        access_token = jwt.encode(claims, signing_key(), "RS256")
         self._issued[access_token] = _Issued(company.company_id, int(now) + lifetime, user.username)
         return {
             "access_token": access_token,
@@ -82,10 +82,9 @@ class Issuer:
             "person": {"firstname": "Pat", "middlename": None, "lastname": "Example"},
             "userType": "CompanyUser",
             "email": user.username,
-            "companyNmlsId": company.los_company_nmls_id if los else company.company_nmls_id,
+            "companyNmlsId": "800002" if los else "800001",  # Authen LOS may respond with another one (§4.2)
             "resetPasswordRequired": False,
             "jti": jti,
-            **user.response,
         }
 
     def secret(self, company: Company, *, now: float, lifetime: int) -> dict[str, Any]:

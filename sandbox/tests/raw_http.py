@@ -9,9 +9,13 @@ import json
 import socket
 import ssl
 from types import SimpleNamespace
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from loanauth_sandbox.accounts import default_accounts
+
+COMPANY, OTHER_COMPANY = default_accounts()
+USER = COMPANY.users[0]
+SECRETS = (USER.password, COMPANY.client_secret, COMPANY.api_key, USER.user_id, USER.username)
 
 
 def basic(client_id, client_secret):
@@ -22,45 +26,43 @@ def part(name, value):
     return f'--B\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
 
 
-def form(company, user, **changes):
-    values = {"username": user.username, "password": user.password}
-    values |= {"grant_type": "password", "client_id": company.client_id, **changes}
+def form(user=USER, **changes):
+    values = {"username": user.username, "password": user.password, "grant_type": "password"}
+    values |= {"client_id": COMPANY.client_id, **changes}
     return "".join(part(*item) for item in values.items()) + "--B--\r\n"
 
 
-def token_headers(company):
-    return {
-        "Host": "127.0.0.1",
-        "Origin": company.origin,
-        "Authorization": basic(company.client_id, company.client_secret),
-        "Content-Type": "multipart/form-data; boundary=B",
-    }
-
-
-def request(method, path, headers=(("Host", "h"),), body=b""):
-    """Return the bytes of a request; headers are a dict or a list of pairs."""
-    pairs = list(headers.items()) if isinstance(headers, dict) else list(headers)
+def request(method, path, headers=(), body=b""):
+    """Return the bytes of a request; headers are a list of pairs."""
     body = body.encode() if isinstance(body, str) else body
+    pairs = [("Host", "h"), *headers]
     if body:
         pairs.append(("Content-Length", str(len(body))))
     head = "".join(f"{name}: {value}\r\n" for name, value in pairs)
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
-def token_request(company, user, prefix="", **changes):
-    return request("POST", f"{prefix}/oauth/token", token_headers(company), form(company, user, **changes))
+def token_request(body=None, path="/oauth/token", method="POST", **headers):
+    """Return a token request whose named headers are changed; None leaves one out, a list repeats it."""
+    usual = {
+        "Origin": COMPANY.origin,
+        "Authorization": basic(COMPANY.client_id, COMPANY.client_secret),
+        "Content_Type": "multipart/form-data; boundary=B",
+    }
+    pairs = []
+    for name, value in (usual | headers).items():
+        values = value if isinstance(value, list) else [value]
+        pairs += [(name.replace("_", "-"), one) for one in values if one is not None]
+    return request(method, path, pairs, form() if body is None else body)
 
 
-def secret_request(company, user, headers=(("Host", "h"),), prefix=""):
-    return request(
-        "GET", f"{prefix}/encodeAES128/{quote(company.api_key, safe='')}/{quote(user.user_id, safe='')}", headers
-    )
+def secret_path(api_key=COMPANY.api_key, user_id=USER.user_id):
+    return f"/encodeAES128/{api_key}/{user_id}"
 
 
 def price_request(headers, **changes):
     loan = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360, **changes}
-    usual = {"Host": "127.0.0.1", "Content-Type": "application/json"}
-    return request("POST", "/sandbox/price", usual | headers, json.dumps(loan))
+    return request("POST", "/sandbox/price", headers.items(), json.dumps(loan))
 
 
 def connect(sandbox):
@@ -78,39 +80,27 @@ def connect(sandbox):
         raise
 
 
-def ended(connection):
-    """Return all that comes until the end of the connection, whichever way it ends."""
-    raw = b""
-    with contextlib.suppress(ConnectionResetError):
-        while received := connection.recv(65_536):
-            raw += received
-    return raw
-
-
-def read(connection, method="GET"):
-    """Return the response on a connection."""
-    with contextlib.closing(http.client.HTTPResponse(connection, method=method)) as received:
-        received.begin()
-        body = received.read()
-    return SimpleNamespace(status=received.status, headers=received.headers, body=body, json=lambda: json.loads(body))
-
-
 def send(sandbox, raw):
     """Send bytes and return the response."""
     with connect(sandbox) as connection:
         connection.sendall(raw)
-        return read(connection, raw.partition(b" ")[0].decode())
+        with contextlib.closing(http.client.HTTPResponse(connection, method=raw.split()[0].decode())) as received:
+            received.begin()
+            body = received.read()
+    return SimpleNamespace(status=received.status, headers=received.headers, body=body, json=lambda: json.loads(body))
 
 
-COMPANY, OTHER_COMPANY = default_accounts()
-USER = COMPANY.users[0]
-TOKEN = token_request(COMPANY, USER)
-SECRET = secret_request(COMPANY, USER, {"Host": "h", "Accept-Encoding": "gzip, deflate"})
+TOKEN = token_request()
+SECRET = request("GET", secret_path(), [("Accept-Encoding", "gzip, deflate")])
 PROBE = request("GET", "/")
-SECRETS = (USER.password, COMPANY.client_secret, COMPANY.api_key, USER.user_id, USER.username)
 
 
-def get_token(sandbox, company=COMPANY):
-    response = send(sandbox, token_request(company, company.users[0]))
-    assert response.status == 200, response.body
-    return response.json()
+def bearer(sandbox):
+    """Get a token, and return the header that carries it."""
+    return {"Authorization": f"Bearer {send(sandbox, TOKEN).json()['access_token']}"}
+
+
+def api_secret(sandbox):
+    """Get an API secret, and return the headers that carry it."""
+    response = send(sandbox, request("GET", secret_path()))
+    return {"secret": response.json()["secret"], "companyid": COMPANY.company_id}

@@ -96,7 +96,7 @@ ROWS = (
     cut_off("The body arrives octet by octet", "endless", message=_LATE_BODY, part="body", interval=SLOW),
     cut_off("The body is labelled gzip and is not", "broken-body", body="not-gzip"),
     # --- a head that cannot be read: the request is not sent again, because a login may have failed ---
-    unexpected("Octets that are not HTTP", "broken-head", _BAD_HEAD, head="garbage", end="close"),
+    unexpected("Octets that are not HTTP", "broken-head", _BAD_HEAD, head="garbage"),
     unexpected("401, and a header line never ends", "endless", _BAD_HEAD, part="header-line", status=401),
     # --- over a limit ---
     unexpected("200, and the body never ends", "endless", _TOO_LARGE, part="body"),
@@ -111,7 +111,7 @@ ROWS = (
     unexpected("200 and an HTML page", "html-200", f"{_STATUS} 200 {_A_PAGE}"),
     used("The correct body with a different content type", "wrong-content-type"),
     used("A header line without a colon", "broken-head", head="bad-header"),
-    unexpected("302 to a different host", "redirect", f"{_REDIRECT} elsewhere.invalid.", status=302),
+    unexpected("302 to a different host", "redirect", f"{_REDIRECT} elsewhere.invalid."),
     # --- the service rejects the password by name ---
     rejected("400 `invalid_grant`", "status", _BAD_CREDENTIALS, status=400, shape="oauth"),
     rejected("A wrong password, and a lock after three", "lockout", _BAD_CREDENTIALS, after=3, wrong_password=True),
@@ -157,9 +157,6 @@ ROWS = (
     unavailable("503", "status", _OVERLOADED, status=503),
     # --- an unusual token ---
     used("A token that expires after 5 s", "short-lived-token"),
-    used("A token without `exp`", "no-exp"),
-    used("`expires_in` is missing", "no-expires-in"),
-    used("`expires_in` is a string", "string-expires-in"),
 )
 
 #: One row of each kind of outcome: exception, and what a task and a sensor do.
