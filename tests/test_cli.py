@@ -139,7 +139,7 @@ def test_a_wrong_command_line(capsys, variables, arguments, words):
     [
         ([], [cli.GROUP_HELP, " COMMAND ...", "check whether a connection can be used"]),
         (["check"], ["check whether a connection can be used", "It sends no credential to the service without"]),
-        (["forget"], ["delete the shared login of a connection", "rejections end too", "Exit codes: 0 deleted"]),
+        (["forget"], ["delete the shared login of a connection", "Exit codes: 0 deleted"]),
     ],
 )
 def test_help(capsys, arguments, shown, monkeypatch):

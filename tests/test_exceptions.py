@@ -24,7 +24,7 @@ HIERARCHY = [
     (SealError, False, False, {}),
 ]
 #: The attributes that each of them has.
-DEFAULTS = {"status": None, "code": None, "retry_after": None, "conn_id": None, "method": None, "sent": False}
+DEFAULTS = {"status": None, "code": None, "retry_after": None, "conn_id": None, "method": None}
 each = pytest.mark.parametrize(("kind", "retryable", "fails_at_once", "attributes"), HIERARCHY, ids=str)
 
 
@@ -45,8 +45,8 @@ def test_the_table_has_every_exception():
 
 @each
 def test_copies_keep_the_attributes(kind, retryable, fails_at_once, attributes):
-    error = kind("What is wrong.", conn_id="tenant_a", method="jwt", sent=True, **attributes)
-    assert vars(error) == DEFAULTS | {"conn_id": "tenant_a", "method": "jwt", "sent": True} | attributes
+    error = kind("What is wrong.", conn_id="tenant_a", method="jwt", **attributes)
+    assert vars(error) == DEFAULTS | {"conn_id": "tenant_a", "method": "jwt"} | attributes
     for restored in (copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert (type(restored), restored.args, vars(restored)) == (kind, ("What is wrong.",), vars(error))
 

@@ -51,7 +51,7 @@ OUTCOMES = {
     "success": (None, type(None)),
     "refused": (("status", {"status": 401, "shape": "spring"}), ResponseError),
     "rate limit": (("status", {"status": 429, "retry_after": 3600}), UnavailableError),
-    "redirect": (("redirect", {"status": 307}), LoanAuthError),
+    "redirect": (("redirect", {}), LoanAuthError),
     "reset": (("broken-body", {"body": "reset"}), UnavailableError),
     "page": (("html-200", {}), ResponseError),
     "wrong type": (("wrong-shape", {"shape": "wrong-type"}), ResponseError),

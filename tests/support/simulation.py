@@ -269,7 +269,7 @@ class SimulatedService:
         try:
             return self._respond(settings)
         except LoanAuthError as error:
-            error.sent, error.conn_id, error.method = True, settings.conn_id, settings.method
+            error.conn_id, error.method = settings.conn_id, settings.method
             on_failure(error)
             raise
 
