@@ -173,7 +173,7 @@ def test_forget_deletes_the_variables_of_a_connection_and_no_others(arguments, w
     define(CONN_ID, {"conn_type": "loanauth"})
     define("unreadable", "{")
     logins = keys_of("jwt.one", "ppe.one", "jwt.one.two", f"jwt.one.{ROW}", "los.odd__id")
-    others = ["my", "loanauth", "loanauth.jwt.one", "loanauth.jwt.one.0123.login", "loanauth.jwt.one\n"]
+    others = ["my", "loanauth", "loanauth.jwt.one", "loanauth.jwt.one.0123.login", f"loanauth.jwt.one.{ROW}.login\n"]
     others += [f"{start}.one.{ROW}.login" for start in ("loanauth.basic", "loanauth.jwt.one two", "xloanauth.jwt")]
     variables.update(dict.fromkeys([*logins, *others], "made-up"))
     assert run("forget", *arguments) == 0
