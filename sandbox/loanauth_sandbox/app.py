@@ -7,28 +7,20 @@ from typing import TYPE_CHECKING, cast
 
 from starlette.requests import ClientDisconnect, Request
 
+from loanauth_sandbox import responses
 from loanauth_sandbox.connection import Connection
 from loanauth_sandbox.faults import Lockout, ShortLivedToken
 from loanauth_sandbox.log import LogEntry, log
 from loanauth_sandbox.pricing import price_loan
 from loanauth_sandbox.requests import (
     ProtocolViolation,
-    header_text,
     read_basic,
     read_form,
     read_path_segment,
     reject_credentials,
     single_header,
 )
-from loanauth_sandbox.responses import (
-    HTTPError,
-    ServiceResponse,
-    bearer_error,
-    oauth_error,
-    secret_response,
-    spring_error,
-    token_response,
-)
+from loanauth_sandbox.responses import HTTPError, ServiceResponse, bearer_error, oauth_error, spring_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +77,7 @@ def token(call: Call) -> Response:
         one_loan=call.state.settings.one_loan_per_session,
     )
     call.entry.issued = call.state.digest(str(fields["access_token"]))
-    return token_response(fields, company.origin)
+    return responses.token_response(fields, company.origin)
 
 
 def _authenticate_password(call: Call) -> tuple[Company, User]:
@@ -137,7 +129,7 @@ def secret(call: Call) -> Response:
     company = _authenticate_key(call)
     fields = call.state.issuer.secret(company, now=call.state.clock(), lifetime=call.lifetime(SECRET_LIFETIME))
     call.entry.issued = call.state.digest(fields["secret"])
-    return secret_response(fields, header_text(call.request, "accept-encoding") or "")
+    return responses.secret_response(fields, call.request.headers.get("accept-encoding", ""))
 
 
 def _authenticate_key(call: Call) -> Company:
@@ -151,8 +143,7 @@ def _authenticate_key(call: Call) -> Company:
     api_key, user_id = read_path_segment(segments[0], "apiKey"), read_path_segment(segments[1], "userId")
     for name, value in (("apikey", api_key), ("userid", user_id)):
         # §4.3 also lists them as headers, so they may be sent, but only with the values of the path.
-        values = request.headers.getlist(name)
-        if values and (len(values) > 1 or header_text(request, name) != value):
+        if name in request.headers and single_header(request, name) != value:
             raise ProtocolViolation(f"the {name} header differs from the path")
     call.entry.sent = call.state.digest(api_key)
     for company in call.state.accounts:
@@ -191,8 +182,7 @@ def _check_credential(call: Call) -> str:
     elif "secret" in request.headers:
         reject_credentials(request, frozenset(["secret", "companyid"]))
         credential = single_header(request, "secret")
-        single_header(request, "companyid")
-        company_id = header_text(request, "companyid") or ""
+        company_id = single_header(request, "companyid")
         reason = issuer.check(credential, "API secret", now=now, company_id=company_id)
     else:
         raise HTTPError("no credential", bearer_error("", "No credential was sent"))

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, ge
 import pydantic
 from pydantic import Field
 
-from loanauth_sandbox import broken
-from loanauth_sandbox.responses import JSON_TYPE, ChunkedResponse, html_response, oauth_error, spring_error
+from loanauth_sandbox.responses import JSON_TYPE, ChunkedResponse, html_response, oauth_error, phrase, spring_error
 from loanauth_sandbox.validation import explain
 
 if TYPE_CHECKING:
@@ -35,6 +34,35 @@ BodyDefect = Literal["cut", "reset", "not-gzip"]
 LOGIN_PAGE = "<!doctype html><title>Sign in</title><form method=post><input name=user></form>"
 
 FaultT = TypeVar("FaultT", bound="Fault")
+
+
+def _uncompress(response: Response) -> None:
+    if response.headers.get("Content-Encoding") == "gzip":
+        response.body = gzip.decompress(response.body)
+        del response.headers["Content-Encoding"]
+
+
+def _status_line(response: Response) -> bytes:
+    return f"HTTP/1.1 {response.status_code} {phrase(response.status_code)}\r\n".encode()
+
+
+def _headers_and_body(response: Response) -> bytes:
+    """Return what follows the status line of a response after which the connection is closed."""
+    response.headers["Connection"] = "close"
+    lines = [name + b": " + value + b"\r\n" for name, value in response.raw_headers]
+    return b"".join([*lines, b"\r\n", bytes(response.body)])
+
+
+async def _send_broken(connection: Connection, response: Response, defect: str) -> None:
+    """Send a response whose body is broken, or ``whole``."""
+    if defect == "not-gzip":
+        _uncompress(response)
+        response.headers["Content-Encoding"] = "gzip"
+    if defect in {"cut", "reset"}:
+        await connection.send_half(response)
+        await (connection.close() if defect == "cut" else connection.reset())
+    else:
+        await connection.send(response)
 
 
 KINDS: dict[str, type[Fault]] = {}
@@ -119,7 +147,10 @@ class WrongContentLength(RequestFault, kind="wrong-content-length"):
     delta: int = Field(100, description="bytes to add to the length; may be negative")
 
     async def send(self, connection: Connection, response: Response) -> None:
-        await broken.send_wrong_length(connection, response, self.delta)
+        response.headers["Content-Length"] = str(max(0, len(response.body) + self.delta))
+        # uvicorn would refuse to send it.
+        await connection.write(_status_line(response) + _headers_and_body(response), response.status_code)
+        await connection.close()
 
 
 class InvalidJson(RequestFault, kind="invalid-json"):
@@ -134,7 +165,7 @@ class _ChangedJson(RequestFault):
 
     async def send(self, connection: Connection, response: Response) -> None:
         if response.status_code == 200:  # noqa: PLR2004 - OK
-            broken.uncompress(response)
+            _uncompress(response)
             response.body = response.render(self.change(json.loads(bytes(response.body))))
         await connection.send(response)
 
@@ -206,7 +237,7 @@ class Status(RequestFault, kind="status"):
         return response
 
     async def send(self, connection: Connection, response: Response) -> None:
-        await broken.BODIES[self.body](connection, response)
+        await _send_broken(connection, response, self.body)
 
 
 class BrokenBody(RequestFault, kind="broken-body"):
@@ -215,7 +246,7 @@ class BrokenBody(RequestFault, kind="broken-body"):
     body: BodyDefect = Field("cut", description="cut off, a TCP reset in the middle, or a false coding")
 
     async def send(self, connection: Connection, response: Response) -> None:
-        await broken.BODIES[self.body](connection, response)
+        await _send_broken(connection, response, self.body)
 
 
 class BrokenHead(RequestFault, kind="broken-head"):
@@ -226,7 +257,15 @@ class BrokenHead(RequestFault, kind="broken-head"):
     )
 
     async def send(self, connection: Connection, response: Response) -> None:
-        await connection.write(broken.HEADS[self.head](response), response.status_code)
+        raw = _status_line(response)
+        if self.head == "garbage":
+            raw = b"\x00\xff this is not HTTP"
+        elif self.head == "half-headers":
+            raw += b"Content-Type: appl"
+        else:
+            response.headers["Content-Length"] = str(len(response.body))
+            raw += b"this is not a header\r\n" + _headers_and_body(response)
+        await connection.write(raw, response.status_code)
         await connection.close()
 
 
@@ -243,8 +282,9 @@ class Endless(RequestFault, kind="endless"):
         return spring_error(self.status, "No message available", path) if self.status else None
 
     async def send(self, connection: Connection, response: Response) -> None:
-        start, unit = broken.ENDLESS[self.part](response)
-        await connection.repeat(start, unit, self.interval, response.status_code)
+        _uncompress(response)
+        rest, unit = (_headers_and_body(response), b" ") if self.part == "body" else (b"X-Filler: ", b"x")
+        await connection.repeat(_status_line(response) + rest, unit, self.interval, response.status_code)
 
 
 class GzipBomb(RequestFault, kind="gzip-bomb"):

@@ -34,22 +34,11 @@ class ProtocolViolation(HTTPError):  # noqa: N818 - a finding about a request, n
 
 
 def single_header(request: Request, name: str) -> str:
-    """Return the value of a header that must occur exactly once, decoded as Latin-1."""
+    """Return the value of a header that must occur exactly once, in UTF-8."""
     values = request.headers.getlist(name)
     if len(values) != 1:
         raise ProtocolViolation(f"{'more than one' if values else 'no'} {name} header")
-    return values[0]
-
-
-def header_text(request: Request, name: str) -> str | None:
-    """Return the first header of this name, decoded as UTF-8 if possible, else as Latin-1; None if there is none."""
-    value = request.headers.get(name)
-    if value is None:
-        return None
-    try:
-        return value.encode("latin-1").decode("utf-8")
-    except UnicodeDecodeError:
-        return value
+    return values[0].encode("latin-1").decode("utf-8", "replace")
 
 
 def reject_credentials(request: Request, allowed: frozenset[str] = frozenset()) -> None:

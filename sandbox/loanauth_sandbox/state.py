@@ -30,10 +30,8 @@ class Count:
 
     def add(self, *, succeeded: bool) -> None:
         """Count one."""
-        if succeeded:
-            self.succeeded += 1
-        else:
-            self.rejected += 1
+        self.succeeded += succeeded
+        self.rejected += not succeeded
 
 
 @dataclass
@@ -50,7 +48,6 @@ class Counters:
     by_user: dict[str, Count] = field(default_factory=dict)
     prices: Count = field(default_factory=Count)
     connections_accepted: int = 0  # with those whose TLS handshake failed
-    faults: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,11 +83,10 @@ class State:
         return hmac.new(self.digest_key, secret.encode("utf-8"), "sha256").hexdigest()[:16]
 
     def take_fault(self, entry: LogEntry) -> RequestFault | None:
-        """Return the fault of a request, and count it."""
+        """Return the fault of a request, and log it."""
         fault = self.faults.take(entry.endpoint, self.clock())
         if fault:
             entry.fault = fault.kind
-            self.counters.faults[fault.kind] = self.counters.faults.get(fault.kind, 0) + 1
         return fault
 
     def count_authentication(self, method: str, company: Company | None, user: User | None, *, succeeded: bool) -> None:

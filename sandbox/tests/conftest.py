@@ -9,9 +9,9 @@ from loanauth_sandbox.server import running_sandbox
 from loanauth_sandbox.state import Settings
 
 
-@pytest.fixture(scope="module", params=[None])
-def shared(request):
-    with running_sandbox(tls=request.param) as running:
+@pytest.fixture(scope="module")
+def shared():
+    with running_sandbox() as running:
         yield running
 
 
@@ -23,7 +23,3 @@ def sandbox(shared):
     shared.set_accounts([COMPANY, OTHER_COMPANY])
     shared.reset()
     return shared
-
-
-#: For a test of the same with TLS.
-over_tls = pytest.mark.parametrize("shared", ["good"], indirect=True)
