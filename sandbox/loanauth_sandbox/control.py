@@ -75,7 +75,7 @@ class Commands:
         for company_id in company_ids(self._state.accounts, user):
             del self._state.wrong_passwords[company_id, user]
 
-    async def set_settings(self, **values: int) -> None:
+    async def set_settings(self, /, **values: Any) -> None:
         """Change ``token_lifetime``, in seconds, or ``one_loan_per_session``, true or false."""
         self._state.settings = dataclasses.replace(self._state.settings, **values)
 
@@ -96,7 +96,7 @@ class Commands:
             else:
                 await self._service.listen()
 
-    async def set_fault(self, kind: str, **members: Any) -> None:
+    async def set_fault(self, /, kind: str, **members: Any) -> None:
         """Replace all faults with this one: a kind with its parameters, and ``where``, ``times`` and ``lasts``."""
         await self.set_faults([make_fault(kind, **members)])
 
