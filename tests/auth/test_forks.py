@@ -101,6 +101,20 @@ def test_what_was_not_used_works_in_each_process(library, route):
         price(client, route, 3)
 
 
+def test_a_connection_of_a_request_without_the_credential_stays_with_its_process_too(route):
+    def post():
+        assert session.post(route.url, json=loan(), auth=lambda request: request).status_code == 401
+
+    def in_child():
+        with pytest.raises(LoanAuthError, match=REFUSES):
+            post()
+
+    with of_hook(route) as session:
+        post()
+        assert status_of(fork(in_child)) == 0
+        post()
+
+
 def test_children_of_a_process_whose_threads_price_do_not_wait_for_them(route):
     ended, numbers = threading.Event(), iter(range(1, 1_000_000))
     # Each has its connection before anything is forked.
