@@ -14,25 +14,16 @@ PREFIX = "AIRFLOW_CONN_"
 DEFAULT = {"loanauth_default": "jwt", "loanauth_jwt": "jwt", "loanauth_los": "los", "loanauth_ppe": "ppe"}
 
 
-def check(sandbox, connections, methods):
-    """The Connections are defined, and no others."""
-    assert {conn_id: connection["extra"]["method"] for conn_id, connection in connections.items()} == methods
-    assert {one["host"] for one in connections.values()} == {sandbox.url}
-    defined = {name: json.loads(value) for name, value in os.environ.items() if name.startswith(PREFIX)}
-    assert defined == {f"{PREFIX}{conn_id.upper()}": connection for conn_id, connection in connections.items()}
-
-
 def test_the_fixtures(loanauth_sandbox, loanauth_connections, loanauth_pricing_url):
     assert send(loanauth_sandbox, TOKEN).status == 200
-    check(loanauth_sandbox, loanauth_connections, DEFAULT)
+    methods = {conn_id: connection["extra"]["method"] for conn_id, connection in loanauth_connections.items()}
+    assert methods == DEFAULT
+    assert {one["host"] for one in loanauth_connections.values()} == {loanauth_sandbox.url}
+    defined = {name: json.loads(value) for name, value in os.environ.items() if name.startswith(PREFIX)}
+    assert defined == {f"{PREFIX}{conn_id.upper()}": value for conn_id, value in loanauth_connections.items()}
     assert loanauth_pricing_url == f"{loanauth_sandbox.url}/sandbox/price"
     assert [os.environ[name].split(",")[-1] for name in ("NO_PROXY", "no_proxy")] == ["127.0.0.1"] * 2
     assert not [name for name in os.environ if name.startswith("AIRFLOW_VAR_")]
-
-
-@pytest.mark.parametrize("loanauth_conn_ids", [{"lender_prod": "los"}])
-def test_a_connection_with_another_id(loanauth_sandbox, loanauth_conn_ids, loanauth_connections):
-    check(loanauth_sandbox, loanauth_connections, loanauth_conn_ids)
 
 
 @pytest.mark.parametrize("loanauth_conn_ids", [{"lender_prod": "JWT"}])

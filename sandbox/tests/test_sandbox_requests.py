@@ -73,22 +73,17 @@ SEGMENTS = "two segments"
         ("a query string", token_request(path="/oauth/token?a=b")),
         ("no origin header", token_request(Origin=None)),
         ("more than one origin header", token_request(Origin=[COMPANY.origin] * 2)),
-        ("Basic with the Base64", token_request(Authorization=GOOD.replace("Basic", "basic"))),
         ("Basic with the Base64", token_request(Authorization="Basic YTpiYR==")),  # not canonical
         ("Basic with the Base64", token_request(Authorization="Basic YWJj")),  # no colon
-        ("Basic with the Base64", token_request(Authorization="Basic YTr8")),  # not UTF-8
         ("multipart/form-data with a boundary", token_request(Content_Type="application/x-www-form-urlencoded")),
         (FRAMED, token_request(Content_Type="multipart/form-data; boundary=C")),
-        (FRAMED, token_request("hello\r\n" + BODY)),
         (FRAMED, token_request(BODY + "bye")),
-        (FORM, token_request("--B--\r\n")),
         (FORM, token_request(BODY.replace(FIRST, "").replace("--B--", FIRST + "--B--"))),
         (FORM, token_request(part("scope", "openId") + BODY)),
         (FORM, token_request(BODY.replace('name="username"', 'name="username"\r\nContent-Type: text/plain'))),
         ("the form is not UTF-8", token_request(BODY.encode().replace(USER.password.encode(), b"p\xe4ss"))),
         ("client_id in the form", token_request(form(client_id=COMPANY.los_client_id))),
         ("a apikey header", token_request(apiKey="x")),
-        ("a cookie header", token_request(Cookie="x")),
         ("a client_secret header", TOKEN.replace(b"\r\n\r\n", b"\r\nclient_secret: x\r\n\r\n", 1)),
         ("a authorization header", request("GET", secret_path(), [("Authorization", GOOD)])),
         (SEGMENTS, request("GET", secret_path() + "/x")),
@@ -101,7 +96,6 @@ SEGMENTS = "two segments"
         ("the userid header differs", request("GET", secret_path(), [("userId", "other")])),
         ("more than one apikey header", request("GET", secret_path(), [("apiKey", COMPANY.api_key)] * 2)),
         ("a authorization header", request("GET", "/", [("Authorization", "Basic YTpi")])),
-        ("a query string", request("HEAD", "/?x=y")),
         ("a request body", request("GET", "/", body="body")),
     ],
 )
@@ -109,11 +103,10 @@ def test_a_violation_of_the_interface_is_rejected(sandbox, message, raw):
     response = send(sandbox, raw)
     assert response.status == 400
     assert message in sandbox.requests()[-1].rejected
-    assert raw.startswith(b"HEAD") or message in response.json()["error_description"]
+    assert message in response.json()["error_description"]
     assert not [one for one in (*SECRETS, GOOD.partition(" ")[2]) if one.encode() in response.body]
 
 
-UNKNOWN_CLIENT = token_request(Authorization=basic(COMPANY.client_id, "wrong"))
 OTHER_USER = request("GET", secret_path(user_id=OTHER_COMPANY.users[0].user_id))
 
 
@@ -124,8 +117,7 @@ OTHER_USER = request("GET", secret_path(user_id=OTHER_COMPANY.users[0].user_id))
         (token_request(form(OTHER_COMPANY.users[0])), 400, "invalid_grant", None),
         (token_request(form(grant_type="client_credentials")), 400, "unsupported_grant_type", None),
         (token_request(Authorization=None), 401, "Unauthorized", "/oauth/token"),
-        (UNKNOWN_CLIENT, 401, "Unauthorized", "/oauth/token"),
-        (request("GET", secret_path(api_key="unknown")), 401, "Unauthorized", "/encodeAES128/***/***"),
+        (token_request(Authorization=basic(COMPANY.client_id, "wrong")), 401, "Unauthorized", "/oauth/token"),
         (OTHER_USER, 401, "Unauthorized", "/encodeAES128/***/***"),
         (token_request(Origin=COMPANY.origin + "/"), 403, "Forbidden", "/oauth/token"),
         (token_request(path="/oauth/tokens"), 404, "Not Found", "/***"),
