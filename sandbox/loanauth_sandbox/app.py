@@ -228,10 +228,11 @@ class ServiceApp:
         # The path as it was sent: %2F is not a slash.
         path = scope["raw_path"].decode("ascii", "replace")
         handler, endpoint, shown = self._match(path)
-        entry = LogEntry(self._state.clock(), request.method, shown, endpoint)
+        now = self._state.clock()
+        fault = self._state.faults.take(endpoint, now)
+        entry = LogEntry(now, request.method, shown, endpoint, fault=fault.kind if fault else None)
         self._state.log(entry)
         connection = Connection(scope, receive, send, entry, self._state.faults.cleared)
-        fault = self._state.take_fault(entry)
         call = Call(request, body, path, entry, self._state, fault)
         try:
             response = (fault and fault.replacement(shown)) or _respond(call, handler)

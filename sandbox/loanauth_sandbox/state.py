@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loanauth_sandbox.accounts import Company, User
-    from loanauth_sandbox.faults import RequestFault
     from loanauth_sandbox.log import LogEntry
 
 MAX_LOG_LENGTH = 1000  # requests; the oldest are dropped
@@ -81,13 +80,6 @@ class State:
     def digest(self, secret: str) -> str:
         """Return a digest, by which requests with the same secret are known. Its key is that of this sandbox."""
         return hmac.new(self.digest_key, secret.encode("utf-8"), "sha256").hexdigest()[:16]
-
-    def take_fault(self, entry: LogEntry) -> RequestFault | None:
-        """Return the fault of a request, and log it."""
-        fault = self.faults.take(entry.endpoint, self.clock())
-        if fault:
-            entry.fault = fault.kind
-        return fault
 
     def count_authentication(self, method: str, company: Company | None, user: User | None, *, succeeded: bool) -> None:
         """Count an authentication that was accepted or rejected."""

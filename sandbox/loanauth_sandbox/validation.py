@@ -10,5 +10,4 @@ if TYPE_CHECKING:
 
 def explain(error: ValidationError) -> str:
     """Return what is wrong and where, without the values, which may be secret."""
-    found = error.errors(include_input=False, include_url=False, include_context=False)
-    return "; ".join(": ".join(filter(None, [".".join(map(str, one["loc"])), one["msg"]])) for one in found)
+    return "; ".join(": ".join([*map(str, one["loc"]), one["msg"]]) for one in error.errors())

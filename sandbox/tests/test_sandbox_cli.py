@@ -19,7 +19,7 @@ import pytest
 import requests
 from raw_http import COMPANY, OTHER_COMPANY, connect, form, send, token_request
 
-from loanauth_sandbox import __version__, cli
+from loanauth_sandbox import cli
 from loanauth_sandbox.accounts import load_accounts
 from loanauth_sandbox.control import control_app
 from loanauth_sandbox.faults import KINDS
@@ -120,9 +120,9 @@ def test_printed_accounts_can_be_read_again(tmp_path, capsys):
     ("accounts", "message"),
     [
         ([], "accounts: Tuple should have at least 1 item"),
-        ([{"client_secret": "hush"}], "0.api_key: Field required"),
-        ([dataclasses.asdict(COMPANY) | {"api_key": ["hush"]}], "0.api_key: Input should be a valid string"),
-        ([dataclasses.asdict(COMPANY) | {"more": "hush"}], "0.more: Unexpected keyword argument"),
+        ([{"client_secret": "hush"}], "0: api_key: Field required"),
+        ([dataclasses.asdict(COMPANY) | {"api_key": ["hush"]}], "0: api_key: Input should be a valid string"),
+        ([dataclasses.asdict(COMPANY) | {"more": "hush"}], "0: more: Unexpected keyword argument"),
     ],
 )
 def test_wrong_accounts_are_named_without_values(accounts, message):
@@ -131,15 +131,9 @@ def test_wrong_accounts_are_named_without_values(accounts, message):
     assert "hush" not in str(caught.value)
 
 
-@pytest.mark.processes
-def test_help_and_version(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["--help"])
-    shown = capsys.readouterr().out
-    assert all(f"\n  {name}: " in shown for name in KINDS)
-    program = Path(sys.executable).with_name("loanauth-sandbox")
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"loanauth-sandbox {__version__}\n"
+def test_the_help_describes_each_kind_of_fault():
+    shown = cli.parser().format_help()
+    assert [name for name in KINDS if f"\n  {name}: " not in shown] == []
 
 
 # --- the README
