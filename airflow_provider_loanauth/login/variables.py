@@ -195,7 +195,7 @@ def forget_credential(settings: Settings) -> None:
 
 
 def forget_login(settings: Settings) -> None:
-    """Delete the shared login of these values with its refusal, if this process has access to Airflow's database."""
+    """End the refusal of these values in this process, and delete their shared login if the database can be used."""
     if memory := _MEMORIES.get(settings):
         memory.refusal = None
     # A test of the Connection has succeeded, also without that access. The Test button has a random connection id.

@@ -83,8 +83,11 @@ def test_each_way_tells_of_its_rejection_and_obeys_that_of_another(way, world, v
     assert tags == [{"conn_id": CONN_ID, "method": "jwt", "error_type": "RejectedError"}] * 4
 
 
-def test_the_test_button_always_sends_and_its_success_ends_a_rejection(world, variables):
-    """Also in a process that runs for long, such as a notebook."""
+@pytest.mark.parametrize("shares", [True, False])
+def test_the_test_button_always_sends_and_its_success_ends_a_rejection(world, shares, request):
+    """Also in a process that runs for long, such as a notebook, which may not be able to use Variables."""
+    if shares:
+        request.getfixturevalue("variables")
     world.sandbox.set_fault("status", where="token", status=400, shape="oauth")
     with pytest.raises(RejectedError):
         hook().get_credential()
